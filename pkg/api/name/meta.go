@@ -1,0 +1,137 @@
+package name
+
+import "strconv"
+
+// Labels.
+const (
+	// LabelProject marks everything made for tenants, in the management cluster and inside tenants; its value is
+	// Project.
+	LabelProject = "kamaji.clastix.io/project"
+	// LabelName is the tenant's name. It alone is the selector of Deployment and Service.
+	LabelName = "kamaji.clastix.io/name"
+	// LabelComponent says what an object is for, one of the Component values.
+	LabelComponent = "kamaji.clastix.io/component"
+	// LabelPartition is the tenant's partition, on every object that a service watches.
+	LabelPartition = "stoker.dev/partition"
+	// LabelWatchFilter keeps several installations on one management cluster apart.
+	LabelWatchFilter = "cluster.x-k8s.io/watch-filter"
+	// LabelCertificateLifecycle marks Secrets whose certificates expire; its value is LifecycleX509 or
+	// LifecycleKubeconfig.
+	LabelCertificateLifecycle = "kamaji.clastix.io/certificate_lifecycle_controller"
+	// LabelManagedBy and LabelManagedFor are on the Secrets of a KubeconfigGenerator: generator and tenant.
+	LabelManagedBy  = "kamaji.clastix.io/managed-by"
+	LabelManagedFor = "kamaji.clastix.io/managed-for"
+	// LabelJobTenant and LabelJobNamespace are on migration Jobs.
+	LabelJobTenant    = "tcp.kamaji.clastix.io/name"
+	LabelJobNamespace = "tcp.kamaji.clastix.io/namespace"
+	// LabelComponentPrefix starts the pod template's labels that carry checksums of Secrets and the DataStore's name.
+	LabelComponentPrefix = "component.kamaji.clastix.io/"
+	// LabelPodDatastore is the pod template's label with the DataStore's name.
+	LabelPodDatastore = LabelComponentPrefix + "datastore"
+)
+
+// Values of labels.
+const (
+	// Project is the value of LabelProject.
+	Project = "kamaji"
+	// LifecycleX509 and LifecycleKubeconfig are the values of LabelCertificateLifecycle.
+	LifecycleX509       = "x509"
+	LifecycleKubeconfig = "kubeconfig"
+)
+
+// Values of LabelComponent.
+const (
+	ComponentCA                                = "ca"
+	ComponentFrontProxyCA                      = "front-proxy-ca-certificate"
+	ComponentServiceAccountKeys                = "sa-certificate"
+	ComponentAPIServerCertificate              = "api-server-certificate"
+	ComponentAPIServerKubeletClientCertificate = "api-server-kubelet-client-certificate"
+	ComponentFrontProxyClientCertificate       = "front-proxy-client-certificate"
+	ComponentAdminKubeconfig                   = "admin-kubeconfig"
+	ComponentControllerManagerKubeconfig       = "controller-manager-kubeconfig"
+	ComponentSchedulerKubeconfig               = "scheduler-kubeconfig"
+	ComponentDatastoreConfig                   = "datastore-config"
+	ComponentDatastoreCertificate              = "datastore-certificate"
+	ComponentKonnectivityCertificate           = "konnectivity-certificate"
+	ComponentKonnectivityKubeconfig            = "konnectivity-kubeconfig"
+	ComponentKubeadmConfig                     = "kubeadmconfig"
+	ComponentKonnectivityEgressSelector        = "konnectivity-egress-selector-configuration"
+	ComponentDeployment                        = "deployment"
+	ComponentService                           = "service"
+	ComponentIngress                           = "ingress"
+	ComponentRoute                             = "gateway"
+	ComponentKonnectivityRoute                 = "konnectivity-gateway"
+	ComponentMigrate                           = "migrate"
+)
+
+// Keys of the pod template's labels that carry checksums; without the LabelComponentPrefix they are what
+// PodChecksumLabel takes.
+const (
+	ChecksumAPIServerCertificate              = "api-server-certificate"
+	ChecksumAPIServerKubeletClientCertificate = "api-server-kubelet-client-certificate"
+	ChecksumCA                                = "ca"
+	ChecksumControllerManagerKubeconfig       = "controller-manager-kubeconfig"
+	ChecksumFrontProxyCA                      = "front-proxy-ca-certificate"
+	ChecksumFrontProxyClientCertificate       = "front-proxy-client-certificate"
+	ChecksumServiceAccountKeys                = "service-account"
+	ChecksumSchedulerKubeconfig               = "scheduler-kubeconfig"
+)
+
+// PodChecksumLabel returns the pod template's label for one of the Checksum keys.
+func PodChecksumLabel(checksum string) string {
+	return LabelComponentPrefix + checksum
+}
+
+// Annotations.
+const (
+	// AnnotationPaused, when present with any value, stops all services for the object.
+	AnnotationPaused = "kamaji.clastix.io/paused"
+	// AnnotationPausedUntil stops all services for the object until the given RFC 3339 time.
+	AnnotationPausedUntil = "stoker.dev/paused-until"
+	// AnnotationRotate on a Secret asks for new keys or certificates; its value is replaced by the time of the rotation.
+	AnnotationRotate = "certs.kamaji.clastix.io/rotate"
+	// AnnotationChecksum on Secrets and ConfigMaps is the Checksum of what was written, to see drift.
+	AnnotationChecksum = "kamaji.clastix.io/checksum"
+	// AnnotationConfigHash on the pod template is the hash of everything the pods are made from; a change rolls out.
+	AnnotationConfigHash = "stoker.dev/config-hash"
+	// AnnotationKubeconfigSecretKey says which key of the admin kubeconfig Secret is used to reach the tenant. Default:
+	// KeySuperAdminConf.
+	AnnotationKubeconfigSecretKey = "kamaji.clastix.io/kubeconfig-secret-key" //nolint:gosec // the name of an annotation
+	// AnnotationMigrationTimeout is how long a migration may take, as a Go duration.
+	AnnotationMigrationTimeout = "kamaji.clastix.io/migration-timeout"
+	// AnnotationCleanupPriorMigration, when true, drops what a schema of the same name holds before a migration.
+	AnnotationCleanupPriorMigration = "kamaji.clastix.io/cleanup-prior-migration"
+	// AnnotationAPIServerArgs on the Deployment is the hash of the API server's extra arguments.
+	AnnotationAPIServerArgs = "kube-apiserver.kamaji.clastix.io/args"
+	// AnnotationStorageConfig and AnnotationStorageCertificate on the pod template are checksums of the DataStore's
+	// Secrets.
+	AnnotationStorageConfig      = "storage.kamaji.clastix.io/config"
+	AnnotationStorageCertificate = "storage.kamaji.clastix.io/certificate"
+)
+
+// Finalizers.
+const (
+	// FinalizerTenant holds a TenantControlPlane until everything made for it is gone.
+	FinalizerTenant = "finalizer.kamaji.clastix.io"
+	// FinalizerSoot is Kamaji's hold for what it keeps inside a tenant: removed when found, never added.
+	FinalizerSoot = "finalizer.kamaji.clastix.io/soot"
+	// FinalizerDatastoreSecret is Kamaji's hold on the DatastoreConfig Secret: removed when found, never added.
+	FinalizerDatastoreSecret = "finalizer.kamaji.clastix.io/datastore-secret" //nolint:gosec // the name of a finalizer
+	// FinalizerDataStore holds a DataStore while tenants use it.
+	FinalizerDataStore = "kamaji.clastix.io/TenantControlPlane"
+)
+
+// Labels returns the labels of an object made for a tenant: project, tenant, component, partition.
+func Labels(tenant, component string, partition int) map[string]string {
+	return map[string]string{
+		LabelProject:   Project,
+		LabelName:      tenant,
+		LabelComponent: component,
+		LabelPartition: strconv.Itoa(partition),
+	}
+}
+
+// Selector returns the labels that select a tenant's pods. It never changes, for a Deployment's cannot.
+func Selector(tenant string) map[string]string {
+	return map[string]string{LabelName: tenant}
+}

@@ -1,0 +1,154 @@
+package name
+
+// Objects in the tenant's namespace of the management cluster.
+
+// Deployment runs the control plane.
+func Deployment(tenant string) string { return tenant }
+
+// Service is how the control plane is reached.
+func Service(tenant string) string { return tenant }
+
+// Ingress exposes the API server by host name.
+func Ingress(tenant string) string { return tenant }
+
+// Route is the TLSRoute of the API server.
+func Route(tenant string) string { return tenant }
+
+// KonnectivityRoute is the TLSRoute of the konnectivity server.
+func KonnectivityRoute(tenant string) string { return tenant + "-konnectivity" }
+
+// CA is the Secret of the tenant's certificate authority.
+func CA(tenant string) string { return tenant + "-ca" }
+
+// FrontProxyCA is the Secret of the certificate authority of API aggregation.
+func FrontProxyCA(tenant string) string { return tenant + "-front-proxy-ca-certificate" }
+
+// ServiceAccountKeys is the Secret of the key pair that signs ServiceAccount tokens.
+func ServiceAccountKeys(tenant string) string { return tenant + "-sa-certificate" }
+
+// APIServerCertificate is the Secret of the API server's serving certificate.
+func APIServerCertificate(tenant string) string { return tenant + "-api-server-certificate" }
+
+// APIServerKubeletClientCertificate is the Secret of the API server's client certificate for kubelets.
+func APIServerKubeletClientCertificate(tenant string) string {
+	return tenant + "-api-server-kubelet-client-certificate"
+}
+
+// FrontProxyClientCertificate is the Secret of the API server's client certificate for aggregated APIs.
+func FrontProxyClientCertificate(tenant string) string {
+	return tenant + "-front-proxy-client-certificate"
+}
+
+// AdminKubeconfig is the Secret of the administrators' kubeconfigs.
+func AdminKubeconfig(tenant string) string { return tenant + "-admin-kubeconfig" }
+
+// ControllerManagerKubeconfig is the Secret of kube-controller-manager's kubeconfig.
+func ControllerManagerKubeconfig(tenant string) string {
+	return tenant + "-controller-manager-kubeconfig"
+}
+
+// SchedulerKubeconfig is the Secret of kube-scheduler's kubeconfig.
+func SchedulerKubeconfig(tenant string) string { return tenant + "-scheduler-kubeconfig" }
+
+// DatastoreConfig is the Secret of the connection's settings to the DataStore.
+func DatastoreConfig(tenant string) string { return tenant + "-datastore-config" }
+
+// DatastoreCertificate is the Secret of the tenant's client certificate of the DataStore.
+func DatastoreCertificate(tenant string) string { return tenant + "-datastore-certificate" }
+
+// KonnectivityCertificate is the Secret of the konnectivity server's client certificate.
+func KonnectivityCertificate(tenant string) string { return tenant + "-konnectivity-certificate" }
+
+// KonnectivityKubeconfig is the Secret of the konnectivity server's kubeconfig.
+func KonnectivityKubeconfig(tenant string) string { return tenant + "-konnectivity-kubeconfig" }
+
+// KubeadmConfig is the ConfigMap of the tenant's kubeadm configuration.
+func KubeadmConfig(tenant string) string { return tenant + "-kubeadmconfig" }
+
+// KonnectivityEgressSelector is the ConfigMap of the API server's egress selector configuration.
+func KonnectivityEgressSelector(tenant string) string {
+	return tenant + "-konnectivity-egress-selector-configuration"
+}
+
+// MigrationJob is the Job that moves a tenant's data, in Stoker's namespace. uid is the TenantControlPlane's.
+func MigrationJob(uid string) string { return "migrate-" + uid }
+
+// GeneratedKubeconfig is the Secret that a KubeconfigGenerator makes for a tenant.
+func GeneratedKubeconfig(tenant, generator string) string { return tenant + "-" + generator }
+
+// Keys of Secrets and ConfigMaps.
+const (
+	// KeyCACert and KeyCAKey are the certificate authority's, repeated under KeyTLSCert and KeyTLSKey for Cluster API.
+	KeyCACert = "ca.crt"
+	KeyCAKey  = "ca.key"
+	// KeyTLSCert and KeyTLSKey are those of Secrets of type kubernetes.io/tls.
+	KeyTLSCert = "tls.crt"
+	KeyTLSKey  = "tls.key"
+
+	KeyFrontProxyCACert           = "front-proxy-ca.crt"
+	KeyFrontProxyCAKey            = "front-proxy-ca.key"
+	KeyServiceAccountPublic       = "sa.pub"
+	KeyServiceAccountPrivate      = "sa.key"
+	KeyAPIServerCert              = "apiserver.crt"
+	KeyAPIServerKey               = "apiserver.key"
+	KeyAPIServerKubeletClientCert = "apiserver-kubelet-client.crt"
+	KeyAPIServerKubeletClientKey  = "apiserver-kubelet-client.key"
+	KeyFrontProxyClientCert       = "front-proxy-client.crt"
+	KeyFrontProxyClientKey        = "front-proxy-client.key"
+
+	// KeyAdminConf is the administrators' kubeconfig with the published endpoint, KeyAdminSvc the one with the Service's
+	// name; likewise KeySuperAdminConf and KeySuperAdminSvc, which no RBAC rule of the tenant can lock out.
+	KeyAdminConf             = "admin.conf"
+	KeyAdminSvc              = "admin.svc"
+	KeySuperAdminConf        = "super-admin.conf"
+	KeySuperAdminSvc         = "super-admin.svc"
+	KeyControllerManagerConf = "controller-manager.conf"
+	KeySchedulerConf         = "scheduler.conf"
+	KeyKonnectivityConf      = "konnectivity-server.conf"
+	// KeyGeneratedKubeconfig is that of a KubeconfigGenerator's Secret.
+	KeyGeneratedKubeconfig = "value"
+
+	KeyDBConnectionString = "DB_CONNECTION_STRING"
+	KeyDBSchema           = "DB_SCHEMA"
+	KeyDBUser             = "DB_USER"
+	KeyDBPassword         = "DB_PASSWORD"
+
+	// KeyDatastoreCACert, KeyDatastoreCert and KeyDatastoreKey are those of the DatastoreCertificate Secret.
+	KeyDatastoreCACert = "ca.crt"
+	KeyDatastoreCert   = "server.crt"
+	KeyDatastoreKey    = "server.key"
+
+	KeyInitConfiguration           = "InitConfiguration"
+	KeyClusterConfiguration        = "ClusterConfiguration"
+	KeyEgressSelectorConfiguration = "egress-selector-configuration.yaml"
+)
+
+// Names of containers and of the Service's ports.
+const (
+	ContainerAPIServer         = "kube-apiserver"
+	ContainerScheduler         = "kube-scheduler"
+	ContainerControllerManager = "kube-controller-manager"
+	ContainerKine              = "kine"
+	ContainerKineChmod         = "chmod"
+	ContainerKonnectivity      = "konnectivity-server"
+
+	PortAPIServer    = "kube-apiserver"
+	PortKonnectivity = "konnectivity-server"
+	PortKine         = "server"
+)
+
+// Names of the pods' volumes.
+const (
+	VolumePKI                         = "etc-kubernetes-pki"
+	VolumeEtcCACertificates           = "etc-ca-certificates"
+	VolumeUsrShareCACertificates      = "usr-share-ca-certificates"
+	VolumeUsrLocalShareCACertificates = "usr-local-share-ca-certificates"
+	VolumeSchedulerKubeconfig         = "scheduler-kubeconfig"
+	VolumeControllerManagerKubeconfig = "controller-manager-kubeconfig"
+	VolumeKineUDS                     = "kine-uds"
+	VolumeKineConfig                  = "kine-config"
+	VolumeKineCerts                   = "kine-certs"
+	VolumeKonnectivityUDS             = "konnectivity-uds"
+	VolumeEgressSelectorConfiguration = "egress-selector-configuration"
+	VolumeKonnectivityKubeconfig      = "konnectivity-server-kubeconfig"
+)

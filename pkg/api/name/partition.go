@@ -7,7 +7,7 @@ import "hash/fnv"
 const Partitions = 16
 
 // Partition returns the partition of an object, 0 to Partitions-1. It is the number that NATS computes for
-// {{partition(16,2,3)}} when tokens 2 and 3 of a subject are namespace and name: FNV-1a, 32 bits, of the tokens joined
+// {{partition(16,2,3)}} when wildcards 2 and 3 of a subject are namespace and name: FNV-1a, 32 bits, of both joined
 // by nothing. A namespace is "-" for cluster-scoped kinds.
 func Partition(namespace, name string) int {
 	h := fnv.New32a()

@@ -1,0 +1,181 @@
+// Package state is what the services keep about a tenant: one key per service in the tenant's KV bucket
+// (pkg/events writes and reads them). A state says what was last done, for which generation, what is waited for, and what
+// went wrong. It never holds key material: fingerprints, checksums and dates only.
+package state
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+)
+
+// State is the envelope every service writes under its key; Data is the service's own part (Tenant, Certs, …).
+type State struct {
+	// UID of the TenantControlPlane this state is about: a tenant created again under the same name has another.
+	UID string `json:"uid"`
+	// Generation of the object's metadata this state was made for.
+	Generation int64 `json:"generation"`
+	// Step is the last step that was done, named like the fact that announced it ("issued", "exposed").
+	Step string `json:"step,omitempty"`
+	// Inputs is the hash of everything the step was computed from; equal inputs mean there is nothing to do.
+	Inputs string `json:"inputs,omitempty"`
+	// Waiting says in words what is missing before the next step, empty when nothing is.
+	Waiting string `json:"waiting,omitempty"`
+	// Failure is the last error, nil after a success.
+	Failure *Failure `json:"failure,omitempty"`
+	// UpdatedAt is when this revision was written (UTC).
+	UpdatedAt time.Time `json:"updatedAt"`
+	// Facts are the facts this write announced. They are stored with the state so that a crash between the write and
+	// the publish can be made good: whoever works on the tenant next publishes what is missing.
+	Facts []Fact `json:"facts,omitempty"`
+	// Data is the service's own part.
+	Data json.RawMessage `json:"data,omitempty"`
+}
+
+// Fact is a fact owed by a state: its id is deterministic, so that publishing it twice is publishing it once.
+type Fact struct {
+	// ID is the CloudEvent id and Nats-Msg-Id.
+	ID string `json:"id"`
+	// What happened, the last token of its subject ("issued").
+	What string `json:"what"`
+	// Time of the fact (UTC).
+	Time time.Time `json:"time"`
+	// Data is the payload, one of pkg/api/event.
+	Data json.RawMessage `json:"data"`
+}
+
+// Failure is an error as told to people.
+type Failure struct {
+	// Reason is CamelCase, for programs and conditions ("DataStoreUnavailable").
+	Reason string `json:"reason"`
+	// Message is for people; it names the thing and the value at fault, and never holds a secret.
+	Message string `json:"message"`
+	// Since is when it was first seen (UTC).
+	Since time.Time `json:"since"`
+	// Attempts is how many times the step was tried.
+	Attempts int `json:"attempts"`
+	// Permanent is true when no retry can help and a change of the object or of the world is needed.
+	Permanent bool `json:"permanent,omitempty"`
+}
+
+// Tenant is intake's part (key "spec"): the desired state, every default resolved. All services work from it and none
+// reads the TenantControlPlane object.
+type Tenant struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Annotations of the object that change what services do (name.SpecAnnotations).
+	Annotations map[string]string `json:"annotations,omitempty"`
+	// AcceptedAt is when this generation was accepted (UTC).
+	AcceptedAt time.Time `json:"acceptedAt"`
+	// Deleting is true once the object has a deletion timestamp.
+	Deleting bool `json:"deleting,omitempty"`
+	// Paused is true while the object carries the paused annotation; no service changes anything meanwhile.
+	Paused bool `json:"paused,omitempty"`
+	// TraceParent is the W3C trace context of the command, empty when the object was written by other means.
+	TraceParent string `json:"traceparent,omitempty"`
+	// Spec is the effective spec (v1alpha1.Default applied, DataStore chosen).
+	Spec v1alpha1.TenantControlPlaneSpec `json:"spec"`
+}
+
+// Certs is certs' part.
+type Certs struct {
+	// Secrets by component (name.Component…), each with the checksum of what it holds.
+	Secrets map[string]Secret `json:"secrets"`
+	// CA is the PEM of the tenant's certificate authority (the certificate, never the key).
+	CA string `json:"ca,omitempty"`
+	// RenewAt is when the first certificate is to be renewed (UTC).
+	RenewAt time.Time `json:"renewAt,omitzero"`
+}
+
+// Secret is a Secret as it was last written or seen.
+type Secret struct {
+	Name string `json:"name"`
+	// Checksum of its data (name.Checksum).
+	Checksum string `json:"checksum"`
+	// ResourceVersion last written or verified: a watch event that carries it is our own echo.
+	ResourceVersion string `json:"resourceVersion,omitempty"`
+	// NotAfter is the expiry of the certificate in it, zero where there is none (UTC).
+	NotAfter time.Time `json:"notAfter,omitzero"`
+	// LastUpdate is when its content last changed (UTC).
+	LastUpdate time.Time `json:"lastUpdate,omitzero"`
+}
+
+// Datastore is datastore's part.
+type Datastore struct {
+	// DataStore is the name of the DataStore object that holds the tenant's data.
+	DataStore string `json:"dataStore"`
+	// Driver is etcd, MySQL, PostgreSQL or NATS.
+	Driver string `json:"driver"`
+	// Endpoints as host:port.
+	Endpoints []string `json:"endpoints"`
+	// Schema is the database, prefix (without slashes) or bucket; User the user of the tenant.
+	Schema string `json:"schema"`
+	User   string `json:"user"`
+	// Config and Certificate are the Secrets <t>-datastore-config and <t>-datastore-certificate.
+	Config      Secret `json:"config"`
+	Certificate Secret `json:"certificate"`
+	// Left says what could not be removed when the tenant was deleted.
+	Left []string `json:"left,omitempty"`
+}
+
+// Workload is workload's part.
+type Workload struct {
+	// Endpoint is where the tenant's API is reached from outside, host:port.
+	Endpoint string `json:"endpoint,omitempty"`
+	// Address is the host of Endpoint, Port its port.
+	Address string `json:"address,omitempty"`
+	Port    int32  `json:"port,omitempty"`
+	// ClusterIP of the Service.
+	ClusterIP string `json:"clusterIP,omitempty"`
+	// AdvertiseAddress is what the API server announces inside the tenant; never a loopback address.
+	AdvertiseAddress string `json:"advertiseAddress,omitempty"`
+	// ConfigHash is the hash on the pod template of the Deployment that was applied last.
+	ConfigHash string `json:"configHash,omitempty"`
+	// Version runs in every pod of the last complete rollout.
+	Version string `json:"version,omitempty"`
+	// Phase is the value of status.kubernetesResources.version.status (Provisioning, Ready, Upgrading, …).
+	Phase string `json:"phase,omitempty"`
+	// Replicas as the Deployment reports them.
+	Replicas            int32 `json:"replicas,omitempty"`
+	ReadyReplicas       int32 `json:"readyReplicas,omitempty"`
+	UpdatedReplicas     int32 `json:"updatedReplicas,omitempty"`
+	AvailableReplicas   int32 `json:"availableReplicas,omitempty"`
+	UnavailableReplicas int32 `json:"unavailableReplicas,omitempty"`
+	// ObservedGeneration of the Deployment's status.
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// ServiceVersion and DeploymentVersion are the resourceVersions last seen: a watch event that carries one is known.
+	ServiceVersion    string `json:"serviceVersion,omitempty"`
+	DeploymentVersion string `json:"deploymentVersion,omitempty"`
+	// LastUpdate is when the Deployment was last changed by us (UTC).
+	LastUpdate time.Time `json:"lastUpdate,omitzero"`
+}
+
+// Addons is addons' part.
+type Addons struct {
+	// Hash of the objects that were applied.
+	Hash string `json:"hash,omitempty"`
+	// Objects is how many there are.
+	Objects int `json:"objects,omitempty"`
+	// CoreDNS and KubeProxy say which add-ons are on; KubeadmConfig is the checksum of kubeadm's configuration.
+	CoreDNS       bool   `json:"coreDNS,omitempty"`
+	KubeProxy     bool   `json:"kubeProxy,omitempty"`
+	KubeadmConfig string `json:"kubeadmConfig,omitempty"`
+	// LastUpdate is when they were last applied (UTC).
+	LastUpdate time.Time `json:"lastUpdate,omitzero"`
+}
+
+// Status is status' part.
+type Status struct {
+	// Phase as in status.kubernetesResources.version.status, plus Deleting, Deleted, Failed, Paused.
+	Phase string `json:"phase"`
+	// Ready is the Ready condition.
+	Ready bool `json:"ready"`
+	// Reason and Message of the Ready condition.
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	// ReadyAt is when the current generation became Ready (UTC).
+	ReadyAt time.Time `json:"readyAt,omitzero"`
+	// Applied is the checksum of the API status that was written last.
+	Applied string `json:"applied,omitempty"`
+}

@@ -1,0 +1,236 @@
+package events
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	ce "github.com/cloudevents/sdk-go/v2/event"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/health"
+)
+
+// requestTimeout bounds every single question to NATS.
+const requestTimeout = 5 * time.Second
+
+// Config says how to reach NATS and as whom.
+type Config struct {
+	// URL of the servers, comma-separated.
+	URL string
+	// User is the NATS user: a service's name, "portal" or "operator". It names the connection and its inboxes.
+	User string
+	// SeedFile holds the user's nkey seed (NATS nkeys); empty for a server without authentication.
+	SeedFile string
+	// CAFile verifies the server's TLS certificate, when not signed by a CA of the system.
+	CAFile string
+	// Replica names this process among its like, unique and stable over restarts (a pod's or host's name).
+	Replica string
+	// StreamReplicas is how many servers hold each stream; 1, 3 or 5.
+	StreamReplicas int
+	// Log, Health and Metrics may be nil.
+	Log     *slog.Logger
+	Health  *health.Health
+	Metrics prometheus.Registerer
+}
+
+// Bus is a connection to NATS with Stoker's rules on it. It is safe for concurrent use.
+type Bus struct {
+	cfg     Config
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	log     *slog.Logger
+	health  *health.Health
+	metrics *metrics
+}
+
+// Connect opens a connection that survives any outage of the servers. While they are away at the start it returns at once
+// all the same and goes on trying; Config.Health tells.
+func Connect(cfg Config) (*Bus, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Health == nil {
+		cfg.Health = health.New(cfg.Log)
+	}
+	b := &Bus{cfg: cfg, log: cfg.Log, health: cfg.Health, metrics: newMetrics(cfg.Metrics)}
+	options := []nats.Option{
+		nats.Name("stoker-" + cfg.User),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(250 * time.Millisecond), nats.ReconnectJitter(250*time.Millisecond, time.Second),
+		nats.RetryOnFailedConnect(true),
+		nats.PingInterval(10 * time.Second), nats.MaxPingsOutstanding(2),
+		// Nothing is buffered while away: what could not be published is done again by whoever holds the tenant then.
+		nats.ReconnectBufSize(-1),
+		nats.ConnectHandler(func(*nats.Conn) { b.health.Up("nats") }),
+		nats.ReconnectHandler(func(*nats.Conn) { b.health.Up("nats") }),
+		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
+			if nc.IsClosed() {
+				return
+			}
+			if err == nil {
+				err = errors.New("disconnected")
+			}
+			b.health.Down("nats", err)
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			b.log.Error("nats refused", "error", err)
+		}),
+	}
+	if cfg.User != "" && cfg.User != UserPortal {
+		options = append(options, nats.CustomInboxPrefix("_INBOX_"+cfg.User))
+	}
+	if cfg.SeedFile != "" {
+		nkey, err := nats.NkeyOptionFromSeed(cfg.SeedFile)
+		if err != nil {
+			return nil, fmt.Errorf("nkey seed of user %s in %s: %w", cfg.User, cfg.SeedFile, err)
+		}
+		options = append(options, nkey)
+	}
+	if cfg.CAFile != "" {
+		options = append(options, nats.RootCAs(cfg.CAFile))
+	}
+	nc, err := nats.Connect(cfg.URL, options...)
+	if err != nil {
+		return nil, fmt.Errorf("nats %s: %w", cfg.URL, err)
+	}
+	if !nc.IsConnected() {
+		b.health.Down("nats", fmt.Errorf("no server answers at %s", cfg.URL))
+	}
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(requestTimeout))
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	b.nc, b.js = nc, js
+	return b, nil
+}
+
+// Close ends the connection.
+func (b *Bus) Close() { b.nc.Close() }
+
+// JetStream is the JetStream context of the connection.
+func (b *Bus) JetStream() jetstream.JetStream { return b.js }
+
+// Conn is the connection itself, for subscriptions and micro endpoints.
+func (b *Bus) Conn() *nats.Conn { return b.nc }
+
+// Health of the connection, as given to Connect.
+func (b *Bus) Health() *health.Health { return b.health }
+
+// Provision brings streams, consumers and the bucket of replicas to what they should be.
+func (b *Bus) Provision(ctx context.Context) error {
+	return Provision(ctx, b.js, b.cfg.StreamReplicas)
+}
+
+// Publish stores an event on its stream and waits for the server's word. A repeat of an id is dropped by the server and
+// is no error; duplicate tells.
+func (b *Bus) Publish(ctx context.Context, subject string, e ce.Event) (duplicate bool, err error) {
+	if len(e.Data()) > MaxPayload {
+		return false, &Permanent{Reason: "TooLarge", Message: fmt.Sprintf("data of event %s has %d bytes, more than %d", e.ID(), len(e.Data()), MaxPayload)}
+	}
+	return b.publish(ctx, Encode(subject, e))
+}
+
+func (b *Bus) publish(ctx context.Context, msg *nats.Msg) (duplicate bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	ack, err := b.js.PublishMsg(ctx, msg)
+	if err != nil {
+		if errors.Is(err, context.DeadlineExceeded) {
+			return false, &Unavailable{Dependency: "nats", Err: err}
+		}
+		return false, classify(fmt.Errorf("publish %s: %w", msg.Subject, err))
+	}
+	return ack.Duplicate, nil
+}
+
+// NewEvent makes an event about an object, as the connection's user tells it.
+func (b *Bus) NewEvent(key Key, id, typ string, data any, at time.Time) ce.Event {
+	e := ce.New()
+	e.SetID(id)
+	e.SetSource("/stoker/" + b.cfg.User)
+	e.SetType(typ)
+	e.SetSubject(key.String())
+	e.SetTime(at.UTC())
+	e.SetDataSchema(event.SchemaBase + strings.TrimPrefix(typ, event.TypePrefix) + ".json")
+	e.SetDataContentType(jsonMedia)
+	e.DataEncoded = event.Marshal(data)
+	return e
+}
+
+// factEvent makes the CloudEvent of a fact.
+func (b *Bus) factEvent(key Key, generation int64, trace string, f state.Fact) ce.Event {
+	e := b.NewEvent(key, f.ID, event.FactType(b.cfg.User, f.What), f.Data, f.Time)
+	e.SetExtension(ExtSequence, strconv.FormatInt(generation, 10))
+	if trace != "" {
+		e.SetExtension(ExtTraceParent, trace)
+	}
+	return e
+}
+
+// Tell publishes a fact that no state announces (about objects that have no bucket). The id makes repeats harmless.
+func (b *Bus) Tell(ctx context.Context, key Key, generation int64, id, what string, data any) error {
+	f := state.Fact{ID: id, What: what, Time: time.Now(), Data: event.Marshal(data)}
+	_, err := b.Publish(ctx, key.FactSubject(b.cfg.User, what), b.factEvent(key, generation, "", f))
+	return err
+}
+
+// CreateBucket makes the tenant's bucket; it is no error when it is there.
+func (b *Bus) CreateBucket(ctx context.Context, key Key) error {
+	return createBucket(ctx, b.js, key, b.cfg.StreamReplicas)
+}
+
+// Forget removes what NATS holds for a tenant beside the history: its bucket and its timers.
+func (b *Bus) Forget(ctx context.Context, key Key) error {
+	if err := deleteBucket(ctx, b.js, key); err != nil {
+		return err
+	}
+	s, err := b.js.Stream(ctx, StreamFacts)
+	if err != nil {
+		return classify(err)
+	}
+	return classify(s.Purge(ctx, jetstream.WithPurgeSubject("stoker.timer."+key.place()+".>")))
+}
+
+// ID derives an event id from what the event is about: equal parts give equal ids, whoever computes them.
+func ID(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		fmt.Fprintf(h, "%d:%s", len(p), p)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// DefaultReplica is a name for this process that survives restarts: STOKER_REPLICA or the host's name.
+func DefaultReplica() string {
+	if r := os.Getenv("STOKER_REPLICA"); r != "" {
+		return r
+	}
+	h, err := os.Hostname()
+	if err != nil || h == "" {
+		return "replica"
+	}
+	return h
+}
+
+// token makes a name fit for one token of a subject.
+func token(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
+			return r
+		}
+		return '_'
+	}, s)
+}

@@ -1,0 +1,223 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+)
+
+// Replicas of a service tell each other that they live, and each computes from the same list which partitions are whose.
+// A replica that could not tell it for leaseTTL stops by itself; the others wait memberTTL before they take over, so that
+// even a stopped and continued process finds its lease gone before it does anything. The server's pin on each consumer
+// holds where the replicas' views differ for a moment.
+const (
+	heartbeat = time.Second
+	leaseTTL  = 4 * time.Second
+	memberTTL = 5 * time.Second
+)
+
+// shares keeps one replica's share of a service's partitions.
+type shares struct {
+	bus     *Bus
+	service string
+	replica string
+	// changed gets the partitions this replica holds, whenever they change; the loop owns the receiving end.
+	changed chan []int
+
+	mu       sync.Mutex
+	members  map[string]time.Time // when last heard
+	owned    []int
+	deadline time.Time // end of the own lease
+	// revived is true when a replica of this name lived shortly before: its pins are ours to lift.
+	revived bool
+}
+
+func newShares(b *Bus, service string) *shares {
+	return &shares{
+		bus: b, service: service, replica: token(b.cfg.Replica), changed: make(chan []int, 1), members: map[string]time.Time{},
+	}
+}
+
+func (s *shares) subject(replica string) string {
+	return "$KV." + BucketReplica + "." + s.service + "." + replica
+}
+
+// held reports whether this replica may work on a partition now.
+func (s *shares) held(partition int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Now().Before(s.deadline) && slices.Contains(s.owned, partition)
+}
+
+// run keeps the lease until ctx ends, then says goodbye.
+func (s *shares) run(ctx context.Context) error {
+	heard := make(chan *nats.Msg, 256)
+	sub, err := s.bus.nc.ChanSubscribe(s.subject("*"), heard)
+	if err != nil {
+		return classify(err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	s.recall(ctx)
+	s.beat(ctx)
+	s.assign()
+	tick := time.NewTicker(heartbeat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			s.leave()
+			return nil
+		case m := <-heard:
+			if s.hear(m) {
+				s.beat(ctx) // a newcomer learns of us at once
+			}
+		case <-tick.C:
+			s.beat(ctx)
+		}
+		s.assign()
+	}
+}
+
+// recall reads who lived a moment ago, so that a newcomer doesn't take what others hold.
+func (s *shares) recall(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	kv, err := s.bus.js.KeyValue(ctx, BucketReplica)
+	if err != nil {
+		return
+	}
+	w, err := kv.Watch(ctx, s.service+".*", jetstream.IgnoreDeletes())
+	if err != nil {
+		return
+	}
+	defer func() { _ = w.Stop() }()
+	for e := range w.Updates() {
+		if e == nil {
+			return
+		}
+		if time.Since(e.Created()) > memberTTL {
+			continue
+		}
+		replica := strings.TrimPrefix(e.Key(), s.service+".")
+		s.mu.Lock()
+		if replica == s.replica {
+			s.revived = true
+		} else {
+			s.members[replica] = time.Now()
+		}
+		s.mu.Unlock()
+	}
+}
+
+// beat renews the lease. The lease counts from before the question, the others count from when they hear of it.
+func (s *shares) beat(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, heartbeat)
+	defer cancel()
+	sent := time.Now()
+	msg := nats.NewMsg(s.subject(s.replica))
+	msg.Data = []byte(s.replica)
+	if _, err := s.bus.js.PublishMsg(ctx, msg); err != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deadline = sent.Add(leaseTTL)
+	s.members[s.replica] = sent
+}
+
+// hear notes a sign of life or a goodbye; it reports whether the replica was unknown.
+func (s *shares) hear(m *nats.Msg) bool {
+	replica := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if op := m.Header.Get("KV-Operation"); op != "" {
+		if replica != s.replica {
+			delete(s.members, replica)
+		}
+		return false
+	}
+	_, known := s.members[replica]
+	s.members[replica] = time.Now()
+	return !known && replica != s.replica
+}
+
+// leave hands the partitions over at once.
+func (s *shares) leave() {
+	s.mu.Lock()
+	s.deadline, s.owned = time.Time{}, nil
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), heartbeat)
+	defer cancel()
+	msg := nats.NewMsg(s.subject(s.replica))
+	msg.Header.Set("KV-Operation", "DEL")
+	if _, err := s.bus.js.PublishMsg(ctx, msg); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+		s.bus.log.Warn("could not say goodbye, others take over after a time-out", "error", err)
+	}
+}
+
+// assign computes the own share and tells the loop when it changed.
+func (s *shares) assign() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(s.members, func(r string, heard time.Time) bool { return now.Sub(heard) > memberTTL })
+	var owned []int
+	if now.Before(s.deadline) {
+		owned = share(slices.Sorted(maps.Keys(s.members)), s.replica)
+	}
+	if slices.Equal(owned, s.owned) {
+		return
+	}
+	s.owned = owned
+	s.bus.metrics.partitions.Set(float64(len(owned)))
+	select { // only the latest counts
+	case <-s.changed:
+	default:
+	}
+	s.changed <- slices.Clone(owned)
+}
+
+// share is one member's partitions: each partition goes to the member that ranks highest for it and has room, so that
+// shares differ by at most one rounding and few partitions move when a member comes or goes.
+func share(members []string, of string) []int {
+	if len(members) == 0 {
+		return nil
+	}
+	room := (name.Partitions + len(members) - 1) / len(members)
+	count := map[string]int{}
+	var own []int
+	for p := range name.Partitions {
+		best, weight := "", uint64(0)
+		for _, m := range members {
+			if count[m] >= room {
+				continue
+			}
+			h := fnv.New64a()
+			_, _ = h.Write([]byte{byte(p), byte(p >> 8)})
+			_, _ = h.Write([]byte(m))
+			// FNV alone leaves the high bits of short inputs alike; one multiplication spreads them (Stafford's Mix13).
+			w := h.Sum64()
+			w = (w ^ w>>30) * 0xbf58476d1ce4e5b9
+			w = (w ^ w>>27) * 0x94d049bb133111eb
+			w ^= w >> 31
+			if best == "" || w > weight {
+				best, weight = m, w
+			}
+		}
+		count[best]++
+		if best == of {
+			own = append(own, p)
+		}
+	}
+	return own
+}

@@ -1,0 +1,113 @@
+package events
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+)
+
+// Streams, and the bucket in which replicas find each other.
+const (
+	StreamIntake  = "STOKER_INTAKE"
+	StreamFacts   = "STOKER_FACTS"
+	StreamStatus  = "STOKER_STATUS"
+	StreamDead    = "STOKER_DEAD"
+	BucketReplica = "stoker_replicas"
+)
+
+// ClusterScoped stands for the namespace of cluster-scoped kinds in subjects.
+const ClusterScoped = "-"
+
+// Key names the object an event is about: a tenant, or an object of another kind.
+type Key struct {
+	// Kind is the plural resource name (event.TenantControlPlanes, event.DataStores).
+	Kind string
+	// Namespace, ClusterScoped for cluster-scoped kinds.
+	Namespace string
+	Name      string
+}
+
+// Tenant is the key of a TenantControlPlane.
+func Tenant(namespace, name string) Key {
+	return Key{Kind: event.TenantControlPlanes, Namespace: namespace, Name: name}
+}
+
+// DataStore is the key of a DataStore.
+func DataStore(name string) Key {
+	return Key{Kind: event.DataStores, Namespace: ClusterScoped, Name: name}
+}
+
+// String is namespace/name, or the name alone for cluster-scoped kinds: the CloudEvents subject.
+func (k Key) String() string {
+	if k.Namespace == ClusterScoped {
+		return k.Name
+	}
+	return k.Namespace + "/" + k.Name
+}
+
+// IsTenant reports whether the key names a tenant, which has a bucket of its own.
+func (k Key) IsTenant() bool { return k.Kind == event.TenantControlPlanes }
+
+// Valid reports whether namespace and name can be those of a Kubernetes object: anybody may publish on any subject.
+func (k Key) Valid() bool {
+	return (k.Namespace == ClusterScoped || len(validation.IsDNS1123Label(k.Namespace)) == 0) && len(validation.IsDNS1123Subdomain(k.Name)) == 0
+}
+
+// Partition of the key, 0…name.Partitions-1.
+func (k Key) Partition() int { return name.Partition(k.Namespace, k.Name) }
+
+// Bucket is the tenant's KV bucket; Kubernetes names hold no underscore, so two tenants never share one.
+func (k Key) Bucket() string { return "tenant_" + k.Namespace + "_" + k.Name }
+
+// CommandSubject is where a command for the object is published.
+func (k Key) CommandSubject() string {
+	return "stoker.intake." + k.Kind + "." + k.Namespace + "." + k.Name
+}
+
+// FactSubject is where a fact about the object is published.
+func (k Key) FactSubject(service, what string) string {
+	return "stoker.fact." + k.place() + "." + service + "." + what
+}
+
+// TimerSubject holds the scheduled message that becomes the fact at its time.
+func (k Key) TimerSubject(service, what string) string {
+	return "stoker.timer." + k.place() + "." + service + "." + what
+}
+
+// StatusSubject is what a portal subscribes to for one tenant.
+func (k Key) StatusSubject() string { return "stoker.status." + k.Namespace + "." + k.Name }
+
+// DeadSubject holds events about the object that no retry can help.
+func (k Key) DeadSubject(service string) string {
+	return fmt.Sprintf("stoker.dead.%s.%d.%s.%s", service, k.Partition(), k.Namespace, k.Name)
+}
+
+func (k Key) place() string {
+	return strconv.Itoa(k.Partition()) + "." + k.Namespace + "." + k.Name
+}
+
+// consumer is the durable of a service for one partition.
+func consumer(service string, partition int) string { return fmt.Sprintf("%s-%d", service, partition) }
+
+// parseSubject finds what a delivered message is about; what and service are empty for commands.
+func parseSubject(subject string) (key Key, partition int, service, what string, err error) {
+	t := strings.Split(subject, ".")
+	switch {
+	case len(t) == 6 && t[0] == "stoker" && t[1] == "intake":
+		partition, err = strconv.Atoi(t[2])
+		return Key{Kind: t[3], Namespace: t[4], Name: t[5]}, partition, "", "", err
+	case len(t) == 7 && t[0] == "stoker" && t[1] == "fact":
+		partition, err = strconv.Atoi(t[2])
+		kind := event.TenantControlPlanes
+		if t[3] == ClusterScoped {
+			kind = event.DataStores
+		}
+		return Key{Kind: kind, Namespace: t[3], Name: t[4]}, partition, t[5], t[6], err
+	}
+	return Key{}, 0, "", "", fmt.Errorf("subject %q is neither a command's nor a fact's", subject)
+}

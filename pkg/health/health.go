@@ -1,0 +1,88 @@
+// Package health keeps what a process depends on and whether it is there: /readyz tells it, the log tells each change
+// once.
+package health
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sort"
+	"sync"
+)
+
+// Health is safe for concurrent use. The zero value is not; see New.
+type Health struct {
+	log  *slog.Logger
+	mu   sync.Mutex
+	down map[string]string
+	seen map[string]bool
+}
+
+// New returns a Health that reports changes to log.
+func New(log *slog.Logger) *Health {
+	return &Health{log: log, down: map[string]string{}, seen: map[string]bool{}}
+}
+
+// Down says that a dependency is away and why. Only the first word of an outage is logged.
+func (h *Health) Down(dependency string, cause error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, already := h.down[dependency]; !already {
+		h.log.Warn("dependency is away, waiting for it", "dependency", dependency, "cause", cause)
+	}
+	h.seen[dependency] = true
+	h.down[dependency] = cause.Error()
+}
+
+// Up says that a dependency answers.
+func (h *Health) Up(dependency string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, was := h.down[dependency]; was {
+		h.log.Info("dependency is back", "dependency", dependency)
+	}
+	h.seen[dependency] = true
+	delete(h.down, dependency)
+}
+
+// Ready returns nil when everything is there, else an error that names what isn't.
+func (h *Health) Ready() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.down) == 0 {
+		return nil
+	}
+	names := make([]string, 0, len(h.down))
+	for d := range h.down {
+		names = append(names, d)
+	}
+	sort.Strings(names)
+	return fmt.Errorf("%s: %s", names[0], h.down[names[0]])
+}
+
+// Handle adds /livez and /readyz to a mux, in the form of the Kubernetes API server's: one line per dependency.
+func (h *Health) Handle(mux *http.ServeMux) {
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		names := make([]string, 0, len(h.seen))
+		for d := range h.seen {
+			names = append(names, d)
+		}
+		sort.Strings(names)
+		if len(h.down) > 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		for _, d := range names {
+			if cause, away := h.down[d]; away {
+				fmt.Fprintf(w, "[-]%s: %s\n", d, cause)
+			} else {
+				fmt.Fprintf(w, "[+]%s ok\n", d)
+			}
+		}
+		if len(h.down) == 0 {
+			fmt.Fprintln(w, "ok")
+		}
+	})
+}

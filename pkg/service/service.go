@@ -1,0 +1,177 @@
+// Package service is what every service's process has in common: configuration from flags and environment, logs, signals,
+// the connections to NATS and Kubernetes, and the HTTP port with /livez, /readyz and /metrics.
+package service
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/health"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+)
+
+// Config is how every service is configured.
+type Config struct {
+	// Name of the service ("certs").
+	Name string
+	// NATS is the URL of the servers, comma-separated; NATSSeed the file with the service's nkey seed, NATSCA the file
+	// with the CA of the servers' certificates.
+	NATS, NATSSeed, NATSCA string
+	// StreamReplicas is how many NATS servers hold each stream.
+	StreamReplicas int
+	// Kubeconfig of the management cluster; empty inside a cluster.
+	Kubeconfig string
+	// Replica names this process among the service's replicas; stable over restarts.
+	Replica string
+	// HTTP is the address of /livez, /readyz and /metrics; empty for none.
+	HTTP string
+	// Log gets the service's log; required.
+	Log *slog.Logger
+}
+
+// Clients are a service's connections.
+type Clients struct {
+	Bus     *events.Bus
+	Kube    *kube.Client
+	Health  *health.Health
+	Metrics *prometheus.Registry
+	Log     *slog.Logger
+}
+
+// Connect opens the connections. It does not wait for NATS or Kubernetes to be there.
+func Connect(cfg Config) (*Clients, error) {
+	log := cfg.Log.With("service", cfg.Name)
+	h := health.New(log)
+	registry := prometheus.NewRegistry()
+	labels := prometheus.WrapRegistererWith(prometheus.Labels{"service": cfg.Name}, registry)
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	bus, err := events.Connect(events.Config{
+		URL: cfg.NATS, User: cfg.Name, SeedFile: cfg.NATSSeed, CAFile: cfg.NATSCA, Replica: cfg.Replica,
+		StreamReplicas: cfg.StreamReplicas, Log: log, Health: h, Metrics: labels,
+	})
+	if err != nil {
+		return nil, err
+	}
+	k, err := kube.Connect(cfg.Kubeconfig, kube.Options{FieldManager: name.FieldManager(cfg.Name), Health: h})
+	if err != nil {
+		bus.Close()
+		return nil, err
+	}
+	return &Clients{Bus: bus, Kube: k, Health: h, Metrics: registry, Log: log}, nil
+}
+
+// Close ends the connections.
+func (c *Clients) Close() {
+	c.Bus.Close()
+	c.Kube.Close()
+}
+
+// Serve serves /livez, /readyz and /metrics on addr until ctx ends. An empty addr serves nothing.
+func (c *Clients) Serve(ctx context.Context, addr string) error {
+	if addr == "" {
+		<-ctx.Done()
+		return nil
+	}
+	mux := http.NewServeMux()
+	c.Health.Handle(mux)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{}))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("http address %s: %w", addr, err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Run opens the connections, serves HTTP and runs the loop that build makes, until ctx ends or one of them fails for good.
+func Run(ctx context.Context, cfg Config, build func(*Clients) (*events.Loop, error)) error {
+	c, err := Connect(cfg)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	loop, err := build(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		if err := c.Serve(ctx, cfg.HTTP); err != nil {
+			cancel(err)
+		}
+	}()
+	err = loop.Run(ctx)
+	cancel(nil)
+	<-served
+	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
+		err = cause
+	}
+	return err
+}
+
+// Main is the main function of a service's own binary: flags, environment, signals, exit code.
+func Main(service, usage string, run func(context.Context, Config) error) {
+	cfg := Config{Name: service}
+	flags := flag.NewFlagSet("stoker-"+service, flag.ExitOnError)
+	text := func(p *string, name, fallback, usage string) {
+		env := "STOKER_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+		if v := os.Getenv(env); v != "" {
+			fallback = v
+		}
+		flags.StringVar(p, name, fallback, usage+" ($"+env+")")
+	}
+	text(&cfg.NATS, "nats", "nats://127.0.0.1:4222", "`URL` of the NATS servers, comma-separated")
+	text(&cfg.NATSSeed, "nats-seed", "", "`file` with the nkey seed of this service's NATS user")
+	text(&cfg.NATSCA, "nats-ca", "", "`file` with the CA of the NATS servers' certificates")
+	text(&cfg.Kubeconfig, "kubeconfig", "", "kubeconfig `file` of the management cluster; empty inside a cluster")
+	text(&cfg.Replica, "replica", events.DefaultReplica(), "`name` of this process among the service's replicas, stable over restarts")
+	text(&cfg.HTTP, "http", ":8080", "`address` of /livez, /readyz and /metrics; empty for none")
+	var level string
+	text(&level, "log-level", "info", "debug, info, warn or error")
+	flags.IntVar(&cfg.StreamReplicas, "stream-replicas", 1, "NATS servers that hold each stream: 1, 3 or 5")
+	flags.Usage = func() {
+		fmt.Fprintf(flags.Output(), "%s\n\nUsage: stoker-%s [flags]\n\n", usage, service)
+		flags.PrintDefaults()
+	}
+	_ = flags.Parse(os.Args[1:])
+	if flags.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "unexpected argument %q; see --help\n", flags.Arg(0))
+		os.Exit(2)
+	}
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		fmt.Fprintf(os.Stderr, "--log-level %q: must be debug, info, warn or error\n", level)
+		os.Exit(2)
+	}
+	cfg.Log = slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: l}))
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, cfg); err != nil {
+		cfg.Log.Error("stopped", "error", err)
+		os.Exit(1)
+	}
+}

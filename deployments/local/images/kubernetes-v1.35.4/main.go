@@ -60,7 +60,7 @@ func main() {
 
 // kubectl is what Kubernetes' own main of kubectl does: the level of logging is needed before flags are parsed.
 func kubectl() int {
-	if err := logs.GlogSetter(cmd.GetLogVerbosity(os.Args)); err != nil {
+	if _, err := logs.GlogSetter(cmd.GetLogVerbosity(os.Args)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {

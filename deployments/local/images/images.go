@@ -1,0 +1,165 @@
+// Package images says what the name of a container image runs as on the local stack, and builds it.
+//
+// There is no registry and no container runtime here: an image is a Go module of its own beside this file
+// (kubernetes-v1.36.3, kubernetes-v1.35.4, etcd), built from the module proxy into a cache, and "pulling" an image is
+// building it. The registry an image name begins with doesn't matter; its last path element and its tag do.
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Default is the Kubernetes that the management cluster itself runs.
+const Default = "kubernetes-v1.36.3"
+
+// Etcd is the module the etcd server is built from.
+const Etcd = "etcd"
+
+// image is one module below this directory.
+type image struct {
+	name     string   // directory of the module, and name of the binary in the cache
+	version  string   // the tag of an image reference, with its leading v
+	programs []string // what it can run as: the last path element of an image reference
+	kube     bool     // a Kubernetes: gets its version stamped in
+}
+
+var kubernetesPrograms = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubeadm"}
+
+// catalog is every image there is. One line more, and a module beside it, adds a version.
+var catalog = []image{
+	{name: "kubernetes-v1.36.3", version: "v1.36.3", programs: kubernetesPrograms, kube: true},
+	{name: "kubernetes-v1.35.4", version: "v1.35.4", programs: kubernetesPrograms, kube: true},
+	{name: "etcd", version: "v3.6.8", programs: []string{"etcd"}},
+}
+
+// UnknownError tells that an image reference names nothing that can be built here, and what can.
+type UnknownError struct {
+	Reference string   // as the pod gave it
+	Program   string   // its last path element
+	Versions  []string // versions of Program there are; empty if the program itself is unknown
+	Programs  []string // every program there is
+}
+
+func (e *UnknownError) Error() string {
+	if len(e.Versions) == 0 {
+		return fmt.Sprintf("image %q: the local stack has no program %q; it has %s",
+			e.Reference, e.Program, strings.Join(e.Programs, ", "))
+	}
+	return fmt.Sprintf("image %q: the local stack has %s only as %s",
+		e.Reference, e.Program, strings.Join(e.Versions, ", "))
+}
+
+// A Program is what a container of an image runs.
+type Program struct {
+	Image string // name of the module, as Build takes it
+	Name  string // for example kube-apiserver
+	Path  string // the executable; empty until the image is built
+}
+
+// Resolve says which module and which of its programs an image reference stands for, without building anything.
+// The error is an *UnknownError.
+func Resolve(reference string) (Program, error) {
+	name, tag := split(reference)
+	unknown := &UnknownError{Reference: reference, Program: name}
+	for _, img := range catalog {
+		for _, program := range img.programs {
+			if !slices.Contains(unknown.Programs, program) {
+				unknown.Programs = append(unknown.Programs, program)
+			}
+			if program != name {
+				continue
+			}
+			// etcd's own images are tagged v3.6.8 by its project and 3.6.8-0 by Kubernetes.
+			if tag == img.version || !img.kube && strings.Split(tag, "-")[0] == strings.TrimPrefix(img.version, "v") {
+				return Program{Image: img.name, Name: name}, nil
+			}
+			unknown.Versions = append(unknown.Versions, img.version)
+		}
+	}
+	return Program{}, unknown
+}
+
+// split takes the program and the tag out of a reference: registry.example:5000/a/kube-apiserver:v1.36.3@sha256:….
+func split(reference string) (name, tag string) {
+	reference, _, _ = strings.Cut(reference, "@")
+	name = reference[strings.LastIndex(reference, "/")+1:]
+	name, tag, _ = strings.Cut(name, ":")
+	return name, tag
+}
+
+// A Store builds images from a source tree into a cache. It is safe for concurrent use, also by several processes.
+type Store struct {
+	source string
+	cache  string
+}
+
+// Open returns the Store of the source tree at root (the repository's root). Its cache is $STOKER_CACHE, or stoker in
+// the user's cache directory.
+func Open(root string) (*Store, error) {
+	source, err := filepath.Abs(filepath.Join(root, "deployments", "local", "images"))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(filepath.Join(source, Default, "go.mod")); err != nil {
+		return nil, fmt.Errorf("no images to build below %s: is %s the root of the repository? %w", source, root, err)
+	}
+	cache := os.Getenv("STOKER_CACHE")
+	if cache == "" {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			return nil, fmt.Errorf("find a cache directory (or set STOKER_CACHE): %w", err)
+		}
+		cache = filepath.Join(user, "stoker")
+	}
+	cache, err = filepath.Abs(cache)
+	if err != nil {
+		return nil, err
+	}
+	return &Store{source: source, cache: cache}, nil
+}
+
+// Pull builds the image a reference names, if it has to, and returns the program to run. progress may be nil.
+// An *UnknownError means that no retry will help.
+func (s *Store) Pull(ctx context.Context, reference string, progress func(string)) (Program, error) {
+	program, err := Resolve(reference)
+	if err != nil {
+		return Program{}, err
+	}
+	dir, err := s.Build(ctx, program.Image, progress)
+	if err != nil {
+		return Program{}, err
+	}
+	program.Path = filepath.Join(dir, program.Name)
+	return program, nil
+}
+
+// Kubectl returns the path of kubectl of the management cluster's version, building it if it has to.
+func (s *Store) Kubectl(ctx context.Context) (string, error) { return s.tool(ctx, "kubectl") }
+
+// Kubeadm returns the path of kubeadm of the management cluster's version, building it if it has to.
+func (s *Store) Kubeadm(ctx context.Context) (string, error) { return s.tool(ctx, "kubeadm") }
+
+func (s *Store) tool(ctx context.Context, name string) (string, error) {
+	dir, err := s.Build(ctx, Default, nil)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, name), nil
+}
+
+func find(name string) (image, error) {
+	var names []string
+	for _, img := range catalog {
+		if img.name == name {
+			return img, nil
+		}
+		names = append(names, img.name)
+	}
+	return image{}, errors.New("no image " + name + "; there are " + strings.Join(names, ", "))
+}

@@ -16,6 +16,7 @@ import (
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -125,6 +126,7 @@ func newKubeadm(in Input) (*kubeadm, error) {
 	if ver.LessThan(version.MustParseSemantic("v1.31.0")) {
 		// A kubeadm before v1.31 doesn't know v1beta4; its nodes couldn't join.
 		k.configGV = v1beta3.SchemeGroupVersion
+		cfg.APIServer.TimeoutForControlPlane = &metav1.Duration{Duration: constants.ControlPlaneComponentHealthCheckTimeout}
 	}
 	return k, k.configureKubelet()
 }

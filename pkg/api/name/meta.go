@@ -96,7 +96,7 @@ const (
 	AnnotationConfigHash = "stoker.dev/config-hash"
 	// AnnotationKubeconfigSecretKey says which key of the admin kubeconfig Secret is used to reach the tenant. Default:
 	// KeySuperAdminConf.
-	AnnotationKubeconfigSecretKey = "kamaji.clastix.io/kubeconfig-secret-key" //nolint:gosec // the name of an annotation
+	AnnotationKubeconfigSecretKey = "kamaji.clastix.io/kubeconfig-secret-key"
 	// AnnotationMigrationTimeout is how long a migration may take, as a Go duration.
 	AnnotationMigrationTimeout = "kamaji.clastix.io/migration-timeout"
 	// AnnotationCleanupPriorMigration, when true, drops what a schema of the same name holds before a migration.
@@ -116,7 +116,7 @@ const (
 	// FinalizerSoot is Kamaji's hold for what it keeps inside a tenant: removed when found, never added.
 	FinalizerSoot = "finalizer.kamaji.clastix.io/soot"
 	// FinalizerDatastoreSecret is Kamaji's hold on the DatastoreConfig Secret: removed when found, never added.
-	FinalizerDatastoreSecret = "finalizer.kamaji.clastix.io/datastore-secret" //nolint:gosec // the name of a finalizer
+	FinalizerDatastoreSecret = "finalizer.kamaji.clastix.io/datastore-secret"
 	// FinalizerDataStore holds a DataStore while tenants use it.
 	FinalizerDataStore = "kamaji.clastix.io/TenantControlPlane"
 )

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
@@ -82,16 +83,12 @@ spec:
 // unset returns the paths of the fields that have their zero value, of the types of this API; those of Kubernetes have
 // tests of their own.
 func unset(value reflect.Value, path string) []string {
-	switch value.Kind() { //nolint:exhaustive // the other kinds have no fields
+	switch value.Kind() {
 	case reflect.Pointer:
 		return unset(value.Elem(), path)
 	case reflect.Slice:
-		var paths []string
-		if value.Len() > 0 {
-			paths = unset(value.Index(value.Len()-1), path+"[]")
-		}
-
-		return paths
+		// The last element of each list in the files sets all fields, even those that exclude each other.
+		return unset(value.Index(value.Len()-1), path+"[]")
 	case reflect.Struct:
 		if !strings.HasSuffix(value.Type().PkgPath(), "/pkg/api/v1alpha1") {
 			return nil
@@ -103,7 +100,6 @@ func unset(value reflect.Value, path string) []string {
 			field := path + "." + value.Type().Field(i).Name
 
 			if value.Field(i).IsZero() {
-				// A patch either moves something or has a value; the file has both in one operation to set all fields.
 				paths = append(paths, field)
 
 				continue
@@ -132,8 +128,14 @@ func readFile(t *testing.T, path string) []byte {
 func decode(t *testing.T, content []byte) map[string]any {
 	t.Helper()
 
+	asJSON, err := yaml.YAMLToJSON(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// Kubernetes' decoder keeps whole numbers whole, as CEL rules need them.
 	var object map[string]any
-	if err := yaml.Unmarshal(content, &object); err != nil {
+	if err := json.Unmarshal(asJSON, &object); err != nil {
 		t.Fatal(err)
 	}
 

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 )
 
@@ -52,6 +53,16 @@ func (b *Bus) readState(ctx context.Context, key Key, of string) (*state.State, 
 		return nil, revision, fmt.Errorf("state %s of %s is not JSON: %w", of, key, err)
 	}
 	return s, revision, nil
+}
+
+// State reads what a service keeps about a tenant, for questions; what a service works from it reads with Turn.Read.
+// ErrNotFound when there is no such tenant or the service has not come to it yet.
+func (b *Bus) State(ctx context.Context, key Key, service string) (*state.State, error) {
+	if service == name.ServiceIntake {
+		service = KeySpec
+	}
+	s, _, err := b.readState(ctx, key, service)
+	return s, err
 }
 
 // missing tells a bucket that isn't there from a JetStream that isn't.

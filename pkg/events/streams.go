@@ -32,7 +32,8 @@ var wakes = map[string][]string{
 	"workload":  {"intake.accepted", "intake.deleting", "certs.issued", "certs.rotated", "datastore.provisioned", "addons.removed"},
 	"addons":    {"intake.accepted", "intake.deleting", "workload.available", "certs.rotated"},
 	"intake":    {"certs.removed", "datastore.checked"},
-	"status":    {">"},
+	// Every fact but status' own, which would wake it to find nothing new.
+	"status": {"intake.*", "certs.*", "datastore.*", "workload.*", "addons.*"},
 }
 
 // streams are the configurations of the four streams; replicas is the number of servers that hold each.

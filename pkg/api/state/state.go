@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 )
 
@@ -174,8 +176,17 @@ type Status struct {
 	// Reason and Message of the Ready condition.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
-	// ReadyAt is when the current generation became Ready (UTC).
+	// ReadyAt is when the generation ReadyGeneration became Ready (UTC). It stays when the tenant is not Ready for a while.
 	ReadyAt time.Time `json:"readyAt,omitzero"`
+	// ReadyGeneration is the last generation that became Ready, 0 before the first.
+	ReadyGeneration int64 `json:"readyGeneration,omitempty"`
+	// ObservedGeneration is the one in the API status: the last generation that was carried out completely.
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Version that runs, and Endpoint as host:port.
+	Version  string `json:"version,omitempty"`
+	Endpoint string `json:"endpoint,omitempty"`
+	// Conditions of the API status, kept here for their transition times.
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// Applied is the checksum of the API status that was written last.
 	Applied string `json:"applied,omitempty"`
 }

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -378,6 +379,7 @@ func (f *front) targets() []string {
 			targets = append(targets, net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(int(port))))
 		}
 	}
+	slices.Sort(targets) // a list of the cache has no order, and taking turns needs one
 	return targets
 }
 

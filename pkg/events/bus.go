@@ -187,6 +187,17 @@ func (b *Bus) Tell(ctx context.Context, key Key, generation int64, id, what stri
 	return err
 }
 
+// Answer tells the sender of a command what became of it, on the inbox it named. Nobody may be listening any more, so it
+// is sent once and not waited for.
+func (b *Bus) Answer(inbox string, key Key, id, what string, data any) error {
+	return b.nc.PublishMsg(Encode(inbox, b.NewEvent(key, id, event.FactType(b.cfg.User, what), data, time.Now())))
+}
+
+// Bury stores an event in the dead letters with its cause: for those whose sender can't be told.
+func (b *Bus) Bury(ctx context.Context, key Key, e Event, reason, message string) error {
+	return b.bury(ctx, b.cfg.User, key, e, state.Failure{Reason: reason, Message: message})
+}
+
 // CreateBucket makes the tenant's bucket; it is no error when it is there.
 func (b *Bus) CreateBucket(ctx context.Context, key Key) error {
 	return createBucket(ctx, b.js, key, b.cfg.StreamReplicas)

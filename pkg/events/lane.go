@@ -12,13 +12,13 @@ import (
 )
 
 // maxAttempts is how often a step that fails for no known reason is tried; with the backoff below about two minutes.
-const maxAttempts = 12
+const maxAttempts = 20
 
 // tellAfter is the attempt from which on a failing step is told in state and status.
 const tellAfter = 3
 
 func newBackoff() *wait.Backoff {
-	return &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.3, Steps: 50, Cap: 20 * time.Second}
+	return &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.3, Steps: 50, Cap: 5 * time.Second}
 }
 
 // lane is one object's line: its events and wakes are worked on one turn after the other. It has a goroutine of its own

@@ -199,6 +199,24 @@ func (t *Turn) Read(ctx context.Context, service string, v any) (*state.State, e
 	return s, nil
 }
 
+// Adopt makes the turn work for an object: intake calls it with what the API server says before it writes the spec. The
+// bucket is made if it isn't there; one that an earlier tenant of that name left behind is replaced.
+func (t *Turn) Adopt(ctx context.Context, uid string, generation int64) error {
+	if t.own != nil && t.own.UID != uid {
+		if err := t.loop.Bus.Forget(ctx, t.Key); err != nil {
+			return err
+		}
+		t.own, t.revision, t.Tenant = nil, 0, nil
+	}
+	if t.own == nil {
+		if err := t.loop.Bus.CreateBucket(ctx, t.Key); err != nil {
+			return err
+		}
+	}
+	t.UID, t.Generation = uid, generation
+	return nil
+}
+
 // Tell is a fact to be told with a state.
 type Tell struct {
 	What string

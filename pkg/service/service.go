@@ -133,8 +133,12 @@ func Run(ctx context.Context, cfg Config, build func(*Clients) (*events.Loop, er
 	return err
 }
 
-// Main is the main function of a service's own binary: flags, environment, signals, exit code.
-func Main(service, usage string, run func(context.Context, Config) error) {
+// Flag declares a flag that is also an environment variable (STOKER_<NAME>).
+type Flag func(p *string, name, fallback, usage string)
+
+// Main is the main function of a service's own binary: flags, environment, signals, exit code. more declares what the
+// service has beyond the common flags.
+func Main(service, usage string, run func(context.Context, Config) error, more ...func(Flag)) {
 	cfg := Config{Name: service}
 	flags := flag.NewFlagSet("stoker-"+service, flag.ExitOnError)
 	text := func(p *string, name, fallback, usage string) {
@@ -152,6 +156,9 @@ func Main(service, usage string, run func(context.Context, Config) error) {
 	text(&cfg.HTTP, "http", ":8080", "`address` of /livez, /readyz and /metrics; empty for none")
 	var level string
 	text(&level, "log-level", "info", "debug, info, warn or error")
+	for _, m := range more {
+		m(text)
+	}
 	flags.IntVar(&cfg.StreamReplicas, "stream-replicas", 1, "NATS servers that hold each stream: 1, 3 or 5")
 	flags.Usage = func() {
 		fmt.Fprintf(flags.Output(), "%s\n\nUsage: stoker-%s [flags]\n\n", usage, service)

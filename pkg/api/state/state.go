@@ -74,6 +74,8 @@ type Tenant struct {
 	Deleting bool `json:"deleting,omitempty"`
 	// Paused is true while the object carries the paused annotation; no service changes anything meanwhile.
 	Paused bool `json:"paused,omitempty"`
+	// Seen is the fingerprint of the object's metadata this was made from: a watch event that shows the same is known.
+	Seen string `json:"seen,omitempty"`
 	// TraceParent is the W3C trace context of the command, empty when the object was written by other means.
 	TraceParent string `json:"traceparent,omitempty"`
 	// Spec is the effective spec (v1alpha1.Default applied, DataStore chosen).

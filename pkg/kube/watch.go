@@ -34,7 +34,16 @@ const metadataListOnly = "application/json;as=PartialObjectMetadataList;g=meta.k
 // every outage of the server. It keeps names only: an object that went while the connection was away is reported as
 // DELETED when the watch starts over. changed must not block.
 func (c *Client) Watch(ctx context.Context, r Resource, namespace, selector string, changed func(Change)) error {
-	w := &watcher{c: c, r: r, namespace: namespace, selector: selector, changed: changed, known: map[string]*metav1.PartialObjectMetadata{}}
+	return c.WatchListed(ctx, r, namespace, selector, changed, func() {})
+}
+
+// WatchListed is Watch that also calls listed each time every object there is has been reported: what wasn't by then was
+// deleted while nobody watched. listed must not block.
+func (c *Client) WatchListed(ctx context.Context, r Resource, namespace, selector string, changed func(Change), listed func()) error {
+	w := &watcher{
+		c: c, r: r, namespace: namespace, selector: selector, changed: changed, listed: listed,
+		known: map[string]*metav1.PartialObjectMetadata{},
+	}
 	backoff := 100 * time.Millisecond
 	version := ""
 	for ctx.Err() == nil {
@@ -78,6 +87,7 @@ type watcher struct {
 	r                   Resource
 	namespace, selector string
 	changed             func(Change)
+	listed              func()
 	known               map[string]*metav1.PartialObjectMetadata // what a DELETED needs: name, namespace, labels
 }
 
@@ -114,6 +124,7 @@ func (w *watcher) list(ctx context.Context) (version string, err error) {
 		}
 	}
 	w.known = seen
+	w.listed()
 	return version, nil
 }
 

@@ -149,6 +149,8 @@ type CertsIssued struct {
 	Checksums map[string]string `json:"checksums"`
 	// NotAfter is the first expiry of a certificate (UTC).
 	NotAfter time.Time `json:"notAfter,omitzero"`
+	// Reasons by component say why its content was made anew ("Missing: …", "Expiring: …"), empty when all of it stayed.
+	Reasons map[string]string `json:"reasons,omitempty"`
 }
 
 // WorkloadExposed: the tenant's endpoint is known.

@@ -1,0 +1,294 @@
+// Package certs makes every Secret of keys, certificates and kubeconfigs of a tenant, keeps them valid and puts back what
+// somebody deletes or edits.
+//
+// It wakes on intake.accepted (what needs no endpoint is issued at once), workload.exposed (the API server's certificate
+// and the administrators' kubeconfigs follow), certs.due (renewal, and a look at everything once a week), changes of its
+// Secrets, intake.deleting and datastore.removed. It tells certs.issued once everything exists for a generation,
+// certs.rotated when something of that generation was replaced later, certs.removed.
+//
+// Files: wants.go says what must exist, policy.go whether what is there may stay, issue.go makes it anew, apply.go brings
+// it to the management cluster, remove.go takes it away.
+package certs
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/service"
+)
+
+// lookAfter is how long a tenant goes without a look at its Secrets. Timers live in a stream that keeps messages for 30
+// days, so a renewal months ahead is reached in steps; each step also finds what was deleted while no replica watched.
+const lookAfter = 7 * 24 * time.Hour
+
+// soonest keeps a timer from firing again and again should a renewal not move its own date.
+const soonest = 10 * time.Minute
+
+type svc struct {
+	kube *kube.Client
+	log  *slog.Logger
+	now  func() time.Time
+}
+
+// Run works until ctx ends. It returns early only with an error that no waiting helps. Safe to run several times in a
+// process.
+func Run(ctx context.Context, cfg service.Config) error {
+	return service.Run(ctx, cfg, func(c *service.Clients) (*events.Loop, error) {
+		s := &svc{kube: c.Kube, log: c.Log, now: time.Now}
+		return &events.Loop{Bus: c.Bus, Service: name.ServiceCerts, Handle: s.handle, Watch: s.watch}, nil
+	})
+}
+
+// handle is the one loop of a tenant.
+func (s *svc) handle(ctx context.Context, t *events.Turn) error {
+	if t.Tenant == nil {
+		return nil
+	}
+	if t.Tenant.Deleting {
+		return s.remove(ctx, t)
+	}
+	var own state.Certs
+	if err := t.OwnData(&own); err != nil {
+		return fmt.Errorf("own state: %w", err)
+	}
+	seen := drifted(t.Reasons, &own)
+	if len(t.Events) == 0 && !seen && t.Attempt() == 0 && t.Own() != nil {
+		return nil // echoes of what we wrote
+	}
+
+	var w state.Workload
+	if _, err := t.Read(ctx, name.ServiceWorkload, &w); err != nil {
+		return err
+	}
+	in, now := inputOf(t.UID, t.Tenant, &w), s.now()
+	if in.Exposed == nil && t.Own() != nil && t.Own().Step == event.Issued && !seen && !told(t, event.Due) {
+		return t.Wait(ctx, waitEndpoint) // the endpoint went and will come back; what needs it stays as it is
+	}
+	inputs := in.hash() + "-" + strconv.FormatInt(t.Generation, 10)
+	if o := t.Own(); o != nil && o.Inputs == inputs && o.Failure == nil && o.Waiting == waiting(in) && !seen && !told(t, event.Due) {
+		return nil
+	}
+
+	r, err := s.ensure(ctx, in, &own, now)
+	if err != nil {
+		return err
+	}
+	return s.done(ctx, t, in, inputs, &own, r, now)
+}
+
+// waitEndpoint is what the second stage waits for.
+const waitEndpoint = "workload: the endpoint"
+
+func waiting(in input) string {
+	if in.Exposed == nil {
+		return waitEndpoint
+	}
+	return ""
+}
+
+// done writes what has come of a turn, and tells it when everything exists.
+func (s *svc) done(ctx context.Context, t *events.Turn, in input, inputs string, own *state.Certs, r *result, now time.Time) error {
+	step, issuedBefore := "", t.Own() != nil && t.Own().Step == event.Issued
+	switch {
+	case in.Exposed != nil:
+		step = event.Issued
+	case issuedBefore:
+		// What needs the endpoint is there from before; it can't be judged now, so it isn't forgotten, and the inputs
+		// stay those it was issued from.
+		step, inputs = event.Issued, t.Own().Inputs
+		for component, secret := range own.Secrets {
+			if _, ok := r.data.Secrets[component]; !ok {
+				r.data.Secrets[component] = secret
+			}
+		}
+	}
+	if r.newCA {
+		s.log.Warn("tenant has a new certificate authority: its nodes have to join again, kubeconfigs handed out are void",
+			"tenant", t.Key.String(), "generation", t.Generation, "step", step, "reason", r.reasons[name.ComponentCA])
+	}
+	for component, reason := range r.reasons {
+		s.log.Debug("secret written", "tenant", t.Key.String(), "generation", t.Generation, "step", step,
+			"component", component, "reason", reason)
+	}
+
+	// The timer first: a crash after it repeats the turn, a crash before it would leave none.
+	next := now.Add(lookAfter)
+	if at := r.data.RenewAt; !at.IsZero() && at.Before(next) {
+		next = at
+	}
+	if next.Before(now.Add(soonest)) {
+		next = now.Add(soonest)
+	}
+	if err := s.timer(ctx, t, own, r, next); err != nil {
+		return err
+	}
+
+	o := events.Outcome{Step: step, Inputs: inputs, Waiting: waiting(in), Data: r.data}
+	if step == event.Issued {
+		if what := announce(t.Own(), own, inputs, r); what != "" {
+			o.Facts = []events.Tell{{What: what, Data: fact(t.About(), r)}}
+		}
+	}
+	return t.Done(ctx, o)
+}
+
+// timer sets the next look. A turn that only confirms what is known leaves the timer that runs.
+func (s *svc) timer(ctx context.Context, t *events.Turn, own *state.Certs, r *result, next time.Time) error {
+	if t.Own() != nil && !told(t, event.Due) && own.RenewAt.Equal(r.data.RenewAt) {
+		return nil
+	}
+	return t.At(ctx, next)
+}
+
+// announce says which fact is owed: issued for a generation that had none, rotated when content of one that had changed,
+// none when nothing did.
+func announce(o *state.State, own *state.Certs, inputs string, r *result) string {
+	generation := inputs[strings.LastIndexByte(inputs, '-'):]
+	if o == nil || o.Step != event.Issued || !strings.HasSuffix(o.Inputs, generation) {
+		return event.Issued
+	}
+	for component, secret := range r.data.Secrets {
+		if own.Secrets[component].Checksum != secret.Checksum {
+			return event.Rotated
+		}
+	}
+	return ""
+}
+
+// fact is the payload of issued and rotated.
+func fact(about event.About, r *result) event.CertsIssued {
+	f := event.CertsIssued{About: about, Checksums: map[string]string{}, Reasons: r.reasons}
+	for component, secret := range r.data.Secrets {
+		f.Checksums[component] = secret.Checksum
+		f.NotAfter = earliest(f.NotAfter, secret.NotAfter)
+	}
+	return f
+}
+
+// told reports whether one of the turn's events is this fact of certs'.
+func told(t *events.Turn, what string) bool {
+	for _, e := range t.Events {
+		if e.Service == name.ServiceCerts && e.What == what {
+			return true
+		}
+	}
+	return false
+}
+
+// watch wakes tenants whose Secrets of ours changed, or went while nobody watched. It keeps nothing of them: what was seen
+// goes into the reason, and the turn compares it with the resourceVersion in its state.
+func (s *svc) watch(ctx context.Context, partitions []int, wake events.Wake) error {
+	there := map[events.Key][]string{} // components by tenant, until the first list is complete
+	changed := func(c kube.Change) {
+		tenant := tenantOf(c.Object)
+		component := componentOf(tenant, c.Object.Name)
+		if component == "" {
+			return
+		}
+		key := events.Tenant(c.Object.Namespace, tenant)
+		if there != nil {
+			there[key] = append(there[key], component)
+		}
+		wake(key, sighting{component, c.Object.ResourceVersion, c.Type == watch.Deleted}.String())
+	}
+	listed := func() {
+		for key, have := range there {
+			for component := range components(key.Name) {
+				if !slices.Contains(have, component) {
+					wake(key, sighting{component, "", true}.String())
+				}
+			}
+		}
+		there = nil
+	}
+	return s.kube.WatchListed(ctx, kube.Secrets, "", events.Filter(partitions), changed, listed)
+}
+
+// tenantOf returns the tenant a Secret belongs to: its owner's name, which is harder to edit than the label.
+func tenantOf(o *metav1.PartialObjectMetadata) string {
+	if owner := metav1.GetControllerOf(o); owner != nil && owner.Kind == kube.TenantControlPlanes.Kind {
+		return owner.Name
+	}
+	return o.Labels[name.LabelName]
+}
+
+// componentOf returns the component whose Secret has the name, empty when none of ours has.
+func componentOf(tenant, secret string) string {
+	if tenant == "" {
+		return ""
+	}
+	for component, n := range components(tenant) {
+		if n == secret {
+			return component
+		}
+	}
+	return ""
+}
+
+// sighting is what a watch saw of a Secret, small enough for a wake's reason.
+type sighting struct {
+	component, version string
+	deleted            bool
+}
+
+func (s sighting) String() string {
+	return strings.Join([]string{s.component, s.version, strconv.FormatBool(s.deleted)}, " ")
+}
+
+func parseSighting(reason string) (sighting, bool) {
+	parts := strings.Split(reason, " ")
+	if len(parts) != 3 {
+		return sighting{}, false
+	}
+	deleted, err := strconv.ParseBool(parts[2])
+	return sighting{parts[0], parts[1], deleted}, err == nil
+}
+
+// drifted reports whether watches saw a Secret that isn't as the state has it. A version older than the recorded one is
+// an echo as well: resource versions of one kind can be compared (Kubernetes 1.35), and one that is no number counts as
+// news unless it is equal.
+func drifted(reasons []string, own *state.Certs) bool {
+	for _, reason := range reasons {
+		seen, ok := parseSighting(reason)
+		if !ok {
+			return true
+		}
+		have, known := own.Secrets[seen.component]
+		switch {
+		case !known:
+			if len(own.Secrets) > 0 && needsEndpoint(seen.component) {
+				continue // not issued yet, or from before the state was lost; judged once the endpoint is known
+			}
+			return true
+		case seen.version == have.ResourceVersion && !seen.deleted:
+		case older(seen.version, have.ResourceVersion):
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+// needsEndpoint reports whether a component is issued in the second stage.
+func needsEndpoint(component string) bool {
+	return component == name.ComponentAPIServerCertificate || component == name.ComponentAdminKubeconfig
+}
+
+func older(a, b string) bool {
+	x, errX := strconv.ParseUint(a, 10, 64)
+	y, errY := strconv.ParseUint(b, 10, 64)
+	return errX == nil && errY == nil && x < y
+}

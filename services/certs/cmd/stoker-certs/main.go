@@ -1,0 +1,12 @@
+// Stoker-certs makes the keys, certificates and kubeconfigs of tenants.
+package main
+
+import (
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/service"
+	"github.com/stoker-k8s/stoker/services/certs"
+)
+
+func main() {
+	service.Main(name.ServiceCerts, "Makes the keys, certificates and kubeconfigs of tenants and rotates them.", certs.Run)
+}

@@ -22,12 +22,18 @@ var (
 // Unavailable is the intent of an error that goes away by itself when a dependency comes back: the step is retried
 // without limit, the dependency is reported on /readyz and once in the log.
 type Unavailable struct {
-	// Dependency is what is away ("nats", "kubernetes", "datastore default").
+	// Dependency is what is away ("nats", "kubernetes", "datastore default"); empty when it concerns this object alone,
+	// which then has no part in whether the service is ready.
 	Dependency string
 	Err        error
 }
 
-func (e *Unavailable) Error() string { return e.Dependency + " is unavailable: " + e.Err.Error() }
+func (e *Unavailable) Error() string {
+	if e.Dependency == "" {
+		return e.Err.Error()
+	}
+	return e.Dependency + " is unavailable: " + e.Err.Error()
+}
 func (e *Unavailable) Unwrap() error { return e.Err }
 
 // Permanent is the intent of an error no retry can help: the event goes to the dead letters, the tenant's status says why.

@@ -181,7 +181,9 @@ func (l *Loop) turn(n *lane, batch []*delivery, reasons []string, attempt int) (
 		l.waits(n, "")
 	case errors.As(err, &away):
 		result = "unavailable"
-		l.Bus.health.Down(away.Dependency, away.Err)
+		if away.Dependency != "" {
+			l.Bus.health.Down(away.Dependency, away.Err)
+		}
 		l.waits(n, away.Dependency)
 		if attempt >= tellAfter {
 			_ = t.fail(ctx, state.Failure{Reason: "Unavailable", Message: away.Error(), Attempts: attempt})

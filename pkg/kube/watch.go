@@ -82,6 +82,17 @@ func (c *Client) WatchListed(ctx context.Context, r Resource, namespace, selecto
 	return nil
 }
 
+// Metadata lists the metadata of the objects a label selector matches, in all namespaces.
+func (c *Client) Metadata(ctx context.Context, r Resource, selector string) ([]metav1.PartialObjectMetadata, error) {
+	w := &watcher{c: c, r: r, selector: selector}
+	var all []metav1.PartialObjectMetadata
+	w.changed = func(change Change) { all = append(all, *change.Object) }
+	if _, err := w.list(ctx); err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
 type watcher struct {
 	c                   *Client
 	r                   Resource

@@ -165,6 +165,9 @@ type Addons struct {
 	CoreDNS       bool   `json:"coreDNS,omitempty"`
 	KubeProxy     bool   `json:"kubeProxy,omitempty"`
 	KubeadmConfig string `json:"kubeadmConfig,omitempty"`
+	// Versions of the objects as they should be, by Kind/namespace/name: after a restart, a watch that starts from them
+	// sees what changed meanwhile.
+	Versions map[string]string `json:"versions,omitempty"`
 	// LastUpdate is when they were last applied (UTC).
 	LastUpdate time.Time `json:"lastUpdate,omitzero"`
 }

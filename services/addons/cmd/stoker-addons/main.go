@@ -1,0 +1,11 @@
+// Command stoker-addons runs the addons service.
+package main
+
+import (
+	"github.com/stoker-k8s/stoker/pkg/service"
+	"github.com/stoker-k8s/stoker/services/addons"
+)
+
+func main() {
+	service.Main("addons", "Keeps what must exist inside each tenant: kubeadm's objects, CoreDNS, kube-proxy.", addons.Run)
+}

@@ -1,0 +1,256 @@
+package status
+
+// Deciding: from what the services keep of a tenant to its API status and to what portals are told. Nothing here reads or
+// writes anything, and equal inputs give equal bytes.
+
+import (
+	"cmp"
+	"net/netip"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+)
+
+// Phases beyond those of status.kubernetesResources.version.status.
+const (
+	PhasePaused      = "Paused"
+	PhaseDeleting    = "Deleting"
+	PhaseDeleted     = "Deleted"
+	PhaseFailed      = "Failed"
+	PhaseReconciling = "Reconciling"
+)
+
+// Stage is what a service keeps of a tenant; State is nil before it has come to it.
+type Stage[T any] struct {
+	State *state.State
+	Data  T
+}
+
+// States is everything a status is computed from beside the desired state.
+type States struct {
+	// UID and Generation of the TenantControlPlane.
+	UID        string
+	Generation int64
+
+	Certs     Stage[state.Certs]
+	Datastore Stage[state.Datastore]
+	Workload  Stage[state.Workload]
+	Addons    Stage[state.Addons]
+	// Previous is the own state, as Compute returned it last.
+	Previous state.Status
+}
+
+// Compute returns the API status of a tenant, and what status itself keeps, without the checksum of the former.
+func Compute(t *state.Tenant, in States, now time.Time) (v1alpha1.TenantControlPlaneStatus, state.Status) {
+	prev := in.Previous
+	next := state.Status{
+		ReadyAt: prev.ReadyAt, ReadyGeneration: prev.ReadyGeneration, ObservedGeneration: prev.ObservedGeneration, Applied: prev.Applied,
+		Version: in.Workload.Data.Version, Endpoint: in.Workload.Data.Endpoint,
+	}
+	p := progress(t, in)
+
+	next.Ready = p.ready
+	if p.ready && prev.ReadyGeneration != in.Generation {
+		next.ReadyGeneration, next.ReadyAt = in.Generation, now.UTC()
+	}
+	if p.ready || p.asleep {
+		next.ObservedGeneration = in.Generation
+	}
+
+	shown := shownStatus(t, in, p, next.ReadyGeneration)
+	next.Phase = phase(t, p, shown)
+	conditions, summary := conditions(t, in, p, next)
+	next.Reason, next.Message = summary.Reason, summary.Message
+	next.Conditions = settle(conditions, prev.Conditions, in.Generation, now)
+	return apiStatus(t, in, p, next, shown), next
+}
+
+// shownStatus is the value of status.kubernetesResources.version.status, by Kamaji's table; but a tenant that never was
+// Ready stays Provisioning, and Ready waits for the add-ons the first time.
+func shownStatus(t *state.Tenant, in States, p standing, readyGeneration int64) v1alpha1.KubernetesVersionStatus {
+	w := in.Workload.Data
+	running := v1alpha1.KubernetesVersionStatus(w.Phase)
+	switch {
+	case sleepAsked(t):
+		return v1alpha1.VersionSleeping
+	case readyGeneration == 0:
+		return v1alpha1.VersionProvisioning
+	case w.ReadyReplicas == 0 || in.Workload.State == nil:
+		return v1alpha1.VersionNotReady
+	case t.Spec.WritePermissions.Any():
+		return v1alpha1.VersionWriteLimited
+	case p.workload.done:
+		return v1alpha1.VersionReady
+	case running == v1alpha1.VersionCARotating, running == v1alpha1.VersionMigrating:
+		return running
+	case bare(w.Version) != bare(t.Spec.Kubernetes.Version):
+		return v1alpha1.VersionUpgrading
+	}
+	return v1alpha1.VersionUnknown
+}
+
+// phase is the one word portals get.
+func phase(t *state.Tenant, p standing, shown v1alpha1.KubernetesVersionStatus) string {
+	switch {
+	case t.Paused:
+		return PhasePaused
+	case t.Deleting:
+		return PhaseDeleting
+	case p.stalled != nil:
+		return PhaseFailed
+	case shown == v1alpha1.VersionReady && !p.ready, shown == v1alpha1.VersionUnknown:
+		return PhaseReconciling
+	}
+	return string(shown)
+}
+
+// rebuilding reports whether a tenant that was Ready merely seems not to be, because not all services have looked at it
+// since NATS lost its state.
+func (in States) rebuilding(next state.Status) bool {
+	if !in.Previous.Ready || in.Previous.ReadyGeneration != in.Generation || next.Ready || next.Phase == PhaseFailed ||
+		next.Phase == PhasePaused || next.Phase == PhaseDeleting || next.Phase == string(v1alpha1.VersionSleeping) {
+		return false
+	}
+	for _, s := range []*state.State{in.Certs.State, in.Datastore.State, in.Workload.State, in.Addons.State} {
+		if s == nil || s.Waiting != "" {
+			return true
+		}
+	}
+	return false
+}
+
+func sleepAsked(t *state.Tenant) bool {
+	r := t.Spec.ControlPlane.Deployment.Replicas
+	return r != nil && *r == 0
+}
+
+func bare(version string) string { return strings.TrimPrefix(version, "v") }
+
+// apiStatus fills Kamaji's fields from the states alone.
+func apiStatus(t *state.Tenant, in States, p standing, next state.Status, shown v1alpha1.KubernetesVersionStatus) v1alpha1.TenantControlPlaneStatus {
+	s := v1alpha1.TenantControlPlaneStatus{
+		ObservedGeneration: next.ObservedGeneration, Conditions: next.Conditions, ControlPlaneEndpoint: next.Endpoint,
+		Storage: storage(in.Datastore.Data),
+	}
+	s.Kubernetes.Version = v1alpha1.KubernetesVersion{Version: next.Version, Status: &shown}
+
+	secrets := in.Certs.Data.Secrets
+	pair := func(component string) v1alpha1.CertificatePrivateKeyPairStatus {
+		x := secrets[component]
+		return v1alpha1.CertificatePrivateKeyPairStatus{SecretName: x.Name, LastUpdate: at(x.LastUpdate), Checksum: x.Checksum}
+	}
+	kubeconfig := func(component string) v1alpha1.KubeconfigStatus {
+		x := secrets[component]
+		return v1alpha1.KubeconfigStatus{SecretName: x.Name, LastUpdate: at(x.LastUpdate), Checksum: x.Checksum}
+	}
+	s.Certificates = v1alpha1.CertificatesStatus{
+		CA:                     pair(name.ComponentCA),
+		APIServer:              pair(name.ComponentAPIServerCertificate),
+		APIServerKubeletClient: pair(name.ComponentAPIServerKubeletClientCertificate),
+		FrontProxyCA:           pair(name.ComponentFrontProxyCA),
+		FrontProxyClient:       pair(name.ComponentFrontProxyClientCertificate),
+		SA:                     v1alpha1.PublicKeyPrivateKeyPairStatus(pair(name.ComponentServiceAccountKeys)),
+	}
+	s.KubeConfig = v1alpha1.KubeconfigsStatus{
+		Admin:             kubeconfig(name.ComponentAdminKubeconfig),
+		ControllerManager: kubeconfig(name.ComponentControllerManagerKubeconfig),
+		Scheduler:         kubeconfig(name.ComponentSchedulerKubeconfig),
+	}
+
+	w := in.Workload.Data
+	if w.ConfigHash != "" {
+		s.Kubernetes.Deployment = &v1alpha1.KubernetesDeploymentStatus{
+			DeploymentStatus: appsv1.DeploymentStatus{
+				ObservedGeneration: w.ObservedGeneration, Replicas: w.Replicas, UpdatedReplicas: w.UpdatedReplicas,
+				ReadyReplicas: w.ReadyReplicas, AvailableReplicas: w.AvailableReplicas, UnavailableReplicas: w.UnavailableReplicas,
+			},
+			Selector: labels.FormatLabels(name.Selector(t.Name)), Name: name.Deployment(t.Name), Namespace: t.Namespace, LastUpdate: at(w.LastUpdate),
+		}
+	}
+	if w.ClusterIP != "" || w.Endpoint != "" {
+		s.Kubernetes.Service = serviceStatus(t, w)
+		if t.Spec.ControlPlane.Ingress != nil {
+			s.Kubernetes.Ingress = &v1alpha1.KubernetesIngressStatus{Name: name.Ingress(t.Name), Namespace: t.Namespace}
+		}
+	}
+
+	a := in.Addons.Data
+	if a.Hash != "" {
+		s.KubeadmConfig = v1alpha1.KubeadmConfigStatus{Checksum: a.KubeadmConfig, LastUpdate: at(a.LastUpdate)}
+		s.KubeadmPhase.BootstrapToken = v1alpha1.KubeadmPhaseStatus{Checksum: a.Hash, LastUpdate: at(a.LastUpdate)}
+	}
+	s.Addons.CoreDNS = addon(t.Spec.Addons.CoreDNS != nil, a.CoreDNS, a)
+	s.Addons.KubeProxy = addon(t.Spec.Addons.KubeProxy != nil, a.KubeProxy, a)
+	if t.Spec.Addons.Konnectivity != nil {
+		s.Addons.Konnectivity = &v1alpha1.KonnectivityStatus{
+			Enabled: p.addons.done, Certificate: pair(name.ComponentKonnectivityCertificate), Kubeconfig: kubeconfig(name.ComponentKonnectivityKubeconfig),
+		}
+	}
+	return s
+}
+
+// storage says where the tenant's data lives.
+func storage(d state.Datastore) v1alpha1.StorageStatus {
+	if d.DataStore == "" {
+		return v1alpha1.StorageStatus{}
+	}
+	return v1alpha1.StorageStatus{
+		Driver: d.Driver, DataStoreName: d.DataStore,
+		Config: v1alpha1.DataStoreConfigStatus{SecretName: d.Config.Name, Checksum: d.Config.Checksum},
+		Setup: v1alpha1.DataStoreSetupStatus{
+			Schema: d.Schema, User: d.User, LastUpdate: at(d.Config.LastUpdate), Checksum: d.Config.Checksum,
+		},
+		Certificate: v1alpha1.DataStoreCertificateStatus{
+			SecretName: d.Certificate.Name, Checksum: d.Certificate.Checksum, LastUpdate: at(d.Certificate.LastUpdate),
+		},
+	}
+}
+
+func serviceStatus(t *state.Tenant, w state.Workload) *v1alpha1.KubernetesServiceStatus {
+	s := &v1alpha1.KubernetesServiceStatus{
+		Name: name.Service(t.Name), Namespace: t.Namespace, Port: cmp.Or(t.Spec.NetworkProfile.Port, w.Port),
+	}
+	// Only an address nobody declared is the load balancer's own.
+	_, err := netip.ParseAddr(w.Address)
+	if t.Spec.ControlPlane.Service.ServiceType == v1alpha1.ServiceTypeLoadBalancer && t.Spec.NetworkProfile.Address == "" &&
+		t.Spec.ControlPlane.Ingress == nil && t.Spec.ControlPlane.Gateway == nil && err == nil {
+		s.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: w.Address}}
+	}
+	return s
+}
+
+// addon is nil for an add-on that neither is asked for nor is there.
+func addon(asked, installed bool, a state.Addons) *v1alpha1.AddonStatus {
+	switch {
+	case installed:
+		return &v1alpha1.AddonStatus{Enabled: true, LastUpdate: at(a.LastUpdate)}
+	case asked:
+		return &v1alpha1.AddonStatus{}
+	}
+	return nil
+}
+
+// at is a time as the API keeps it, in whole seconds.
+func at(t time.Time) metav1.Time {
+	if t.IsZero() {
+		return metav1.Time{}
+	}
+	return metav1.NewTime(t.UTC().Truncate(time.Second))
+}
+
+// doneSteps are the steps at which a service has done its share of a generation.
+var doneSteps = map[string][]string{
+	name.ServiceCerts:     {event.Issued, event.Rotated},
+	name.ServiceDatastore: {event.Provisioned},
+	name.ServiceWorkload:  {event.Available, event.Upgraded},
+	name.ServiceAddons:    {event.Applied, event.Repaired},
+}

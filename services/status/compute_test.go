@@ -1,0 +1,448 @@
+package status
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+var clock = time.Date(2026, 11, 5, 12, 0, 3, 250_000_000, time.UTC)
+
+// demo is a tenant accepted three and a quarter seconds before clock.
+func demo() *state.Tenant {
+	tcp := &v1alpha1.TenantControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "demo"}}
+	tcp.Spec.Kubernetes.Version = "v1.36.3"
+	tcp.Spec.ControlPlane.Service.ServiceType = v1alpha1.ServiceTypeLoadBalancer
+	tcp.Spec.Addons.CoreDNS = &v1alpha1.AddonSpec{}
+	v1alpha1.Default(tcp)
+	return &state.Tenant{Namespace: "default", Name: "demo", AcceptedAt: clock.Add(-3250 * time.Millisecond), Spec: tcp.Spec}
+}
+
+// complete is what the services keep when everything is done for generation 1.
+func complete() States {
+	done := func(step string) *state.State { return &state.State{UID: "u1", Generation: 1, Step: step} }
+	at := clock.Add(-2 * time.Second)
+	in := States{UID: "u1", Generation: 1}
+	in.Certs = Stage[state.Certs]{State: done(event.Issued), Data: state.Certs{
+		Secrets: map[string]state.Secret{}, RenewAt: clock.AddDate(0, 8, 0).Truncate(time.Hour),
+	}}
+	for component, secret := range map[string]string{
+		name.ComponentCA: name.CA("demo"), name.ComponentFrontProxyCA: name.FrontProxyCA("demo"),
+		name.ComponentServiceAccountKeys:                name.ServiceAccountKeys("demo"),
+		name.ComponentAPIServerCertificate:              name.APIServerCertificate("demo"),
+		name.ComponentAPIServerKubeletClientCertificate: name.APIServerKubeletClientCertificate("demo"),
+		name.ComponentFrontProxyClientCertificate:       name.FrontProxyClientCertificate("demo"),
+		name.ComponentAdminKubeconfig:                   name.AdminKubeconfig("demo"),
+		name.ComponentControllerManagerKubeconfig:       name.ControllerManagerKubeconfig("demo"),
+		name.ComponentSchedulerKubeconfig:               name.SchedulerKubeconfig("demo"),
+	} {
+		in.Certs.Data.Secrets[component] = state.Secret{Name: secret, Checksum: name.Checksum(map[string][]byte{"": []byte(secret)}), LastUpdate: at}
+	}
+	in.Datastore = Stage[state.Datastore]{State: done(event.Provisioned), Data: state.Datastore{
+		DataStore: "default", Driver: "etcd", Schema: "u1", User: "u1",
+		Config:      state.Secret{Name: name.DatastoreConfig("demo"), Checksum: "c1", LastUpdate: at},
+		Certificate: state.Secret{Name: name.DatastoreCertificate("demo"), Checksum: "c2", LastUpdate: at},
+	}}
+	in.Workload = Stage[state.Workload]{State: done(event.Available), Data: state.Workload{
+		Endpoint: "127.50.0.2:6443", Address: "127.50.0.2", Port: 6443, ClusterIP: "10.0.0.9", ConfigHash: "h1", Version: "v1.36.3",
+		Phase: "Ready", Replicas: 2, ReadyReplicas: 2, UpdatedReplicas: 2, AvailableReplicas: 2, ObservedGeneration: 1, LastUpdate: at,
+	}}
+	in.Addons = Stage[state.Addons]{State: done(event.Applied), Data: state.Addons{
+		Hash: "a1", Objects: 27, CoreDNS: true, KubeadmConfig: "k1", LastUpdate: at.Add(time.Second),
+	}}
+	return in
+}
+
+// after is the input of the next computation, with what the first one kept.
+func after(t *state.Tenant, in States) States {
+	_, in.Previous = Compute(t, in, clock)
+	return in
+}
+
+func TestCompute(t *testing.T) {
+	t.Parallel()
+	type want struct {
+		phase, shown, reason string
+		ready                bool
+		observed             int64
+		// true conditions besides Ready
+		truths string
+		// a word of the Ready condition's message
+		says string
+	}
+	const all = "CertificatesReady DatastoreReady WorkloadAvailable AddonsReady EndpointReachable"
+	tests := map[string]struct {
+		change func(*state.Tenant, *States)
+		// settled: generation 1 was Ready before the change
+		settled bool
+		want    want
+	}{
+		"a tenant that no service has come to is Provisioning": {
+			change: func(_ *state.Tenant, in *States) { *in = States{UID: "u1", Generation: 1} },
+			want:   want{"Provisioning", "Provisioning", "CertificatesWaiting", false, 0, "Reconciling", "certs has not begun"},
+		},
+		"a tenant is Ready when all four have done their share of this generation": {
+			change: func(*state.Tenant, *States) {},
+			want:   want{"Ready", "Ready", "Ready", true, 1, all, "v1.36.3 answers at 127.50.0.2:6443"},
+		},
+		"pods that are available are not enough the first time: add-ons must be there": {
+			change: func(_ *state.Tenant, in *States) { in.Addons = Stage[state.Addons]{} },
+			want: want{"Provisioning", "Provisioning", "AddonsWaiting", false, 0,
+				"Reconciling CertificatesReady DatastoreReady WorkloadAvailable", "addons has not begun"},
+		},
+		"who waits and for what is said, and who is at work comes before who waits": {
+			change: func(_ *state.Tenant, in *States) {
+				in.Certs.State = &state.State{Generation: 1, Waiting: "the endpoint"}
+				in.Datastore.State = &state.State{Generation: 1}
+				in.Workload, in.Addons = Stage[state.Workload]{}, Stage[state.Addons]{}
+			},
+			want: want{"Provisioning", "Provisioning", "DatastoreInProgress", false, 0, "Reconciling", "datastore is at work"},
+		},
+		"a failure that is retried is told as Reconciling": {
+			change: func(_ *state.Tenant, in *States) {
+				in.Datastore.State = &state.State{Generation: 1, Failure: &state.Failure{Reason: "Unavailable", Message: "etcd is away"}}
+			},
+			want: want{"Provisioning", "Provisioning", "Unavailable", false, 0,
+				"Reconciling CertificatesReady WorkloadAvailable AddonsReady EndpointReachable", "datastore: etcd is away"},
+		},
+		"a failure no retry can help stalls the tenant": {
+			change: func(_ *state.Tenant, in *States) {
+				in.Datastore.State = &state.State{Generation: 1, Failure: &state.Failure{Reason: "QuotaExceeded", Message: "etcd is full", Permanent: true}}
+			},
+			want: want{"Failed", "Provisioning", "QuotaExceeded", false, 0,
+				"Stalled CertificatesReady WorkloadAvailable AddonsReady EndpointReachable", "datastore: etcd is full"},
+		},
+		"a failure of an earlier generation is history": {
+			change: func(_ *state.Tenant, in *States) {
+				in.Generation = 2
+				in.Datastore.State = &state.State{Generation: 1, Failure: &state.Failure{Reason: "QuotaExceeded", Permanent: true}}
+			},
+			want: want{"Provisioning", "Provisioning", "CertificatesPending", false, 0,
+				"Reconciling WorkloadAvailable EndpointReachable", "certs is at generation 1"},
+		},
+		"a failing retry doesn't take Ready from a tenant that has it, but is told": {
+			settled: true,
+			change: func(_ *state.Tenant, in *States) {
+				in.Certs.State.Failure = &state.Failure{Reason: "Unavailable", Message: "kubernetes is away"}
+			},
+			want: want{"Ready", "Ready", "Ready", true, 1, "Reconciling " + all, "answers"},
+		},
+		"a new generation is not Ready until it is done, while pods still answer": {
+			settled: true,
+			change:  func(_ *state.Tenant, in *States) { in.Generation = 2 },
+			want: want{"Reconciling", "Unknown", "CertificatesPending", false, 1,
+				"Reconciling WorkloadAvailable EndpointReachable", "certs is at generation 1"},
+		},
+		"another version makes it Upgrading": {
+			settled: true,
+			change: func(tenant *state.Tenant, in *States) {
+				in.Generation = 2
+				tenant.Spec.Kubernetes.Version = "1.37.0"
+			},
+			want: want{"Upgrading", "Upgrading", "CertificatesPending", false, 1,
+				"Reconciling WorkloadAvailable EndpointReachable", "generation 1"},
+		},
+		"a version without v is the same version": {
+			settled: true,
+			change: func(tenant *state.Tenant, in *States) {
+				in.Generation = 2
+				tenant.Spec.Kubernetes.Version = "1.36.3"
+			},
+			want: want{"Reconciling", "Unknown", "CertificatesPending", false, 1,
+				"Reconciling WorkloadAvailable EndpointReachable", "generation 1"},
+		},
+		"with the pods of a new generation ready and add-ons pending, Kamaji's status is Ready and the tenant is not": {
+			settled: true,
+			change: func(_ *state.Tenant, in *States) {
+				in.Generation = 2
+				for _, s := range []*state.State{in.Certs.State, in.Datastore.State, in.Workload.State} {
+					s.Generation = 2
+				}
+			},
+			want: want{"Reconciling", "Ready", "AddonsPending", false, 1,
+				"Reconciling CertificatesReady DatastoreReady WorkloadAvailable EndpointReachable", "addons is at generation 1"},
+		},
+		"without a ready pod it is NotReady": {
+			settled: true,
+			change: func(_ *state.Tenant, in *States) {
+				in.Workload.State.Step, in.Workload.Data.ReadyReplicas = event.Degraded, 0
+			},
+			want: want{"NotReady", "NotReady", "WorkloadNoReadyPods", false, 1,
+				"Reconciling CertificatesReady DatastoreReady AddonsReady", "workload has no ready pod"},
+		},
+		"no replicas asked for is Sleeping, which is neither Ready nor in progress once the pods are gone": {
+			settled: true,
+			change: func(tenant *state.Tenant, in *States) {
+				tenant.Spec.ControlPlane.Deployment.Replicas = new(int32)
+				in.Generation = 2
+				for _, s := range []*state.State{in.Certs.State, in.Datastore.State, in.Workload.State} {
+					s.Generation = 2
+				}
+				in.Workload.State.Step, in.Workload.Data.ReadyReplicas = event.Slept, 0
+			},
+			want: want{"Sleeping", "Sleeping", "Sleeping", false, 2, "CertificatesReady DatastoreReady", "no pods are asked for"},
+		},
+		"limited writes mask Ready in Kamaji's status only": {
+			settled: true,
+			change:  func(tenant *state.Tenant, _ *States) { tenant.Spec.WritePermissions.BlockCreation = true },
+			want:    want{"WriteLimited", "WriteLimited", "Ready", true, 1, all, "answers"},
+		},
+		"a new certificate authority under way is said": {
+			settled: true,
+			change: func(_ *state.Tenant, in *States) {
+				in.Workload.State.Step, in.Workload.Data.Phase = "applied", "CertificateAuthorityRotating"
+			},
+			want: want{"CertificateAuthorityRotating", "CertificateAuthorityRotating", "WorkloadInProgress", false, 1,
+				"Reconciling CertificatesReady DatastoreReady WorkloadAvailable AddonsReady EndpointReachable", "last step: applied"},
+		},
+		"a paused tenant stays Ready and says that it is paused": {
+			settled: true,
+			change:  func(tenant *state.Tenant, _ *States) { tenant.Paused = true },
+			want:    want{"Paused", "Ready", "Ready", true, 1, "Paused " + all, "answers"},
+		},
+		"paused before its first Ready, nothing is in progress": {
+			change: func(tenant *state.Tenant, in *States) {
+				tenant.Paused = true
+				*in = States{UID: "u1", Generation: 1}
+			},
+			want: want{"Paused", "Provisioning", "Paused", false, 0, "Paused", "paused before this generation was done"},
+		},
+		"a deletion says whose turn it is": {
+			settled: true,
+			change: func(tenant *state.Tenant, in *States) {
+				tenant.Deleting = true
+				in.Addons.State.Step = event.Removed
+			},
+			want: want{"Deleting", "Ready", "Deleting", false, 1,
+				"Reconciling CertificatesReady DatastoreReady WorkloadAvailable EndpointReachable", "workload removes what it made"},
+		},
+		"a deletion that cannot go on is stalled": {
+			settled: true,
+			change: func(tenant *state.Tenant, in *States) {
+				tenant.Deleting = true
+				in.Addons.State.Step = event.Removed
+				in.Workload.State.Failure = &state.Failure{Reason: "Forbidden", Message: "deployments may not be deleted", Permanent: true}
+			},
+			want: want{"Deleting", "NotReady", "Forbidden", false, 1,
+				"Stalled CertificatesReady DatastoreReady", "workload: deployments may not be deleted"},
+		},
+	}
+	for sentence, test := range tests {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			tenant, in := demo(), complete()
+			if test.settled {
+				in = after(tenant, in)
+			}
+			if sentence == "a deletion that cannot go on is stalled" {
+				in.Workload.Data.ReadyReplicas = 0
+			}
+			test.change(tenant, &in)
+			status, next := Compute(tenant, in, clock.Add(time.Minute))
+
+			ready := meta.FindStatusCondition(status.Conditions, ConditionReady)
+			var truths []string
+			for _, c := range status.Conditions {
+				if c.Status == metav1.ConditionTrue && c.Type != ConditionReady {
+					truths = append(truths, c.Type)
+				}
+				if c.ObservedGeneration != in.Generation || c.Reason == "" || c.LastTransitionTime.IsZero() {
+					t.Errorf("condition %s is incomplete: %+v", c.Type, c)
+				}
+			}
+			got := want{
+				next.Phase, string(*status.Kubernetes.Version.Status), next.Reason, next.Ready, status.ObservedGeneration,
+				strings.Join(truths, " "), test.want.says,
+			}
+			if got != test.want {
+				t.Errorf("got  %+v\nwant %+v", got, test.want)
+			}
+			if ready.Reason != next.Reason || ready.Message != next.Message || !strings.Contains(next.Message, test.want.says) {
+				t.Errorf("Ready says %q: %q, want %q in it", ready.Reason, ready.Message, test.want.says)
+			}
+		})
+	}
+}
+
+func TestTransitionTimes(t *testing.T) {
+	t.Parallel()
+	tenant, in := demo(), after(demo(), complete())
+	later := clock.Add(time.Hour)
+
+	t.Run("nothing new gives the same bytes an hour later", func(t *testing.T) {
+		t.Parallel()
+		first, kept := Compute(tenant, in, clock)
+		second, again := Compute(tenant, in, later)
+		for _, pair := range [][2]any{{first, second}, {kept, again}} {
+			a, b := encode(t, pair[0]), encode(t, pair[1])
+			if !bytes.Equal(a, b) {
+				t.Errorf("\n%s\n%s", a, b)
+			}
+		}
+	})
+	t.Run("what is kept survives its own encoding", func(t *testing.T) {
+		t.Parallel()
+		copied := in
+		copied.Previous = state.Status{}
+		if err := json.Unmarshal(encode(t, in.Previous), &copied.Previous); err != nil {
+			t.Fatal(err)
+		}
+		a, _ := Compute(tenant, in, later)
+		b, _ := Compute(tenant, copied, later)
+		if x, y := encode(t, a), encode(t, b); !bytes.Equal(x, y) {
+			t.Errorf("\n%s\n%s", x, y)
+		}
+	})
+	t.Run("only the condition that turned has a new time", func(t *testing.T) {
+		t.Parallel()
+		in := in
+		in.Addons.State = &state.State{Generation: 1, Step: event.Applied, Failure: &state.Failure{Reason: "TenantRefused", Permanent: true}}
+		status, next := Compute(tenant, in, later)
+		for _, c := range status.Conditions {
+			turned := c.Type == ConditionReady || c.Type == ConditionAddons || c.Type == ConditionStalled
+			if c.LastTransitionTime.Equal(ptr(at(later))) != turned {
+				t.Errorf("%s has time %s", c.Type, c.LastTransitionTime)
+			}
+		}
+		if !next.ReadyAt.Equal(clock) || next.ReadyGeneration != 1 {
+			t.Errorf("the generation's first Ready is forgotten: %+v", next)
+		}
+	})
+	t.Run("seconds to ready count from acceptance to the first Ready", func(t *testing.T) {
+		t.Parallel()
+		r := Reply(event.About{Namespace: "default", Name: "demo"}, tenant, in.Previous)
+		if r.SecondsToReady != 3.25 || r.Kubeconfig != "demo-admin-kubeconfig" {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+func TestReadyStatusAsTheAPIShowsIt(t *testing.T) {
+	t.Parallel()
+	status, _ := Compute(demo(), complete(), clock)
+	data, err := json.MarshalIndent(status, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "testdata/ready.json", append(data, '\n'))
+}
+
+func TestRebuilding(t *testing.T) {
+	t.Parallel()
+	seen := state.Status{Ready: true, ReadyGeneration: 1, ObservedGeneration: 1}
+	tests := map[string]struct {
+		change func(*States)
+		want   bool
+	}{
+		"a tenant that was Ready stays so while services have not looked again": {
+			func(in *States) { in.Workload = Stage[state.Workload]{} }, true,
+		},
+		"a service that waits for another has not looked yet": {
+			func(in *States) { in.Addons.State = &state.State{Generation: 1, Waiting: "the workload"} }, true,
+		},
+		"once all have looked, what they say counts": {
+			func(in *States) { in.Workload.State.Step, in.Workload.Data.ReadyReplicas = event.Degraded, 0 }, false,
+		},
+		"a new generation is not taken for the one that was Ready": {
+			func(in *States) { in.Generation, in.Addons = 2, Stage[state.Addons]{} }, false,
+		},
+		"a tenant that never was Ready is not rebuilt but made": {
+			func(in *States) { in.Previous, in.Addons = state.Status{}, Stage[state.Addons]{} }, false,
+		},
+	}
+	for sentence, test := range tests {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			in := complete()
+			in.Previous = seen
+			test.change(&in)
+			_, next := Compute(demo(), in, clock)
+			if got := in.rebuilding(next); got != test.want {
+				t.Errorf("rebuilding is %t", got)
+			}
+		})
+	}
+}
+
+func TestMessagesAreShortAndReasonsValid(t *testing.T) {
+	t.Parallel()
+	in := complete()
+	in.Certs.State.Failure = &state.Failure{Reason: "1 bad-reason", Message: strings.Repeat("é", 2000)}
+	status, _ := Compute(demo(), in, clock)
+	for _, c := range status.Conditions {
+		if len(c.Message) > maxMessage || strings.ContainsAny(c.Reason, " -") {
+			t.Errorf("%s: %q, %d bytes", c.Type, c.Reason, len(c.Message))
+		}
+	}
+}
+
+func TestComputeDataStore(t *testing.T) {
+	t.Parallel()
+	check := event.DatastoreChecked{About: event.About{Name: "default", Generation: 3}, Driver: "etcd", Ready: true, UsedBy: []string{"b/y", "a/x"}}
+	first := ComputeDataStore(check, v1alpha1.DataStoreStatus{}, clock)
+	t.Run("a DataStore in use is ready and not to be deleted", func(t *testing.T) {
+		t.Parallel()
+		if !first.Ready || first.ObservedGeneration != 3 || first.UsedBy[0] != "a/x" ||
+			!meta.IsStatusConditionTrue(first.Conditions, v1alpha1.DataStoreConditionValid) ||
+			!meta.IsStatusConditionFalse(first.Conditions, v1alpha1.DataStoreConditionAllowedDeletion) {
+			t.Errorf("%+v", first)
+		}
+	})
+	t.Run("the same check later changes nothing", func(t *testing.T) {
+		t.Parallel()
+		if a, b := encode(t, first), encode(t, ComputeDataStore(check, first, clock.Add(time.Hour))); !bytes.Equal(a, b) {
+			t.Errorf("\n%s\n%s", a, b)
+		}
+	})
+	t.Run("a check that failed says why", func(t *testing.T) {
+		t.Parallel()
+		failed := check
+		failed.Ready, failed.Reason, failed.Message = false, v1alpha1.DataStoreReasonTLSConfigFailed, "Secret default/etcd-ca has no key ca.key"
+		s := ComputeDataStore(failed, first, clock)
+		c := meta.FindStatusCondition(s.Conditions, v1alpha1.DataStoreConditionValid)
+		if s.Ready || c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.DataStoreReasonTLSConfigFailed || c.Message != failed.Message {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func encode(t *testing.T, v any) []byte {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func golden(t *testing.T, file string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s differs; run with -update and read the diff\n%s", file, got)
+	}
+}

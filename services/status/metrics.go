@@ -1,0 +1,126 @@
+package status
+
+// What is measured, and which tenants this replica counts: those of its partitions.
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+)
+
+// metrics counts tenants by phase at the time of a scrape; no series is ever kept per tenant.
+type metrics struct {
+	timeToReady prometheus.Histogram
+	tenants     *prometheus.Desc
+
+	mu     sync.Mutex
+	phases map[events.Key]string
+	listed map[int]bool // partitions whose tenants were woken since they were taken over
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	m := &metrics{
+		timeToReady: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "stoker_time_to_ready_seconds", Help: "From the acceptance of a generation to Ready.",
+			Buckets: []float64{.5, 1, 2, 3, 5, 10, 20, 45, 90, 180, 600},
+		}),
+		tenants: prometheus.NewDesc("stoker_tenants", "Tenants of the partitions this replica holds.", []string{"phase"}, nil),
+		phases:  map[events.Key]string{}, listed: map[int]bool{},
+	}
+	if r != nil {
+		prometheus.WrapRegistererWith(prometheus.Labels{"service": name.ServiceStatus}, r).MustRegister(m.timeToReady, m)
+	}
+	return m
+}
+
+// Describe implements prometheus.Collector.
+func (m *metrics) Describe(c chan<- *prometheus.Desc) { c <- m.tenants }
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(c chan<- prometheus.Metric) {
+	counts := map[string]int{}
+	m.mu.Lock()
+	for _, phase := range m.phases {
+		counts[phase]++
+	}
+	m.mu.Unlock()
+	for phase, n := range counts {
+		c <- prometheus.MustNewConstMetric(m.tenants, prometheus.GaugeValue, float64(n), phase)
+	}
+}
+
+func (m *metrics) note(key events.Key, phase string) {
+	m.mu.Lock()
+	m.phases[key] = phase
+	m.mu.Unlock()
+}
+
+func (m *metrics) forget(key events.Key) {
+	m.mu.Lock()
+	delete(m.phases, key)
+	m.mu.Unlock()
+}
+
+// keep forgets the tenants of partitions that others hold now and returns those that are new here.
+func (m *metrics) keep(partitions []int) (gained map[int]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for p := range m.listed {
+		if !slices.Contains(partitions, p) {
+			delete(m.listed, p)
+		}
+	}
+	for key := range m.phases {
+		if !slices.Contains(partitions, key.Partition()) {
+			delete(m.phases, key)
+		}
+	}
+	gained = map[int]bool{}
+	for _, p := range partitions {
+		if !m.listed[p] {
+			gained[p] = true
+		}
+	}
+	return gained
+}
+
+func (m *metrics) woken(partitions map[int]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for p := range partitions {
+		m.listed[p] = true
+	}
+}
+
+// hold has every tenant of the partitions that are new here looked at once: what its predecessor left undone is made
+// good, and the tenants are counted. It watches nothing.
+func (s *svc) hold(ctx context.Context, partitions []int, wake events.Wake) error {
+	if gained := s.metrics.keep(partitions); len(gained) > 0 {
+		var list struct {
+			Items []struct {
+				Metadata struct {
+					Namespace string `json:"namespace"`
+					Name      string `json:"name"`
+				} `json:"metadata"`
+			} `json:"items"`
+		}
+		if err := s.kube.List(ctx, kube.TenantControlPlanes, "", "", &list); err != nil {
+			return fmt.Errorf("tenants of the partitions taken over: %w", err)
+		}
+		for _, o := range list.Items {
+			if key := events.Tenant(o.Metadata.Namespace, o.Metadata.Name); gained[key.Partition()] {
+				wake(key, "partition taken over")
+			}
+		}
+		s.metrics.woken(gained)
+	}
+	<-ctx.Done()
+	return nil
+}

@@ -1,0 +1,125 @@
+// Package stack is an installation of Stoker on one machine: the local management cluster, a NATS server, and the six
+// services. `stoker up` runs it all in one process; tests run the services as processes of their own.
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/stoker-k8s/stoker/deployments/local"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/events/server"
+	"github.com/stoker-k8s/stoker/pkg/service"
+	"github.com/stoker-k8s/stoker/services/addons"
+	"github.com/stoker-k8s/stoker/services/certs"
+	"github.com/stoker-k8s/stoker/services/datastore"
+	"github.com/stoker-k8s/stoker/services/intake"
+	"github.com/stoker-k8s/stoker/services/status"
+	"github.com/stoker-k8s/stoker/services/workload"
+)
+
+// DefaultDataStore is the DataStore of tenants that name none.
+const DefaultDataStore = "default"
+
+// Config of an installation; see local.Config.
+type Config struct {
+	Dir, Source string
+	Log         *slog.Logger
+	Progress    func(string)
+}
+
+// Stack is a running installation without its services; see Run.
+type Stack struct {
+	Local *local.Stack
+	NATS  *server.Server
+	cfg   Config
+}
+
+// Start starts the management cluster and NATS. The error is a *local.ErrRunning when there is one on Dir already.
+func Start(ctx context.Context, cfg Config) (*Stack, error) {
+	l, err := local.Start(ctx, local.Config{Dir: cfg.Dir, Source: cfg.Source, Log: cfg.Log, Progress: cfg.Progress})
+	if err != nil {
+		return nil, err
+	}
+	s := &Stack{Local: l, cfg: cfg}
+	dir := filepath.Join(l.Dir(), "nats")
+	s.NATS, err = server.Start(ctx, dir, l.Block().Management().String()+":4222", cfg.Log)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "url"), []byte(s.NATS.URL()+"\n"), 0o600)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Stop(context.WithoutCancel(ctx)))
+	}
+	cfg.Progress("NATS is ready: " + s.NATS.URL())
+	return s, nil
+}
+
+// Stop ends everything; nothing is left running.
+func (s *Stack) Stop(ctx context.Context) error {
+	if s.NATS != nil {
+		s.NATS.Stop()
+	}
+	return s.Local.Stop(ctx)
+}
+
+// Service is the configuration of one replica of a service on this stack, with the service's own identities.
+func (s *Stack) Service(n, replica string) service.Config {
+	return service.Config{
+		Name: n, NATS: s.NATS.URL(), NATSSeed: s.NATS.SeedFile(n), Kubeconfig: s.Local.Kubeconfig(n),
+		Replica: replica, StreamReplicas: 1, Log: s.cfg.Log,
+	}
+}
+
+// Bus connects as one of the NATS users.
+func (s *Stack) Bus(user string) (*events.Bus, error) {
+	return events.Connect(events.Config{URL: s.NATS.URL(), User: user, SeedFile: s.NATS.SeedFile(user), Replica: "local", Log: s.cfg.Log})
+}
+
+// Run runs the six services until ctx ends or one of them fails for good.
+func (s *Stack) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	errs := make(chan error, len(name.Services()))
+	for _, n := range name.Services() {
+		cfg := s.Service(n, "local")
+		wg.Go(func() {
+			if err := Serve(ctx, cfg); err != nil {
+				errs <- fmt.Errorf("service %s: %w", n, err)
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	close(errs)
+	var all error
+	for err := range errs {
+		all = errors.Join(all, err)
+	}
+	return all
+}
+
+// Serve runs one service until ctx ends.
+func Serve(ctx context.Context, cfg service.Config) error {
+	switch cfg.Name {
+	case name.ServiceIntake:
+		return intake.Run(ctx, intake.Config{Config: cfg, DataStore: DefaultDataStore})
+	case name.ServiceCerts:
+		return certs.Run(ctx, cfg)
+	case name.ServiceDatastore:
+		return datastore.Run(ctx, cfg)
+	case name.ServiceWorkload:
+		return workload.Run(ctx, cfg)
+	case name.ServiceAddons:
+		return addons.Run(ctx, cfg)
+	case name.ServiceStatus:
+		return status.Run(ctx, cfg)
+	}
+	return fmt.Errorf("no service %q; the services are %v", cfg.Name, name.Services())
+}

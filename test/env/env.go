@@ -1,0 +1,551 @@
+// Package env starts what the tests of more than one module need: the local stack with a real management cluster, a NATS
+// server, and the services as processes of their own, each with its own identities.
+package env
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"sigs.k8s.io/yaml"
+
+	"github.com/stoker-k8s/stoker/cmd/stoker/stack"
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+)
+
+// Env is a running installation under test.
+type Env struct {
+	*stack.Stack
+	// Admin of the management cluster.
+	Admin *kube.Client
+	// Operator and Portal are connections of those NATS users.
+	Operator, Portal *events.Bus
+
+	dir, bins string
+	mu        sync.Mutex
+	procs     map[string]*Process
+}
+
+// Root of the repository.
+func Root() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		panic(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			panic("no go.work above the test")
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// Main starts an installation without services, runs a package's tests with it, and takes it down: for TestMain.
+func Main(m *testing.M, set func(*Env)) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "stoker-test-")
+		if err != nil {
+			panic(err)
+		}
+		e, err := start(dir)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "installation under test:", err)
+			return 1
+		}
+		set(e)
+		code := m.Run()
+		if err := e.close(); err != nil {
+			fmt.Fprintln(os.Stderr, "installation under test:", err)
+			code = 1
+		}
+		if code == 0 || os.Getenv("STOKER_TEST_KEEP") == "" {
+			_ = os.RemoveAll(dir)
+		} else {
+			fmt.Fprintln(os.Stderr, "kept", dir)
+		}
+		return code
+	}())
+}
+
+func start(dir string) (*Env, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	defer cancel()
+	logFile, err := os.Create(filepath.Join(dir, "stack.log"))
+	if err != nil {
+		return nil, err
+	}
+	e := &Env{dir: dir, bins: filepath.Join(dir, "bin"), procs: map[string]*Process{}}
+	built := make(chan error, 1)
+	go func() { built <- e.build() }()
+	e.Stack, err = stack.Start(ctx, stack.Config{
+		Dir: filepath.Join(dir, "data"), Source: Root(), Log: slog.New(slog.NewTextHandler(logFile, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Progress: func(line string) { fmt.Fprintln(os.Stderr, "  ", line) },
+	})
+	if err := errors.Join(err, <-built); err != nil {
+		return nil, err
+	}
+	if e.Admin, err = kube.Connect(e.Local.Kubeconfig("admin"), kube.Options{FieldManager: "test"}); err != nil {
+		return nil, err
+	}
+	if e.Operator, err = e.Bus(events.UserOperator); err != nil {
+		return nil, err
+	}
+	e.Portal, err = e.Bus(events.UserPortal)
+	return e, err
+}
+
+// build makes the services' binaries, with the race detector, which STOKER_TEST_RACE=0 leaves out.
+func (e *Env) build() error {
+	args := []string{"build", "-o", e.bins + "/"}
+	if os.Getenv("STOKER_TEST_RACE") != "0" {
+		args = append(args, "-race")
+	}
+	for _, s := range name.Services() {
+		args = append(args, "./services/"+s+"/cmd/stoker-"+s)
+	}
+	args = append(args, "./cmd/stoker")
+	if err := os.MkdirAll(e.bins, 0o755); err != nil {
+		return err
+	}
+	cmd := exec.Command("go", args...)
+	cmd.Dir = Root()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+func (e *Env) close() error {
+	e.mu.Lock()
+	procs := e.procs
+	e.procs = map[string]*Process{}
+	e.mu.Unlock()
+	var all error
+	for _, p := range procs {
+		all = errors.Join(all, p.Stop())
+	}
+	e.Operator.Close()
+	e.Portal.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return errors.Join(all, e.Stack.Stop(ctx))
+}
+
+// Process is a service as a process of its own.
+type Process struct {
+	Name, Replica string
+	env           *Env
+	cmd           *exec.Cmd
+	log           *os.File
+	exited        chan struct{}
+	err           error
+}
+
+// Service starts a replica of a service, or returns the one that runs.
+func (e *Env) Service(t testing.TB, service, replica string) *Process {
+	t.Helper()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p := e.procs[service+"/"+replica]; p != nil {
+		return p
+	}
+	p := &Process{Name: service, Replica: replica, env: e}
+	if err := p.start(); err != nil {
+		t.Fatal(err)
+	}
+	e.procs[service+"/"+replica] = p
+	return p
+}
+
+// Services starts one replica of each service.
+func (e *Env) Services(t testing.TB) map[string]*Process {
+	t.Helper()
+	all := map[string]*Process{}
+	for _, s := range name.Services() {
+		all[s] = e.Service(t, s, "a")
+	}
+	return all
+}
+
+func (p *Process) start() (err error) {
+	cfg := p.env.Stack.Service(p.Name, p.Replica)
+	if p.log, err = os.OpenFile(p.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
+		return err
+	}
+	p.cmd = exec.Command(filepath.Join(p.env.bins, "stoker-"+p.Name))
+	p.cmd.Env = append(os.Environ(),
+		"STOKER_NATS="+cfg.NATS, "STOKER_NATS_SEED="+cfg.NATSSeed, "STOKER_KUBECONFIG="+cfg.Kubeconfig,
+		"STOKER_REPLICA="+p.Replica, "STOKER_HTTP=127.0.0.1:0", "STOKER_DATASTORE="+stack.DefaultDataStore,
+		"GORACE=halt_on_error=1")
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := p.cmd.Start(); err != nil {
+		return err
+	}
+	exited := make(chan struct{})
+	p.exited = exited
+	cmd := p.cmd
+	go func() { p.err = cmd.Wait(); close(exited) }()
+	return nil
+}
+
+// Log is the path of the process's log.
+func (p *Process) Log() string { return filepath.Join(p.env.dir, p.Name+"-"+p.Replica+".log") }
+
+// PID of the process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Kill ends the process as the kernel would (SIGKILL) and waits.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.exited
+}
+
+// Restart starts the process again after Kill or Stop.
+func (p *Process) Restart(t testing.TB) {
+	t.Helper()
+	if err := p.start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Signal sends a signal (SIGSTOP, SIGCONT).
+func (p *Process) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+
+// Stop ends the process gracefully and reports an exit code that isn't zero, as after a data race.
+func (p *Process) Stop() error {
+	select {
+	case <-p.exited:
+		return nil
+	default:
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.exited:
+	case <-time.After(20 * time.Second):
+		_ = p.cmd.Process.Kill()
+		<-p.exited
+		return fmt.Errorf("%s %s did not end within 20 s of SIGTERM; log:\n%s", p.Name, p.Replica, p.tail())
+	}
+	if p.err != nil {
+		return fmt.Errorf("%s %s: %w; log:\n%s", p.Name, p.Replica, p.err, p.tail())
+	}
+	return nil
+}
+
+// Remove stops the process and forgets it.
+func (p *Process) Remove(t testing.TB) {
+	t.Helper()
+	if err := p.Stop(); err != nil {
+		t.Error(err)
+	}
+	p.env.mu.Lock()
+	defer p.env.mu.Unlock()
+	delete(p.env.procs, p.Name+"/"+p.Replica)
+}
+
+func (p *Process) tail() string {
+	data, _ := os.ReadFile(p.Log())
+	if len(data) > 4000 {
+		data = data[len(data)-4000:]
+	}
+	return string(data)
+}
+
+// Eventually waits for a condition.
+func Eventually(t testing.TB, what string, is func() error) {
+	t.Helper()
+	deadline := time.Now().Add(2 * time.Minute)
+	for {
+		err := is()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("never happened: %s: %v", what, err)
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("%s: %v", what, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// Tenant is a small tenant of one replica on a LoadBalancer address.
+func Tenant(n, version string) *v1alpha1.TenantControlPlane {
+	o := &v1alpha1.TenantControlPlane{}
+	data := fmt.Sprintf(`
+apiVersion: kamaji.clastix.io/v1alpha1
+kind: TenantControlPlane
+metadata: {name: %s, namespace: default}
+spec:
+  controlPlane:
+    deployment: {replicas: 1}
+    service: {serviceType: LoadBalancer}
+  kubernetes: {version: %s, kubelet: {}}
+  networkProfile: {port: 6443}
+  addons: {coreDNS: {}, kubeProxy: {}}
+`, n, version)
+	if err := yaml.UnmarshalStrict([]byte(data), o); err != nil {
+		panic(err)
+	}
+	return o
+}
+
+// JSON of an object as a portal would send it.
+func JSON(t testing.TB, o any) map[string]any {
+	t.Helper()
+	data, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m map[string]any
+	if err := json.Unmarshal(data, &m); err != nil {
+		t.Fatal(err)
+	}
+	delete(m, "status")
+	return m
+}
+
+// Apply publishes the command that a portal would, with the portal's identity.
+func (e *Env) Apply(t testing.TB, o *v1alpha1.TenantControlPlane) {
+	t.Helper()
+	e.Command(t, events.Tenant(o.Namespace, o.Name), event.TenantApply, JSON(t, o))
+}
+
+// Delete publishes the command to delete a tenant.
+func (e *Env) Delete(t testing.TB, key events.Key) {
+	t.Helper()
+	e.Command(t, key, event.TenantDelete, map[string]any{})
+}
+
+// Command publishes a command with a fresh id.
+func (e *Env) Command(t testing.TB, key events.Key, typ string, data any) {
+	t.Helper()
+	Eventually(t, "publish "+typ, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := e.Portal.Publish(ctx, key.CommandSubject(), e.Portal.NewEvent(key, fmt.Sprintf("test-%d", time.Now().UnixNano()), typ, data, time.Now()))
+		return err
+	})
+}
+
+// Status is the last status a portal was sent; an error when there is none.
+func (e *Env) Status(ctx context.Context, key events.Key) (event.StatusChanged, error) {
+	var status event.StatusChanged
+	s, err := e.Operator.JetStream().Stream(ctx, events.StreamStatus)
+	if err != nil {
+		return status, err
+	}
+	m, err := s.GetLastMsgForSubject(ctx, key.StatusSubject())
+	if err != nil {
+		return status, err
+	}
+	return status, json.Unmarshal(m.Data, &status)
+}
+
+// Ready waits until the tenant's current generation is Ready by word of the status message and of the object.
+func (e *Env) Ready(t testing.TB, key events.Key) *v1alpha1.TenantControlPlane {
+	t.Helper()
+	o := &v1alpha1.TenantControlPlane{}
+	defer func() {
+		if t.Failed() {
+			e.Explain(t, key)
+		}
+	}()
+	Eventually(t, key.String()+" to be Ready", func() error {
+		s, err := e.Status(t.Context(), key)
+		if err != nil {
+			return err
+		}
+		if err := e.Admin.Get(t.Context(), kube.TenantControlPlanes, key.Namespace, key.Name, o); err != nil {
+			return err
+		}
+		if !s.Ready || s.UID != string(o.UID) || s.Generation != o.Generation {
+			return fmt.Errorf("status %s generation %d of %d: %s %s", s.Phase, s.Generation, o.Generation, s.Reason, s.Message)
+		}
+		for _, c := range o.Status.Conditions {
+			if c.Type == "Ready" && c.Status == "True" && c.ObservedGeneration == o.Generation {
+				return nil
+			}
+		}
+		return fmt.Errorf("object's conditions: %+v", o.Status.Conditions)
+	})
+	return o
+}
+
+// Gone waits until nothing is left of a tenant's object, and returns the last status.
+func (e *Env) Gone(t testing.TB, key events.Key) event.StatusChanged {
+	t.Helper()
+	var s event.StatusChanged
+	defer func() {
+		if t.Failed() {
+			e.Explain(t, key)
+		}
+	}()
+	Eventually(t, key.String()+" to be Deleted", func() (err error) {
+		if s, err = e.Status(t.Context(), key); err != nil {
+			return err
+		}
+		if s.Phase != "Deleted" {
+			return fmt.Errorf("status %s: %s", s.Phase, s.Message)
+		}
+		return nil
+	})
+	return s
+}
+
+// State reads what a service knows of a tenant; nil when there is none.
+func (e *Env) State(ctx context.Context, key events.Key, of string) *state.State {
+	s, err := e.Operator.State(ctx, key, of)
+	if err != nil {
+		return nil
+	}
+	return s
+}
+
+// Explain logs the states of a tenant, for a test that failed.
+func (e *Env) Explain(t testing.TB, key events.Key) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, of := range append([]string{events.KeySpec}, name.Services()[1:]...) {
+		if s := e.State(ctx, key, of); s != nil {
+			t.Logf("%-10s generation %d step %q waiting %q failure %+v", of, s.Generation, s.Step, s.Waiting, s.Failure)
+		} else {
+			t.Logf("%-10s no state", of)
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, p := range e.procs {
+		data, _ := os.ReadFile(p.Log())
+		lines := bytes.Split(data, []byte("\n"))
+		for _, l := range lines[max(0, len(lines)-6):] {
+			t.Logf("%s %s: %s", p.Name, p.Replica, l)
+		}
+	}
+}
+
+// Facts lists the facts about a tenant so far, oldest first, as service.what.
+func (e *Env) Facts(t testing.TB, key events.Key) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	c, err := e.Operator.JetStream().OrderedConsumer(ctx, events.StreamFacts, jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{key.FactSubject("*", "*")}, DeliverPolicy: jetstream.DeliverAllPolicy,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var facts []string
+	for {
+		batch, err := c.FetchNoWait(100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for m := range batch.Messages() {
+			n++
+			parts := strings.Split(m.Subject(), ".")
+			facts = append(facts, parts[5]+"."+parts[6])
+		}
+		if n == 0 {
+			return facts
+		}
+	}
+}
+
+// Fact waits until a fact was told about a tenant.
+func (e *Env) Fact(t testing.TB, key events.Key, service, what string) {
+	t.Helper()
+	s, err := e.Operator.JetStream().Stream(t.Context(), events.StreamFacts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	Eventually(t, service+"."+what+" of "+key.String(), func() error {
+		_, err := s.GetLastMsgForSubject(t.Context(), key.FactSubject(service, what))
+		return err
+	})
+}
+
+// Kubeconfig writes the tenant's administrator kubeconfig to a file and returns its path.
+func (e *Env) Kubeconfig(t testing.TB, key events.Key) string {
+	t.Helper()
+	var secret struct{ Data map[string][]byte }
+	if err := e.Admin.Get(t.Context(), kube.Secrets, key.Namespace, name.AdminKubeconfig(key.Name), &secret); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), key.Name+".kubeconfig")
+	if err := os.WriteFile(file, secret.Data[name.KeyAdminConf], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// Kubectl runs kubectl with a kubeconfig and returns what it prints; the test fails when kubectl does.
+func (e *Env) Kubectl(t testing.TB, kubeconfig string, args ...string) string {
+	t.Helper()
+	out, err := e.TryKubectl(t.Context(), kubeconfig, nil, args...)
+	if err != nil {
+		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// TryKubectl runs kubectl and returns what it prints, and its error.
+func (e *Env) TryKubectl(ctx context.Context, kubeconfig string, stdin io.Reader, args ...string) (string, error) {
+	return run(ctx, e.Local.Kubectl(), kubeconfig, stdin, args...)
+}
+
+// Kubeadm runs kubeadm.
+func (e *Env) Kubeadm(t testing.TB, kubeconfig string, args ...string) string {
+	t.Helper()
+	out, err := run(t.Context(), e.Local.Kubeadm(), kubeconfig, nil, args...)
+	if err != nil {
+		t.Fatalf("kubeadm %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// Stoker runs the CLI against the installation.
+func (e *Env) Stoker(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(e.bins, "stoker"), args...)
+	cmd.Env = append(os.Environ(), "STOKER_DIR="+e.Local.Dir())
+	cmd.Stdin = stdin
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func run(ctx context.Context, bin, kubeconfig string, stdin io.Reader, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, bin, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	cmd.Stdin = stdin
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	return out.String(), err
+}

@@ -131,7 +131,6 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.workCtx, s.endWork = context.WithCancel(s.ctx)
 	if err := s.start(ctx); err != nil {
-		s.fail(err)
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
 		defer cancel()
 		_ = s.Stop(stopping)

@@ -21,13 +21,13 @@ import (
 func (c *container) probe(ctx context.Context, m *mounts, unhealthy chan<- string) {
 	check := newChecker(m.address, c.spec)
 	if p := c.spec.StartupProbe; p != nil {
-		ok := follow(ctx, p, check, nil, func(bool, error) bool { return false })
+		failure := follow(ctx, p, check.of(p), nil, func(bool, error) bool { return false })
 		if ctx.Err() != nil {
 			return
 		}
-		if ok != nil {
-			c.pod.warn("Unhealthy", fmt.Sprintf("container %s: startup probe failed: %s", c.spec.Name, ok))
-			unhealthy <- "startup probe failed: " + ok.Error()
+		if failure != nil {
+			c.pod.warn("Unhealthy", fmt.Sprintf("container %s: startup probe failed: %s", c.spec.Name, failure))
+			unhealthy <- "startup probe failed: " + failure.Error()
 			return
 		}
 		c.change(func() {
@@ -41,7 +41,7 @@ func (c *container) probe(ctx context.Context, m *mounts, unhealthy chan<- strin
 		defer close(done)
 		if p := c.spec.ReadinessProbe; p != nil {
 			notReady := false
-			_ = follow(ctx, p, check, &notReady, func(ok bool, err error) bool {
+			_ = follow(ctx, p, check.of(p), &notReady, func(ok bool, err error) bool {
 				if err != nil {
 					c.pod.warn("Unhealthy", fmt.Sprintf("container %s: readiness probe failed: %s", c.spec.Name, err))
 				}
@@ -52,7 +52,7 @@ func (c *container) probe(ctx context.Context, m *mounts, unhealthy chan<- strin
 	}()
 	if p := c.spec.LivenessProbe; p != nil {
 		alive := true
-		if err := follow(ctx, p, check, &alive, func(ok bool, _ error) bool { return ok }); err != nil && ctx.Err() == nil {
+		if err := follow(ctx, p, check.of(p), &alive, func(ok bool, _ error) bool { return ok }); err != nil && ctx.Err() == nil {
 			c.pod.warn("Unhealthy", fmt.Sprintf("container %s: liveness probe failed: %s", c.spec.Name, err))
 			unhealthy <- "liveness probe failed: " + err.Error()
 		}
@@ -63,7 +63,7 @@ func (c *container) probe(ctx context.Context, m *mounts, unhealthy chan<- strin
 // follow probes until ctx ends or turned says to stop, and calls turned when the verdict turns: from last (nil: from
 // none) to healthy after successThreshold successes in a row, to unhealthy after failureThreshold failures. It returns
 // the last failure if it stopped at a turn to unhealthy.
-func follow(ctx context.Context, p *corev1.Probe, check *checker, last *bool, turned func(ok bool, err error) (again bool)) error {
+func follow(ctx context.Context, p *corev1.Probe, check func(context.Context) error, last *bool, turned func(ok bool, err error) (again bool)) error {
 	if !sleep(ctx, seconds(p.InitialDelaySeconds, 0)) {
 		return nil
 	}
@@ -72,7 +72,7 @@ func follow(ctx context.Context, p *corev1.Probe, check *checker, last *bool, tu
 	good, bad := 0, 0
 	for {
 		attempt, cancel := context.WithTimeout(ctx, seconds(p.TimeoutSeconds, 1))
-		err := check.run(attempt, p)
+		err := check(attempt)
 		cancel()
 		if ctx.Err() != nil {
 			return nil
@@ -135,6 +135,11 @@ func newChecker(address string, spec *corev1.Container) *checker {
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
+}
+
+// of is the check that one probe makes.
+func (k *checker) of(p *corev1.Probe) func(context.Context) error {
+	return func(ctx context.Context) error { return k.run(ctx, p) }
 }
 
 // run makes one request. An error says why the container isn't well.

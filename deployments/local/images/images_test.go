@@ -1,0 +1,60 @@
+package images
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestResolve(t *testing.T) {
+	for reference, want := range map[string]Program{
+		"registry.k8s.io/kube-apiserver:v1.36.3":                   {Image: "kubernetes-v1.36.3", Name: "kube-apiserver"},
+		"kube-scheduler:v1.35.4":                                   {Image: "kubernetes-v1.35.4", Name: "kube-scheduler"},
+		"localhost:5000/a/b/kube-controller-manager:v1.36.3@sha:1": {Image: "kubernetes-v1.36.3", Name: "kube-controller-manager"},
+		"quay.io/coreos/etcd:v3.6.8":                               {Image: "etcd", Name: "etcd"},
+		"registry.k8s.io/etcd:3.6.8-0":                             {Image: "etcd", Name: "etcd"},
+	} {
+		got, err := Resolve(reference)
+		if err != nil || got != want {
+			t.Errorf("Resolve(%q) = %v, %v", reference, got, err)
+		}
+	}
+	for name, test := range map[string]struct {
+		reference string
+		says      []string
+	}{
+		"another version names those there are":    {"registry.k8s.io/kube-apiserver:v1.34.0", []string{"v1.34.0", "v1.36.3", "v1.35.4"}},
+		"another program names those there are":    {"docker.io/nginx:1", []string{"nginx", "kube-apiserver", "etcd"}},
+		"a tag without v is another version":       {"kube-apiserver:1.36.3", []string{"v1.36.3"}},
+		"no tag is no version":                     {"kube-apiserver", []string{"v1.36.3"}},
+		"an empty reference is an unknown program": {"", []string{"kube-apiserver"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Resolve(test.reference)
+			var unknown *UnknownError
+			if !errors.As(err, &unknown) {
+				t.Fatalf("got %v", err)
+			}
+			for _, text := range test.says {
+				if !strings.Contains(err.Error(), text) {
+					t.Errorf("%q doesn't name %s", err, text)
+				}
+			}
+		})
+	}
+}
+
+func TestBuildOutput(t *testing.T) {
+	o := &buildOutput{}
+	for _, chunk := range []string{"go: downloading a v1\nk8s.io/", "api\nfmt\n", "# k8s.io/api\n./x.go:1: bad thing\n"} {
+		if _, err := o.Write([]byte(chunk)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := o.summary(); got != "2 packages compiled" {
+		t.Errorf("summary is %q", got)
+	}
+	if got := o.complaints(); got != "# k8s.io/api\n./x.go:1: bad thing\n" {
+		t.Errorf("complaints are %q", got)
+	}
+}

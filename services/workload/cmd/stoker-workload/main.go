@@ -1,0 +1,21 @@
+// Command stoker-workload runs the workload service.
+package main
+
+import (
+	"context"
+
+	"github.com/stoker-k8s/stoker/pkg/service"
+	"github.com/stoker-k8s/stoker/services/workload"
+)
+
+func main() {
+	var cfg workload.Config
+	service.Main("workload", "Exposes control planes and rolls out their pods.",
+		func(ctx context.Context, common service.Config) error {
+			cfg.Config = common
+			return workload.Run(ctx, cfg)
+		},
+		func(flag service.Flag) {
+			flag(&cfg.MaxRollouts, "max-rollouts", "", "`number` of tenants whose pods roll out at once per replica; default 1.5 per core, at least 2")
+		})
+}

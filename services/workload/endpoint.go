@@ -1,0 +1,138 @@
+// Where a control plane is reached, decided from its spec and its Service. Pure.
+
+package workload
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/events"
+)
+
+// Addresses from the blocks for documentation (RFC 5737, RFC 3849). An API server writes the address it advertises into the
+// Endpoints of its Service "kubernetes", which may hold no loopback address. A tenant that is reached at one, on a laptop,
+// advertises an address that leads nowhere: there are no nodes that would use it.
+const (
+	documentationIPv4 = "192.0.2.1"
+	documentationIPv6 = "2001:db8::1"
+)
+
+// exposure is what the endpoint's decision says.
+type exposure struct {
+	// Endpoint is host:port, Address its host and Port its port.
+	Endpoint, Address string
+	Port              int32
+	ClusterIP         string
+	// Advertise is the address the API server announces inside the tenant.
+	Advertise string
+}
+
+// expose decides where the tenant is reached. waiting says what is missing. The error is an *events.Permanent.
+func expose(t *state.Tenant, service *corev1.Service) (e exposure, waiting string, err error) {
+	spec := &t.Spec
+	reached, waiting := serviceAddress(spec, service)
+	if waiting != "" {
+		return exposure{}, waiting, nil
+	}
+	if reached == "" {
+		return exposure{}, "", &events.Permanent{
+			Reason:  "AddressRequired",
+			Message: "spec.networkProfile.address is needed with serviceType NodePort: the address of a node or of what stands before the nodes",
+		}
+	}
+	e = exposure{Address: reached, Port: spec.NetworkProfile.Port, ClusterIP: clusterIP(service)}
+	e.Advertise = advertise(spec, reached, e.ClusterIP)
+	if hostname := publicHostname(&spec.ControlPlane); hostname != "" {
+		e.Address = hostname
+		if host, port, err := net.SplitHostPort(hostname); err == nil {
+			number, err := strconv.ParseUint(port, 10, 16)
+			if err != nil || number == 0 {
+				return exposure{}, "", &events.Permanent{
+					Reason: "InvalidHostname", Message: fmt.Sprintf("spec.controlPlane.ingress.hostname %q: %q is no port", hostname, port),
+				}
+			}
+			e.Address, e.Port = host, int32(number)
+		}
+	}
+	e.Endpoint = net.JoinHostPort(e.Address, strconv.Itoa(int(e.Port)))
+	return e, "", nil
+}
+
+// publicHostname is the host, or host:port, of the Ingress or Gateway in front of the Service; empty for none.
+func publicHostname(c *v1alpha1.ControlPlane) string {
+	switch {
+	case c.Ingress != nil:
+		return c.Ingress.Hostname
+	case c.Gateway != nil:
+		return string(c.Gateway.Hostname)
+	}
+	return ""
+}
+
+// serviceAddress is where the Service is reached. Both results are empty for a NodePort without a declared address.
+func serviceAddress(spec *v1alpha1.TenantControlPlaneSpec, service *corev1.Service) (address, waiting string) {
+	if spec.NetworkProfile.Address != "" {
+		return spec.NetworkProfile.Address, ""
+	}
+	what := "Service " + service.Namespace + "/" + service.Name
+	switch spec.ControlPlane.Service.ServiceType {
+	case v1alpha1.ServiceTypeLoadBalancer:
+		for _, ingress := range service.Status.LoadBalancer.Ingress {
+			if ingress.IP != "" {
+				return ingress.IP, ""
+			}
+			if ingress.Hostname != "" {
+				return ingress.Hostname, ""
+			}
+		}
+		return "", what + " to get a LoadBalancer address"
+	case v1alpha1.ServiceTypeClusterIP:
+		if ip := clusterIP(service); ip != "" {
+			return ip, ""
+		}
+		return "", what + " to get a cluster IP"
+	}
+	return "", ""
+}
+
+func clusterIP(service *corev1.Service) string {
+	if service.Spec.ClusterIP == corev1.ClusterIPNone {
+		return ""
+	}
+	return service.Spec.ClusterIP
+}
+
+// advertise chooses the address the API server announces inside the tenant: the declared one, else the first of the
+// Service's address and cluster IP that an API server accepts. It must be of the primary service network's family.
+func advertise(spec *v1alpha1.TenantControlPlaneSpec, candidates ...string) string {
+	n := &spec.NetworkProfile
+	if n.AdvertiseAddress != "" {
+		return n.AdvertiseAddress
+	}
+	ipv6 := len(n.ServiceCIDRs) > 0 && strings.Contains(n.ServiceCIDRs[0], ":")
+	for _, candidate := range candidates {
+		addr, err := netip.ParseAddr(candidate)
+		if err != nil {
+			continue // a host name
+		}
+		addr = addr.Unmap()
+		if addr.IsLoopback() {
+			// A local stack. Its cluster IPs lead nowhere either, but could be somebody's.
+			break
+		}
+		if addr.Is6() == ipv6 && addr.IsGlobalUnicast() && addr.Zone() == "" {
+			return addr.String()
+		}
+	}
+	if ipv6 {
+		return documentationIPv6
+	}
+	return documentationIPv4
+}

@@ -1,0 +1,113 @@
+package workload
+
+import (
+	"errors"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/events"
+)
+
+func TestExpose(t *testing.T) {
+	type spec = v1alpha1.TenantControlPlaneSpec
+	balanced := func(ingress ...corev1.LoadBalancerIngress) corev1.LoadBalancerStatus {
+		return corev1.LoadBalancerStatus{Ingress: ingress}
+	}
+	tests := map[string]struct {
+		kind     v1alpha1.ServiceType
+		spec     func(*spec)
+		clusters string
+		status   corev1.LoadBalancerStatus
+
+		want    exposure
+		waiting string
+		reason  string
+	}{
+		"a LoadBalancer is waited for until it has an address": {
+			kind: v1alpha1.ServiceTypeLoadBalancer, clusters: "10.0.0.7", waiting: "Service default/demo to get a LoadBalancer address",
+		},
+		"its first address is the endpoint": {
+			kind: v1alpha1.ServiceTypeLoadBalancer, clusters: "10.0.0.7", status: balanced(corev1.LoadBalancerIngress{IP: "203.0.113.7"}, corev1.LoadBalancerIngress{IP: "203.0.113.8"}),
+			want: exposure{"203.0.113.7:6443", "203.0.113.7", 6443, "10.0.0.7", "203.0.113.7"},
+		},
+		"its host name is the endpoint, and the cluster IP is advertised": {
+			kind: v1alpha1.ServiceTypeLoadBalancer, clusters: "10.0.0.7", status: balanced(corev1.LoadBalancerIngress{Hostname: "lb.example.com"}),
+			want: exposure{"lb.example.com:6443", "lb.example.com", 6443, "10.0.0.7", "10.0.0.7"},
+		},
+		"a declared address wins and is not waited for": {
+			kind: v1alpha1.ServiceTypeLoadBalancer, clusters: "10.0.0.7", spec: func(s *spec) { s.NetworkProfile.Address = "198.51.100.1" },
+			want: exposure{"198.51.100.1:6443", "198.51.100.1", 6443, "10.0.0.7", "198.51.100.1"},
+		},
+		"a declared advertise address wins": {
+			kind: v1alpha1.ServiceTypeClusterIP, clusters: "10.0.0.7", spec: func(s *spec) { s.NetworkProfile.AdvertiseAddress = "198.51.100.1" },
+			want: exposure{"10.0.0.7:6443", "10.0.0.7", 6443, "10.0.0.7", "198.51.100.1"},
+		},
+		"a ClusterIP Service is reached at its cluster IP": {
+			kind: v1alpha1.ServiceTypeClusterIP, clusters: "10.0.0.7",
+			want: exposure{"10.0.0.7:6443", "10.0.0.7", 6443, "10.0.0.7", "10.0.0.7"},
+		},
+		"a NodePort needs a declared address": {
+			kind: v1alpha1.ServiceTypeNodePort, clusters: "10.0.0.7", reason: "AddressRequired",
+		},
+		"a NodePort is reached at the declared address": {
+			kind: v1alpha1.ServiceTypeNodePort, clusters: "10.0.0.7",
+			spec: func(s *spec) { s.NetworkProfile.Address, s.NetworkProfile.Port = "198.51.100.1", 30443 },
+			want: exposure{"198.51.100.1:30443", "198.51.100.1", 30443, "10.0.0.7", "198.51.100.1"},
+		},
+		"a loopback address is never advertised": {
+			kind: v1alpha1.ServiceTypeLoadBalancer, clusters: "10.0.0.7", status: balanced(corev1.LoadBalancerIngress{IP: "127.20.128.1"}),
+			want: exposure{"127.20.128.1:6443", "127.20.128.1", 6443, "10.0.0.7", "192.0.2.1"},
+		},
+		"an IPv6 endpoint is written in brackets": {
+			kind: v1alpha1.ServiceTypeClusterIP, clusters: "fd00::7", spec: func(s *spec) { s.NetworkProfile.ServiceCIDRs = []string{"fd00:1::/112"} },
+			want: exposure{"[fd00::7]:6443", "fd00::7", 6443, "fd00::7", "fd00::7"},
+		},
+		"what is advertised is of the primary service network's family": {
+			kind: v1alpha1.ServiceTypeClusterIP, clusters: "10.0.0.7", spec: func(s *spec) { s.NetworkProfile.ServiceCIDRs = []string{"fd00:1::/112", "10.96.0.0/16"} },
+			want: exposure{"10.0.0.7:6443", "10.0.0.7", 6443, "10.0.0.7", "2001:db8::1"},
+		},
+		"an Ingress' host name is the endpoint": {
+			kind: v1alpha1.ServiceTypeClusterIP, clusters: "10.0.0.7",
+			spec: func(s *spec) { s.ControlPlane.Ingress = &v1alpha1.IngressSpec{Hostname: "demo.example.com:443"} },
+			want: exposure{"demo.example.com:443", "demo.example.com", 443, "10.0.0.7", "10.0.0.7"},
+		},
+		"without a port of its own it has the API's": {
+			kind: v1alpha1.ServiceTypeClusterIP, clusters: "10.0.0.7",
+			spec: func(s *spec) { s.ControlPlane.Ingress = &v1alpha1.IngressSpec{Hostname: "demo.example.com"} },
+			want: exposure{"demo.example.com:6443", "demo.example.com", 6443, "10.0.0.7", "10.0.0.7"},
+		},
+		"a port that is none is the spec's fault": {
+			kind: v1alpha1.ServiceTypeClusterIP, clusters: "10.0.0.7", reason: "InvalidHostname",
+			spec: func(s *spec) { s.ControlPlane.Ingress = &v1alpha1.IngressSpec{Hostname: "demo.example.com:https"} },
+		},
+	}
+	for sentence, test := range tests {
+		t.Run(sentence, func(t *testing.T) {
+			tcp := &v1alpha1.TenantControlPlane{}
+			tcp.Spec.ControlPlane.Service.ServiceType = test.kind
+			if test.spec != nil {
+				test.spec(&tcp.Spec)
+			}
+			v1alpha1.Default(tcp)
+			service := &corev1.Service{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "demo"},
+				Spec:       corev1.ServiceSpec{ClusterIP: test.clusters}, Status: corev1.ServiceStatus{LoadBalancer: test.status},
+			}
+			got, waiting, err := expose(&state.Tenant{Spec: tcp.Spec}, service)
+			var permanent *events.Permanent
+			if test.reason != "" {
+				if !errors.As(err, &permanent) || permanent.Reason != test.reason {
+					t.Fatalf("error %v, want one with reason %s", err, test.reason)
+				}
+				return
+			}
+			if err != nil || got != test.want || waiting != test.waiting {
+				t.Errorf("got  %+v, waiting %q, error %v\nwant %+v, waiting %q", got, waiting, err, test.want, test.waiting)
+			}
+		})
+	}
+}

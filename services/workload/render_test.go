@@ -1,0 +1,251 @@
+package workload
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+)
+
+var update = flag.Bool("update", false, "write golden files")
+
+const uid = "6f1c1c55-6a0c-4b1e-9d8e-0f3f2b7f8a11"
+
+// load makes the input of a tenant whose spec is testdata/<name>.yaml.
+func load(t *testing.T, name string) Input {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", name+".yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tcp := &v1alpha1.TenantControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "demo", UID: types.UID(uid)}}
+	if err := yaml.UnmarshalStrict(data, &tcp.Spec); err != nil {
+		t.Fatal(err)
+	}
+	v1alpha1.Default(tcp)
+	return inputOf(tcp)
+}
+
+func inputOf(tcp *v1alpha1.TenantControlPlane) Input {
+	in := Input{
+		Subject: Subject{UID: uid, Tenant: &state.Tenant{Namespace: tcp.Namespace, Name: tcp.Name, Spec: tcp.Spec}},
+		Certs:   state.Certs{Secrets: map[string]state.Secret{name.ComponentAdminKubeconfig: {Checksum: "sum-admin"}}},
+		Datastore: state.Datastore{
+			DataStore: "default", Driver: "etcd", Endpoints: []string{"etcd-0.etcd:2379", "etcd-1.etcd:2379"},
+			Schema: "default_demo", User: "default_demo",
+			Config: state.Secret{Checksum: "sum-config"}, Certificate: state.Secret{Checksum: "sum-etcd"},
+		},
+	}
+	for component := range checksums {
+		in.Certs.Secrets[component] = state.Secret{Checksum: "sum-" + component}
+	}
+	in.Advertise = advertise(&in.Tenant.Spec, "203.0.113.7", "10.0.0.7")
+	return in
+}
+
+func TestGolden(t *testing.T) {
+	for _, tenant := range []string{"minimal", "everything", "v1.35.4", "dualstack"} {
+		t.Run(tenant, func(t *testing.T) {
+			in := load(t, tenant)
+			var out []byte
+			for _, o := range []any{Service(in.Subject), Ingress(in.Subject), Deployment(in)} {
+				if reflect.ValueOf(o).IsNil() {
+					continue
+				}
+				data, err := yaml.Marshal(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				out = append(append(out, "---\n"...), data...)
+			}
+			path := filepath.Join("testdata", tenant+".golden.yaml")
+			if *update {
+				if err := os.WriteFile(path, out, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(want) != string(out) {
+				t.Errorf("objects are not those of %s; run with -update and look at the difference", path)
+			}
+		})
+	}
+}
+
+func TestDeployment(t *testing.T) {
+	containers := func(in Input) map[string]corev1.Container {
+		out := map[string]corev1.Container{}
+		for _, c := range Deployment(in).Spec.Template.Spec.Containers {
+			out[c.Name] = c
+		}
+		return out
+	}
+	config := func(in Input) string { return Deployment(in).Spec.Template.Annotations[name.AnnotationConfigHash] }
+
+	t.Run("rendering twice gives the same, and changes no input", func(t *testing.T) {
+		in := load(t, "everything")
+		before := in.Tenant.Spec.DeepCopy()
+		if a, b := hash(Deployment(in)), hash(Deployment(in)); a != b {
+			t.Errorf("hashes %s and %s", a, b)
+		}
+		if !reflect.DeepEqual(before, &in.Tenant.Spec) {
+			t.Error("the spec was changed")
+		}
+	})
+	t.Run("a new certificate changes the config hash, more replicas don't", func(t *testing.T) {
+		in := load(t, "minimal")
+		before := config(in)
+		in.Tenant.Spec.ControlPlane.Deployment.Replicas = new(int32(5))
+		if config(in) != before {
+			t.Error("the number of replicas is part of the hash")
+		}
+		in.Certs.Secrets[name.ComponentSchedulerKubeconfig] = state.Secret{Checksum: "other"}
+		if config(in) == before {
+			t.Error("the scheduler's kubeconfig is not part of the hash")
+		}
+	})
+	t.Run("the admin kubeconfig, which no pod mounts, doesn't", func(t *testing.T) {
+		in := load(t, "minimal")
+		before := config(in)
+		in.Certs.Secrets[name.ComponentAdminKubeconfig] = state.Secret{Checksum: "other"}
+		if config(in) != before {
+			t.Error("it is part of the hash")
+		}
+	})
+	t.Run("the user's containers come before the control plane's", func(t *testing.T) {
+		var names []string
+		for _, c := range Deployment(load(t, "everything")).Spec.Template.Spec.Containers {
+			names = append(names, c.Name)
+		}
+		if want := []string{"audit", "kube-apiserver", "kube-scheduler", "kube-controller-manager"}; !slices.Equal(names, want) {
+			t.Errorf("containers %v, want %v", names, want)
+		}
+	})
+	t.Run("a component's probe timing wins over the one for all, field by field", func(t *testing.T) {
+		c := containers(load(t, "everything"))
+		api, scheduler := c["kube-apiserver"].ReadinessProbe, c["kube-scheduler"].ReadinessProbe
+		if api.PeriodSeconds != 4 || api.FailureThreshold != 7 || scheduler.PeriodSeconds != 5 || scheduler.FailureThreshold != 7 {
+			t.Errorf("api server %+v, scheduler %+v", api, scheduler)
+		}
+	})
+	t.Run("a label of the user can't take a pod out of its Deployment", func(t *testing.T) {
+		in := load(t, "minimal")
+		in.Tenant.Spec.ControlPlane.Deployment.PodAdditionalMetadata.Labels = map[string]string{name.LabelName: "other", "team": "a"}
+		labels := Deployment(in).Spec.Template.Labels
+		if labels[name.LabelName] != "demo" || labels["team"] != "a" {
+			t.Errorf("labels %v", labels)
+		}
+	})
+	t.Run("with --authorization-config there is no --authorization-mode", func(t *testing.T) {
+		in := load(t, "minimal")
+		in.Tenant.Spec.ControlPlane.Deployment.ExtraArgs = &v1alpha1.ControlPlaneExtraArgs{APIServer: []string{"--authorization-config=/x"}}
+		if args := containers(in)["kube-apiserver"].Args; sets(args, "authorization-mode") || !sets(args, "authorization-config") {
+			t.Errorf("args %v", args)
+		}
+	})
+	t.Run("no container is given the key of the front proxy's CA, and the CA's own only where it signs", func(t *testing.T) {
+		for _, v := range Deployment(load(t, "minimal")).Spec.Template.Spec.Volumes {
+			data, err := yaml.Marshal(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(data), name.KeyFrontProxyCAKey) {
+				t.Errorf("volume %s has %s", v.Name, name.KeyFrontProxyCAKey)
+			}
+			if strings.Contains(string(data), name.KeyCAKey) && v.Name != name.VolumePKI {
+				t.Errorf("volume %s has %s", v.Name, name.KeyCAKey)
+			}
+			if v.Secret != nil && len(v.Secret.Items) == 0 {
+				t.Errorf("volume %s has a whole Secret", v.Name)
+			}
+		}
+	})
+	t.Run("every mount has its volume", func(t *testing.T) {
+		pod := Deployment(load(t, "everything")).Spec.Template.Spec
+		for _, c := range pod.Containers {
+			for _, m := range c.VolumeMounts {
+				if !slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name }) {
+					t.Errorf("container %s mounts %s, which is no volume", c.Name, m.Name)
+				}
+			}
+		}
+	})
+}
+
+func TestLayer(t *testing.T) {
+	managed, defaults := flags{"secure-port": "6443", "client-ca-file": "/ca"}, flags{"v": "1", "profiling": "true"}
+	own := []string{"--client-ca-file=/ca", "--secure-port=6443"}
+	tests := map[string]struct{ user, want []string }{
+		"without extras, managed flags and defaults are sorted": {
+			nil, []string{"--client-ca-file=/ca", "--profiling=true", "--secure-port=6443", "--v=1"},
+		},
+		"extras follow verbatim, in their order, and replace defaults": {
+			[]string{"--v=4", "--audit=b", "--audit=a", "--profiling"},
+			append(slices.Clone(own), "--v=4", "--audit=b", "--audit=a", "--profiling"),
+		},
+		"a managed flag can't be overridden": {
+			[]string{"--secure-port=1", "--v=2", "--profiling=false"},
+			append(slices.Clone(own), "--v=2", "--profiling=false"),
+		},
+		"nor with its value in an argument of its own, with underscores or with spaces": {
+			[]string{"--secure-port", "1", "--secure_port=2", " --secure-port=3", "--client-ca-file", "--v=2", "--profiling=false"},
+			append(slices.Clone(own), "--v=2", "--profiling=false"),
+		},
+		"a flag that starts like a managed one is another": {
+			[]string{"--secure-port-extra=1", "--v=2", "--profiling=false"},
+			append(slices.Clone(own), "--secure-port-extra=1", "--v=2", "--profiling=false"),
+		},
+	}
+	for sentence, test := range tests {
+		t.Run(sentence, func(t *testing.T) {
+			if got := layer(managed, defaults, test.user); !slices.Equal(got, test.want) {
+				t.Errorf("got  %v\nwant %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestService(t *testing.T) {
+	t.Run("a NodePort is the API's port", func(t *testing.T) {
+		in := load(t, "minimal")
+		in.Tenant.Spec.ControlPlane.Service.ServiceType = v1alpha1.ServiceTypeNodePort
+		in.Tenant.Spec.NetworkProfile.Port = 30443
+		if p := Service(in.Subject).Spec.Ports[0]; p.Port != 30443 || p.NodePort != 30443 || p.TargetPort.IntVal != 30443 {
+			t.Errorf("port %+v", p)
+		}
+	})
+	t.Run("a user's labels can't hide the Service from its watch", func(t *testing.T) {
+		in := load(t, "minimal")
+		in.Tenant.Spec.ControlPlane.Service.AdditionalMetadata.Labels = map[string]string{name.LabelPartition: "99", "a": "b"}
+		if labels := Service(in.Subject).Labels; labels[name.LabelPartition] == "99" || labels["a"] != "b" {
+			t.Errorf("labels %v", labels)
+		}
+	})
+	t.Run("the address is an external IP only if the spec says so", func(t *testing.T) {
+		in := load(t, "minimal")
+		in.Tenant.Spec.ControlPlane.Service.ServiceType = v1alpha1.ServiceTypeClusterIP
+		in.Tenant.Spec.NetworkProfile.Address = "203.0.113.7"
+		if ips := Service(in.Subject).Spec.ExternalIPs; len(ips) != 0 {
+			t.Errorf("external IPs %v", ips)
+		}
+		in.Tenant.Spec.NetworkProfile.AllowAddressAsExternalIP = true
+		if ips := Service(in.Subject).Spec.ExternalIPs; !slices.Equal(ips, []string{"203.0.113.7"}) {
+			t.Errorf("external IPs %v", ips)
+		}
+	})
+}

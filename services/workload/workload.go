@@ -1,0 +1,402 @@
+// Package workload exposes each tenant's control plane and rolls out its pods.
+//
+// It wakes on intake.accepted (the Service, and with it the endpoint), certs.issued, certs.rotated and
+// datastore.provisioned (the Deployment), changes of its Services, Deployments and Ingresses, a freed rollout slot,
+// intake.deleting and addons.removed. It tells workload.exposed, .available, .upgraded, .degraded, .slept and .removed.
+//
+// Files: render.go, args.go and probes.go say what the objects must be, endpoint.go where a tenant is reached, rollout.go
+// how a rollout stands; slots.go paces rollouts, sight.go tells drift from echoes, remove.go takes everything away.
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	common "github.com/stoker-k8s/stoker/pkg/service"
+)
+
+// Config of the service.
+type Config struct {
+	common.Config
+	// MaxRollouts is how many tenants may start pods at once per replica, a number of at least 1. Empty means 1.5 per core,
+	// at least 2. On a cluster whose nodes have room for more it can be more: the pods start there, not here.
+	MaxRollouts string
+}
+
+// Reasons for wakes.
+const (
+	wakeObject = "object"
+	wakeSlot   = "slot"
+)
+
+type svc struct {
+	kube   *kube.Client
+	now    func() time.Time
+	sights sights
+	slots  *slots
+	wake   atomic.Pointer[events.Wake]
+}
+
+// Run works until ctx ends. It returns early only with an error that no waiting helps. Safe to run several times in a
+// process.
+func Run(ctx context.Context, cfg Config) error {
+	rollouts := defaultRollouts()
+	if cfg.MaxRollouts != "" {
+		n, err := strconv.Atoi(cfg.MaxRollouts)
+		if err != nil || n < 1 {
+			return fmt.Errorf("max-rollouts %q: must be a number of at least 1", cfg.MaxRollouts)
+		}
+		rollouts = n
+	}
+	return common.Run(ctx, cfg.Config, func(c *common.Clients) (*events.Loop, error) {
+		s := &svc{kube: c.Kube, now: time.Now}
+		s.slots = newSlots(rollouts, func(key events.Key) {
+			if wake := s.wake.Load(); wake != nil {
+				(*wake)(key, wakeSlot)
+			}
+		})
+		c.Metrics.MustRegister(
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+				Name: "stoker_workload_rollouts", Help: "Tenants whose pods are being rolled out.",
+			}, func() float64 { held, _ := s.slots.count(); return float64(held) }),
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+				Name: "stoker_workload_rollouts_waiting", Help: "Tenants that wait for a rollout slot.",
+			}, func() float64 { _, waiting := s.slots.count(); return float64(waiting) }),
+		)
+		return &events.Loop{Bus: c.Bus, Service: name.ServiceWorkload, Handle: s.handle, Watch: s.watch}, nil
+	})
+}
+
+// watch wakes tenants whose objects changed otherwise than by this replica.
+func (s *svc) watch(ctx context.Context, partitions []int, wake events.Wake) error {
+	// The lists that the watches begin with say everything anew.
+	s.sights.clear()
+	s.slots.clear()
+	s.wake.Store(&wake)
+	g, ctx := errgroup.WithContext(ctx)
+	follow := func(r kube.Resource, k kind, object func(tenant string) string) {
+		g.Go(func() error {
+			return s.kube.Watch(ctx, r, "", events.Filter(partitions), func(c kube.Change) {
+				tenant := c.Object.Labels[name.LabelName]
+				if tenant == "" || c.Object.Name != object(tenant) {
+					return // labelled alike by somebody else
+				}
+				key := events.Tenant(c.Object.Namespace, tenant)
+				if s.sights.see(key, k, c.Object.ResourceVersion, c.Type == watch.Deleted) {
+					wake(key, wakeObject)
+				}
+			})
+		})
+	}
+	follow(kube.Services, service, name.Service)
+	follow(kube.Deployments, deployment, name.Deployment)
+	follow(kube.Ingresses, ingress, name.Ingress)
+	return g.Wait()
+}
+
+// inputs are the hashes of what each object was last made from, the Inputs of the own state.
+type inputs struct{ service, ingress, deployment string }
+
+func (i inputs) String() string { return i.service + "/" + i.ingress + "/" + i.deployment }
+
+func parseInputs(o *state.State) inputs {
+	if o == nil {
+		return inputs{}
+	}
+	parts := strings.Split(o.Inputs, "/")
+	if len(parts) != 3 {
+		return inputs{}
+	}
+	return inputs{parts[0], parts[1], parts[2]}
+}
+
+// turn is one pass for one tenant.
+type turn struct {
+	*events.Turn
+	s       *svc
+	subject Subject
+	spec    *v1alpha1.TenantControlPlaneSpec
+	// before is the own data as it was read, data as it is to be.
+	before, data state.Workload
+	in           inputs
+	step         string
+	tell         []events.Tell
+}
+
+// handle is the one loop of a tenant.
+func (s *svc) handle(ctx context.Context, et *events.Turn) error {
+	if !et.Key.IsTenant() {
+		return nil
+	}
+	if et.Tenant == nil {
+		s.slots.free(et.Key)
+		s.sights.forget(et.Key)
+		return nil
+	}
+	t := &turn{Turn: et, s: s, subject: Subject{UID: et.UID, Tenant: et.Tenant}, spec: &et.Tenant.Spec, in: parseInputs(et.Own())}
+	if err := et.OwnData(&t.before); err != nil {
+		return fmt.Errorf("own state: %w", err)
+	}
+	t.data = t.before
+	if et.Own() != nil {
+		t.step = et.Own().Step
+	}
+	if et.Tenant.Deleting {
+		return s.remove(ctx, t)
+	}
+
+	waiting, err := t.expose(ctx)
+	if err != nil || waiting != "" {
+		return t.end(ctx, waiting, err)
+	}
+	if err := t.route(ctx); err != nil {
+		return err
+	}
+	waiting, err = t.rollOut(ctx)
+	return t.end(ctx, waiting, err)
+}
+
+// end writes what the turn has come to, unless nothing has changed but versions of objects. After an error it writes what
+// is owed to others, without whom it may not pass.
+func (t *turn) end(ctx context.Context, waiting string, err error) error {
+	if err != nil {
+		if len(t.tell) == 0 {
+			return err
+		}
+		t.step = event.Exposed
+	}
+	if o := t.Own(); o != nil && len(t.tell) == 0 && o.Generation == t.Generation && o.Step == t.step && o.Waiting == waiting &&
+		o.Failure == nil && parseInputs(o) == t.in && sameButVersions(t.before, t.data) {
+		return nil
+	}
+	return errors.Join(t.Done(ctx, events.Outcome{Step: t.step, Inputs: t.in.String(), Waiting: waiting, Data: t.data, Facts: t.tell}), err)
+}
+
+// sameButVersions reports whether there is nothing new worth a write: resourceVersions alone change with every look of the
+// Deployment's controller at it.
+func sameButVersions(a, b state.Workload) bool {
+	b.ServiceVersion, b.DeploymentVersion = a.ServiceVersion, a.DeploymentVersion
+	return a == b
+}
+
+// expose makes the Service so and decides the endpoint. It returns what is missing for it.
+func (t *turn) expose(ctx context.Context) (waiting string, err error) {
+	want := Service(t.subject)
+	profile := &t.spec.NetworkProfile
+	inputs := hash([]any{want, profile.Address, profile.AdvertiseAddress, profile.ServiceCIDRs, publicHostname(&t.spec.ControlPlane)})
+	sight := t.s.sights.get(t.Key, service, t.before.ServiceVersion)
+	if t.in.service == inputs && !sight.news() {
+		t.s.sights.know(t.Key, service, sight.known, 0)
+		return "", nil
+	}
+	if sight.gone && t.spec.ControlPlane.Service.ServiceType == v1alpha1.ServiceTypeLoadBalancer && profile.Address == "" {
+		// Somebody deleted it. Ask for the address it had, once: the next time that this Service is applied the field goes
+		// again, for not every load balancer knows it and some hold on to it in vain.
+		if _, err := netip.ParseAddr(t.before.Address); err == nil {
+			want.Spec.LoadBalancerIP = t.before.Address
+		}
+	}
+	live := want.DeepCopy()
+	if err := t.s.kube.Apply(ctx, kube.Services, live); err != nil {
+		return "", refused(err, "Service")
+	}
+	t.s.sights.know(t.Key, service, live.ResourceVersion, 0)
+	t.in.service, t.data.ServiceVersion = inputs, live.ResourceVersion
+
+	e, waiting, err := expose(t.Tenant, live)
+	if err != nil {
+		return "", err
+	}
+	if waiting != "" {
+		t.in.service, t.step = "", "" // look again when it changes, and at every event
+		t.provisioning()
+		return waiting, nil
+	}
+	old := exposure{t.before.Endpoint, t.before.Address, t.before.Port, t.before.ClusterIP, t.before.AdvertiseAddress}
+	if e == old {
+		return "", nil
+	}
+	t.data.Endpoint, t.data.Address, t.data.Port, t.data.ClusterIP, t.data.AdvertiseAddress = e.Endpoint, e.Address, e.Port, e.ClusterIP, e.Advertise
+	t.provisioning()
+	// Certificates are made for it, so it is told before anything else is done.
+	t.tell = []events.Tell{{What: event.Exposed, Data: event.WorkloadExposed{About: t.About(), Endpoint: e.Endpoint}}}
+	return "", nil
+}
+
+// provisioning is the phase of a tenant that has none yet.
+func (t *turn) provisioning() {
+	if t.data.Phase == "" {
+		t.data.Phase = string(v1alpha1.VersionProvisioning)
+	}
+}
+
+// route makes the Ingress so, or takes it away when the spec no longer asks for it.
+func (t *turn) route(ctx context.Context) error {
+	want := Ingress(t.subject)
+	if want == nil {
+		if t.in.ingress == "" {
+			return nil
+		}
+		if _, err := t.s.kube.Delete(ctx, kube.Ingresses, t.Key.Namespace, name.Ingress(t.Key.Name), metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+		t.in.ingress = ""
+		return nil
+	}
+	inputs := hash(want)
+	if t.in.ingress == inputs && !t.s.sights.get(t.Key, ingress, "").news() {
+		return nil
+	}
+	if err := t.s.kube.Apply(ctx, kube.Ingresses, want); err != nil {
+		return refused(err, "Ingress")
+	}
+	t.s.sights.know(t.Key, ingress, want.ResourceVersion, 0)
+	t.in.ingress = inputs
+	return nil
+}
+
+// rollOut makes the Deployment so and looks how far it is. It returns what is missing.
+func (t *turn) rollOut(ctx context.Context) (waiting string, err error) {
+	in := Input{Subject: t.subject, Advertise: t.data.AdvertiseAddress}
+	waiting, err = t.read(ctx, &in)
+	if err != nil || waiting != "" {
+		t.step = event.Exposed // of this generation no more is done
+		return waiting, err
+	}
+	if in.Datastore.Driver != string(v1alpha1.DriverEtcd) {
+		return "", &events.Permanent{
+			Reason:  "DriverUnsupported",
+			Message: fmt.Sprintf("DataStore %s has driver %s: control planes run on etcd only so far", in.Datastore.DataStore, in.Datastore.Driver),
+		}
+	}
+	want := Deployment(in)
+	inputs, config := hash(want), want.Spec.Template.Annotations[name.AnnotationConfigHash]
+	sight := t.s.sights.get(t.Key, deployment, t.before.DeploymentVersion)
+	// A failure is noted for a generation under the step of an earlier one.
+	told := t.Own() != nil && t.Own().Generation == t.Generation && t.Own().Failure == nil
+
+	live := &appsv1.Deployment{}
+	apply, repair := t.in.deployment != inputs, false
+	if !apply {
+		if !sight.news() && told && (t.Own().Waiting == "" || strings.HasPrefix(t.Own().Waiting, waitDeployment)) {
+			t.s.sights.know(t.Key, deployment, sight.known, sight.generation)
+			t.pace()
+			return t.Own().Waiting, nil
+		}
+		err := t.s.kube.Get(ctx, kube.Deployments, t.Key.Namespace, name.Deployment(t.Key.Name), live)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return "", err
+		}
+		// The generation changes with the spec alone, and not with what the Deployment's own controller writes.
+		repair = err != nil
+		apply = repair || live.Generation != sight.generation || live.DeletionTimestamp == nil && !contains(live, want)
+	}
+	if apply {
+		// What somebody deleted comes back at once, whoever else is rolling out.
+		if config != t.before.ConfigHash && desired(want) > 0 && !t.s.slots.take(t.Key) {
+			t.step = event.Exposed
+			return "a rollout slot", nil
+		}
+		if repair || t.in.deployment != inputs {
+			t.data.LastUpdate = t.s.now().UTC().Truncate(time.Second)
+		}
+		live = want.DeepCopy()
+		if err := t.s.kube.Apply(ctx, kube.Deployments, live); err != nil {
+			t.s.slots.free(t.Key)
+			return "", refused(err, "Deployment")
+		}
+		t.in.deployment = inputs
+	}
+	t.s.sights.know(t.Key, deployment, live.ResourceVersion, live.Generation)
+
+	v := judge(t.spec, t.data, t.step, told, live)
+	t.step, t.data = v.Step, v.Data
+	for _, what := range v.Tell {
+		t.tell = append(t.tell, events.Tell{What: what, Data: t.payload(what, v)})
+	}
+	t.pace()
+	return v.Waiting, nil
+}
+
+// read collects what the other services have made, or says what is missing.
+func (t *turn) read(ctx context.Context, in *Input) (waiting string, err error) {
+	var certs, datastore *state.State
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		certs, err = t.Read(ctx, name.ServiceCerts, &in.Certs)
+		return err
+	})
+	g.Go(func() (err error) {
+		datastore, err = t.Read(ctx, name.ServiceDatastore, &in.Datastore)
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return "", err
+	}
+	return missing(t.Generation, certs, &in.Certs, datastore, &in.Datastore), nil
+}
+
+// payload of a fact about the rollout.
+func (t *turn) payload(what string, v verdict) any {
+	if what == event.Upgraded {
+		return event.WorkloadUpgraded{About: t.About(), From: v.From, To: t.data.Version}
+	}
+	return event.WorkloadAvailable{
+		About: t.About(), Version: t.data.Version, Replicas: t.data.Replicas, ReadyReplicas: t.data.ReadyReplicas,
+		ConfigHash: t.data.ConfigHash,
+	}
+}
+
+// pace holds the tenant's slot while its pods start, for as long as slotTime, and else gives it back.
+func (t *turn) pace() {
+	starting := t.step != event.Available && t.step != event.Slept && t.data.ConfigHash != ""
+	if left := slotTime - t.s.now().Sub(t.data.LastUpdate); starting && left > 0 {
+		t.s.slots.keep(t.Key, left)
+		return
+	}
+	t.s.slots.free(t.Key)
+}
+
+// contains reports whether an object still has the labels, annotations and owner that it must have.
+func contains(live, want metav1.Object) bool {
+	for key, value := range want.GetLabels() {
+		if live.GetLabels()[key] != value {
+			return false
+		}
+	}
+	for key, value := range want.GetAnnotations() {
+		if live.GetAnnotations()[key] != value {
+			return false
+		}
+	}
+	owner := metav1.GetControllerOf(live)
+	return owner != nil && owner.UID == metav1.GetControllerOf(want).UID
+}
+
+// refused gives an API server's refusal of an object its intent: one that says that the object isn't valid is the spec's
+// fault, and another try changes nothing.
+func refused(err error, object string) error {
+	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
+		return &events.Permanent{Reason: object + "Refused", Message: "the management cluster refuses the " + object, Err: err}
+	}
+	return err
+}

@@ -1,0 +1,150 @@
+package datastore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+)
+
+// probeEvery is how often a DataStore is asked whether it is there while nobody uses it.
+const probeEvery = 30 * time.Second
+
+// reasonDataStore wakes for a change of a DataStore; reasonSecret, followed by component and version, for one of a Secret.
+const (
+	reasonDataStore = "datastore"
+	reasonSecret    = "secret"
+)
+
+// check looks at a DataStore and tells the fact checked unless its status says the same already. It wakes on changes of
+// the DataStore, on the first failure of anybody who uses it, and now and then.
+func (s *datastore) check(ctx context.Context, t *events.Turn) error {
+	st := s.stores.get(t.Key.Name)
+	// Turns come seldom, and what is told must be what is.
+	st.stale()
+	object, opened, err := st.load(ctx)
+	if err != nil {
+		return err
+	}
+	if errors.Is(opened, errNoDataStore) {
+		s.stores.forget(st)
+		return nil
+	}
+	var looked error
+	if opened == nil {
+		looked = st.look(ctx)
+		if errors.Is(looked, context.Canceled) || errors.Is(looked, events.ErrFenced) {
+			return looked
+		}
+	}
+	v := judge(opened, looked)
+	if !says(object, v) {
+		// Equal findings about equal objects are one fact, whoever finds them and how often. The version is in it so
+		// that a finding which comes back after another is a fact of its own.
+		id := events.ID(string(object.UID), object.ResourceVersion, event.Checked, strconv.FormatBool(v.ready), v.reason)
+		if st.toTell(id) {
+			about := event.About{Name: object.Name, UID: string(object.UID), Generation: object.Generation}
+			if err := s.bus.Tell(ctx, t.Key, object.Generation, id, event.Checked, event.DatastoreChecked{
+				About: about, Driver: string(object.Spec.Driver), Ready: v.ready, Reason: v.reason, Message: v.message,
+			}); err != nil {
+				st.toTell("")
+				return err
+			}
+		}
+	}
+	var no *unsupported
+	switch {
+	case errors.As(opened, &no):
+		return nil // the kind of a DataStore can't change
+	case opened != nil:
+		return &events.Unavailable{Dependency: st.dependency(), Err: opened}
+	case looked != nil:
+		return looked
+	}
+	st.release()
+	return nil
+}
+
+// says reports whether the status of a DataStore already tells a verdict.
+func says(object *v1alpha1.DataStore, v verdict) bool {
+	if object.Status.Ready != v.ready || object.Status.ObservedGeneration != object.Generation {
+		return false
+	}
+	return slices.ContainsFunc(object.Status.Conditions, func(c metav1.Condition) bool {
+		return c.Type == v1alpha1.DataStoreConditionValid && c.Reason == v.reason
+	})
+}
+
+// watch runs the watches of this replica's partitions: metadata of the Secrets it made for tenants, and of DataStores,
+// which every replica needs; and the look at each DataStore now and then.
+func (s *datastore) watch(ctx context.Context, partitions []int, wake events.Wake) error {
+	s.stores.mu.Lock()
+	s.stores.wake = wake
+	s.stores.mu.Unlock()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		selector := events.Filter(partitions) + "," + name.LabelComponent + " in (" + name.ComponentDatastoreConfig + "," + name.ComponentDatastoreCertificate + ")"
+		return s.kube.Watch(ctx, kube.Secrets, "", selector, func(c kube.Change) {
+			version := c.Object.ResourceVersion
+			if c.Type == watch.Deleted {
+				version = ""
+			}
+			wake(events.Tenant(c.Object.Namespace, c.Object.Labels[name.LabelName]), secretReason(c.Object.Labels[name.LabelComponent], version))
+		})
+	})
+	g.Go(func() error {
+		return s.kube.Watch(ctx, kube.DataStores, "", "", func(c kube.Change) {
+			st := s.stores.get(c.Object.Name)
+			st.mu.Lock()
+			known := st.object != nil && st.object.UID == c.Object.UID && st.object.Generation == c.Object.Generation && c.Type != watch.Deleted
+			users := make([]events.Key, 0, len(st.users))
+			for key := range st.users {
+				users = append(users, key)
+			}
+			st.mu.Unlock()
+			wake(events.DataStore(c.Object.Name), reasonDataStore)
+			if !known { // not just its status
+				st.stale()
+				for _, key := range users {
+					wake(key, reasonDataStore)
+				}
+				st.release()
+			}
+		})
+	})
+	g.Go(func() error {
+		tick := time.NewTicker(probeEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+			}
+			for _, n := range s.stores.names() {
+				// Another replica may be the one that looks, but the credentials are needed here, too.
+				st := s.stores.get(n)
+				st.stale()
+				_, _, _ = st.load(ctx) // what is wrong shows in the turns
+				wake(events.DataStore(n), reasonDataStore)
+			}
+		}
+	})
+	return g.Wait()
+}
+
+// secretReason is the reason of a wake by a Secret; an empty version means that it was deleted.
+func secretReason(component, version string) string {
+	return reasonSecret + " " + component + " " + version
+}

@@ -1,0 +1,143 @@
+// Package driver is what the datastore service asks of a database that holds tenants' data, whatever its kind.
+//
+// The life cycle of a driver, in order:
+//
+//  1. A DataStore object names its kind; the service looks the kind's Open up in its table (datastore.Drivers) and calls
+//     it with everything the object and the Secrets behind it say. Open checks certificates, keys and passwords for form
+//     and connects to nothing: its error is a *ConfigError and speaks of the DataStore, not of the database.
+//  2. Check asks the database whether it answers and obeys. It is called before the first use, now and then, and by one
+//     caller at a time after an outage.
+//  3. Validate says, without asking the database, whether an account's names are fit for it. The methods below refuse
+//     what Validate refuses.
+//  4. Provision makes the account so, from whatever it is: missing, half made, changed by hand, or already right, which
+//     costs reads only. Access then says how the tenant's API server connects.
+//  5. Drop removes the account's data, then everything of the account. It, too, starts from whatever there is.
+//  6. When the DataStore or its credentials change, a new driver is opened and the old one is closed after its last call
+//     has returned.
+//
+// A driver is one file set in a package of its own below this one, is added to the table, and passes drivertest.Run
+// against a real server. What only some databases can do (export at a revision, import, follow, size) is an interface of
+// its own beside this one, which a driver has or has not.
+package driver
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Driver is a connection to one database. It is safe for concurrent use. Methods that take a context return ErrAway,
+// wrapped, when the database does not answer or refuses everybody, so that a retry may help; ctx bounds each call.
+type Driver interface {
+	// Check returns nil when the database answers and lets the driver administer accounts.
+	Check(ctx context.Context) error
+	// Validate returns a *NameError when the database can't have such an account, or it would be somebody else's.
+	Validate(a Account) error
+	// Provision makes the account's user, schema and grants what they should be, and reports what it had to change;
+	// nothing when all was right.
+	Provision(ctx context.Context, a Account) (changed []string, err error)
+	// Access returns how the tenant connects. have is what it connects with now, zero at first; whatever of it is still
+	// good is returned as it is, so that an Access which is right stays equal to the byte.
+	Access(a Account, have Access, now time.Time) (Access, error)
+	// Endpoint is host:port for tenants that reach the database through kine, empty for those that reach it directly.
+	Endpoint() string
+	// Drop removes the account's data, user and grants, and leaves the rest of the database alone. Dropping what is not
+	// there removes nothing and is no error. Removed is right also beside an error.
+	Drop(ctx context.Context, a Account) (Removed, error)
+	// Close ends the connection.
+	Close() error
+}
+
+// Open makes a driver. Its error is a *ConfigError.
+type Open func(Config) (Driver, error)
+
+// Config is everything known of a DataStore. It holds secrets: never print it.
+type Config struct {
+	// Name of the DataStore object.
+	Name string
+	// Endpoints as host:port.
+	Endpoints []string
+	// CA is the PEM of the certificates that verify the servers, CAKey that of the key of one of them; empty when not
+	// given.
+	CA, CAKey []byte
+	// ClientCert and ClientKey are the PEM of the administrator's certificate and key; empty when not given.
+	ClientCert, ClientKey []byte
+	// Username and Password of the administrator; empty when not given.
+	Username, Password []byte
+}
+
+// Checksum is a fingerprint of the whole configuration: another one needs another driver.
+func (c Config) Checksum() string {
+	h := sha256.New()
+	write := func(b []byte) { fmt.Fprintf(h, "%d:%s", len(b), b) }
+	for _, e := range c.Endpoints {
+		write([]byte(e))
+	}
+	for _, b := range [][]byte{c.CA, c.CAKey, c.ClientCert, c.ClientKey, c.Username, c.Password} {
+		write(b)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// String keeps the secrets of a configuration out of logs and messages.
+func (c Config) String() string { return "DataStore " + c.Name }
+
+// GoString does what String does.
+func (c Config) GoString() string { return c.String() }
+
+// Account is what one tenant has in a database.
+type Account struct {
+	// Schema is the name of the database, key prefix or bucket. User is the name of the user.
+	Schema, User string
+	// Password of the user, for databases that want one.
+	Password string
+}
+
+// Access is how a tenant proves who it is.
+type Access struct {
+	// CA verifies the servers; Cert and Key are the tenant's client certificate. PEM; empty when there is none.
+	CA, Cert, Key []byte
+	// NotAfter is the expiry of Cert, RenewAt the time from which Access returns another; zero when there is none.
+	NotAfter, RenewAt time.Time
+}
+
+// Removed counts what was removed, by kind ("User": 1).
+type Removed map[string]int
+
+// ErrAway means that the database does not answer, or refuses everybody.
+var ErrAway = errors.New("the database does not answer")
+
+// What a *ConfigError speaks of.
+const (
+	PartTLS       = "tlsConfig"
+	PartBasicAuth = "basicAuth"
+)
+
+// ConfigError says what is wrong with what a DataStore says or refers to.
+type ConfigError struct {
+	// Part is PartTLS or PartBasicAuth, Field the path below spec.
+	Part, Field string
+	Err         error
+}
+
+func (e *ConfigError) Error() string { return "spec." + e.Field + ": " + e.Err.Error() }
+func (e *ConfigError) Unwrap() error { return e.Err }
+
+// NameError says which name of an account a database can't have, and why.
+type NameError struct {
+	// Field is the field of the tenant's spec that holds or would hold the name.
+	Field, Value, Message string
+}
+
+func (e *NameError) Error() string {
+	return fmt.Sprintf("spec.%s %.100q: %s", e.Field, e.Value, e.Message)
+}
+
+// Fields of a *NameError.
+const (
+	FieldSchema = "dataStoreSchema"
+	FieldUser   = "dataStoreUsername"
+)

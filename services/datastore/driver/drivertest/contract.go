@@ -1,0 +1,266 @@
+// Package drivertest is the contract every driver keeps, as tests that run against a real server.
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+)
+
+// Tenant is a connection with a tenant's own credentials.
+type Tenant interface {
+	// Write and Read use a key of a schema, be it the tenant's or a neighbour's.
+	Write(ctx context.Context, schema, key, value string) error
+	Read(ctx context.Context, schema, key string) (string, error)
+	// Administer tries what only the administrator may: making a user, and reading everything.
+	Administer(ctx context.Context) error
+}
+
+// Server is a running database, with a driver connected to it.
+type Server struct {
+	Driver driver.Driver
+	// Connect opens a connection of a tenant.
+	Connect func(t *testing.T, a driver.Account, access driver.Access) Tenant
+	// Revision changes whenever anything about users, roles or grants does.
+	Revision func(t *testing.T) uint64
+	// Holds lists the users, roles and keys (or rows) of an account that exist, seen by the administrator.
+	Holds func(t *testing.T, a driver.Account) []string
+	// Drifts change an account by hand, each in one way, named by sentences that Provision must put right.
+	Drifts map[string]func(t *testing.T, a driver.Account)
+	// Stop ends the server as a crash would, Start brings it back with its data.
+	Stop, Start func(t *testing.T)
+}
+
+// Run runs the contract. The server is used for all of it; subtests run one after the other.
+func Run(t *testing.T, s Server) {
+	ctx := t.Context()
+	d := s.Driver
+	must := func(t *testing.T, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	provision := func(t *testing.T, name string) (driver.Account, Tenant) {
+		t.Helper()
+		a := driver.Account{Schema: name, User: name, Password: "not-used-by-all"}
+		_, err := d.Provision(ctx, a)
+		must(t, err)
+		access, err := d.Access(a, driver.Access{}, time.Now())
+		must(t, err)
+		return a, s.Connect(t, a, access)
+	}
+	drop := func(t *testing.T, a driver.Account) driver.Removed {
+		t.Helper()
+		removed, err := d.Drop(ctx, a)
+		must(t, err)
+		if left := s.Holds(t, a); len(left) > 0 {
+			t.Errorf("left after drop: %q", left)
+		}
+		return removed
+	}
+
+	t.Run("a database that answers passes the check", func(t *testing.T) { must(t, d.Check(ctx)) })
+
+	for _, pair := range [][2]string{{"one", "two"}, {"ab", "abc"}, {"ab-", "ab"}, {"ab.", "ab"}, {"ab_", "ab"}, {"A", "a"}} {
+		t.Run(fmt.Sprintf("tenants %q and %q reach their own data and not each other's", pair[0], pair[1]), func(t *testing.T) {
+			a, ta := provision(t, pair[0])
+			b, tb := provision(t, pair[1])
+			for _, own := range []struct {
+				account driver.Account
+				tenant  Tenant
+				other   driver.Account
+			}{{a, ta, b}, {b, tb, a}} {
+				must(t, own.tenant.Write(ctx, own.account.Schema, "key", own.account.Schema))
+				value, err := own.tenant.Read(ctx, own.account.Schema, "key")
+				must(t, err)
+				if value != own.account.Schema {
+					t.Errorf("%s reads %q", own.account.Schema, value)
+				}
+				if err := own.tenant.Write(ctx, own.other.Schema, "key", "foreign"); err == nil {
+					t.Errorf("%s wrote to %s", own.account.Schema, own.other.Schema)
+				}
+				if value, err := own.tenant.Read(ctx, own.other.Schema, "key"); err == nil {
+					t.Errorf("%s read %q of %s", own.account.Schema, value, own.other.Schema)
+				}
+				if err := own.tenant.Administer(ctx); err == nil {
+					t.Errorf("%s may administer", own.account.Schema)
+				}
+			}
+			drop(t, a)
+			if value, err := tb.Read(ctx, b.Schema, "key"); err != nil || value != b.Schema {
+				t.Errorf("after the drop of %s, %s reads %q: %v", a.Schema, b.Schema, value, err)
+			}
+			if err := ta.Write(ctx, a.Schema, "key", "ghost"); err == nil {
+				t.Errorf("%s still writes after its drop", a.Schema)
+			}
+			drop(t, b)
+		})
+	}
+
+	t.Run("provisioning again changes nothing", func(t *testing.T) {
+		a, _ := provision(t, "again")
+		before := s.Revision(t)
+		changed, err := d.Provision(ctx, a)
+		must(t, err)
+		if after := s.Revision(t); len(changed) > 0 || after != before {
+			t.Errorf("changed %q, revision %d to %d", changed, before, after)
+		}
+		drop(t, a)
+	})
+
+	for sentence, drift := range s.Drifts {
+		t.Run("drift is put right: "+sentence, func(t *testing.T) {
+			a, tenant := provision(t, "drift")
+			must(t, tenant.Write(ctx, a.Schema, "key", "kept"))
+			want := s.Holds(t, a)
+			drift(t, a)
+			if got := s.Holds(t, a); slices.Equal(got, want) {
+				t.Fatalf("nothing drifted: %q", got)
+			}
+			changed, err := d.Provision(ctx, a)
+			must(t, err)
+			if got := s.Holds(t, a); !slices.Equal(got, want) || len(changed) == 0 {
+				t.Errorf("holds %q, want %q; changed %q", got, want, changed)
+			}
+			if value, err := tenant.Read(ctx, a.Schema, "key"); err != nil || value != "kept" {
+				t.Errorf("the tenant reads %q: %v", value, err)
+			}
+			drop(t, a)
+		})
+	}
+
+	t.Run("drop counts what it removed, and nothing the second time", func(t *testing.T) {
+		a, tenant := provision(t, "counted")
+		for i := range 3 {
+			must(t, tenant.Write(ctx, a.Schema, fmt.Sprint("key", i), "value"))
+		}
+		if removed := drop(t, a); removed["Key"] != 3 || removed["User"] != 1 {
+			t.Errorf("removed %v", removed)
+		}
+		if removed := drop(t, a); len(removed) != 0 {
+			t.Errorf("removed %v from nothing", removed)
+		}
+	})
+
+	t.Run("a certificate that is good stays equal to the byte", func(t *testing.T) {
+		a := driver.Account{Schema: "cert", User: "cert"}
+		first, err := d.Access(a, driver.Access{}, time.Now())
+		must(t, err)
+		second, err := d.Access(a, first, time.Now())
+		must(t, err)
+		if !reflect.DeepEqual(first, second) {
+			t.Errorf("differs: until %s, then until %s", first.NotAfter, second.NotAfter)
+		}
+		if other, err := d.Access(driver.Account{Schema: "cert", User: "other"}, first, time.Now()); err != nil || len(first.Cert) > 0 && string(other.Cert) == string(first.Cert) {
+			t.Errorf("another user got the same certificate: %v", err)
+		}
+	})
+
+	t.Run("names that reach beyond a tenant's own are refused and touch nothing", func(t *testing.T) {
+		before := s.Revision(t)
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		names := []string{"", "/", "a/b", "a/", "/a", "..", ".", "root", "a\x00", "\x00", "a b", "a\n", "ä", "-a", strings.Repeat("a", 254), "a\xff"}
+		random := rand.New(rand.NewPCG(seed, 1))
+		for range 300 {
+			b := make([]byte, 1+random.IntN(12))
+			for i := range b {
+				b[i] = byte(random.Uint32())
+			}
+			b[random.IntN(len(b))] = "/\x00 '\"`;$\\"[random.IntN(9)]
+			names = append(names, string(b))
+		}
+		for _, n := range names {
+			for _, a := range []driver.Account{{Schema: n, User: "fine"}, {Schema: "fine", User: n}} {
+				var bad *driver.NameError
+				_, provision := d.Provision(ctx, a)
+				_, drop := d.Drop(ctx, a)
+				if !errors.As(provision, &bad) || !errors.As(drop, &bad) || !errors.As(d.Validate(a), &bad) {
+					t.Errorf("%q: provision %v, drop %v", a, provision, drop)
+				} else if field := map[bool]string{true: driver.FieldSchema, false: driver.FieldUser}[a.User == "fine"]; bad.Field != field {
+					t.Errorf("%q: names field %s", a, bad.Field)
+				}
+			}
+		}
+		if after := s.Revision(t); after != before {
+			t.Errorf("revision %d to %d", before, after)
+		}
+	})
+
+	for _, n := range []int{1, 50} {
+		t.Run(fmt.Sprintf("measured: %d provisioned and dropped at once", n), func(t *testing.T) {
+			measure := func(what string, step func(a driver.Account) error) {
+				took := make([]time.Duration, n)
+				var wg sync.WaitGroup
+				for i := range n {
+					wg.Go(func() {
+						began := time.Now()
+						if err := step(driver.Account{Schema: fmt.Sprint("many", i), User: fmt.Sprint("many", i)}); err != nil {
+							t.Errorf("%s %d: %v", what, i, err)
+						}
+						took[i] = time.Since(began)
+					})
+				}
+				wg.Wait()
+				slices.Sort(took)
+				t.Logf("%s: median %s, max %s", what, took[n/2].Round(100*time.Microsecond), took[n-1].Round(100*time.Microsecond))
+			}
+			measure("provision", func(a driver.Account) error { _, err := d.Provision(ctx, a); return err })
+			measure("provision again", func(a driver.Account) error { _, err := d.Provision(ctx, a); return err })
+			measure("drop", func(a driver.Account) error { _, err := d.Drop(ctx, a); return err })
+		})
+	}
+
+	t.Run("a database that is away is noticed soon, and used again when it is back", func(t *testing.T) {
+		a, _ := provision(t, "outage")
+		s.Stop(t)
+		for what, step := range map[string]func() error{
+			"check":     func() error { return d.Check(ctx) },
+			"provision": func() error { _, err := d.Provision(ctx, a); return err },
+			"drop":      func() error { _, err := d.Drop(ctx, a); return err },
+		} {
+			began := time.Now()
+			if err := step(); !errors.Is(err, driver.ErrAway) {
+				t.Errorf("%s: %v", what, err)
+			}
+			if took := time.Since(began); took > 6*time.Second {
+				t.Errorf("%s took %s", what, took)
+			}
+		}
+		s.Start(t)
+		Eventually(t, 15*time.Second, func() error { return d.Check(ctx) })
+		_, err := d.Provision(ctx, a)
+		must(t, err)
+		drop(t, a)
+	})
+}
+
+// Eventually calls step until it succeeds.
+func Eventually(t *testing.T, within time.Duration, step func() error) {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	for {
+		err := step()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatal(t.Context().Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package etcd
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"time"
+
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+)
+
+// Life of the tenants' client certificates: as long as Kamaji's, for a new one restarts the tenant's API server.
+const (
+	life        = 10 * 365 * 24 * time.Hour
+	renewBefore = 30 * 24 * time.Hour
+	// backdate is for clocks that disagree a little.
+	backdate = 5 * time.Minute
+)
+
+// Access returns the tenant's client certificate: the one it has while it is good, else a new one with a new key.
+func (e *etcd) Access(a driver.Account, have driver.Access, now time.Time) (driver.Access, error) {
+	if err := e.Validate(a); err != nil {
+		return driver.Access{}, err
+	}
+	if !now.Before(e.issuer.NotAfter) {
+		return driver.Access{}, fmt.Errorf("%w to new certificates: its certificate authority expired at %s", driver.ErrAway, e.issuer.NotAfter.UTC().Format(time.RFC3339))
+	}
+	end := now.Add(life)
+	if end.After(e.issuer.NotAfter) {
+		// The chain ends with the authority, so that a longer life would be a lie.
+		end = e.issuer.NotAfter
+	}
+	if cert := e.valid(a, have, now); cert != nil {
+		renewAt := cert.NotAfter.Add(-renewBefore)
+		// Near the authority's own end another certificate would live no longer.
+		if now.Before(renewAt) || !end.After(cert.NotAfter) {
+			return driver.Access{CA: have.CA, Cert: have.Cert, Key: have.Key, NotAfter: cert.NotAfter.UTC(), RenewAt: renewAt.UTC()}, nil
+		}
+	}
+	access, err := e.issue(a, now, end)
+	if err == nil && e.valid(a, access, now) == nil {
+		// Without this look, an authority that may not sign for clients would be asked again and again.
+		err = &driver.ConfigError{Part: driver.PartTLS, Field: driver.PartTLS + ".certificateAuthority.certificate", Err: errors.New("may not sign certificates of clients")}
+	}
+	return access, err
+}
+
+// valid returns the certificate of an Access when a server of this etcd would take it for the account's user.
+func (e *etcd) valid(a driver.Account, have driver.Access, now time.Time) *x509.Certificate {
+	if !bytes.Equal(have.CA, e.ca) {
+		return nil
+	}
+	pair, err := tls.X509KeyPair(have.Cert, have.Key)
+	if err != nil || pair.Leaf.Subject.CommonName != a.User {
+		return nil
+	}
+	if _, err := pair.Leaf.Verify(x509.VerifyOptions{
+		Roots: e.pool, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}); err != nil {
+		return nil
+	}
+	// One of another authority of the bundle still works, but is to go before that authority does.
+	if pair.Leaf.CheckSignatureFrom(e.issuer) != nil {
+		return nil
+	}
+	return pair.Leaf
+}
+
+// issue makes a certificate whose only name is the user's. Kamaji adds the organization system:masters; etcd reads common
+// names alone, and a certificate that names Kubernetes' administrators is a risk wherever its authority is trusted.
+func (e *etcd) issue(a driver.Account, now, end time.Time) (driver.Access, error) {
+	fail := func(err error) (driver.Access, error) {
+		return driver.Access{}, fmt.Errorf("client certificate of user %s: %w", a.User, err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fail(err)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return fail(err)
+	}
+	begin := now.Add(-backdate)
+	if begin.Before(e.issuer.NotBefore) {
+		begin = e.issuer.NotBefore
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: serial,
+		Subject:      pkix.Name{CommonName: a.User},
+		NotBefore:    begin, NotAfter: end,
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, e.issuer, key.Public(), e.key)
+	if err != nil {
+		return fail(err)
+	}
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return fail(err)
+	}
+	end = end.Truncate(time.Second).UTC() // a certificate has no fractions
+	return driver.Access{
+		CA:       e.ca,
+		Cert:     pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		Key:      pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}),
+		NotAfter: end, RenewAt: end.Add(-renewBefore),
+	}, nil
+}

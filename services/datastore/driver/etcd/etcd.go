@@ -1,0 +1,223 @@
+// Package etcd is the driver for etcd. A tenant has the keys below /<schema>/, a role named like its schema that may read
+// and write just these, and a user with that role. The user has no password: etcd takes the common name of the client
+// certificate for the user's name (--client-cert-auth and authentication on).
+package etcd
+
+import (
+	"context"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+)
+
+// Times that bound how long an etcd that is away is noticed late.
+const (
+	dialTimeout      = 3 * time.Second
+	keepAliveTime    = 10 * time.Second
+	keepAliveTimeout = 3 * time.Second
+	checkTimeout     = 2 * time.Second
+	stepTimeout      = 5 * time.Second
+)
+
+// root is the user and role of etcd that may do everything.
+const root = "root"
+
+// etcd is the connection to one cluster.
+type etcd struct {
+	name   string
+	client *clientv3.Client
+	admin  string // the user this driver is
+	ca     []byte // PEM, as given
+	pool   *x509.CertPool
+	issuer *x509.Certificate
+	key    crypto.Signer // of issuer
+}
+
+var _ driver.Open = Open
+
+// Open makes a driver of a DataStore of kind etcd; it needs the CA with its key and the administrator's certificate.
+func Open(c driver.Config) (driver.Driver, error) {
+	fault := func(field string, err error) error {
+		return &driver.ConfigError{Part: driver.PartTLS, Field: driver.PartTLS + "." + field, Err: err}
+	}
+	e := &etcd{name: c.Name, ca: c.CA, pool: x509.NewCertPool()}
+	certs, err := certificates(c.CA)
+	if err != nil {
+		return nil, fault("certificateAuthority.certificate", err)
+	}
+	for _, cert := range certs {
+		e.pool.AddCert(cert)
+	}
+	if e.key, err = privateKey(c.CAKey); err != nil {
+		return nil, fault("certificateAuthority.privateKey", err)
+	}
+	// The file may hold several authorities while one replaces another; tenants' certificates are signed by the one
+	// whose key this is.
+	public, ok := e.key.Public().(interface{ Equal(crypto.PublicKey) bool })
+	for _, cert := range certs {
+		if ok && e.issuer == nil && public.Equal(cert.PublicKey) {
+			e.issuer = cert
+		}
+	}
+	if e.issuer == nil {
+		return nil, fault("certificateAuthority.privateKey", errors.New("is not the key of the certificate"))
+	}
+	pair, err := tls.X509KeyPair(c.ClientCert, c.ClientKey)
+	if err != nil {
+		return nil, fault("clientCertificate", errors.New("certificate and privateKey are no PEM pair that belongs together"))
+	}
+	e.admin = pair.Leaf.Subject.CommonName
+	endpoints := make([]string, 0, len(c.Endpoints))
+	for _, endpoint := range c.Endpoints {
+		endpoints = append(endpoints, "https://"+endpoint)
+	}
+	e.client, err = clientv3.New(clientv3.Config{
+		Endpoints:            endpoints,
+		DialTimeout:          dialTimeout,
+		DialKeepAliveTime:    keepAliveTime,
+		DialKeepAliveTimeout: keepAliveTimeout,
+		TLS:                  &tls.Config{RootCAs: e.pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
+		// What matters comes back as an error; the client's own log would repeat each outage a hundred times.
+		Logger: zap.NewNop(),
+	})
+	if err != nil {
+		return nil, &driver.ConfigError{Part: driver.PartTLS, Field: "endpoints", Err: err}
+	}
+	return e, nil
+}
+
+// Close ends the connection.
+func (e *etcd) Close() error { return e.client.Close() }
+
+// Endpoint is empty: kube-apiserver speaks to etcd itself.
+func (e *etcd) Endpoint() string { return "" }
+
+// Check asks whether a quorum answers, knows this driver as root, and tells users apart: without authentication every
+// tenant could read every other's keys.
+func (e *etcd) Check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	status, err := e.client.AuthStatus(ctx)
+	if err != nil {
+		if err = e.classify(ctx, err); !errors.Is(err, driver.ErrAway) {
+			// It answers, but not this administrator: nothing can be done here until that changes.
+			err = fmt.Errorf("%w to its administrator %q: %w", driver.ErrAway, e.admin, err)
+		}
+		return err
+	}
+	if !status.Enabled {
+		return fmt.Errorf("%w: authentication is off, so tenants would not be kept apart; make a user root with the role root and run etcdctl auth enable", driver.ErrAway)
+	}
+	return nil
+}
+
+// fitting is what etcd's roles and users, key prefixes and certificates' common names all can hold, and a prefix's
+// neighbours can't be reached with.
+var fitting = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}$`)
+
+// maxUser is the longest common name of a certificate (ub-common-name of RFC 5280).
+const maxUser = 64
+
+// Validate refuses names that would reach into another tenant's keys or be etcd's administrator.
+func (e *etcd) Validate(a driver.Account) error {
+	const rule = "must be letters, digits, '_', '-' and '.', not starting with '-' or '.'"
+	switch {
+	case !fitting.MatchString(a.Schema):
+		return &driver.NameError{Field: driver.FieldSchema, Value: a.Schema, Message: rule}
+	case a.Schema == root:
+		return &driver.NameError{Field: driver.FieldSchema, Value: a.Schema, Message: "is etcd's administrator role"}
+	case !fitting.MatchString(a.User):
+		return &driver.NameError{Field: driver.FieldUser, Value: a.User, Message: rule}
+	case len(a.User) > maxUser:
+		return &driver.NameError{Field: driver.FieldUser, Value: a.User, Message: fmt.Sprintf("has %d characters, a certificate's name at most %d", len(a.User), maxUser)}
+	case a.User == root || a.User == e.admin:
+		return &driver.NameError{Field: driver.FieldUser, Value: a.User, Message: "is etcd's administrator"}
+	}
+	return nil
+}
+
+// classify tells an etcd that is away, or refuses everybody, from one that refuses just this.
+func (e *etcd) classify(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(ctx.Err(), context.Canceled):
+		return ctx.Err()
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w in time: %w", driver.ErrAway, err)
+	}
+	for _, away := range []error{
+		rpctypes.ErrPermissionDenied, rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrNoLeader, rpctypes.ErrNotLeader,
+		rpctypes.ErrLeaderChanged, rpctypes.ErrStopped, rpctypes.ErrTimeout, rpctypes.ErrTimeoutDueToLeaderFail,
+		rpctypes.ErrTimeoutDueToConnectionLost, rpctypes.ErrUnhealthy, rpctypes.ErrTooManyRequests, rpctypes.ErrNoSpace, rpctypes.ErrCorrupt,
+	} {
+		if errors.Is(err, away) || rpctypes.Error(err) == away {
+			return fmt.Errorf("%w: %w", driver.ErrAway, err)
+		}
+	}
+	switch status.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.PermissionDenied, codes.Unauthenticated:
+		return fmt.Errorf("%w: %w", driver.ErrAway, err)
+	}
+	if errors.Is(err, clientv3.ErrNoAvailableEndpoints) || errors.Is(err, clientv3.ErrOldCluster) || errors.Is(err, context.Canceled) {
+		return fmt.Errorf("%w: %w", driver.ErrAway, err)
+	}
+	return err
+}
+
+// certificates reads every certificate of a PEM file.
+func certificates(data []byte) ([]*x509.Certificate, error) {
+	var certs []*x509.Certificate
+	for {
+		var block *pem.Block
+		if block, data = pem.Decode(data); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		certs = append(certs, cert)
+	}
+	if len(certs) == 0 {
+		return nil, errors.New("holds no PEM certificate")
+	}
+	return certs, nil
+}
+
+// privateKey reads a key in PKCS#1, PKCS#8 or SEC 1 form. Errors never hold any of it.
+func privateKey(data []byte) (crypto.Signer, error) {
+	for {
+		var block *pem.Block
+		if block, data = pem.Decode(data); block == nil {
+			return nil, errors.New("holds no PEM private key (PKCS#1, PKCS#8 or SEC 1, not encrypted)")
+		}
+		if key, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {
+			if signer, ok := key.(crypto.Signer); ok {
+				return signer, nil
+			}
+		}
+		if key, err := x509.ParsePKCS1PrivateKey(block.Bytes); err == nil {
+			return key, nil
+		}
+		if key, err := x509.ParseECPrivateKey(block.Bytes); err == nil {
+			return key, nil
+		}
+	}
+}

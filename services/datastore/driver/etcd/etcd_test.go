@@ -1,0 +1,159 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
+)
+
+func TestContract(t *testing.T) {
+	server := etcdserver.Start(t)
+	d, err := etcd.Open(server.Config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	root := server.Root
+	check := func(t *testing.T, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	readWrite := clientv3.PermissionType(clientv3.PermReadWrite)
+	drifts := map[string]func(t *testing.T, a driver.Account){
+		"the user is deleted": func(t *testing.T, a driver.Account) {
+			_, err := root.UserDelete(t.Context(), a.User)
+			check(t, err)
+		},
+		"the role is deleted": func(t *testing.T, a driver.Account) {
+			_, err := root.RoleDelete(t.Context(), a.Schema)
+			check(t, err)
+		},
+		"the user has lost the role": func(t *testing.T, a driver.Account) {
+			_, err := root.UserRevokeRole(t.Context(), a.User, a.Schema)
+			check(t, err)
+		},
+		"the role may only read": func(t *testing.T, a driver.Account) {
+			_, err := root.RoleGrantPermission(t.Context(), a.Schema, "/drift/", "/drift0", clientv3.PermissionType(clientv3.PermRead))
+			check(t, err)
+		},
+		"the role may touch more": func(t *testing.T, a driver.Account) {
+			_, err := root.RoleGrantPermission(t.Context(), a.Schema, "/", "0", readWrite)
+			check(t, err)
+		},
+		"the role covers another range": func(t *testing.T, a driver.Account) {
+			_, err := root.RoleRevokePermission(t.Context(), a.Schema, "/drift/", "/drift0")
+			check(t, err)
+			_, err = root.RoleGrantPermission(t.Context(), a.Schema, "/drift", "/drifu", readWrite)
+			check(t, err)
+		},
+		"the user is an administrator": func(t *testing.T, a driver.Account) {
+			_, err := root.UserGrantRole(t.Context(), a.User, "root")
+			check(t, err)
+		},
+	}
+	drivertest.Run(t, drivertest.Server{
+		Driver: d,
+		Connect: func(t *testing.T, _ driver.Account, access driver.Access) drivertest.Tenant {
+			return tenant{server.Connect(t, access.Cert, access.Key)}
+		},
+		Revision: func(t *testing.T) uint64 {
+			status, err := root.AuthStatus(t.Context())
+			check(t, err)
+			return status.AuthRevision
+		},
+		Holds: func(t *testing.T, a driver.Account) (held []string) {
+			if user, err := root.UserGet(t.Context(), a.User); err == nil {
+				held = append(held, fmt.Sprint("user with roles ", user.Roles))
+			}
+			if role, err := root.RoleGet(t.Context(), a.Schema); err == nil {
+				held = append(held, fmt.Sprint("role with permissions ", role.Perm))
+			}
+			keys, err := root.Get(t.Context(), "/"+a.Schema+"/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+			check(t, err)
+			for _, kv := range keys.Kvs {
+				held = append(held, string(kv.Key))
+			}
+			return held
+		},
+		Drifts: drifts,
+		Stop:   func(t *testing.T) { server.Kill(t) },
+		Start:  func(t *testing.T) { server.Run(t) },
+	})
+	t.Run("an etcd that doesn't know the client's certificate counts as away", func(t *testing.T) {
+		other := etcdserver.NewAuthority(t, server.CA.Key)
+		cfg := server.Config(t)
+		cfg.ClientCert, cfg.ClientKey = other.Issue(t, "nobody")
+		d, err := etcd.Open(cfg)
+		check(t, err)
+		defer func() { _ = d.Close() }()
+		if err := d.Check(t.Context()); !errors.Is(err, driver.ErrAway) {
+			t.Error(err)
+		}
+	})
+	t.Run("an etcd without authentication counts as away and the message says what to do", func(t *testing.T) {
+		_, err := root.AuthDisable(t.Context())
+		check(t, err)
+		if err := d.Check(t.Context()); !errors.Is(err, driver.ErrAway) {
+			t.Error(err)
+		}
+	})
+	t.Run("many pages of keys are deleted, and none of the neighbour's", func(t *testing.T) {
+		for _, schema := range []string{"big", "bigger"} {
+			for i := range 60 {
+				ops := []clientv3.Op{}
+				for j := range 100 {
+					ops = append(ops, clientv3.OpPut(fmt.Sprintf("/%s/%d/%d", schema, i, j), "value"))
+				}
+				_, err := root.Txn(t.Context()).Then(ops...).Commit()
+				check(t, err)
+			}
+		}
+		removed, err := d.Drop(t.Context(), driver.Account{Schema: "big", User: "big"})
+		check(t, err)
+		if removed["Key"] != 6000 {
+			t.Errorf("removed %v", removed)
+		}
+		left, err := root.Get(t.Context(), "/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		check(t, err)
+		if left.Count != 6000 {
+			t.Errorf("%d keys left", left.Count)
+		}
+	})
+}
+
+// tenant is a connection with a tenant's certificate.
+type tenant struct{ c *clientv3.Client }
+
+func (c tenant) Write(ctx context.Context, schema, key, value string) error {
+	_, err := c.c.Put(ctx, "/"+schema+"/"+key, value)
+	return err
+}
+
+func (c tenant) Read(ctx context.Context, schema, key string) (string, error) {
+	got, err := c.c.Get(ctx, "/"+schema+"/"+key)
+	if err != nil {
+		return "", err
+	}
+	if len(got.Kvs) == 0 {
+		return "", errors.New("no such key")
+	}
+	return string(got.Kvs[0].Value), nil
+}
+
+func (c tenant) Administer(ctx context.Context) error {
+	if _, err := c.c.Get(ctx, "/", clientv3.WithPrefix()); err == nil {
+		return nil
+	}
+	_, err := c.c.UserAdd(ctx, "intruder", "password")
+	return err
+}

@@ -1,0 +1,240 @@
+// Package etcdserver runs a real etcd for tests, with TLS and authentication on, as a DataStore wants it. The server is
+// built from the module that the local stack takes it from.
+package etcdserver
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+)
+
+// Server is an etcd on a free port of the loopback, stopped at the end of the test.
+type Server struct {
+	// Endpoint as host:port.
+	Endpoint string
+	// CA signs server and clients.
+	CA *Authority
+	// RootCert and RootKey are the PEM of the administrator's.
+	RootCert, RootKey []byte
+	// Root is connected as administrator.
+	Root *clientv3.Client
+
+	binary, dir, peer string
+	cmd               *exec.Cmd
+}
+
+// Authority is a certificate authority in memory.
+type Authority struct {
+	// PEM of the certificate, and its key.
+	PEM  []byte
+	Key  crypto.Signer
+	cert *x509.Certificate
+}
+
+// NewAuthority makes an authority that lives for ten years, of any key.
+func NewAuthority(t testing.TB, key crypto.Signer) *Authority {
+	t.Helper()
+	cert := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "etcd-ca"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(10 * 365 * 24 * time.Hour),
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cert, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	return &Authority{PEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), Key: key, cert: cert}
+}
+
+// KeyPEM is the authority's key in PKCS#8 form.
+func (a *Authority) KeyPEM(t testing.TB) []byte {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(a.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+}
+
+// Issue signs a certificate for both sides of a connection.
+func (a *Authority) Issue(t testing.TB, name string) (cert, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
+	}, a.cert, private.Public(), a.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
+}
+
+// Start runs a server with a user root and authentication on.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs an etcd server, which -short leaves out")
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{CA: NewAuthority(t, key), dir: t.TempDir(), Endpoint: free(t), peer: free(t), binary: build(t)}
+	s.RootCert, s.RootKey = s.CA.Issue(t, "root")
+	cert, private := s.CA.Issue(t, "etcd")
+	for file, data := range map[string][]byte{"ca.crt": s.CA.PEM, "server.crt": cert, "server.key": private} {
+		if err := os.WriteFile(filepath.Join(s.dir, file), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Run(t)
+	t.Cleanup(func() { s.Kill(t) })
+	s.Root = s.Connect(t, s.RootCert, s.RootKey)
+	s.await(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if _, err := s.Root.UserAddWithOptions(ctx, "root", "", &clientv3.UserAddOptions{NoPassword: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Root.UserGrantRole(ctx, "root", "root"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Root.AuthEnable(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Config is what a DataStore object of this server would say.
+func (s *Server) Config(t testing.TB) driver.Config {
+	t.Helper()
+	return driver.Config{
+		Name: "test", Endpoints: []string{s.Endpoint}, CA: s.CA.PEM, CAKey: s.CA.KeyPEM(t), ClientCert: s.RootCert, ClientKey: s.RootKey,
+	}
+}
+
+// Connect opens a connection by a client certificate.
+func (s *Server) Connect(t testing.TB, cert, key []byte) *clientv3.Client {
+	t.Helper()
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(s.CA.PEM)
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{"https://" + s.Endpoint}, DialTimeout: 3 * time.Second, Logger: zap.NewNop(),
+		TLS: &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// Run starts the process, with the data it had before.
+func (s *Server) Run(t testing.TB) {
+	t.Helper()
+	s.cmd = exec.Command(s.binary, //nolint:gosec // built from this repository
+		"--name=test", "--data-dir="+filepath.Join(s.dir, "data"), "--log-level=panic",
+		"--listen-client-urls=https://"+s.Endpoint, "--advertise-client-urls=https://"+s.Endpoint,
+		"--listen-peer-urls=http://"+s.peer, "--initial-advertise-peer-urls=http://"+s.peer, "--initial-cluster=test=http://"+s.peer,
+		"--client-cert-auth", "--trusted-ca-file="+filepath.Join(s.dir, "ca.crt"),
+		"--cert-file="+filepath.Join(s.dir, "server.crt"), "--key-file="+filepath.Join(s.dir, "server.key"))
+	s.cmd.Stdout, s.cmd.Stderr = t.Output(), t.Output()
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Kill ends the process at once.
+func (s *Server) Kill(t testing.TB) {
+	t.Helper()
+	if s.cmd != nil {
+		_ = s.cmd.Process.Kill()
+		_ = s.cmd.Wait()
+		s.cmd = nil
+	}
+}
+
+func (s *Server) await(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for {
+		ask, done := context.WithTimeout(ctx, time.Second)
+		_, err := s.Root.Get(ask, "/")
+		done()
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("etcd at %s: %v", s.Endpoint, err)
+		}
+	}
+}
+
+func free(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// build returns the etcd binary: $STOKER_TEST_ETCD, or built anew, which Go's cache makes a matter of seconds.
+func build(t testing.TB) string {
+	t.Helper()
+	if binary := os.Getenv("STOKER_TEST_ETCD"); binary != "" {
+		return binary
+	}
+	_, file, _, ok := runtime.Caller(0)
+	if !ok {
+		t.Fatal("where is this file?")
+	}
+	source := filepath.Join(filepath.Dir(file), "..", "..", "..", "..", "..", "deployments", "local", "images", "etcd")
+	binary := filepath.Join(t.TempDir(), "etcd")
+	cmd := exec.Command("go", "build", "-o", binary, ".") //nolint:gosec // no input of others
+	cmd.Dir = source
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=", "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatal(fmt.Errorf("build etcd in %s: %w\n%s", source, err, out))
+	}
+	return binary
+}

@@ -1,0 +1,186 @@
+package datastore
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+)
+
+// configData is what <tenant>-datastore-config must hold. The password is kept while it is the one that was made: trusted
+// says that nobody is known to have changed the Secret.
+func configData(have map[string][]byte, trusted bool, a driver.Account, endpoint string, random func() string) map[string][]byte {
+	password := have[name.KeyDBPassword]
+	if len(password) == 0 || !trusted {
+		password = []byte(random())
+	}
+	return map[string][]byte{
+		name.KeyDBConnectionString: []byte(endpoint),
+		name.KeyDBSchema:           []byte(a.Schema),
+		name.KeyDBUser:             []byte(a.User),
+		name.KeyDBPassword:         password,
+	}
+}
+
+// certificateData is what <tenant>-datastore-certificate must hold; accessOf reads it back.
+func certificateData(a driver.Access) map[string][]byte {
+	data := map[string][]byte{}
+	for key, value := range map[string][]byte{name.KeyDatastoreCACert: a.CA, name.KeyDatastoreCert: a.Cert, name.KeyDatastoreKey: a.Key} {
+		if len(value) > 0 {
+			data[key] = value
+		}
+	}
+	return data
+}
+
+func accessOf(data map[string][]byte) driver.Access {
+	return driver.Access{CA: data[name.KeyDatastoreCACert], Cert: data[name.KeyDatastoreCert], Key: data[name.KeyDatastoreKey]}
+}
+
+// secretFor is a Secret of a tenant without its data.
+func secretFor(key events.Key, uid, secret, component string) *corev1.Secret {
+	controller := true
+	labels := name.Labels(key.Name, component, key.Partition())
+	if component == name.ComponentDatastoreCertificate {
+		labels[name.LabelCertificateLifecycle] = name.LifecycleX509
+	}
+	return &corev1.Secret{
+		TypeMeta: kube.Secrets.TypeMeta(),
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: key.Namespace, Name: secret, Labels: labels,
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: kube.TenantControlPlanes.GroupVersion.String(), Kind: kube.TenantControlPlanes.Kind,
+				Name: key.Name, UID: types.UID(uid), Controller: &controller,
+			}},
+		},
+		Type: corev1.SecretTypeOpaque,
+	}
+}
+
+// repair is the merge patch that makes a Secret what it must be, nil when it is. Labels and annotations of others stay.
+func repair(have, want *corev1.Secret) map[string]any {
+	meta, patch := map[string]any{}, map[string]any{}
+	data := map[string]any{}
+	for key, value := range want.Data {
+		if old, ok := have.Data[key]; !ok || !bytes.Equal(old, value) {
+			data[key] = value
+		}
+	}
+	for key := range have.Data {
+		if _, ok := want.Data[key]; !ok {
+			data[key] = nil
+		}
+	}
+	if len(data) > 0 {
+		patch["data"] = data
+	}
+	for field, maps := range map[string][2]map[string]string{
+		"labels": {have.Labels, want.Labels}, "annotations": {have.Annotations, want.Annotations},
+	} {
+		changed := map[string]any{}
+		for key, value := range maps[1] {
+			if old, ok := maps[0][key]; !ok || old != value {
+				changed[key] = value
+			}
+		}
+		if len(changed) > 0 {
+			meta[field] = changed
+		}
+	}
+	if !slices.ContainsFunc(have.OwnerReferences, func(o metav1.OwnerReference) bool {
+		return o.UID == want.OwnerReferences[0].UID && o.Controller != nil && *o.Controller
+	}) {
+		meta["ownerReferences"] = want.OwnerReferences
+	}
+	if slices.Contains(have.Finalizers, name.FinalizerDatastoreSecret) {
+		meta["finalizers"] = slices.DeleteFunc(slices.Clone(have.Finalizers), func(f string) bool { return f == name.FinalizerDatastoreSecret })
+	}
+	if len(meta)+len(patch) == 0 {
+		return nil
+	}
+	// What was decided from is what is changed; if not, the turn is repeated.
+	meta["resourceVersion"] = have.ResourceVersion
+	patch["metadata"] = meta
+	return patch
+}
+
+// ensure makes a Secret hold what decide says, given what it holds now (nil when it is missing) and whether that is what
+// was last seen there. It is created, never applied, where nothing is: of two who try, one is told to look again.
+func (s *datastore) ensure(ctx context.Context, want *corev1.Secret, last state.Secret, decide func(have map[string][]byte, trusted bool) (map[string][]byte, error)) (state.Secret, error) {
+	have := &corev1.Secret{}
+	fill := func(data map[string][]byte, trusted bool) (err error) {
+		if want.Data, err = decide(data, trusted); err == nil {
+			want.Annotations = map[string]string{name.AnnotationChecksum: name.Checksum(want.Data)}
+		}
+		return err
+	}
+	err := error(nil)
+	exists := last.ResourceVersion != ""
+	if !exists {
+		// A new tenant, nearly always.
+		if err := fill(nil, true); err != nil {
+			return last, err
+		}
+		made := want.DeepCopy()
+		if err = s.kube.Create(ctx, kube.Secrets, made); err == nil {
+			return s.seen(made, last), nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return last, err
+		}
+	}
+	err = s.kube.Get(ctx, kube.Secrets, want.Namespace, want.Name, have)
+	switch {
+	case apierrors.IsNotFound(err):
+		if err := fill(nil, true); err != nil {
+			return last, err
+		}
+		made := want.DeepCopy()
+		if err := s.kube.Create(ctx, kube.Secrets, made); err != nil {
+			return last, err
+		}
+		return s.seen(made, last), nil
+	case err != nil:
+		return last, err
+	}
+	// Without a memory of it, as after the loss of NATS, what is there is trusted.
+	if err := fill(have.Data, last.Checksum == "" || last.Checksum == name.Checksum(have.Data)); err != nil {
+		return last, err
+	}
+	patch := repair(have, want)
+	if patch == nil {
+		return s.seen(have, last), nil
+	}
+	patched := &corev1.Secret{}
+	if err := s.kube.MergePatch(ctx, kube.Secrets, want.Namespace, want.Name, patch, patched); err != nil {
+		return last, err
+	}
+	return s.seen(patched, last), nil
+}
+
+// seen is what the state keeps of a Secret.
+func (s *datastore) seen(secret *corev1.Secret, last state.Secret) state.Secret {
+	now := state.Secret{
+		Name: secret.Name, Checksum: name.Checksum(secret.Data), ResourceVersion: secret.ResourceVersion,
+		NotAfter: last.NotAfter, LastUpdate: last.LastUpdate,
+	}
+	if now.Checksum != last.Checksum || now.LastUpdate.IsZero() {
+		now.LastUpdate = s.now().UTC().Truncate(time.Second)
+	}
+	return now
+}
+
+// password makes one of 128 bits and more.
+func password() string { return rand.Text() }

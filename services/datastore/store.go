@@ -1,0 +1,400 @@
+package datastore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+)
+
+// Times of a store.
+const (
+	// fresh is how long what was read of a DataStore and its Secrets is taken for true. Secrets aren't watched: that
+	// would take the right to read every Secret.
+	fresh = 30 * time.Second
+	// An away DataStore is tried again after firstPause, twice that, … longestPause, by one caller at a time.
+	firstPause   = 250 * time.Millisecond
+	longestPause = 5 * time.Second
+)
+
+// Reasons of a verdict beside those of v1alpha1.
+const (
+	reasonUnreachable = "Unreachable"
+	reasonUnsupported = "DriverNotSupported"
+)
+
+// stores are the DataStores that this replica has to do with: one connection each, shared by all tenants on it.
+type stores struct {
+	read    func(ctx context.Context, name string) (*v1alpha1.DataStore, driver.Config, error)
+	drivers map[v1alpha1.Driver]driver.Open
+	mu      sync.Mutex
+	all     map[string]*store
+	wake    events.Wake // of the watch that runs
+}
+
+func newStores(r *reader, drivers map[v1alpha1.Driver]driver.Open) *stores {
+	return &stores{read: r.read, drivers: drivers, all: map[string]*store{}}
+}
+
+// store is one DataStore. It doubles as a circuit breaker: while the database is known to be away, one caller at a time
+// looks whether it is back, and all others are told at once. All fields below mu are guarded by it.
+type store struct {
+	name string
+	of   *stores
+
+	reading sync.Mutex // one reader of the object at a time
+	mu      sync.Mutex
+	readAt  time.Time
+	changes int // counts stale calls, so that a read under way when one came isn't taken for fresh
+	object  *v1alpha1.DataStore
+	err     error // of reading or opening
+	conn    *conn
+
+	away    error
+	retryAt time.Time
+	pause   time.Duration
+	looking chan struct{} // closed when the caller who looks is done; nil when nobody does
+	told    string        // id of the last fact checked
+
+	users   map[events.Key]struct{} // tenants on it that this replica has met
+	waiting map[events.Key]struct{} // those of them that wait for it
+}
+
+// conn is an open driver; it is closed when replaced and no longer used.
+type conn struct {
+	driver.Driver
+	sum     string // of its whole configuration
+	tenants string // of what of it shows in the tenants' Secrets
+	uses    sync.WaitGroup
+}
+
+// get returns the store of a DataStore, be there such an object or not.
+func (s *stores) get(n string) *store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.all[n]
+	if st == nil {
+		st = &store{name: n, of: s, users: map[events.Key]struct{}{}, waiting: map[events.Key]struct{}{}}
+		s.all[n] = st
+	}
+	return st
+}
+
+// forget drops a store that nobody uses.
+func (s *stores) forget(st *store) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if len(st.users)+len(st.waiting) == 0 && s.all[st.name] == st {
+		delete(s.all, st.name)
+	}
+}
+
+// toTell notes the id of a fact and reports whether it is another than the last.
+func (st *store) toTell(id string) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	other := st.told != id
+	st.told = id
+	return other
+}
+
+// names of all stores, sorted.
+func (s *stores) names() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.all))
+}
+
+// woken wakes keys through the watch that runs, if one does.
+func (s *stores) woken(keys []events.Key, reason string) {
+	s.mu.Lock()
+	wake := s.wake
+	s.mu.Unlock()
+	if wake == nil {
+		return
+	}
+	for _, key := range keys {
+		wake(key, reason)
+	}
+}
+
+// dependency is the store's name on /readyz.
+func (st *store) dependency() string { return "datastore " + st.name }
+
+// joins notes a tenant on the store, leaves forgets it.
+func (st *store) joins(key events.Key) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.users[key] = struct{}{}
+}
+
+func (st *store) leaves(key events.Key) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	delete(st.users, key)
+	delete(st.waiting, key)
+}
+
+// tenantsPart is that of the open driver, empty without one.
+func (st *store) tenantsPart() string {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.conn == nil {
+		return ""
+	}
+	return st.conn.tenants
+}
+
+// waits notes a tenant to be woken when the store is there again.
+func (st *store) waits(key events.Key) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.waiting[key] = struct{}{}
+}
+
+// stale makes the next load read again.
+func (st *store) stale() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.readAt = time.Time{}
+	st.changes++
+}
+
+// release wakes those who wait.
+func (st *store) release() {
+	st.mu.Lock()
+	keys := slices.Collect(maps.Keys(st.waiting))
+	clear(st.waiting)
+	st.mu.Unlock()
+	st.of.woken(keys, reasonDataStore)
+}
+
+// load returns the DataStore as read within the last moments; opened tells whether its driver could be made. Errors of
+// the management API are returned, what is wrong with the DataStore itself is opened: errNoDataStore,
+// *driver.ConfigError, *unsupported.
+func (st *store) load(ctx context.Context) (object *v1alpha1.DataStore, opened, err error) {
+	st.reading.Lock()
+	defer st.reading.Unlock()
+	st.mu.Lock()
+	known := time.Since(st.readAt) < fresh
+	changes := st.changes
+	object, opened = st.object, st.err
+	st.mu.Unlock()
+	if known {
+		return object, opened, nil
+	}
+	object, cfg, opened := st.of.read(ctx, st.name)
+	var bad *driver.ConfigError
+	if opened != nil && !errors.Is(opened, errNoDataStore) && !errors.As(opened, &bad) {
+		return nil, nil, opened
+	}
+	sum := cfg.Checksum()
+	st.mu.Lock()
+	next := st.conn
+	if opened != nil || next != nil && (next.sum != sum || st.object.UID != object.UID) {
+		next = nil
+	}
+	st.mu.Unlock()
+	if opened == nil && next == nil {
+		if open := st.of.drivers[object.Spec.Driver]; open == nil {
+			opened = &unsupported{object, slices.Sorted(maps.Keys(st.of.drivers))}
+		} else if d, err := open(cfg); err != nil {
+			opened = err
+		} else {
+			next = &conn{Driver: d, sum: sum, tenants: tenantsPart(cfg)}
+		}
+	}
+	st.mu.Lock()
+	old := st.conn
+	changed := old != next || fmt.Sprint(st.err) != fmt.Sprint(opened)
+	st.object, st.err, st.readAt = object, opened, time.Now()
+	switch {
+	case st.changes != changes:
+		st.readAt = time.Time{}
+	case opened != nil:
+		// Mended Secrets are no event; look again soon.
+		st.readAt = st.readAt.Add(longestPause - fresh)
+	}
+	if old != next {
+		// Whoever uses the new one first finds out whether it answers.
+		st.conn, st.away, st.pause = next, errNotTried, 0
+		st.looked()
+		if old != nil {
+			go func() { old.uses.Wait(); _ = old.Close() }()
+		}
+	}
+	keys := []events.Key{events.DataStore(st.name)}
+	for key := range st.users {
+		keys = append(keys, key)
+	}
+	st.mu.Unlock()
+	if changed {
+		// Another authority or endpoint may mean other Secrets.
+		st.of.woken(keys, reasonDataStore)
+	}
+	return object, opened, nil
+}
+
+// looked lets those go on who wait for a look. st.mu is held.
+func (st *store) looked() {
+	if st.looking != nil {
+		close(st.looking)
+		st.looking = nil
+	}
+}
+
+// tenantsPart is a fingerprint of what of a configuration shows in the tenants' Secrets.
+func tenantsPart(c driver.Config) string {
+	return name.Checksum(map[string][]byte{"endpoints": []byte(strings.Join(c.Endpoints, ",")), "ca": c.CA})
+}
+
+// errNotTried is the state of a connection nobody has used yet.
+var errNotTried = errors.New("not tried yet")
+
+// unsupported means that the DataStore's kind has no driver here.
+type unsupported struct {
+	object *v1alpha1.DataStore
+	have   []v1alpha1.Driver
+}
+
+func (e *unsupported) Error() string {
+	have := make([]string, 0, len(e.have))
+	for _, d := range e.have {
+		have = append(have, string(d))
+	}
+	return fmt.Sprintf("driver %q of DataStore %s is not supported, only %s", e.object.Spec.Driver, e.object.Name, strings.Join(have, ", "))
+}
+
+// do calls f with the driver, unless the database is known to be away. An outage, before or in f, is *events.Unavailable;
+// other errors are f's.
+func (st *store) do(ctx context.Context, f func(driver.Driver) error) error {
+	return st.use(ctx, false, f)
+}
+
+// look asks the database whether it is there, also when it was a moment ago.
+func (st *store) look(ctx context.Context) error {
+	return st.use(ctx, true, func(driver.Driver) error { return nil })
+}
+
+func (st *store) use(ctx context.Context, look bool, f func(driver.Driver) error) error {
+	if err := events.Held(ctx); err != nil {
+		return err
+	}
+	var c *conn
+	for {
+		st.mu.Lock()
+		if c = st.conn; c == nil {
+			st.mu.Unlock()
+			return &events.Unavailable{Dependency: st.dependency(), Err: errors.New("no connection")}
+		}
+		untried := errors.Is(st.away, errNotTried)
+		if looking := st.looking; untried && looking != nil {
+			st.mu.Unlock()
+			select {
+			case <-looking:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			continue
+		}
+		if away := st.away; away != nil {
+			if st.looking != nil || !untried && time.Now().Before(st.retryAt) {
+				st.mu.Unlock()
+				return &events.Unavailable{Dependency: st.dependency(), Err: away}
+			}
+			look = true
+			st.looking = make(chan struct{})
+		}
+		c.uses.Add(1)
+		st.mu.Unlock()
+		break
+	}
+	defer c.uses.Done()
+	if look {
+		err := c.Check(ctx)
+		st.found(c, err)
+		if err != nil {
+			return st.intent(ctx, err)
+		}
+	}
+	err := f(c.Driver)
+	if errors.Is(err, driver.ErrAway) {
+		st.found(c, err)
+		return st.intent(ctx, err)
+	}
+	return err
+}
+
+// intent gives an outage its intent; a turn that was called off is none.
+func (st *store) intent(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
+		return ctx.Err()
+	}
+	return &events.Unavailable{Dependency: st.dependency(), Err: err}
+}
+
+// found notes whether the database answered.
+func (st *store) found(c *conn, err error) {
+	st.mu.Lock()
+	if st.conn != c { // replaced meanwhile
+		st.mu.Unlock()
+		return
+	}
+	was := st.away
+	st.looked()
+	if err != nil {
+		if errors.Is(err, context.Canceled) && !errors.Is(err, driver.ErrAway) {
+			st.mu.Unlock()
+			return // called off: nothing was found
+		}
+		st.pause = min(max(2*st.pause, firstPause), longestPause)
+		st.away, st.retryAt = err, time.Now().Add(st.pause)
+		// Perhaps its credentials are no longer those in the Secrets.
+		if time.Since(st.readAt) > longestPause {
+			st.readAt = time.Time{}
+		}
+	} else {
+		st.away, st.pause = nil, 0
+	}
+	st.mu.Unlock()
+	switch {
+	case err == nil && was != nil:
+		st.release()
+	case err != nil && (was == nil || errors.Is(was, errNotTried)):
+		st.of.woken([]events.Key{events.DataStore(st.name)}, reasonDataStore)
+	}
+}
+
+// verdict is what is known of a DataStore.
+type verdict struct {
+	ready           bool
+	reason, message string
+}
+
+// judge turns what load and look found into a verdict.
+func judge(opened, looked error) verdict {
+	var bad *driver.ConfigError
+	var no *unsupported
+	switch {
+	case errors.As(opened, &no):
+		return verdict{false, reasonUnsupported, no.Error()}
+	case errors.As(opened, &bad) && bad.Part == driver.PartBasicAuth:
+		return verdict{false, v1alpha1.DataStoreReasonBasicAuthFailed, bad.Error()}
+	case errors.As(opened, &bad):
+		return verdict{false, v1alpha1.DataStoreReasonTLSConfigFailed, bad.Error()}
+	case looked != nil:
+		return verdict{false, reasonUnreachable, looked.Error()}
+	}
+	return verdict{true, v1alpha1.DataStoreReasonValid, "the DataStore answers and all references are valid"}
+}

@@ -1,0 +1,57 @@
+package datastore
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+)
+
+func TestTouched(t *testing.T) {
+	own := state.Datastore{Config: state.Secret{ResourceVersion: "5"}, Certificate: state.Secret{ResourceVersion: "6"}}
+	for sentence, test := range map[string]struct {
+		reason string
+		want   bool
+	}{
+		"the echo of our own write is no drift":       {secretReason(name.ComponentDatastoreConfig, "5"), false},
+		"each Secret has its own version":             {secretReason(name.ComponentDatastoreCertificate, "5"), true},
+		"another version is drift":                    {secretReason(name.ComponentDatastoreConfig, "7"), true},
+		"a deletion is drift":                         {secretReason(name.ComponentDatastoreConfig, ""), true},
+		"a change of the DataStore touches no Secret": {reasonDataStore, false},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			if got := touched([]string{test.reason}, own); got != test.want {
+				t.Errorf("got %t", got)
+			}
+		})
+	}
+}
+
+func TestAccountOf(t *testing.T) {
+	spec := &v1alpha1.TenantControlPlaneSpec{DataStoreSchema: "s", DataStoreUsername: "u"}
+	for sentence, test := range map[string]struct {
+		spec *v1alpha1.TenantControlPlaneSpec
+		own  state.Datastore
+		want driver.Account
+	}{
+		"without a word, the UID names both":          {&v1alpha1.TenantControlPlaneSpec{}, state.Datastore{}, driver.Account{Schema: "uid", User: "uid"}},
+		"the spec's names are taken":                  {spec, state.Datastore{}, driver.Account{Schema: "s", User: "u"}},
+		"names that were given once stay, spec or no": {spec, state.Datastore{Schema: "old", User: "older"}, driver.Account{Schema: "old", User: "older"}},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			if got := accountOf("uid", test.spec, test.own); got != test.want {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+func TestLeftBehindSaysWhatAndWhere(t *testing.T) {
+	got := leftBehind("main", "etcd", driver.Account{Schema: "s", User: "u"}, true, errors.New("gone"))
+	if want := "left in DataStore main: keys from /s/ to /s0, role s and user u: gone"; got != want {
+		t.Errorf("got %q", got)
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -95,7 +97,7 @@ func start(dir string) (*Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Env{dir: dir, bins: filepath.Join(dir, "bin"), procs: map[string]*Process{}}
+	e := &Env{dir: dir, bins: filepath.Join(Root(), "bin", "test"), procs: map[string]*Process{}}
 	built := make(chan error, 1)
 	go func() { built <- e.build() }()
 	e.Stack, err = stack.Start(ctx, stack.Config{
@@ -159,6 +161,7 @@ type Process struct {
 	env           *Env
 	cmd           *exec.Cmd
 	log           *os.File
+	http          string
 	exited        chan struct{}
 	err           error
 }
@@ -194,10 +197,18 @@ func (p *Process) start() (err error) {
 	if p.log, err = os.OpenFile(p.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
 		return err
 	}
+	if p.http == "" {
+		l, err := net.Listen("tcp", p.env.Local.Block().Management().String()+":0")
+		if err != nil {
+			return err
+		}
+		p.http = l.Addr().String()
+		_ = l.Close()
+	}
 	p.cmd = exec.Command(filepath.Join(p.env.bins, "stoker-"+p.Name))
 	p.cmd.Env = append(os.Environ(),
 		"STOKER_NATS="+cfg.NATS, "STOKER_NATS_SEED="+cfg.NATSSeed, "STOKER_KUBECONFIG="+cfg.Kubeconfig,
-		"STOKER_REPLICA="+p.Replica, "STOKER_HTTP=127.0.0.1:0", "STOKER_DATASTORE="+stack.DefaultDataStore,
+		"STOKER_REPLICA="+p.Replica, "STOKER_HTTP="+p.http, "STOKER_DATASTORE="+stack.DefaultDataStore,
 		"GORACE=halt_on_error=1")
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -213,6 +224,26 @@ func (p *Process) start() (err error) {
 
 // Log is the path of the process's log.
 func (p *Process) Log() string { return filepath.Join(p.env.dir, p.Name+"-"+p.Replica+".log") }
+
+// Readyz asks the process what it waits for.
+func (p *Process) Readyz(ctx context.Context) (string, error) { return p.get(ctx, "/readyz") }
+
+// Metrics asks the process for its metrics.
+func (p *Process) Metrics(ctx context.Context) (string, error) { return p.get(ctx, "/metrics") }
+
+func (p *Process) get(ctx context.Context, path string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.http+path, nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return string(body), err
+}
 
 // PID of the process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }

@@ -1,0 +1,360 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/test/env"
+)
+
+func TestFromAnEventToALiveAPI(t *testing.T) {
+	e.Services(t)
+	one, two := events.Tenant("default", "one"), events.Tenant("default", "two")
+	e.Apply(t, env.Tenant("one", "v1.36.3"))
+	e.Apply(t, env.Tenant("two", "v1.35.4"))
+	object := e.Ready(t, one)
+	e.Ready(t, two)
+	kubeconfig := e.Kubeconfig(t, one)
+
+	t.Run("kubectl works, and the serving certificate is the tenant's CA's", func(t *testing.T) {
+		if out := e.Kubectl(t, kubeconfig, "get", "ns"); !strings.Contains(out, "kube-system") {
+			t.Error(out)
+		}
+		if out := e.Kubectl(t, kubeconfig, "version"); !strings.Contains(out, "Server Version: v1.36.3") {
+			t.Error(out)
+		}
+		var ca corev1.Secret
+		get(t, kube.Secrets, "default", name.CA("one"), &ca)
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(ca.Data["ca.crt"])
+		host, _, _ := net.SplitHostPort(object.Status.ControlPlaneEndpoint)
+		c, err := tls.Dial("tcp", object.Status.ControlPlaneEndpoint, &tls.Config{RootCAs: roots, ServerName: host, MinVersion: tls.VersionTLS12})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Close()
+	})
+	t.Run("a Deployment becomes a ReplicaSet and Pods", func(t *testing.T) {
+		e.Kubectl(t, kubeconfig, "create", "deployment", "web", "--image=nginx", "--replicas=2")
+		env.Eventually(t, "two Pods", func() error {
+			if out := e.Kubectl(t, kubeconfig, "get", "pods", "-o", "name", "-l", "app=web"); strings.Count(out, "pod/web") != 2 {
+				return errors.New(out)
+			}
+			return nil
+		})
+		if out := e.Kubectl(t, kubeconfig, "get", "rs", "-o", "name"); !strings.Contains(out, "replicaset.apps/web") {
+			t.Error(out)
+		}
+	})
+	t.Run("a ServiceAccount's token can be had and used", func(t *testing.T) {
+		token := strings.TrimSpace(e.Kubectl(t, kubeconfig, "create", "token", "default"))
+		if out := e.Kubectl(t, kubeconfig, "auth", "whoami", "--token", token); !strings.Contains(out, "system:") {
+			t.Error(out)
+		}
+	})
+	t.Run("nodes can join: kubeadm makes a token, cluster-info is signed with it", func(t *testing.T) {
+		token := strings.TrimSpace(e.Kubeadm(t, kubeconfig, "token", "create", "--kubeconfig", kubeconfig))
+		id, _, ok := strings.Cut(token, ".")
+		if !ok {
+			t.Fatalf("no token: %s", token)
+		}
+		env.Eventually(t, "the signature in cluster-info", func() error {
+			out := e.Kubectl(t, kubeconfig, "get", "cm", "-n", "kube-public", "cluster-info", "-o", "yaml")
+			if !strings.Contains(out, "jws-kubeconfig-"+id) {
+				return errors.New(out)
+			}
+			return nil
+		})
+		out := e.Kubectl(t, kubeconfig, "get", "cm", "-n", "kube-public", "cluster-info", "-o", "yaml")
+		var cm corev1.ConfigMap
+		if err := yaml.Unmarshal([]byte(out), &cm); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(cm.Data["kubeconfig"], object.Status.ControlPlaneEndpoint) {
+			t.Errorf("cluster-info names another endpoint than %s: %s", object.Status.ControlPlaneEndpoint, cm.Data["kubeconfig"])
+		}
+		for _, what := range []string{"cm/kubeadm-config", "cm/kubelet-config", "deploy/coredns", "ds/kube-proxy", "svc/kube-dns"} {
+			e.Kubectl(t, kubeconfig, "get", "-n", "kube-system", what)
+		}
+	})
+	t.Run("each tenant's certificate opens its own prefix and no other", func(t *testing.T) {
+		isolated(t, one, two)
+		isolated(t, two, one)
+	})
+	t.Run("plain kubectl apply does what an event does", func(t *testing.T) {
+		key := events.Tenant("default", "plain")
+		o := env.Tenant("plain", "v1.36.3")
+		text, _ := yaml.Marshal(env.JSON(t, o))
+		if out, err := e.TryKubectl(t.Context(), e.Local.Kubeconfig("admin"), strings.NewReader(string(text)), "apply", "-f", "-"); err != nil {
+			t.Fatal(err, out)
+		}
+		e.Ready(t, key)
+		e.Kubectl(t, e.Local.Kubeconfig("admin"), "delete", "tcp", "plain", "--wait=true", "--timeout=60s")
+		e.Gone(t, key)
+		nothingLeft(t, key)
+	})
+	t.Run("a new version rolls out without the API being away", func(t *testing.T) {
+		upgrade(t, two)
+	})
+	t.Run("deletion leaves nothing", func(t *testing.T) {
+		for _, key := range []events.Key{one, two} {
+			e.Delete(t, key)
+		}
+		for _, key := range []events.Key{one, two} {
+			s := e.Gone(t, key)
+			t.Logf("removed of %s: %v", key, s.Removed)
+			nothingLeft(t, key)
+		}
+	})
+}
+
+func get(t testing.TB, r kube.Resource, namespace, n string, out any) {
+	t.Helper()
+	if err := e.Admin.Get(t.Context(), r, namespace, n, out); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// etcd connects to the default DataStore with a certificate.
+func etcd(t testing.TB, ca, cert, key []byte) *clientv3.Client {
+	t.Helper()
+	var ds v1alpha1.DataStore
+	get(t, kube.DataStores, "", "default", &ds)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var endpoints []string
+	for _, ep := range ds.Spec.Endpoints {
+		endpoints = append(endpoints, "https://"+ep)
+	}
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints: endpoints, DialTimeout: 10 * time.Second,
+		TLS: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// rootEtcd connects as root.
+func rootEtcd(t testing.TB) *clientv3.Client {
+	t.Helper()
+	var ca, client corev1.Secret
+	get(t, kube.Secrets, name.Namespace, "etcd-default-certs", &ca)
+	get(t, kube.Secrets, name.Namespace, "etcd-default-client", &client)
+	return etcd(t, ca.Data["ca.crt"], client.Data["tls.crt"], client.Data["tls.key"])
+}
+
+func tenantEtcd(t testing.TB, key events.Key) *clientv3.Client {
+	t.Helper()
+	var s corev1.Secret
+	get(t, kube.Secrets, key.Namespace, name.DatastoreCertificate(key.Name), &s)
+	return etcd(t, s.Data[name.KeyDatastoreCACert], s.Data[name.KeyDatastoreCert], s.Data[name.KeyDatastoreKey])
+}
+
+func datastoreOf(t testing.TB, key events.Key) state.Datastore {
+	t.Helper()
+	var d state.Datastore
+	s := e.State(t.Context(), key, "datastore")
+	if s == nil {
+		t.Fatalf("no datastore state of %s", key)
+	}
+	if err := yaml.Unmarshal(s.Data, &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func isolated(t *testing.T, own, other events.Key) {
+	t.Helper()
+	c := tenantEtcd(t, own)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	mine, theirs := "/"+datastoreOf(t, own).Schema+"/", "/"+datastoreOf(t, other).Schema+"/"
+	if r, err := c.Get(ctx, mine, clientv3.WithPrefix(), clientv3.WithCountOnly()); err != nil || r.Count == 0 {
+		t.Errorf("%s can't read its own prefix %s: %v", own, mine, err)
+	}
+	denied := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, rpctypes.ErrPermissionDenied) {
+			t.Errorf("%s may %s: %v", own, what, err)
+		}
+	}
+	_, err := c.Get(ctx, theirs, clientv3.WithPrefix())
+	denied("read "+theirs, err)
+	_, err = c.Put(ctx, theirs+"x", "x")
+	denied("write "+theirs, err)
+	_, err = c.Get(ctx, "", clientv3.WithPrefix(), clientv3.WithCountOnly())
+	denied("read everything", err)
+	_, err = c.UserList(ctx)
+	denied("list users", err)
+}
+
+// upgrade rolls a tenant from v1.35.4 to v1.36.3 while asking its API all the time.
+func upgrade(t *testing.T, key events.Key) {
+	t.Helper()
+	kubeconfig := e.Kubeconfig(t, key)
+	data := readFile(t, kubeconfig)
+	var asked, failed atomic.Int64
+	var first atomic.Value
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			// A connection of its own for each question: the worst case, as seen by kubectl.
+			c, err := kube.FromKubeconfig(data, kube.Options{FieldManager: "test"})
+			if err == nil {
+				var ns corev1.Namespace
+				err = c.Get(ctx, kube.Namespaces, "", "kube-system", &ns)
+				c.Close()
+			}
+			if ctx.Err() != nil {
+				return
+			}
+			asked.Add(1)
+			if err != nil {
+				failed.Add(1)
+				first.CompareAndSwap(nil, fmt.Sprint(err))
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}()
+	e.Apply(t, env.Tenant(key.Name, "v1.36.3"))
+	env.Eventually(t, "the new generation accepted", func() error {
+		if s := e.State(t.Context(), key, events.KeySpec); s == nil || s.Generation < 2 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	e.Ready(t, key)
+	if out := e.Kubectl(t, kubeconfig, "version"); !strings.Contains(out, "Server Version: v1.36.3") {
+		t.Error(out)
+	}
+	// The old pods go after the new ones are ready; the API must outlive that too.
+	env.Eventually(t, "the old pod gone", func() error {
+		var pods corev1.PodList
+		if err := e.Admin.List(t.Context(), kube.Pods, key.Namespace, name.LabelName+"="+key.Name, &pods); err != nil {
+			return err
+		}
+		if len(pods.Items) != 1 {
+			return fmt.Errorf("%d pods", len(pods.Items))
+		}
+		return nil
+	})
+	stop()
+	<-done
+	t.Logf("asked %d times during the rollout, %d failed", asked.Load(), failed.Load())
+	if failed.Load() > 0 {
+		t.Errorf("%d of %d questions failed, the first with: %v", failed.Load(), asked.Load(), first.Load())
+	}
+}
+
+// nothingLeft checks that no trace of a tenant is anywhere but in the history.
+func nothingLeft(t testing.TB, key events.Key) {
+	t.Helper()
+	ctx := t.Context()
+	if err := e.Admin.Get(ctx, kube.TenantControlPlanes, key.Namespace, key.Name, &metav1.PartialObjectMetadata{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the object: %v", err)
+	}
+	for _, r := range []kube.Resource{kube.Secrets, kube.Services, kube.Deployments, kube.Pods, kube.ConfigMaps, kube.Ingresses} {
+		var list metav1.PartialObjectMetadataList
+		env.Eventually(t, "no "+r.Plural, func() error {
+			if err := e.Admin.List(ctx, r, key.Namespace, name.LabelName+"="+key.Name, &list); err != nil {
+				return err
+			}
+			if len(list.Items) > 0 {
+				return fmt.Errorf("%d left, such as %s", len(list.Items), list.Items[0].Name)
+			}
+			return nil
+		})
+	}
+	if _, err := e.Operator.JetStream().KeyValue(ctx, key.Bucket()); err == nil {
+		t.Errorf("bucket %s is still there", key.Bucket())
+	}
+	c := rootEtcd(t)
+	users, err := c.UserList(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roles, err := c.RoleList(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range [][]string{users.Users, roles.Roles} {
+		for _, n := range list {
+			if n != "root" && !belongs(t, n) {
+				t.Errorf("user or role %s of no tenant", n)
+			}
+		}
+	}
+	keys, err := c.Get(ctx, "/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kv := range keys.Kvs {
+		schema, _, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), "/"), "/")
+		if !belongs(t, schema) {
+			t.Errorf("key %s of no tenant", kv.Key)
+			break
+		}
+	}
+}
+
+// belongs reports whether a schema or user is that of a tenant that lives.
+func belongs(t testing.TB, schema string) bool {
+	t.Helper()
+	var list v1alpha1.TenantControlPlaneList
+	if err := e.Admin.List(t.Context(), kube.TenantControlPlanes, "", "", &list); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range list.Items {
+		if string(o.UID) == schema {
+			return true
+		}
+	}
+	return false
+}
+
+// certificate decodes the first certificate of a PEM.
+func certificate(t testing.TB, data []byte) *x509.Certificate {
+	t.Helper()
+	block, _ := pem.Decode(data)
+	if block == nil {
+		t.Fatal("no PEM")
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}

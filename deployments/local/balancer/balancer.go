@@ -25,13 +25,13 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/stoker-k8s/stoker/deployments/local/address"
+	"github.com/stoker-k8s/stoker/deployments/local/informer"
 )
 
 // Class is the loadBalancerClass that is served, besides none.
@@ -50,7 +50,7 @@ type Config struct {
 // A Balancer serves Services. Make one with New, then call Run.
 type Balancer struct {
 	cfg      Config
-	factory  informers.SharedInformerFactory
+	informer cache.SharedIndexInformer
 	queue    workqueue.TypedRateLimitingInterface[string]
 	services map[string]*service // by namespace/name; used by Run's goroutine only
 }
@@ -59,7 +59,7 @@ type Balancer struct {
 func New(cfg Config) *Balancer {
 	return &Balancer{
 		cfg:      cfg,
-		factory:  informers.NewSharedInformerFactory(cfg.Client, 0),
+		informer: informer.Services(cfg.Client),
 		services: map[string]*service{},
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 10*time.Second)),
@@ -68,25 +68,24 @@ func New(cfg Config) *Balancer {
 
 // Run serves until ctx ends. When it returns, no listener and no connection is left.
 func (b *Balancer) Run(ctx context.Context) error {
-	informer := b.factory.Core().V1().Services().Informer()
 	enqueue := func(obj any) {
 		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
 			b.queue.Add(key)
 		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
 	defer cancel()
-	b.factory.StartWithContext(ctx)
-	defer b.factory.Shutdown()
-	defer cancel()
-	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+	watching.Go(func() { b.informer.RunWithContext(ctx) })
+	if !cache.WaitForCacheSync(ctx.Done(), b.informer.HasSynced) {
 		return nil
 	}
 	// Services that have their address keep it, so they come before those that get one.
-	for _, obj := range informer.GetStore().List() {
+	for _, obj := range b.informer.GetStore().List() {
 		b.keep(obj.(*corev1.Service))
 	}
-	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	if _, err := b.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: enqueue, UpdateFunc: func(_, obj any) { enqueue(obj) }, DeleteFunc: enqueue,
 	}); err != nil {
 		return err
@@ -144,7 +143,7 @@ func (b *Balancer) sync(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	object, err := b.factory.Core().V1().Services().Lister().Services(namespace).Get(name)
+	object, err := corelisters.NewServiceLister(b.informer.GetIndexer()).Services(namespace).Get(name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}

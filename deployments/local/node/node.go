@@ -20,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -30,6 +29,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/deployments/local/address"
 	"github.com/stoker-k8s/stoker/deployments/local/images"
+	"github.com/stoker-k8s/stoker/deployments/local/informer"
 	"github.com/stoker-k8s/stoker/deployments/local/process"
 )
 
@@ -65,9 +65,9 @@ type Config struct {
 
 // A Node runs pods. Make one with New, then call Run.
 type Node struct {
-	cfg     Config
-	factory informers.SharedInformerFactory
-	events  record.EventRecorder
+	cfg      Config
+	informer cache.SharedIndexInformer
+	events   record.EventRecorder
 
 	mu   sync.Mutex
 	pods map[types.UID]*pod
@@ -77,26 +77,16 @@ type Node struct {
 // New returns a node that does nothing until Run is called.
 func New(cfg Config) *Node {
 	return &Node{
-		cfg: cfg,
-		factory: informers.NewSharedInformerFactoryWithOptions(cfg.Client, 0,
-			informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-				o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", cfg.Name).String()
-			}),
-			informers.WithTransform(func(obj any) (any, error) {
-				if pod, ok := obj.(*corev1.Pod); ok {
-					pod.ManagedFields = nil
-				}
-				return obj, nil
-			})),
-		pods: map[types.UID]*pod{},
+		cfg:      cfg,
+		informer: informer.Pods(cfg.Client, fields.OneTermEqualSelector("spec.nodeName", cfg.Name).String()),
+		pods:     map[types.UID]*pod{},
 	}
 }
 
-// Informer is the watch of the node's pods, for others to share. It runs while Run does.
-func (n *Node) Informer() cache.SharedIndexInformer { return n.factory.Core().V1().Pods().Informer() }
-
-// Lister lists the node's pods from that watch.
-func (n *Node) Lister() corelisters.PodLister { return n.factory.Core().V1().Pods().Lister() }
+// Lister lists the node's pods, from its watch of them.
+func (n *Node) Lister() corelisters.PodLister {
+	return corelisters.NewPodLister(n.informer.GetIndexer())
+}
 
 // ContainerPID returns the id of the process a container runs as, or 0.
 func (n *Node) ContainerPID(namespace, name, container string) int {
@@ -131,8 +121,7 @@ func (n *Node) Run(ctx context.Context) error {
 	wg.Go(func() { n.heartbeat(ctx) })
 	wg.Go(func() { n.rotate(ctx) })
 
-	informer := n.Informer()
-	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	registration, err := n.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { n.observe(ctx, obj.(*corev1.Pod)) },
 		UpdateFunc: func(_, obj any) { n.observe(ctx, obj.(*corev1.Pod)) },
 		DeleteFunc: func(obj any) {
@@ -143,15 +132,17 @@ func (n *Node) Run(ctx context.Context) error {
 				n.forget(pod)
 			}
 		},
-	}); err != nil {
+	})
+	if err != nil {
 		return err
 	}
-	n.factory.StartWithContext(ctx)
-	if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+	var watching sync.WaitGroup
+	watching.Go(func() { n.informer.RunWithContext(ctx) })
+	if cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
 		n.clean()
 	}
 	<-ctx.Done()
-	n.factory.Shutdown()
+	watching.Wait()
 	n.wg.Wait()
 	return nil
 }
@@ -188,7 +179,7 @@ func (n *Node) forget(object *corev1.Pod) {
 // clean removes what pods left behind that went away while no node ran.
 func (n *Node) clean() {
 	keep := map[string]bool{}
-	for _, obj := range n.Informer().GetStore().List() {
+	for _, obj := range n.informer.GetStore().List() {
 		object := obj.(*corev1.Pod)
 		keep[dirName(object)] = true
 		keep[shortName(object)] = true

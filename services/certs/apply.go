@@ -59,7 +59,9 @@ func (s *svc) ensure(ctx context.Context, in input, known *state.Certs, now time
 		g.SetLimit(sideBySide)
 		for i := range list {
 			w := &list[i]
-			ca := signers[w.Signer]
+			mu.Lock()
+			ca := signers[w.Signer] // of an earlier list
+			mu.Unlock()
 			g.Go(func() error {
 				secret, v, reason, err := s.settle(ctx, in, w, have[w.Secret], ca, []byte(known.CA), now)
 				if err != nil {

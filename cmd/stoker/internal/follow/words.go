@@ -1,0 +1,205 @@
+package follow
+
+// Facts in words, and lines for a terminal.
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+)
+
+// tail returns the last two tokens of a fact's subject.
+func tail(subject string) (service, what string) {
+	rest, what := cut(subject)
+	_, service = cut(rest)
+	return service, what
+}
+
+func cut(subject string) (before, last string) {
+	i := strings.LastIndexByte(subject, '.')
+	if i < 0 {
+		return "", subject
+	}
+	return subject[:i], subject[i+1:]
+}
+
+// words puts a payload into words; one that can't be read has none.
+func words(service, what string, data []byte) (string, Mood) {
+	switch service + "." + what {
+	case "intake.accepted":
+		return say(data, Plain, func(p event.IntakeAccepted) string {
+			return join("generation "+fmt.Sprint(p.Generation), p.Version, prefix("on ", p.DataStore))
+		})
+	case "intake.rejected":
+		return say(data, Bad, func(p event.IntakeRejected) string { return strings.Join(Problems(p), "; ") })
+	case "datastore.provisioned":
+		return say(data, Plain, func(p event.DatastoreProvisioned) string {
+			return fmt.Sprintf("schema %s, user %s on %s (%s)", p.Schema, p.User, p.DataStore, p.Driver)
+		})
+	case "datastore.checked":
+		return say(data, Plain, func(p event.DatastoreChecked) string {
+			return join(p.Driver, map[bool]string{true: "ready", false: "not ready"}[p.Ready], p.Reason, p.Message)
+		})
+	case "certs.issued", "certs.rotated":
+		return say(data, Plain, func(p event.CertsIssued) string {
+			if p.NotAfter.IsZero() {
+				return ""
+			}
+			return "valid until " + p.NotAfter.UTC().Format(time.DateOnly)
+		})
+	case "workload.exposed":
+		return say(data, Plain, func(p event.WorkloadExposed) string { return p.Endpoint })
+	case "workload.available":
+		return say(data, Plain, pods)
+	case "workload.degraded":
+		return say(data, Bad, pods)
+	case "workload.slept":
+		return say(data, Plain, func(event.WorkloadAvailable) string { return "no pod runs" })
+	case "workload.upgraded":
+		return say(data, Plain, func(p event.WorkloadUpgraded) string { return p.From + " → " + p.To })
+	case "addons.applied":
+		return say(data, Plain, func(p event.AddonsApplied) string { return fmt.Sprintf("%d objects", p.Objects) })
+	case "addons.repaired":
+		return say(data, Plain, func(p event.AddonsRepaired) string { return strings.Join(p.Objects, ", ") })
+	case "status.changed":
+		var p event.StatusChanged
+		if json.Unmarshal(data, &p) != nil {
+			return "", Plain
+		}
+		mood := Plain
+		switch {
+		case p.Phase == "Failed":
+			mood = Bad
+		case p.Ready:
+			mood = Good
+		}
+		text := p.Phase
+		if p.Message != "" {
+			text += ": " + p.Message
+		}
+		if p.SecondsToReady > 0 {
+			text += fmt.Sprintf(" (%.1f s)", p.SecondsToReady)
+		}
+		return text, mood
+	case "status.deleted":
+		return say(data, Good, func(p event.StatusChanged) string {
+			return join(p.Message, Counts(p.Removed), prefix("left behind: ", strings.Join(p.Left, "; ")))
+		})
+	}
+	switch what {
+	case event.Failed:
+		return say(data, Bad, func(p event.StepFailed) string {
+			how := "given up"
+			if p.Retrying {
+				how = "trying again"
+			}
+			return fmt.Sprintf("%s: %s (attempt %d, %s)", p.Reason, p.Message, p.Attempts, how)
+		})
+	case event.Removed:
+		return say(data, Plain, func(p event.Removals) string {
+			own := map[string]int{}
+			for k, n := range p.Removed {
+				if kind, ok := strings.CutPrefix(k, service+"/"); ok {
+					own[kind] = n
+				}
+			}
+			return Counts(own)
+		})
+	}
+	return "", Plain
+}
+
+func say[T any](data []byte, mood Mood, text func(T) string) (string, Mood) {
+	var p T
+	if json.Unmarshal(data, &p) != nil {
+		return "", mood
+	}
+	return text(p), mood
+}
+
+func pods(p event.WorkloadAvailable) string {
+	return fmt.Sprintf("%d of %d pods ready, %s", p.ReadyReplicas, p.Replicas, p.Version)
+}
+
+// Counts lists what was removed ("1 Deployment, 9 Secret").
+func Counts(removed map[string]int) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(removed)) {
+		parts = append(parts, fmt.Sprintf("%d %s", removed[k], k))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Problems lists what is wrong with a refused command, one line per field.
+func Problems(p event.IntakeRejected) []string {
+	var lines []string
+	for _, e := range p.Errors {
+		line := fmt.Sprintf("%s: %s: %s", cmp.Or(e.Field, "object"), e.Rule, e.Message)
+		if e.Value != "" && !strings.Contains(e.Message, e.Value) {
+			line += fmt.Sprintf(" (is %q)", e.Value)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func prefix(p, s string) string {
+	if s == "" {
+		return ""
+	}
+	return p + s
+}
+
+func join(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ", ")
+}
+
+// longest is the width of the column of facts.
+var longest = len(name.ServiceDatastore + "." + event.Provisioned)
+
+// Printer writes lines. Colour is for terminals.
+type Printer struct {
+	Out    io.Writer
+	Colour bool
+	// Prefix starts every line, to tell several tenants apart.
+	Prefix string
+}
+
+// Print writes one line: seconds since acceptance, fact, words.
+func (p Printer) Print(l Line) {
+	since := "        "
+	if l.Since >= 0 {
+		since = fmt.Sprintf("%8s", fmt.Sprintf("+%.3fs", l.Since.Seconds()))
+	}
+	fact := fmt.Sprintf("%-*s", longest, l.Service+"."+l.What)
+	if p.Colour {
+		since = "\x1b[2m" + since + "\x1b[0m"
+		switch l.Mood {
+		case Good:
+			fact = "\x1b[32m" + fact + "\x1b[0m"
+		case Bad:
+			fact = "\x1b[31m" + fact + "\x1b[0m"
+		case Plain:
+		}
+	}
+	// A terminal that went away is noticed by the command's end.
+	_, _ = fmt.Fprintln(p.Out, strings.TrimRight(p.Prefix+since+"  "+fact+"  "+printable(l.Text), " "))
+}
+
+// printable keeps what others wrote from steering the terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, s)
+}

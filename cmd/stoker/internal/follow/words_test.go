@@ -1,0 +1,95 @@
+package follow
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+)
+
+func TestEveryFactHasWords(t *testing.T) {
+	t.Parallel()
+	about := event.About{Namespace: "default", Name: "demo", Generation: 2}
+	tests := map[string]struct {
+		service, what string
+		payload       any
+		want          string
+		mood          Mood
+	}{
+		"acceptance names version and DataStore": {
+			"intake", event.Accepted, event.IntakeAccepted{About: about, Version: "v1.36.3", DataStore: "default"}, "generation 2, v1.36.3, on default", Plain,
+		},
+		"available counts pods": {
+			"workload", event.Available, event.WorkloadAvailable{Version: "v1.36.3", Replicas: 2, ReadyReplicas: 2}, "2 of 2 pods ready, v1.36.3", Plain,
+		},
+		"Ready is good news with its seconds": {
+			"status", event.Changed, event.StatusChanged{Phase: "Ready", Ready: true, Message: "it answers", SecondsToReady: 3.21}, "Ready: it answers (3.2 s)", Good,
+		},
+		"a failure says whether it is tried again": {
+			"certs", event.Failed, event.StepFailed{Reason: "Unavailable", Message: "away", Attempts: 4, Retrying: true}, "Unavailable: away (attempt 4, trying again)", Bad,
+		},
+		"a removal counts what that service removed": {
+			"workload", event.Removed, event.Removals{Removed: map[string]int{"addons/ConfigMap": 3, "workload/Deployment": 1, "workload/Service": 1}},
+			"1 Deployment, 1 Service", Plain,
+		},
+		"an upgrade names both versions": {"workload", event.Upgraded, event.WorkloadUpgraded{From: "v1.35.4", To: "v1.36.3"}, "v1.35.4 → v1.36.3", Plain},
+		"a timer needs no words":         {"certs", event.Due, event.TimerDue{About: about}, "", Plain},
+	}
+	for sentence, test := range tests {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			text, mood := words(test.service, test.what, event.Marshal(test.payload))
+			if text != test.want || mood != test.mood {
+				t.Errorf("%q, %d", text, mood)
+			}
+		})
+	}
+	t.Run("a payload that can't be read doesn't end the watch", func(t *testing.T) {
+		t.Parallel()
+		for _, e := range event.Catalogue() {
+			if text, _ := words(e.Service, e.What, []byte("[")); text != "" {
+				t.Errorf("%s: %q", e.Type, text)
+			}
+		}
+	})
+}
+
+func TestPrint(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	p := Printer{Out: &b}
+	p.Print(Line{Service: "certs", What: "issued", Since: 1234 * time.Millisecond, Text: "valid until\x1b[31m 2027"})
+	p.Print(Line{Service: "certs", What: "due", Since: -1})
+	want := " +1.234s  certs.issued           valid until [31m 2027\n          certs.due\n"
+	if b.String() != want {
+		t.Errorf("got\n%swant\n%s", b.String(), want)
+	}
+}
+
+func TestSettled(t *testing.T) {
+	t.Parallel()
+	at := func(generation int64, phase string, ready bool) event.StatusChanged {
+		return event.StatusChanged{About: event.About{Generation: generation}, Phase: phase, Ready: ready}
+	}
+	tests := map[string]struct {
+		status       event.StatusChanged
+		done, failed bool
+	}{
+		"Ready for an earlier generation is not the end": {at(1, "Ready", true), false, false},
+		"Ready for this generation is":                   {at(2, "Ready", true), true, false},
+		"Ready for a later one is":                       {at(3, "WriteLimited", true), true, false},
+		"asleep as asked for is":                         {at(2, "Sleeping", false), true, false},
+		"under way is not":                               {at(2, "Upgrading", false), false, false},
+		"Failed is an error":                             {at(2, "Failed", false), true, true},
+		"Paused is an error":                             {at(2, "Paused", false), true, true},
+	}
+	for sentence, test := range tests {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			if done, err := settled(test.status, 2); done != test.done || (err != nil) != test.failed {
+				t.Errorf("done %t, %v", done, err)
+			}
+		})
+	}
+}

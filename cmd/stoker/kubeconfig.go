@@ -1,0 +1,81 @@
+package main
+
+// stoker kubeconfig: an administrator's access to a tenant, from the Secret in the management cluster.
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+)
+
+func kubeconfigCommand(a *app) *cobra.Command {
+	var super bool
+	var file string
+	c := &cobra.Command{
+		Use:   "kubeconfig NAME",
+		Short: "Print the kubeconfig of a tenant's administrator",
+		Long: `kubeconfig reads the administrator's kubeconfig of a tenant from its Secret in the management cluster. It never changes a
+kubeconfig you have: it prints, or writes a file of its own that only you can read.`,
+		Example: `  stoker kubeconfig demo -o demo.kubeconfig
+  kubectl --kubeconfig demo.kubeconfig get ns`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			key, err := a.tenant(args[0])
+			if err != nil {
+				return err
+			}
+			k, err := a.kube()
+			if err != nil {
+				return err
+			}
+			defer k.Close()
+			secret, entry := corev1.Secret{}, name.KeyAdminConf
+			if super {
+				entry = name.KeySuperAdminConf
+			}
+			err = k.Get(cmd.Context(), kube.Secrets, key.Namespace, name.AdminKubeconfig(key.Name), &secret)
+			if apierrors.IsNotFound(err) || err == nil && len(secret.Data[entry]) == 0 {
+				return fmt.Errorf("tenant %s has no kubeconfig (yet): `stoker why %s -n %s` says what it waits for", key, key.Name, key.Namespace)
+			}
+			if err != nil {
+				return fmt.Errorf("kubeconfig of tenant %s: %w", key, err)
+			}
+			if file == "" || file == "-" {
+				_, err := a.out.Write(secret.Data[entry])
+				return err
+			}
+			if err := writePrivate(file, secret.Data[entry]); err != nil {
+				return err
+			}
+			a.sayf(a.err, "written to %s; try: kubectl --kubeconfig %s get ns\n", file, file)
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&super, "super", false, "the super-administrator's, which no RBAC rule of the tenant can lock out")
+	c.Flags().StringVarP(&file, "output", "o", "", "`file` to write, readable by you alone")
+	return c
+}
+
+// writePrivate replaces a file by one that only its owner can read, from the first byte on.
+func writePrivate(file string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(file), ".kubeconfig-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	if _, err := f.Write(data); err != nil {
+		_ = f.Close()
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), file)
+}

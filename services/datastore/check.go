@@ -123,25 +123,39 @@ func (s *datastore) watch(ctx context.Context, partitions []int, wake events.Wak
 			}
 		})
 	})
-	g.Go(func() error {
-		tick := time.NewTicker(probeEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-tick.C:
-			}
-			for _, n := range s.stores.names() {
-				// Another replica may be the one that looks, but the credentials are needed here, too.
-				st := s.stores.get(n)
-				st.stale()
-				_, _, _ = st.load(ctx) // what is wrong shows in the turns
-				wake(events.DataStore(n), reasonDataStore)
-			}
-		}
-	})
+	g.Go(func() error { s.probe(ctx, wake); return nil })
 	return g.Wait()
+}
+
+// probe looks at each DataStore now and then, and more often at those that are away or wrong, so that who waits for one
+// goes on soon after it is back. Every replica does so for itself: connections and credentials are its own.
+func (s *datastore) probe(ctx context.Context, wake events.Wake) {
+	tick := time.NewTicker(longestPause)
+	defer tick.Stop()
+	for n := 1; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		var g errgroup.Group
+		for _, name := range s.stores.names() {
+			st := s.stores.get(name)
+			all := n%int(probeEvery/longestPause) == 0
+			if all {
+				st.stale()
+				wake(events.DataStore(name), reasonDataStore)
+			}
+			g.Go(func() error {
+				// What is wrong is told by the turns of those who need it.
+				if _, opened, err := st.load(ctx); err == nil && opened == nil && (all || st.isAway()) {
+					_ = st.look(ctx)
+				}
+				return nil
+			})
+		}
+		_ = g.Wait()
+	}
 }
 
 // secretReason is the reason of a wake by a Secret; an empty version means that it was deleted.

@@ -223,7 +223,7 @@ func (st *store) load(ctx context.Context) (object *v1alpha1.DataStore, opened, 
 	case st.changes != changes:
 		st.readAt = time.Time{}
 	case opened != nil:
-		// Mended Secrets are no event; look again soon.
+		// Mended Secrets are no event; read again soon.
 		st.readAt = st.readAt.Add(longestPause - fresh)
 	}
 	if old != next {
@@ -236,11 +236,13 @@ func (st *store) load(ctx context.Context) (object *v1alpha1.DataStore, opened, 
 	}
 	keys := []events.Key{events.DataStore(st.name)}
 	for key := range st.users {
-		keys = append(keys, key)
+		// Another authority or endpoint may mean other Secrets. The first connection concerns those who missed it.
+		if _, waits := st.waiting[key]; waits || old != nil {
+			keys = append(keys, key)
+		}
 	}
 	st.mu.Unlock()
 	if changed {
-		// Another authority or endpoint may mean other Secrets.
 		st.of.woken(keys, reasonDataStore)
 	}
 	return object, opened, nil
@@ -368,12 +370,19 @@ func (st *store) found(c *conn, err error) {
 		st.away, st.pause = nil, 0
 	}
 	st.mu.Unlock()
-	switch {
-	case err == nil && was != nil:
+	if err == nil && was != nil {
 		st.release()
-	case err != nil && (was == nil || errors.Is(was, errNotTried)):
-		st.of.woken([]events.Key{events.DataStore(st.name)}, reasonDataStore)
 	}
+	if untried := errors.Is(was, errNotTried); err == nil && was != nil && !untried || err != nil && (was == nil || untried) {
+		st.of.woken([]events.Key{events.DataStore(st.name)}, reasonDataStore) // its verdict is another
+	}
+}
+
+// isAway reports whether the database is known to be away.
+func (st *store) isAway() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.away != nil
 }
 
 // verdict is what is known of a DataStore.

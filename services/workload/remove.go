@@ -5,7 +5,6 @@ package workload
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 
@@ -18,6 +17,13 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
+// removing is the own data during deletion: what the services before removed is kept with it, for the fact that says so is
+// done with before the pods have ended.
+type removing struct {
+	state.Workload
+	Removals *event.Removals `json:"removals,omitempty"`
+}
+
 // remove is the turn of a tenant that is being deleted.
 func (s *svc) remove(ctx context.Context, t *turn) error {
 	s.slots.free(t.Key)
@@ -25,10 +31,7 @@ func (s *svc) remove(ctx context.Context, t *turn) error {
 		s.sights.forget(t.Key)
 		return nil
 	}
-	sofar, err := t.addonsRemoved(ctx)
-	if err != nil {
-		return err
-	}
+	sofar := t.addonsRemoved()
 	if sofar == nil {
 		return t.Wait(ctx, "addons: to be removed")
 	}
@@ -41,8 +44,10 @@ func (s *svc) remove(ctx context.Context, t *turn) error {
 		return err
 	}
 	if found {
-		t.step = stepRemoving
-		return t.end(ctx, fmt.Sprintf(waitDeployment+"%s: its pods to end", t.Key), nil)
+		return t.Done(ctx, events.Outcome{
+			Step: stepRemoving, Inputs: t.in.String(), Waiting: fmt.Sprintf(waitDeployment+"%s: its pods to end", t.Key),
+			Data: removing{t.data, sofar},
+		})
 	}
 	removals := event.Removals{About: t.About(), Removed: map[string]int{}, Left: sofar.Left}
 	maps.Copy(removals.Removed, sofar.Removed)
@@ -73,26 +78,19 @@ func (s *svc) remove(ctx context.Context, t *turn) error {
 	return t.Done(ctx, events.Outcome{Step: event.Removed, Data: state.Workload{}, Facts: []events.Tell{{What: event.Removed, Data: removals}}})
 }
 
-// addonsRemoved returns what was removed before, nil when it isn't workload's turn yet. The fact may have been handled
-// in an earlier turn, so the state that told it is asked as well.
-func (t *turn) addonsRemoved(ctx context.Context) (*event.Removals, error) {
+// addonsRemoved returns what was removed before, nil when it isn't workload's turn yet.
+func (t *turn) addonsRemoved() *event.Removals {
 	for _, e := range t.Events {
 		if e.Service == name.ServiceAddons && e.What == event.Removed && e.Err == nil {
 			var r event.Removals
 			if err := e.DataAs(&r); err == nil && r.UID == t.UID {
-				return &r, nil
+				return &r
 			}
 		}
 	}
-	addons, err := t.Read(ctx, name.ServiceAddons, nil)
-	if err != nil || addons == nil || addons.Step != event.Removed {
-		return nil, err
+	var kept removing
+	if err := t.OwnData(&kept); err != nil {
+		return nil
 	}
-	for _, f := range addons.Facts {
-		var r event.Removals
-		if f.What == event.Removed && json.Unmarshal(f.Data, &r) == nil && r.UID == t.UID {
-			return &r, nil
-		}
-	}
-	return &event.Removals{}, nil
+	return kept.Removals
 }

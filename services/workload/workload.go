@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -208,15 +209,17 @@ func (t *turn) expose(ctx context.Context) (waiting string, err error) {
 		t.s.sights.know(t.Key, service, sight.known, 0)
 		return "", nil
 	}
-	if sight.gone && t.spec.ControlPlane.Service.ServiceType == v1alpha1.ServiceTypeLoadBalancer && profile.Address == "" {
-		// Somebody deleted it. Ask for the address it had, once: the next time that this Service is applied the field goes
-		// again, for not every load balancer knows it and some hold on to it in vain.
-		if _, err := netip.ParseAddr(t.before.Address); err == nil {
-			want.Spec.LoadBalancerIP = t.before.Address
-		}
-	}
 	live := want.DeepCopy()
+	// The API server gives the cluster IP free a moment after it has told that the Service is gone; later it is somebody
+	// else's.
+	keep := (sight.gone || sight.seen == "") && t.Attempt() < keepAttempts && t.before.ClusterIP != ""
+	if keep {
+		keepAddresses(live, t.before)
+	}
 	if err := t.s.kube.Apply(ctx, kube.Services, live); err != nil {
+		if keep && apierrors.IsInvalid(err) {
+			return "", fmt.Errorf("service asks for the addresses it had: %w", err)
+		}
 		return "", refused(err, "Service")
 	}
 	t.s.sights.know(t.Key, service, live.ResourceVersion, 0)
@@ -240,6 +243,19 @@ func (t *turn) expose(ctx context.Context) (waiting string, err error) {
 	// Certificates are made for it, so it is told before anything else is done.
 	t.tell = []events.Tell{{What: event.Exposed, Data: event.WorkloadExposed{About: t.About(), Endpoint: e.Endpoint}}}
 	return "", nil
+}
+
+// keepAttempts is how often that is tried, within half a second or so.
+const keepAttempts = 3
+
+// keepAddresses has a Service that somebody deleted ask for the addresses it had, so that clients find the tenant where it
+// was and its certificate stays good. The next time that the Service is applied the fields go again: what is allocated
+// stays, and a load balancer that doesn't know the field, or holds on to it in vain, is free to choose.
+func keepAddresses(service *corev1.Service, before state.Workload) {
+	service.Spec.ClusterIP = before.ClusterIP
+	if _, err := netip.ParseAddr(before.Address); err == nil && service.Spec.Type == corev1.ServiceTypeLoadBalancer {
+		service.Spec.LoadBalancerIP = before.Address
+	}
 }
 
 // provisioning is the phase of a tenant that has none yet.

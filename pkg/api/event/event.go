@@ -258,6 +258,7 @@ func Catalogue() []Entry {
 		fact("datastore", Provisioned, DatastoreProvisioned{}, "user, schema and grants exist"),
 		fact("datastore", Checked, DatastoreChecked{}, "a DataStore was reached, or not"),
 		fact("datastore", Removed, Removals{}, "user, schema and data are gone"),
+		fact("datastore", Due, TimerDue{}, "a tenant's access to its DataStore is looked at again"),
 		fact("certs", Issued, CertsIssued{}, "every key, certificate and kubeconfig exists"),
 		fact("certs", Rotated, CertsIssued{}, "some keys or certificates were replaced"),
 		fact("certs", Due, TimerDue{}, "a certificate is about to expire"),

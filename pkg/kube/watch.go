@@ -84,7 +84,7 @@ func (c *Client) WatchListed(ctx context.Context, r Resource, namespace, selecto
 
 // Metadata lists the metadata of the objects a label selector matches, in all namespaces.
 func (c *Client) Metadata(ctx context.Context, r Resource, selector string) ([]metav1.PartialObjectMetadata, error) {
-	w := &watcher{c: c, r: r, selector: selector}
+	w := &watcher{c: c, r: r, selector: selector, listed: func() {}}
 	var all []metav1.PartialObjectMetadata
 	w.changed = func(change Change) { all = append(all, *change.Object) }
 	if _, err := w.list(ctx); err != nil {

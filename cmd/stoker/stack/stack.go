@@ -115,7 +115,7 @@ func Serve(ctx context.Context, cfg service.Config) error {
 	case name.ServiceDatastore:
 		return datastore.Run(ctx, cfg)
 	case name.ServiceWorkload:
-		return workload.Run(ctx, cfg)
+		return workload.Run(ctx, workload.Config{Config: cfg})
 	case name.ServiceAddons:
 		return addons.Run(ctx, cfg)
 	case name.ServiceStatus:

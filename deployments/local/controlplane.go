@@ -84,7 +84,8 @@ func (s *Stack) apiServerFlags() []string {
 		// It marks new nodes not ready until the node-lifecycle controller, which doesn't run, takes the mark away.
 		"--disable-admission-plugins=TaintNodesByCondition",
 		"--allow-privileged=true", "--profiling=false", "--event-ttl=1h",
-		"--shutdown-delay-duration=0s",
+		// Otherwise a stop waits a minute for watches to end, and none ends.
+		"--shutdown-watch-termination-grace-period=1s",
 	}
 }
 

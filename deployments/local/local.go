@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -252,8 +253,11 @@ func (s *Stack) claim() (net.Listener, error) {
 	if err := writeFile(filepath.Join(s.cfg.Dir, "state.json"), append(data, '\n')); err != nil {
 		return nil, err
 	}
-	s.shortDir, err = shortDir(block)
-	return listener, err
+	if s.shortDir, err = shortDir(block); err != nil {
+		return nil, err
+	}
+	s.releases = append(s.releases, func() { _ = os.Remove(s.shortDir) }) // unless pods keep something there
+	return listener, nil
 }
 
 // pull builds what the stack itself runs.
@@ -282,7 +286,7 @@ func (s *Stack) startNode(kubelet net.Listener) error {
 		return err
 	}
 	s.node = node.New(node.Config{
-		Name: NodeName, Version: "v1.36.3", Client: client, Dir: filepath.Join(s.cfg.Dir, "pods"), ShortDir: s.shortDir,
+		Name: NodeName, Version: strings.TrimPrefix(images.Default, "kubernetes-"), Client: client, Dir: filepath.Join(s.cfg.Dir, "pods"), ShortDir: s.shortDir,
 		Address: s.block.Management(), Pods: s.block.Pods(), Listener: kubelet, TLS: tlsConfig,
 		Pull: s.store.Pull, Log: s.log.With("component", "node"),
 	})

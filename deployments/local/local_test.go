@@ -120,6 +120,7 @@ func TestStack(t *testing.T) {
 	t.Run("an image nobody has says which there are", x.unknownImage)
 	t.Run("a pod waits for its Secret", x.lateSecret)
 	t.Run("a stopped API server is missed by nobody", x.apiServerAway)
+	t.Run("a component that is killed is started again", x.componentKilled)
 	t.Run("a pod that is deleted leaves nothing", x.deleted)
 
 	t.Run("stopped, nothing is left running or listening", func(t *testing.T) {
@@ -547,6 +548,36 @@ func (x *tenantFixture) apiServerAway(t *testing.T) {
 		Containers:    []corev1.Container{{Name: "c", Image: "etcd:v3.6.8", Args: []string{"--version"}}},
 	}})
 	x.state(t, "after", "a new pod runs", func(c corev1.ContainerStatus) bool { return c.State.Terminated != nil })
+}
+
+func (x *tenantFixture) componentKilled(t *testing.T) {
+	for _, name := range []string{"etcd-management", "etcd-default", "kube-controller-manager"} {
+		c := x.stack.Component(name)
+		pid := c.PID()
+		if err := c.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, 10*time.Second, name+" runs again", func(context.Context) error {
+			if now := c.PID(); now == 0 || now == pid {
+				return fmt.Errorf("its process is %d and was %d", now, pid)
+			}
+			return nil
+		})
+	}
+	etcd := x.stack.Component("etcd-management")
+	if err := etcd.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := x.available(ctx); err == nil {
+		t.Error("the management cluster answers without its etcd")
+	}
+	if err := etcd.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 30*time.Second, "the management cluster is back", x.available)
+	eventually(t, 30*time.Second, "the tenant is back", x.answers)
 }
 
 func (x *tenantFixture) deleted(t *testing.T) {

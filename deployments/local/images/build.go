@@ -114,7 +114,13 @@ func ldflags(img image) string {
 
 // build compiles into a directory beside the target and renames it there when it is complete.
 func build(ctx context.Context, img image, source, target string, progress func(string)) error {
-	dir, err := os.MkdirTemp(filepath.Dir(target), ".building-")
+	temporary := filepath.Join(filepath.Dir(target), ".building-"+img.name+"-")
+	// Who holds the lock is the only one who builds this: others of that name were left by a process that was killed.
+	leftovers, _ := filepath.Glob(temporary + "*")
+	for _, leftover := range leftovers {
+		_ = os.RemoveAll(leftover)
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(target), filepath.Base(temporary))
 	if err != nil {
 		return err
 	}

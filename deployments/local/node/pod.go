@@ -119,8 +119,8 @@ func (p *pod) pid(name string) int {
 //
 //  1. live gets volumes ready and runs the containers;
 //  2. what it changes is written to the pod's status;
-//  3. a pod that is being deleted has its life ended, and when no process is left it is removed from the API;
-//  4. its directories and its address are given back.
+//  3. a pod that is being deleted has its life ended, and when no process is left its directories are removed;
+//  4. then it is removed from the API, and its address is given back.
 func (p *pod) run(ctx context.Context) {
 	life, end := context.WithCancel(ctx)
 	defer end()
@@ -162,6 +162,7 @@ func (p *pod) run(ctx context.Context) {
 		if !finished || !gone && object.DeletionTimestamp == nil {
 			continue
 		}
+		p.clean()
 		if !gone {
 			if err := p.remove(ctx); err != nil {
 				p.log.Debug("pod not removed, trying again", "error", err)
@@ -169,7 +170,6 @@ func (p *pod) run(ctx context.Context) {
 				continue
 			}
 		}
-		p.clean()
 		p.release()
 		return
 	}

@@ -1,0 +1,8 @@
+package process
+
+import (
+	"os/signal"
+	"syscall"
+)
+
+func ignore() { signal.Ignore(syscall.SIGTERM) }

@@ -95,9 +95,10 @@ func (p *plan) decide(t *events.Turn, own state.Datastore) {
 	p.nothing = p.settled && s.Generation == t.Generation && s.Waiting == ""
 }
 
-// news reports whether the others must hear of the outcome: each generation is told once, and so is what rolls out pods.
+// news reports whether the others must hear of the outcome: each generation is told once, and so are what rolls out pods
+// and the end of a failure that was told.
 func (p *plan) news(t *events.Turn, own state.Datastore) bool {
-	return !p.known || t.Own().Generation != t.Generation ||
+	return !p.known || t.Own().Generation != t.Generation || t.Own().Failure != nil ||
 		own.Config.Checksum != p.want.Config.Checksum || own.Certificate.Checksum != p.want.Certificate.Checksum
 }
 

@@ -368,7 +368,7 @@ func TestExplain(t *testing.T) {
 func TestAKubeconfigIsWrittenForItsOwnerAlone(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "demo.kubeconfig")
-	if err := os.WriteFile(file, []byte("old"), 0o644); err != nil { //nolint:gosec // what is replaced may be readable by all
+	if err := os.WriteFile(file, []byte("old"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := writePrivate(file, []byte("new")); err != nil {

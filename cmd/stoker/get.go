@@ -170,6 +170,8 @@ func status(o *v1alpha1.TenantControlPlane, ready *metav1.Condition) string {
 		return "Deleting"
 	case is("Stalled"):
 		return "Failed"
+	case ready.Status == metav1.ConditionTrue && word == string(v1alpha1.VersionUnknown):
+		return "Ready" // Kamaji's word for a rollout that is no upgrade; a pod answers
 	case ready.Status != metav1.ConditionTrue && (word == string(v1alpha1.VersionReady) || word == string(v1alpha1.VersionUnknown)):
 		return "Reconciling"
 	}

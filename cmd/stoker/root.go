@@ -62,7 +62,7 @@ var (
 // run runs a command line and returns its exit code.
 func run(ctx context.Context, args []string, s streams) int {
 	a := &app{streams: s}
-	root := newRoot(a)
+	root := newRoot(a) //nolint:contextcheck // commands take the context of ExecuteContextC
 	root.SetArgs(args)
 	root.SetIn(s.in)
 	root.SetOut(s.out)

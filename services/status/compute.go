@@ -107,6 +107,8 @@ func phase(t *state.Tenant, p standing, shown v1alpha1.KubernetesVersionStatus) 
 		return PhaseDeleting
 	case p.stalled != nil:
 		return PhaseFailed
+	case shown == v1alpha1.VersionUnknown && p.ready:
+		return string(v1alpha1.VersionReady)
 	case shown == v1alpha1.VersionReady && !p.ready, shown == v1alpha1.VersionUnknown:
 		return PhaseReconciling
 	}

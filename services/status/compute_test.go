@@ -180,6 +180,7 @@ func TestCompute(t *testing.T) {
 			settled: true,
 			change: func(_ *state.Tenant, in *States) {
 				in.Workload.State.Step, in.Workload.Data.ReadyReplicas = event.Degraded, 0
+				in.Workload.State.Waiting = "Deployment default/demo: its pods to be ready (0 of 2)"
 			},
 			want: want{"NotReady", "NotReady", "WorkloadNoReadyPods", false, 1,
 				"Reconciling CertificatesReady DatastoreReady AddonsReady", "workload has no ready pod"},
@@ -201,13 +202,27 @@ func TestCompute(t *testing.T) {
 			change:  func(tenant *state.Tenant, _ *States) { tenant.Spec.WritePermissions.BlockCreation = true },
 			want:    want{"WriteLimited", "WriteLimited", "Ready", true, 1, all, "answers"},
 		},
-		"a new certificate authority under way is said": {
+		"a new certificate authority under way is said, and the tenant answers meanwhile": {
 			settled: true,
 			change: func(_ *state.Tenant, in *States) {
-				in.Workload.State.Step, in.Workload.Data.Phase = "applied", "CertificateAuthorityRotating"
+				in.Workload.State.Step, in.Workload.Data.Phase = event.Exposed, "CertificateAuthorityRotating"
 			},
-			want: want{"CertificateAuthorityRotating", "CertificateAuthorityRotating", "WorkloadInProgress", false, 1,
-				"Reconciling CertificatesReady DatastoreReady WorkloadAvailable AddonsReady EndpointReachable", "last step: applied"},
+			want: want{"CertificateAuthorityRotating", "CertificateAuthorityRotating", "Ready", true, 1, "Reconciling " + all, "answers"},
+		},
+		"one pod of two lost leaves it Ready, and is being put right": {
+			settled: true,
+			change: func(_ *state.Tenant, in *States) {
+				in.Workload.State.Step, in.Workload.State.Waiting = event.Exposed, "Deployment default/demo: its pods to be ready (1 of 2)"
+				in.Workload.Data.Phase, in.Workload.Data.ReadyReplicas = "Unknown", 1
+			},
+			want: want{"Ready", "Unknown", "Ready", true, 1, "Reconciling " + all, "answers"},
+		},
+		"the first pod of two is not enough the first time": {
+			change: func(_ *state.Tenant, in *States) {
+				in.Workload.State.Step, in.Workload.State.Waiting = event.Exposed, "Deployment default/demo: its pods to be ready (1 of 2)"
+				in.Workload.Data.Phase, in.Workload.Data.ReadyReplicas = "Provisioning", 1
+			},
+			want: want{"Provisioning", "Provisioning", "WorkloadWaiting", false, 0, "Reconciling " + all, "workload waits for Deployment default/demo"},
 		},
 		"a paused tenant stays Ready and says that it is paused": {
 			settled: true,

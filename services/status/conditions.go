@@ -87,7 +87,11 @@ func progress(t *state.Tenant, in States) standing {
 			p.retrying = x
 		}
 	}
-	p.ready = p.certs.done && p.datastore.done && p.workload.done && p.addons.done && w.Endpoint != "" && p.stalled == nil &&
+	// Once the generation was Ready, it stays so as long as a pod answers: one of several may be lost or replaced, as by a
+	// rotation of certificates.
+	serving := p.workload.done || in.Previous.ReadyGeneration == in.Generation && s != nil && s.Generation == in.Generation &&
+		!p.workload.removed && w.ReadyReplicas > 0
+	p.ready = p.certs.done && p.datastore.done && serving && p.addons.done && w.Endpoint != "" && p.stalled == nil &&
 		!t.Deleting && !sleepAsked(t)
 	return p
 }
@@ -114,12 +118,12 @@ func shareOf(service string, s *state.State, in States) share {
 		x.reason, x.message = ReasonRemoved, "removed"
 	case x.failure != nil:
 		x.reason, x.message = cmp.Or(x.failure.Reason, "Failed"), x.failure.Message
+	case current && s.Step == event.Degraded:
+		x.reason, x.message = ReasonNoReadyPods, "has no ready pod"
 	case x.waiting != "":
 		x.reason, x.message = ReasonWaiting, "waits for "+strings.TrimPrefix(x.waiting, "waits for ")
 	case !current:
 		x.reason, x.message = ReasonPending, fmt.Sprintf("is at generation %d", s.Generation)
-	case s.Step == event.Degraded:
-		x.reason, x.message = ReasonNoReadyPods, "has no ready pod"
 	case !stepDone:
 		x.reason, x.message = ReasonInProgress, "is at work"
 		if s.Step != "" {
@@ -153,6 +157,8 @@ func conditions(t *state.Tenant, in States, p standing, next state.Status) (all 
 		// Nothing is in progress.
 	case p.retrying != nil:
 		truth(ConditionReconciling, p.retrying.reason, p.retrying.service+": "+p.retrying.message)
+	case p.ready && !p.workload.done:
+		truth(ConditionReconciling, "WorkloadRollingOut", p.workload.service+" "+p.workload.message)
 	case !p.ready && !p.asleep:
 		truth(ConditionReconciling, ready.Reason, ready.Message)
 	}

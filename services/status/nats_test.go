@@ -63,7 +63,7 @@ func TestQuestionsAreAnswered(t *testing.T) {
 	keep(s.status, name.ServiceStatus, state.State{UID: "u1", Generation: 2, Step: event.Changed, Data: encode(t, own)})
 
 	svc := &svc{bus: s.status, metrics: newMetrics(nil)}
-	stop, err := svc.answerQuestions()
+	stop, err := svc.answerQuestions(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

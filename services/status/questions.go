@@ -23,8 +23,8 @@ const questionTimeout = 3 * time.Second
 // serviceVersion is the version of the questions' contract, as `nats micro ls` shows it.
 const serviceVersion = "1.0.0"
 
-// answerQuestions registers the endpoints; the returned function takes them away.
-func (s *svc) answerQuestions() (stop func(), err error) {
+// answerQuestions registers the endpoints for as long as ctx lasts; the returned function takes them away.
+func (s *svc) answerQuestions(ctx context.Context) (stop func(), err error) {
 	srv, err := micro.AddService(s.bus.Conn(), micro.Config{
 		Name: event.StatusService, Version: serviceVersion, Description: "where a tenant stands, and what it waits for",
 		Metadata: map[string]string{"replica": events.DefaultReplica()},
@@ -34,7 +34,7 @@ func (s *svc) answerQuestions() (stop func(), err error) {
 	}
 	stop = func() { _ = srv.Stop() }
 	for endpoint, subject := range map[string]string{"get": event.QueryStatus, "why": event.QueryWhy} {
-		handler := micro.HandlerFunc(func(r micro.Request) { s.answer(r, endpoint) })
+		handler := micro.HandlerFunc(func(r micro.Request) { s.answer(ctx, r, endpoint) })
 		if err := srv.AddEndpoint(endpoint, handler, micro.WithEndpointSubject(subject)); err != nil {
 			stop()
 			return nil, err
@@ -43,7 +43,7 @@ func (s *svc) answerQuestions() (stop func(), err error) {
 	return stop, nil
 }
 
-func (s *svc) answer(r micro.Request, endpoint string) {
+func (s *svc) answer(ctx context.Context, r micro.Request, endpoint string) {
 	var q event.Query
 	if err := json.Unmarshal(r.Data(), &q); err != nil || q.Namespace == "" || q.Name == "" {
 		_ = r.Error("400", `send {"namespace":"…","name":"…"}`, nil)
@@ -54,7 +54,7 @@ func (s *svc) answer(r micro.Request, endpoint string) {
 		_ = r.Error("400", key.String()+" can't be the name of a tenant", nil)
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), questionTimeout)
+	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
 	defer cancel()
 	states, err := s.states(ctx, key)
 	switch {

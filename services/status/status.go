@@ -33,7 +33,7 @@ import (
 func Run(ctx context.Context, cfg service.Config) error {
 	return service.Run(ctx, cfg, func(c *service.Clients) (*events.Loop, error) {
 		s := &svc{bus: c.Bus, kube: c.Kube, metrics: newMetrics(c.Metrics)}
-		stop, err := s.answerQuestions()
+		stop, err := s.answerQuestions(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("micro service %s: %w", event.StatusService, err)
 		}

@@ -140,15 +140,15 @@ func Facts(ctx context.Context, bus *events.Bus, key events.Key, o Options, out 
 	}
 }
 
-// Failed says that a tenant won't become Ready without somebody's help.
-type Failed struct{ Status event.StatusChanged }
+// FailedError says that a tenant won't become Ready without somebody's help.
+type FailedError struct{ Status event.StatusChanged }
 
-func (e *Failed) Error() string {
+func (e *FailedError) Error() string {
 	return fmt.Sprintf("%s/%s is %s: %s: %s", e.Status.Namespace, e.Status.Name, e.Status.Phase, e.Status.Reason, e.Status.Message)
 }
 
 // UntilReady gives every fact of the feed to out (may be nil) until the tenant's given generation, or a later one, is
-// Ready or asleep. It returns a *Failed when it won't be, ctx's error when that ends first.
+// Ready or asleep. It returns a *FailedError when it won't be, ctx's error when that ends first.
 func UntilReady(ctx context.Context, f *Feed, generation int64, out func(Line)) (event.StatusChanged, error) {
 	// The status may be there already when nothing changed; the feed was opened before, so nothing falls in between.
 	if s, err := Status(ctx, f.bus, f.key); err == nil {
@@ -185,7 +185,7 @@ func settled(s event.StatusChanged, generation int64) (bool, error) {
 	case s.Ready, s.Phase == "Sleeping":
 		return true, nil
 	case s.Phase == "Failed", s.Phase == "Paused", s.Phase == "Deleting", s.Phase == "Deleted":
-		return true, &Failed{s}
+		return true, &FailedError{s}
 	}
 	return false, nil
 }

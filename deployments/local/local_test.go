@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -26,6 +27,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -117,6 +119,7 @@ func TestStack(t *testing.T) {
 	}
 	t.Run("kubectl logs shows what a container printed", x.logs)
 	t.Run("a killed container is started again", x.killed)
+	t.Run("a rollout is never missed at the address", x.rollout)
 	t.Run("an image nobody has says which there are", x.unknownImage)
 	t.Run("a pod waits for its Secret", x.lateSecret)
 	t.Run("a stopped API server is missed by nobody", x.apiServerAway)
@@ -465,6 +468,58 @@ func restarts(pod *corev1.Pod, container string) int32 {
 	return pod.Status.ContainerStatuses[i].RestartCount
 }
 
+// rollout replaces the pod while every new connection is expected to be served.
+func (x *tenantFixture) rollout(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	type count struct {
+		asked  int
+		failed []error
+	}
+	result := make(chan count)
+	go func() {
+		var c count
+		defer func() { result <- c }()
+		config := x.tenantConfig()
+		config.TLSClientConfig.NextProtos = []string{"http/1.1"}
+		client, err := rest.HTTPClientFor(config)
+		if err != nil {
+			c.failed = append(c.failed, err)
+			return
+		}
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			response, err := client.Get("https://" + x.address + "/version")
+			if err == nil {
+				_, err = io.Copy(io.Discard, response.Body)
+				response.Body.Close()
+			}
+			c.asked++
+			if err != nil {
+				c.failed = append(c.failed, err)
+			}
+			client.CloseIdleConnections()
+			<-tick.C
+		}
+	}()
+	old := x.pod(t).UID
+	patch := `{"spec":{"template":{"metadata":{"annotations":{"rollout":"1"}}}}}`
+	must(x.client.AppsV1().Deployments(namespace).Patch(t.Context(), tenant, types.MergePatchType, []byte(patch), metav1.PatchOptions{}))(t)
+	eventually(t, 60*time.Second, "the old pod is gone, the new one ready", func(ctx context.Context) error {
+		pods, err := x.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "kamaji.clastix.io/name=" + tenant})
+		if err != nil || len(pods.Items) != 1 || pods.Items[0].UID == old {
+			return fmt.Errorf("not yet: %w", err)
+		}
+		return x.available(ctx)
+	})
+	cancel()
+	c := <-result
+	t.Logf("%d new connections", c.asked)
+	if c.asked < 10 || len(c.failed) > 0 {
+		t.Errorf("%d failed, as by %v", len(c.failed), errors.Join(c.failed...))
+	}
+}
+
 func (x *tenantFixture) create(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	eventually(t, 10*time.Second, "the pod can be made", func(ctx context.Context) error {
@@ -682,10 +737,13 @@ func (x *tenantFixture) deployment() *appsv1.Deployment {
 			StartupProbe: probe(live, port, 60), LivenessProbe: probe(live, port, 3), ReadinessProbe: probe(ready, port, 3),
 		}
 	}
+	strategy := appsv1.DeploymentStrategy{RollingUpdate: &appsv1.RollingUpdateDeployment{
+		MaxUnavailable: ptr.To(intstr.FromInt32(0)), MaxSurge: ptr.To(intstr.FromString("100%")),
+	}}
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: tenant},
 		Spec: appsv1.DeploymentSpec{
-			Replicas: ptr.To(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Replicas: ptr.To(int32(1)), Strategy: strategy, Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
 				Containers: []corev1.Container{
 					container("kube-apiserver", "/livez", "/readyz", 6443, []corev1.VolumeMount{

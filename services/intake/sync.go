@@ -38,7 +38,8 @@ func (s *intake) sync(ctx context.Context, t *events.Turn) error {
 	if err != nil {
 		return err
 	}
-	if o == nil {
+	if o == nil || o.DeletionTimestamp != nil && !slices.Contains(o.Finalizers, name.FinalizerTenant) {
+		// Gone, or kept only by a finalizer of somebody else's: ours is off because nothing is left, or by hand.
 		return s.vanished(ctx, t)
 	}
 	if !adopted(&o.ObjectMeta) && o.DeletionTimestamp == nil {
@@ -49,8 +50,8 @@ func (s *intake) sync(ctx context.Context, t *events.Turn) error {
 	return s.accept(ctx, t, o, "", "")
 }
 
-// vanished handles an object that went without our leave (its finalizer was removed by hand): what was made for it is
-// taken down all the same.
+// vanished handles an object that is no more. If it went without our leave (its finalizer was removed by hand), what was
+// made for it is taken down all the same.
 func (s *intake) vanished(ctx context.Context, t *events.Turn) error {
 	if t.Tenant == nil || t.Tenant.Deleting {
 		return nil

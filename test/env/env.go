@@ -126,7 +126,7 @@ func (e *Env) build() error {
 	for _, s := range name.Services() {
 		args = append(args, "./services/"+s+"/cmd/stoker-"+s)
 	}
-	//TMP args = append(args, "./cmd/stoker")
+	args = append(args, "./cmd/stoker")
 	if err := os.MkdirAll(e.bins, 0o755); err != nil {
 		return err
 	}

@@ -60,6 +60,9 @@ func (s *Server) Restart(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("nats port %q: %w", port, err)
 	}
+	if opts.Port == 0 {
+		opts.Port = natsd.RANDOM_PORT
+	}
 	opts.JetStream, opts.StoreDir = true, filepath.Join(s.dir, "jetstream")
 	opts.NoSigs, opts.NoLog = true, true
 	srv, err := natsd.NewServer(opts)

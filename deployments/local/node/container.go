@@ -66,6 +66,16 @@ func (c *container) sidecar() bool {
 	return c.init && c.spec.RestartPolicy != nil && *c.spec.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
+// hasBegun tells whether the container has started once since the pod was taken up.
+func (c *container) hasBegun() bool {
+	select {
+	case <-c.begun:
+		return true
+	default:
+		return false
+	}
+}
+
 // again tells whether a container that ended with a code is to run again.
 func (c *container) again(code int32) bool {
 	policy := c.pod.spec.RestartPolicy

@@ -79,7 +79,7 @@ func (p *pod) status() corev1.PodStatus {
 	for _, c := range p.init {
 		status.InitContainerStatuses = append(status.InitContainerStatuses, p.containerStatus(c))
 		if c.sidecar() {
-			initialized = initialized && c.started
+			initialized = initialized && c.hasBegun()
 		} else {
 			initialized = initialized && c.state.Terminated != nil && c.state.Terminated.ExitCode == 0
 		}

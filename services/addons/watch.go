@@ -50,7 +50,8 @@ type stream struct {
 	kind    kind
 	known   map[string]string // version by Ref.String(), of our objects only; "" if it isn't there
 	from    string            // resource version to go on from; "" if a list has to say
-	body    *http.Response
+	resp    *http.Response
+	cancel  context.CancelFunc // of resp
 	started time.Time
 }
 
@@ -145,9 +146,9 @@ func (c *Cluster) open(ctx context.Context, s *stream, tell func(Event)) error {
 	})
 	ctx, cancel := context.WithCancel(ctx)
 	giveUp := time.AfterFunc(requestTimeout, cancel)
-	body, err := c.send(ctx, http.MethodGet, path, "", metadataOnly, nil)
+	resp, err := c.send(ctx, http.MethodGet, path, "", metadataOnly, nil)
 	if !giveUp.Stop() && err == nil {
-		drain(body)
+		_ = resp.Body.Close()
 		err = context.DeadlineExceeded
 	}
 	if err != nil {
@@ -157,8 +158,7 @@ func (c *Cluster) open(ctx context.Context, s *stream, tell func(Event)) error {
 		}
 		return err
 	}
-	context.AfterFunc(ctx, func() { _ = body.Body.Close() })
-	s.body, s.started = body, time.Now()
+	s.resp, s.cancel, s.started = resp, cancel, time.Now()
 	return nil
 }
 
@@ -225,9 +225,10 @@ func (s *stream) note(what EventType, o *objectMeta, tell func(Event)) {
 
 // read follows the stream to its end.
 func (s *stream) read(tell func(Event)) {
-	defer s.body.Body.Close()
+	defer s.cancel()
+	defer s.resp.Body.Close()
 	// Most of a stream's life is waiting, so its buffer is small and that of an event lives as long as the event.
-	r := bufio.NewReaderSize(s.body.Body, 256)
+	r := bufio.NewReaderSize(s.resp.Body, 256)
 	for {
 		text, err := frame(r)
 		if err != nil {

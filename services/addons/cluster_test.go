@@ -1,0 +1,581 @@
+package addons
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/clientcmd"
+	kubeconfigutil "k8s.io/kubernetes/cmd/kubeadm/app/util/kubeconfig"
+)
+
+// programs finds what the local stack has built; STOKER_CACHE says where, if not in the user's cache directory.
+func programs(t testing.TB) (etcd, apiserver string) {
+	t.Helper()
+	dir := os.Getenv("STOKER_CACHE")
+	if dir == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			t.Skip(err)
+		}
+		dir = filepath.Join(cache, "stoker")
+	}
+	find := func(pattern string) string {
+		found, _ := filepath.Glob(filepath.Join(dir, "bin", pattern))
+		if len(found) == 0 {
+			t.Skipf("no %s in %s: the local stack hasn't built it yet", pattern, dir)
+		}
+		return found[len(found)-1]
+	}
+	return find("etcd-*/etcd"), find("kubernetes-v1.36.3-*/kube-apiserver")
+}
+
+// tenant is a real API server on a real etcd, and nothing else.
+type tenant struct {
+	*Cluster
+	in         Input
+	kubeconfig []byte
+	apiserver  *exec.Cmd
+	args       []string
+}
+
+func startTenant(t testing.TB) *tenant {
+	etcdPath, apiserverPath := programs(t)
+	dir := t.TempDir()
+	write := func(name string, data []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	caCert, caKey := certificate(t, nil, nil, "ca", "")
+	serving, servingKey := certificate(t, caCert, caKey, "kube-apiserver", "")
+	admin, adminKey := certificate(t, caCert, caKey, "kubernetes-super-admin", "system:masters")
+
+	ports := freePorts(t, 3)
+	client, peer, secure := ports[0], ports[1], ports[2]
+	start(t, dir, etcdPath, "--data-dir="+filepath.Join(dir, "state"), "--unsafe-no-fsync",
+		"--listen-client-urls=http://"+client, "--advertise-client-urls=http://"+client,
+		"--listen-peer-urls=http://"+peer, "--initial-advertise-peer-urls=http://"+peer, "--initial-cluster=default=http://"+peer)
+
+	host, port, _ := net.SplitHostPort(secure)
+	tn := &tenant{args: []string{apiserverPath,
+		"--etcd-servers=http://" + client, "--bind-address=" + host, "--secure-port=" + port,
+		"--advertise-address=192.0.2.1", "--service-cluster-ip-range=10.96.0.0/16", "--authorization-mode=RBAC",
+		"--client-ca-file=" + write("ca.crt", caCert),
+		"--tls-cert-file=" + write("tls.crt", serving), "--tls-private-key-file=" + write("tls.key", servingKey),
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file=" + filepath.Join(dir, "tls.crt"), "--service-account-signing-key-file=" + filepath.Join(dir, "tls.key"),
+		"--allow-privileged=true", "--shutdown-delay-duration=0s",
+	}}
+	tn.apiserver = start(t, dir, tn.args...)
+	var err error
+	tn.kubeconfig, err = clientcmd.Write(*kubeconfigutil.CreateWithCerts("https://"+secure, "demo", "admin", caCert, adminKey, admin))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tn.in = input()
+	tn.in.Endpoint, tn.in.CACertPEM = secure, caCert
+	if tn.Cluster, err = NewCluster(tn.kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tn.Close)
+	tn.wait(t)
+	return tn
+}
+
+// wait is until the API server says it is ready.
+func (tn *tenant) wait(t testing.TB) {
+	t.Helper()
+	until(t, "the API server is ready", func() bool {
+		return tn.do(t.Context(), http.MethodGet, "/readyz", "", nil, nil) == nil
+	})
+}
+
+func start(t testing.TB, dir string, args ...string) *exec.Cmd {
+	t.Helper()
+	log, err := os.CreateTemp(dir, filepath.Base(args[0])+"-*.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			text, _ := os.ReadFile(log.Name())
+			t.Logf("%s ended with:\n%s", filepath.Base(args[0]), text[max(0, len(text)-2000):])
+		}
+	})
+	return cmd
+}
+
+func until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(60 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain until %s", what)
+		}
+	}
+}
+
+func freePorts(t testing.TB, n int) []string {
+	t.Helper()
+	var free []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		free = append(free, l.Addr().String())
+	}
+	return free
+}
+
+// certificate is signed by the CA, or by itself.
+func certificate(t testing.TB, caCert, caKey []byte, name, group string) (cert, key []byte) {
+	t.Helper()
+	fatal := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	fatal(err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, BasicConstraintsValid: true, IsCA: caCert == nil,
+	}
+	if group != "" {
+		template.Subject.Organization = []string{group}
+	}
+	parent, signer := template, private
+	if caCert != nil {
+		block, _ := pem.Decode(caCert)
+		parent, err = x509.ParseCertificate(block.Bytes)
+		fatal(err)
+		block, _ = pem.Decode(caKey)
+		signer, err = x509.ParseECPrivateKey(block.Bytes)
+		fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &private.PublicKey, signer)
+	fatal(err)
+	keyDER, err := x509.MarshalECPrivateKey(private)
+	fatal(err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
+}
+
+// raw does as somebody with kubectl would.
+func (tn *tenant) raw(t testing.TB, method, path, contentType, body string) {
+	t.Helper()
+	if err := tn.do(t.Context(), method, path, contentType, []byte(body), nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const merge = "application/merge-patch+json"
+
+// watched collects what Watch tells.
+type watched struct {
+	mu   sync.Mutex
+	seen []Event
+}
+
+func (e *watched) add(event Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.seen = append(e.seen, event)
+}
+
+func (e *watched) take() []Event {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	seen := e.seen
+	e.seen = nil
+	return seen
+}
+
+// next waits for the next event.
+func (e *watched) next(t testing.TB) Event {
+	t.Helper()
+	var first Event
+	until(t, "there is an event", func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if len(e.seen) == 0 {
+			return false
+		}
+		first, e.seen = e.seen[0], e.seen[1:]
+		return true
+	})
+	return first
+}
+
+func cpu() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func TestCluster(t *testing.T) {
+	tn, whole := startTenant(t), t // a server restarted in a subtest outlives it
+	objs, err := Render(tn.in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin, used := time.Now(), cpu()
+	versions, err := tn.Apply(t.Context(), objs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("applied %d objects in %s, %s of CPU", len(objs), time.Since(begin), cpu()-used)
+
+	t.Run("applying again changes nothing", func(t *testing.T) {
+		begin, used := time.Now(), cpu()
+		again, err := tn.Apply(t.Context(), objs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("applied %d unchanged objects in %s, %s of CPU", len(objs), time.Since(begin), cpu()-used)
+		if len(again) != len(objs) {
+			t.Errorf("%d of %d objects have a version", len(again), len(objs))
+		}
+		for ref, version := range again {
+			if versions[ref] != version {
+				t.Errorf("%s went from %s to %s", ref, versions[ref], version)
+			}
+		}
+	})
+
+	var seen watched
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- tn.Watch(ctx, versions, seen.add) }()
+	// probe changes an object until that is told, and returns what else was.
+	probe := func(path string, want Ref) (others []Event) {
+		t.Helper()
+		until(t, "the watch tells of "+want.String(), func() (told bool) {
+			tn.raw(t, http.MethodPatch, path, merge, `{"metadata":{"annotations":{"probe":"`+time.Now().String()+`"}}}`)
+			for _, e := range seen.take() {
+				if e.Ref == want {
+					told = true
+				} else {
+					others = append(others, e)
+				}
+			}
+			return told
+		})
+		return others
+	}
+	probe("/apis/apps/v1/namespaces/kube-system/deployments/coredns", Ref{"Deployment", "kube-system", "coredns"})
+	if versions, err = tn.Apply(t.Context(), objs); err != nil {
+		t.Fatal(err)
+	}
+	seen.take()
+
+	for name, c := range map[string]struct {
+		ref                             Ref
+		method, path, contentType, body string
+		want                            EventType
+	}{
+		"a deleted Deployment is told": {
+			Ref{"Deployment", "kube-system", "coredns"}, http.MethodDelete, "/apis/apps/v1/namespaces/kube-system/deployments/coredns", "", "", Deleted},
+		"a changed Deployment is told": {
+			Ref{"Deployment", "kube-system", "coredns"}, http.MethodPatch, "/apis/apps/v1/namespaces/kube-system/deployments/coredns", merge, `{"spec":{"replicas":0}}`, Modified},
+		"a deleted binding of the cluster's is told": {
+			Ref{"ClusterRoleBinding", "", "kubeadm:cluster-admins"}, http.MethodDelete, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/kubeadm:cluster-admins", "", "", Deleted},
+		"a changed ConfigMap is told": {
+			Ref{"ConfigMap", "kube-system", "coredns"}, http.MethodPatch, "/api/v1/namespaces/kube-system/configmaps/coredns", merge, `{"data":{"Corefile":"none"}}`, Modified},
+		"a lost label is told as a deletion": {
+			Ref{"Service", "kube-system", "kube-dns"}, http.MethodPatch, "/api/v1/namespaces/kube-system/services/kube-dns", merge, `{"metadata":{"labels":{"` + LabelProject + `":null}}}`, Deleted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			begin := time.Now()
+			tn.raw(t, c.method, c.path, c.contentType, c.body)
+			event := seen.next(t)
+			if event.Ref != c.ref || event.Type != c.want {
+				t.Fatalf("got %+v, want %s %s", event, c.want, c.ref)
+			}
+			t.Logf("done and told in %s", time.Since(begin))
+			if versions, err = tn.Apply(t.Context(), objs); err != nil {
+				t.Fatal(err)
+			}
+			event = seen.next(t)
+			if event.Ref != c.ref || event.Version != versions[c.ref.String()] {
+				t.Errorf("of our repair, it told %+v; its version is %s", event, versions[c.ref.String()])
+			}
+		})
+	}
+
+	t.Run("a new status, a foreign object with our label and an unlabelled one are no drift", func(t *testing.T) {
+		tn.raw(t, http.MethodPatch, "/apis/apps/v1/namespaces/kube-system/deployments/coredns/status", merge, `{"status":{"replicas":2}}`)
+		tn.raw(t, http.MethodPost, "/api/v1/namespaces/default/configmaps", "application/json",
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"foreign","labels":{"`+LabelProject+`":"`+Project+`"}}}`)
+		tn.raw(t, http.MethodPost, "/api/v1/namespaces/default/configmaps", "application/json",
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"plain"}}`)
+		others := probe("/api/v1/namespaces/kube-public/configmaps/cluster-info", Ref{"ConfigMap", "kube-public", "cluster-info"})
+		others = append(others, probe("/apis/apps/v1/namespaces/kube-system/deployments/coredns", Ref{"Deployment", "kube-system", "coredns"})...)
+		for _, e := range others {
+			if e.Ref.Name != "cluster-info" && e.Ref.Name != "coredns" {
+				t.Errorf("told %+v", e)
+			}
+		}
+		until(t, "no event is under way", func() bool { return len(seen.take()) == 0 })
+	})
+
+	t.Run("a signature in cluster-info survives, and applying over it is no write", func(t *testing.T) {
+		const path = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
+		tn.raw(t, http.MethodPatch, path, merge, `{"data":{"jws-kubeconfig-abcdef":"signed"}}`)
+		event := seen.next(t)
+		again, err := tn.Apply(t.Context(), objs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ref := "ConfigMap/kube-public/cluster-info"; again[ref] != event.Version {
+			t.Errorf("version %s after signing, %s after applying", event.Version, again[ref])
+		}
+		resp, err := tn.send(t.Context(), http.MethodGet, path, "", "application/json", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer drain(resp)
+		var got struct{ Data map[string]string }
+		if err := json.NewDecoder(resp.Body).Decode(&got); err != nil || got.Data["jws-kubeconfig-abcdef"] != "signed" {
+			t.Errorf("got %v, %v", got.Data, err)
+		}
+	})
+
+	t.Run("a role reference that was replaced is put back", func(t *testing.T) {
+		const path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+		tn.raw(t, http.MethodDelete, path+"/kubeadm:get-nodes", "", "")
+		tn.raw(t, http.MethodPost, path, "application/json", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding",
+			"metadata":{"name":"kubeadm:get-nodes","labels":{"`+LabelProject+`":"`+Project+`"}},
+			"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"view"}}`)
+		if versions, err = tn.Apply(t.Context(), objs); err != nil {
+			t.Fatal(err)
+		}
+	})
+
+	t.Run("another DNS address replaces the Service", func(t *testing.T) {
+		in := tn.in
+		in.DNSServiceIPs = []string{"10.96.0.53"}
+		other, err := Render(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tn.Apply(t.Context(), other); err != nil {
+			t.Fatal(err)
+		}
+		if versions, err = tn.Apply(t.Context(), objs); err != nil {
+			t.Fatal(err)
+		}
+	})
+
+	t.Run("a broken webhook of the tenant is named and stops only what it intercepts", func(t *testing.T) {
+		const path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+		tn.raw(t, http.MethodPost, path, "application/json", `{"apiVersion":"admissionregistration.k8s.io/v1",
+			"kind":"ValidatingWebhookConfiguration","metadata":{"name":"broken"},"webhooks":[{"name":"broken.example.com",
+			"admissionReviewVersions":["v1"],"sideEffects":"None","failurePolicy":"Fail",
+			"clientConfig":{"url":"https://127.0.0.1:1/nobody"},
+			"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"]}]}]}`)
+		changed := objs[:0:0]
+		for _, o := range objs {
+			o = o.DeepCopy()
+			o.SetAnnotations(map[string]string{"changed": "yes"})
+			changed = append(changed, o)
+		}
+		var applied map[string]string
+		var failed error
+		until(t, "the webhook is in force", func() bool {
+			applied, failed = tn.Apply(t.Context(), changed)
+			return failed != nil
+		})
+		var object *ObjectError
+		if !errors.As(failed, &object) || object.Webhook != "broken.example.com" || object.Ref.Kind != "ConfigMap" {
+			t.Errorf("got %v", failed)
+		}
+		if len(applied) < len(objs)-5 {
+			t.Errorf("only %d of %d objects applied", len(applied), len(objs))
+		}
+		tn.raw(t, http.MethodDelete, path+"/broken", "", "")
+		if versions, err = tn.Apply(t.Context(), objs); err != nil {
+			t.Fatal(err)
+		}
+	})
+
+	t.Run("what happens while the API server is away is told when it is back", func(t *testing.T) {
+		seen.take()
+		if err := tn.apiserver.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = tn.apiserver.Wait()
+		tn.apiserver = start(whole, whole.TempDir(), tn.args...)
+		tn.wait(t)
+		tn.raw(t, http.MethodDelete, "/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy", "", "")
+		until(t, "the deletion is told", func() bool {
+			return slices.ContainsFunc(seen.take(), func(e Event) bool {
+				return e.Type == Deleted && e.Ref == Ref{"DaemonSet", "kube-system", "kube-proxy"}
+			})
+		})
+		if versions, err = tn.Apply(t.Context(), objs); err != nil {
+			t.Fatal(err)
+		}
+	})
+
+	t.Run("a watch ends with its context", func(t *testing.T) {
+		cancel()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v", err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Error("it went on")
+		}
+	})
+
+	t.Run("what happened before a watch is told when it starts", func(t *testing.T) {
+		tn.raw(t, http.MethodDelete, "/api/v1/namespaces/kube-system/configmaps/kubeadm-config", "", "")
+		tn.raw(t, http.MethodPatch, "/api/v1/namespaces/kube-system/configmaps/kubelet-config", merge, `{"data":{"kubelet":""}}`)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var seen watched
+		go tn.Watch(ctx, versions, seen.add)
+		a := seen.next(t)
+		b := seen.next(t)
+		if a.Ref.Name != "kubelet-config" || a.Type != Modified || b.Ref.Name != "kubeadm-config" || b.Type != Deleted {
+			t.Errorf("got %+v, %+v", a, b)
+		}
+		if versions, err = tn.Apply(t.Context(), objs); err != nil {
+			t.Fatal(err)
+		}
+	})
+
+	t.Run("a certificate of another CA ends the watch", func(t *testing.T) {
+		ca, key := certificate(t, nil, nil, "other", "")
+		cert, certKey := certificate(t, ca, key, "kubernetes-super-admin", "system:masters")
+		cfg, err := clientcmd.Load(tn.kubeconfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		user := cfg.AuthInfos["admin"]
+		user.ClientCertificateData, user.ClientKeyData = cert, certKey
+		text, err := clientcmd.Write(*cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := NewCluster(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if err := c.Watch(t.Context(), nil, func(Event) {}); !apierrors.IsUnauthorized(err) {
+			t.Errorf("got %v", err)
+		}
+	})
+
+	t.Run("addons that are off are removed, but not what isn't ours", func(t *testing.T) {
+		tn.raw(t, http.MethodPatch, "/api/v1/namespaces/kube-system/configmaps/coredns", merge, `{"metadata":{"labels":{"`+LabelProject+`":null}}}`)
+		in := tn.in
+		in.CoreDNS, in.KubeProxy = nil, nil
+		deleted, err := tn.Delete(t.Context(), Removed(in))
+		if err != nil || deleted != len(Removed(in))-1 {
+			t.Errorf("deleted %d of %d: %v", deleted, len(Removed(in)), err)
+		}
+		deleted, err = tn.Delete(t.Context(), Removed(in))
+		if err != nil || deleted != 0 {
+			t.Errorf("then deleted %d: %v", deleted, err)
+		}
+	})
+}
+
+// TestWatchMemory measures what a watched tenant costs this process: many watches of one API server, each with a
+// connection of its own, as if of a tenant of its own.
+func TestWatchMemory(t *testing.T) {
+	tn := startTenant(t)
+	objs, err := Render(tn.in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	versions, err := tn.Apply(t.Context(), objs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const tenants = 20
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	memory := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc + m.StackInuse
+	}
+	before, goroutines := memory(), runtime.NumGoroutine()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	var seen [tenants]watched
+	for i := range tenants {
+		c, err := NewCluster(tn.kubeconfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		wg.Go(func() { _ = c.Watch(ctx, versions, seen[i].add) })
+	}
+	until(t, "all watches tell", func() bool {
+		// ServiceAccounts are the first kind, Deployments the last.
+		tn.raw(t, http.MethodPatch, "/apis/apps/v1/namespaces/kube-system/deployments/coredns", merge, `{"metadata":{"annotations":{"probe":"`+time.Now().String()+`"}}}`)
+		time.Sleep(100 * time.Millisecond)
+		for i := range seen {
+			seen[i].mu.Lock()
+			n := len(seen[i].seen)
+			seen[i].mu.Unlock()
+			if n == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	used := cpu()
+	each := (int64(memory()) - int64(before)) / tenants
+	t.Logf("%d KB and %d goroutines for each watched tenant", each>>10, (runtime.NumGoroutine()-goroutines)/tenants)
+	if !raceEnabled && each > 200<<10 {
+		t.Errorf("more than 200 KB for each tenant")
+	}
+	rest := 10 * time.Second
+	time.Sleep(rest)
+	t.Logf("%d tenants at rest took %s of CPU in %s", tenants, cpu()-used, rest)
+}

@@ -1,0 +1,5 @@
+//go:build race
+
+package addons
+
+const raceEnabled = true

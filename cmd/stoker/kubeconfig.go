@@ -3,6 +3,7 @@ package main
 // stoker kubeconfig: an administrator's access to a tenant, from the Secret in the management cluster.
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
@@ -31,27 +33,19 @@ kubeconfig you have: it prints, or writes a file of its own that only you can re
 			if err != nil {
 				return err
 			}
-			k, err := a.kube()
-			if err != nil {
-				return err
-			}
-			defer k.Close()
-			secret, entry := corev1.Secret{}, name.KeyAdminConf
+			entry := name.KeyAdminConf
 			if super {
 				entry = name.KeySuperAdminConf
 			}
-			err = k.Get(cmd.Context(), kube.Secrets, key.Namespace, name.AdminKubeconfig(key.Name), &secret)
-			if apierrors.IsNotFound(err) || err == nil && len(secret.Data[entry]) == 0 {
-				return fmt.Errorf("tenant %s has no kubeconfig (yet): `stoker why %s -n %s` says what it waits for", key, key.Name, key.Namespace)
-			}
+			data, err := a.kubeconfig(cmd.Context(), key, entry)
 			if err != nil {
-				return fmt.Errorf("kubeconfig of tenant %s: %w", key, err)
-			}
-			if file == "" || file == "-" {
-				_, err := a.out.Write(secret.Data[entry])
 				return err
 			}
-			if err := writePrivate(file, secret.Data[entry]); err != nil {
+			if file == "" || file == "-" {
+				_, err := a.out.Write(data)
+				return err
+			}
+			if err := writePrivate(file, data); err != nil {
 				return err
 			}
 			a.sayf(a.err, "written to %s; try: kubectl --kubeconfig %s get ns\n", file, file)
@@ -61,6 +55,24 @@ kubeconfig you have: it prints, or writes a file of its own that only you can re
 	c.Flags().BoolVar(&super, "super", false, "the super-administrator's, which no RBAC rule of the tenant can lock out")
 	c.Flags().StringVarP(&file, "output", "o", "", "`file` to write, readable by you alone")
 	return c
+}
+
+// kubeconfig reads one of a tenant's kubeconfigs.
+func (a *app) kubeconfig(ctx context.Context, key events.Key, entry string) ([]byte, error) {
+	k, err := a.kube()
+	if err != nil {
+		return nil, err
+	}
+	defer k.Close()
+	var secret corev1.Secret
+	err = k.Get(ctx, kube.Secrets, key.Namespace, name.AdminKubeconfig(key.Name), &secret)
+	if apierrors.IsNotFound(err) || err == nil && len(secret.Data[entry]) == 0 {
+		return nil, fmt.Errorf("tenant %s has no kubeconfig (yet): `stoker why %s -n %s` says what it waits for", key, key.Name, key.Namespace)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig of tenant %s: %w", key, err)
+	}
+	return secret.Data[entry], nil
 }
 
 // writePrivate replaces a file by one that only its owner can read, from the first byte on.

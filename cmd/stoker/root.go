@@ -139,7 +139,8 @@ Exit codes: 0 done, 1 rejected or failed, 2 wrong usage, 3 not done in time.`,
 // commands are all commands but cobra's own.
 func commands(a *app) []*cobra.Command {
 	return []*cobra.Command{
-		applyCommand(a), deleteCommand(a), getCommand(a), watchCommand(a), whyCommand(a), kubeconfigCommand(a), versionCommand(a),
+		applyCommand(a), deleteCommand(a), getCommand(a), watchCommand(a), whyCommand(a), kubeconfigCommand(a),
+		upCommand(a), downCommand(a), versionCommand(a),
 	}
 }
 

@@ -56,8 +56,21 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Stop(context.WithoutCancel(ctx)))
 	}
+	if err := s.provision(ctx); err != nil {
+		return nil, errors.Join(err, s.Stop(context.WithoutCancel(ctx)))
+	}
 	cfg.Progress("NATS is ready: " + s.NATS.URL())
 	return s, nil
+}
+
+// provision makes the streams before anybody uses them; intake would, too, but a little later.
+func (s *Stack) provision(ctx context.Context) error {
+	b, err := s.Bus(name.ServiceIntake)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	return b.Provision(ctx)
 }
 
 // Stop ends everything; nothing is left running.

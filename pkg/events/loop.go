@@ -88,6 +88,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	l.lanes, l.holding, l.settled = map[Key]*lane{}, map[*delivery]struct{}{}, map[Key]bool{}
 	l.lost = make(chan struct{}, 1)
 	l.shares = newShares(l.Bus, l.Service)
+	l.shares.lost = l.noteLost
 	// Turns may finish after ctx has ended, for as long as stopGrace.
 	turns, endTurns := context.WithCancel(context.WithoutCancel(ctx))
 	defer endTurns()
@@ -245,12 +246,17 @@ func (l *Loop) consume(ctx context.Context, stream string, partition int) {
 		if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) ||
 			errors.Is(err, jetstream.ErrConsumerDeleted) {
 			l.Bus.health.Down("nats streams", fmt.Errorf("%s %s: %w", stream, durable, err))
-			select {
-			case l.lost <- struct{}{}:
-			default:
-			}
+			l.noteLost()
 		}
 		sleep(ctx, wait.Step())
+	}
+}
+
+// noteLost makes Run provision again and look at everything anew.
+func (l *Loop) noteLost() {
+	select {
+	case l.lost <- struct{}{}:
+	default:
 	}
 }
 

@@ -33,6 +33,8 @@ type shares struct {
 	replica string
 	// changed gets the partitions this replica holds, whenever they change; the loop owns the receiving end.
 	changed chan []int
+	// lost is called when the bucket turns out to be gone; set before run.
+	lost func()
 
 	mu       sync.Mutex
 	members  map[string]time.Time // when last heard
@@ -127,6 +129,12 @@ func (s *shares) beat(ctx context.Context) {
 	msg := nats.NewMsg(s.subject(s.replica))
 	msg.Data = []byte(s.replica)
 	if _, err := s.bus.js.PublishMsg(ctx, msg); err != nil {
+		// Nobody answers for a stream that isn't there, but the others' ears on its subject look like an answer to come.
+		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), heartbeat)
+		defer cancel()
+		if _, err := s.bus.js.KeyValue(ask, BucketReplica); errors.Is(err, jetstream.ErrBucketNotFound) {
+			s.lost()
+		}
 		return
 	}
 	s.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 )
@@ -117,18 +118,27 @@ func Provision(ctx context.Context, js jetstream.JetStream, replicas int) error 
 		if err := list.Err(); err != nil {
 			return classify(fmt.Errorf("consumers of %s: %w", cfg.Name, err))
 		}
+		g, gctx := errgroup.WithContext(ctx)
+		g.SetLimit(16)
 		for _, c := range consumers()[cfg.Name] {
 			if have, ok := existing[c.Durable]; ok && sameConsumer(have, c) {
 				continue
 			}
-			if _, err := s.CreateOrUpdateConsumer(ctx, c); err != nil {
-				return classify(fmt.Errorf("consumer %s of %s: %w", c.Durable, cfg.Name, err))
-			}
+			g.Go(func() error {
+				if _, err := s.CreateOrUpdateConsumer(gctx, c); err != nil {
+					return classify(fmt.Errorf("consumer %s of %s: %w", c.Durable, cfg.Name, err))
+				}
+				return nil
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return err
 		}
 	}
 	_, err := js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
 		Bucket: BucketReplica, Description: "which replicas of each service live", History: 1, TTL: time.Minute,
-		Storage: jetstream.MemoryStorage, Replicas: replicas,
+		// On disk, though it matters for seconds only: one in memory is gone with a restart of the server.
+		Storage: jetstream.FileStorage, Replicas: replicas,
 	})
 	if err != nil {
 		return classify(fmt.Errorf("bucket %s: %w", BucketReplica, err))

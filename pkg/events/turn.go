@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,6 +35,7 @@ type Turn struct {
 	attempt  int
 	own      *state.State
 	revision uint64 // of own
+	owed     bool   // facts of own may lack in the stream
 }
 
 // load reads spec and own state, and publishes facts the own state still owes.
@@ -75,18 +77,26 @@ func (t *Turn) load(ctx context.Context, again bool) error {
 	settled := l.settled[t.Key]
 	l.mu.Unlock()
 	if (!settled || again) && t.own != nil {
+		t.owed = true
 		if err := t.settle(ctx); err != nil {
 			return err
 		}
+		t.owed = false
 	}
+	t.settled(t.own != nil)
+	return nil
+}
+
+// settled notes whether the facts of the own state are known to be published.
+func (t *Turn) settled(are bool) {
+	l := t.loop
 	l.mu.Lock()
-	if t.own != nil {
+	defer l.mu.Unlock()
+	if are {
 		l.settled[t.Key] = true
 	} else {
 		delete(l.settled, t.Key)
 	}
-	l.mu.Unlock()
-	return nil
 }
 
 // present takes the absence of a state for no error.
@@ -262,6 +272,9 @@ func (t *Turn) fail(ctx context.Context, f state.Failure) error {
 	}
 	s := &state.State{UID: t.UID}
 	f.Since = time.Now().UTC()
+	if len(f.Message) > 1024 {
+		f.Message = strings.ToValidUTF8(f.Message[:1024], "")
+	}
 	if t.own != nil {
 		*s = *t.own
 		if t.own.Failure != nil {
@@ -271,9 +284,6 @@ func (t *Turn) fail(ctx context.Context, f state.Failure) error {
 				return nil // said already
 			}
 		}
-	}
-	if len(f.Message) > 1024 {
-		f.Message = f.Message[:1024]
 	}
 	s.Generation, s.Failure, s.UpdatedAt = t.Generation, &f, time.Now().UTC()
 	return t.write(ctx, s, []Tell{{event.Failed, event.StepFailed{
@@ -300,19 +310,28 @@ func (t *Turn) write(ctx context.Context, s *state.State, tells []Tell) error {
 		})
 	}
 	if len(tells) > 0 {
-		s.Facts = facts
+		s.Facts = nil
+		if t.owed && t.own != nil { // as when a failure is noted that keeps them from being published
+			s.Facts = slices.DeleteFunc(slices.Clone(t.own.Facts), func(f state.Fact) bool { return f.What == event.Failed })
+		}
+		s.Facts = append(s.Facts, facts...)
+		// Until they are published they are owed, also when the answer to the write is lost.
+		t.settled(false)
 	}
 	revision, err := t.loop.Bus.writeState(ctx, t.Key, t.loop.ownKey(), s, t.revision)
 	if err != nil {
 		return err
 	}
 	t.own, t.revision = s, revision
-	for _, f := range facts {
-		if err := t.publish(ctx, s, f); err != nil {
-			return err
+	if len(tells) > 0 {
+		t.owed = true
+		for _, f := range s.Facts {
+			if err := t.publish(ctx, s, f); err != nil {
+				return err
+			}
 		}
-	}
-	if len(facts) > 0 {
+		t.owed = false
+		t.settled(true)
 		t.loop.log.Info("step done", "tenant", t.Key.String(), "generation", s.Generation, "step", facts[len(facts)-1].What)
 	}
 	return nil

@@ -71,6 +71,8 @@ func Connect(cfg Config) (*Bus, error) {
 		nats.ReconnectWait(250 * time.Millisecond), nats.ReconnectJitter(250*time.Millisecond, time.Second),
 		nats.RetryOnFailedConnect(true),
 		nats.PingInterval(10 * time.Second), nats.MaxPingsOutstanding(2),
+		// Else the second refusal in a row, as by a server that has not read its users yet, is the end of the connection.
+		nats.IgnoreAuthErrorAbort(),
 		// Nothing is buffered while away: what could not be published is done again by whoever holds the tenant then.
 		nats.ReconnectBufSize(-1),
 		nats.ConnectHandler(func(*nats.Conn) { b.health.Up("nats") }),
@@ -144,7 +146,10 @@ func (b *Bus) Publish(ctx context.Context, subject string, e ce.Event) (duplicat
 }
 
 func (b *Bus) publish(ctx context.Context, msg *nats.Msg) (duplicate bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	if err := Held(ctx); err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
 	defer cancel()
 	ack, err := b.js.PublishMsg(ctx, msg)
 	if err != nil {
@@ -188,9 +193,27 @@ func (b *Bus) Tell(ctx context.Context, key Key, generation int64, id, what stri
 }
 
 // Answer tells the sender of a command what became of it, on the inbox it named. Nobody may be listening any more, so it
-// is sent once and not waited for.
+// is sent once and not waited for. *Permanent when what was named is no inbox: the sender has no say in what this user
+// publishes elsewhere.
 func (b *Bus) Answer(inbox string, key Key, id, what string, data any) error {
+	if !IsInbox(inbox) {
+		return &Permanent{Reason: "InvalidInbox", Message: fmt.Sprintf("the answer can't be sent to %q, which is no inbox", clip(inbox))}
+	}
 	return b.nc.PublishMsg(Encode(inbox, b.NewEvent(key, id, event.FactType(b.cfg.User, what), data, time.Now())))
+}
+
+// IsInbox reports whether a subject is one on which a sender may wait for an answer (_INBOX.…).
+func IsInbox(subject string) bool {
+	rest, ok := strings.CutPrefix(subject, "_INBOX")
+	if !ok || rest == "" || rest[0] != '.' && rest[0] != '_' || len(subject) > 256 {
+		return false
+	}
+	for _, t := range strings.Split(subject, ".") {
+		if t == "" || token(t) != t {
+			return false
+		}
+	}
+	return strings.Contains(rest, ".")
 }
 
 // Bury stores an event in the dead letters with its cause: for those whose sender can't be told.
@@ -200,11 +223,17 @@ func (b *Bus) Bury(ctx context.Context, key Key, e Event, reason, message string
 
 // CreateBucket makes the tenant's bucket; it is no error when it is there.
 func (b *Bus) CreateBucket(ctx context.Context, key Key) error {
+	if err := Held(ctx); err != nil {
+		return err
+	}
 	return createBucket(ctx, b.js, key, b.cfg.StreamReplicas)
 }
 
 // Forget removes what NATS holds for a tenant beside the history: its bucket and its timers.
 func (b *Bus) Forget(ctx context.Context, key Key) error {
+	if err := Held(ctx); err != nil {
+		return err
+	}
 	if err := deleteBucket(ctx, b.js, key); err != nil {
 		return err
 	}

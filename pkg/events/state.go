@@ -19,9 +19,15 @@ import (
 // KeySpec is intake's key in a tenant's bucket; every other service's key is its name.
 const KeySpec = "spec"
 
+// stateTimeout bounds one question about a state. A question asked while the connection broke is never answered, so it
+// is short; the lane asks again.
+const stateTimeout = 2 * time.Second
+
 // readState reads one key of a tenant's bucket with a direct get: one round trip, no handle per tenant. ErrNotFound when
 // the bucket or the key isn't there. The revision is the one to update.
 func (b *Bus) readState(ctx context.Context, key Key, of string) (*state.State, uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
+	defer cancel()
 	bucket := key.Bucket()
 	subject := "$JS.API.DIRECT.GET.KV_" + bucket + ".$KV." + bucket + "." + of
 	msg, err := b.nc.RequestWithContext(ctx, subject, nil)
@@ -82,6 +88,8 @@ func (b *Bus) missing(ctx context.Context, bucket string) error {
 
 // writeState writes a key if its revision is still the one that was read (0: there was none). ErrStale when it isn't.
 func (b *Bus) writeState(ctx context.Context, key Key, of string, s *state.State, revision uint64) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
+	defer cancel()
 	data, err := json.Marshal(s)
 	if err != nil {
 		return 0, fmt.Errorf("state %s of %s: %w", of, key, err)

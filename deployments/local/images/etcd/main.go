@@ -3,7 +3,6 @@ package main
 
 import (
 	"os"
-	"path/filepath"
 
 	"go.etcd.io/etcd/server/v3/etcdmain"
 )
@@ -11,7 +10,7 @@ import (
 func main() {
 	args := os.Args
 	// Run as "etcd etcd --flags" too, the way the other images are.
-	if len(args) > 1 && filepath.Base(args[1]) == "etcd" {
+	if len(args) > 1 && args[1] == "etcd" {
 		args = args[1:]
 	}
 	etcdmain.Main(args)

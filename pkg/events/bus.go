@@ -23,7 +23,7 @@ import (
 )
 
 // requestTimeout bounds every single question to NATS.
-const requestTimeout = 5 * time.Second
+const requestTimeout = 3 * time.Second
 
 // Config says how to reach NATS and as whom.
 type Config struct {
@@ -237,11 +237,13 @@ func (b *Bus) Forget(ctx context.Context, key Key) error {
 	if err := deleteBucket(ctx, b.js, key); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
 	s, err := b.js.Stream(ctx, StreamFacts)
 	if err != nil {
-		return classify(err)
+		return late(err)
 	}
-	return classify(s.Purge(ctx, jetstream.WithPurgeSubject("stoker.timer."+key.place()+".>")))
+	return late(s.Purge(ctx, jetstream.WithPurgeSubject("stoker.timer."+key.place()+".>")))
 }
 
 // ID derives an event id from what the event is about: equal parts give equal ids, whoever computes them.

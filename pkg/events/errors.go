@@ -58,6 +58,7 @@ func (e *Permanent) Unwrap() error { return e.Err }
 func classify(err error) error {
 	var u *Unavailable
 	var p *Permanent
+	var api *jetstream.APIError
 	switch {
 	case err == nil, errors.As(err, &u), errors.As(err, &p), errors.Is(err, ErrFenced), errors.Is(err, ErrStale):
 		return err
@@ -66,8 +67,18 @@ func classify(err error) error {
 		errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, jetstream.ErrStreamNotFound),
 		errors.Is(err, jetstream.ErrConsumerNotFound):
 		return &Unavailable{Dependency: "nats", Err: err}
+	case errors.As(err, &api) && api.Code == 503: // JetStream itself isn't there, or has no leader
+		return &Unavailable{Dependency: "nats", Err: err}
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("timed out: %w", err)
 	}
 	return err
+}
+
+// late is classify for the answer to a question of our own, whose time-out means that NATS doesn't answer.
+func late(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &Unavailable{Dependency: "nats", Err: err}
+	}
+	return classify(err)
 }

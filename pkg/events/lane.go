@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -50,7 +51,7 @@ func (l *Loop) enqueue(key Key, d *delivery, reason string) {
 	defer l.mu.Unlock()
 	n := l.lanes[key]
 	if n == nil {
-		ctx, cancel := context.WithCancel(context.WithValue(l.runCtx, heldKey{}, func() bool { return l.shares.held(key.Partition()) }))
+		ctx, cancel := context.WithCancel(l.runCtx)
 		n = &lane{
 			key: key, woken: map[string]struct{}{}, news: make(chan struct{}, 1), ctx: ctx, cancel: cancel,
 			closed: make(chan struct{}), done: make(chan struct{}),
@@ -77,7 +78,8 @@ func (l *Loop) runLane(n *lane) {
 	defer l.waits(n, "")
 	var batch []*delivery
 	var reasons []string
-	backoff, attempt := newBackoff(), 0
+	// Tries in all, and those that count towards giving up: waiting for a dependency does not.
+	backoff, attempt, failed := newBackoff(), 0, 0
 	for {
 		l.mu.Lock()
 		select {
@@ -95,7 +97,9 @@ func (l *Loop) runLane(n *lane) {
 		batch = append(batch, n.queue...)
 		n.queue = nil
 		for r := range n.woken {
-			reasons = append(reasons, r)
+			if !slices.Contains(reasons, r) {
+				reasons = append(reasons, r)
+			}
 		}
 		clear(n.woken)
 		select {
@@ -109,26 +113,30 @@ func (l *Loop) runLane(n *lane) {
 		}
 		l.mu.Unlock()
 
-		err := l.turn(n, batch, reasons, attempt)
+		err := l.turn(n, batch, reasons, attempt, failed)
+		var away *Unavailable
 		switch {
 		case err == nil:
 			for _, d := range batch {
 				l.answer(d, true)
 			}
-			batch, reasons, attempt, backoff = nil, nil, 0, newBackoff()
+			batch, reasons, attempt, failed, backoff = nil, nil, 0, 0, newBackoff()
 			continue
 		case errors.Is(err, ErrFenced) || n.ctx.Err() != nil:
 			// Not ours any more: the loop closes this lane, or the lease comes back.
 		case errors.Is(err, ErrStale):
 			// Somebody wrote meanwhile; read again.
+		case errors.As(err, &away):
+			attempt++
 		default:
 			attempt++
+			failed++
 		}
 		select {
 		case <-n.closed:
 		case <-n.ctx.Done():
 		case <-n.news: // perhaps what was missing; it doesn't count as a try
-			attempt = max(attempt-1, 0)
+			attempt, failed = max(attempt-1, 0), max(failed-1, 0)
 			select {
 			case <-n.closed:
 			case <-time.After(50 * time.Millisecond):
@@ -144,14 +152,17 @@ func (l *Loop) runLane(n *lane) {
 }
 
 // turn is one pass of the one loop for one object.
-func (l *Loop) turn(n *lane, batch []*delivery, reasons []string, attempt int) (err error) {
+func (l *Loop) turn(n *lane, batch []*delivery, reasons []string, attempt, failed int) (err error) {
 	select {
 	case l.slots <- struct{}{}:
 		defer func() { <-l.slots }()
 	case <-n.ctx.Done():
 		return n.ctx.Err()
 	}
-	if err := Held(n.ctx); err != nil {
+	partition := n.key.Partition()
+	term := l.shares.term(partition)
+	held := context.WithValue(n.ctx, heldKey{}, func() bool { return l.shares.held(partition) && l.shares.term(partition) == term })
+	if err := Held(held); err != nil {
 		return err
 	}
 	started := time.Now()
@@ -164,10 +175,12 @@ func (l *Loop) turn(n *lane, batch []*delivery, reasons []string, attempt int) (
 			err = &Permanent{Reason: "TooManyDeliveries", Message: fmt.Sprintf("event %s was delivered %d times and never finished", d.event.ID(), d.count)}
 		}
 	}
-	ctx, cancel := context.WithTimeout(n.ctx, turnTimeout)
+	ctx, cancel := context.WithTimeout(held, turnTimeout)
 	defer cancel()
 	if err == nil {
 		err = l.guarded(ctx, t, again)
+	} else if e := t.load(ctx, false); e != nil { // the failure is to be noted in the state
+		err = e
 	}
 	if l.Classify != nil {
 		err = l.Classify(err)
@@ -193,7 +206,7 @@ func (l *Loop) turn(n *lane, batch []*delivery, reasons []string, attempt int) (
 		err = l.bury(ctx, t, batch, state.Failure{Reason: permanent.Reason, Message: permanent.Error(), Attempts: attempt + 1, Permanent: true})
 	case errors.Is(err, ErrFenced), errors.Is(err, ErrStale), n.ctx.Err() != nil:
 		result = "fenced"
-	case attempt+1 >= maxAttempts:
+	case failed+1 >= maxAttempts:
 		result = "dead"
 		err = l.bury(ctx, t, batch, state.Failure{Reason: "RetriesExhausted", Message: err.Error(), Attempts: attempt + 1, Permanent: true})
 	default:

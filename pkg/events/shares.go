@@ -40,6 +40,8 @@ type shares struct {
 	members  map[string]time.Time // when last heard
 	owned    []int
 	deadline time.Time // end of the own lease
+	// terms count how often each partition was lost: what began in one term must not go on in the next.
+	terms [name.Partitions]int
 	// revived is true when a replica of this name lived shortly before: its pins are ours to lift.
 	revived bool
 }
@@ -61,6 +63,20 @@ func (s *shares) held(partition int) bool {
 	return time.Now().Before(s.deadline) && slices.Contains(s.owned, partition)
 }
 
+// term of a partition: a turn may go on while it is that in which it began.
+func (s *shares) term(partition int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.terms[partition]
+}
+
+// end ends the term of partitions. s.mu is held.
+func (s *shares) end(partitions []int) {
+	for _, p := range partitions {
+		s.terms[p]++
+	}
+}
+
 // run keeps the lease until ctx ends, then says goodbye.
 func (s *shares) run(ctx context.Context) error {
 	heard := make(chan *nats.Msg, 256)
@@ -69,7 +85,7 @@ func (s *shares) run(ctx context.Context) error {
 		return classify(err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	s.recall(ctx)
+	_ = s.recall(ctx, false)
 	s.beat(ctx)
 	s.assign()
 	tick := time.NewTicker(heartbeat)
@@ -90,35 +106,51 @@ func (s *shares) run(ctx context.Context) error {
 	}
 }
 
-// recall reads who lived a moment ago, so that a newcomer doesn't take what others hold.
-func (s *shares) recall(ctx context.Context) {
+// recall reads who lived a moment ago, so that a newcomer, or one that was away, doesn't take what others hold. It is
+// told when this replica has just said that it lives.
+func (s *shares) recall(ctx context.Context, told bool) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	kv, err := s.bus.js.KeyValue(ctx, BucketReplica)
 	if err != nil {
-		return
+		return err
 	}
 	w, err := kv.Watch(ctx, s.service+".*", jetstream.IgnoreDeletes())
 	if err != nil {
-		return
+		return err
 	}
 	defer func() { _ = w.Stop() }()
-	for e := range w.Updates() {
+	now, lived := time.Now(), map[string]time.Time{}
+	for {
+		var e jetstream.KeyValueEntry
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case e = <-w.Updates():
+		}
 		if e == nil {
-			return
+			break
 		}
-		if time.Since(e.Created()) > memberTTL {
-			continue
-		}
-		replica := strings.TrimPrefix(e.Key(), s.service+".")
-		s.mu.Lock()
-		if replica == s.replica {
-			s.revived = true
-		} else {
-			s.members[replica] = time.Now()
-		}
-		s.mu.Unlock()
+		lived[strings.TrimPrefix(e.Key(), s.service+".")] = e.Created()
 	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if at, ok := lived[s.replica]; ok && told {
+		now = at // by the server's clock
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for replica, at := range lived {
+		switch {
+		case now.Sub(at) > memberTTL:
+		case replica != s.replica:
+			s.members[replica] = time.Now()
+		case !told:
+			s.revived = true
+		}
+	}
+	return nil
 }
 
 // beat renews the lease. The lease counts from before the question, the others count from when they hear of it.
@@ -138,7 +170,17 @@ func (s *shares) beat(ctx context.Context) {
 		return
 	}
 	s.mu.Lock()
+	lapsed := !time.Now().Before(s.deadline)
+	s.mu.Unlock()
+	if lapsed && s.recall(context.WithoutCancel(ctx), true) != nil {
+		return // others may hold everything by now
+	}
+	s.mu.Lock()
 	defer s.mu.Unlock()
+	if lapsed {
+		s.end(s.owned)
+		s.owned = nil
+	}
 	s.deadline = sent.Add(leaseTTL)
 	s.members[s.replica] = sent
 }
@@ -186,6 +228,7 @@ func (s *shares) assign() {
 	if slices.Equal(owned, s.owned) {
 		return
 	}
+	s.end(slices.DeleteFunc(s.owned, func(p int) bool { return slices.Contains(owned, p) }))
 	s.owned = owned
 	s.bus.metrics.partitions.Set(float64(len(owned)))
 	select { // only the latest counts

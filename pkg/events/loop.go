@@ -327,11 +327,21 @@ func (l *Loop) receive(m jetstream.Msg, partition int) {
 		_ = m.TermWithReason("timer set by another service")
 		return
 	}
-	d.event.Event, d.event.Err = Decode(m.Headers(), m.Data())
+	d.event.Event, d.event.Err = decode(m)
 	l.mu.Lock()
 	l.holding[d] = struct{}{}
 	l.mu.Unlock()
 	l.enqueue(key, d, "")
+}
+
+// decode is Decode for what anybody may have sent: here, a panic would end the process again and again.
+func decode(m jetstream.Msg) (e ce.Event, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			e, err = ce.Event{}, &AttributeError{"data", "", fmt.Sprintf("can't be decoded: %v", r)}
+		}
+	}()
+	return Decode(m.Headers(), m.Data())
 }
 
 func ownTimer(scheduler string, key Key, service, what string) bool {

@@ -126,7 +126,7 @@ func (t *Turn) settle(ctx context.Context) error {
 
 // told reports whether the last fact on a subject is this one, or a later one.
 func (b *Bus) told(ctx context.Context, subject string, f state.Fact) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
 	defer cancel()
 	msg, err := b.nc.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+StreamFacts+"."+subject, nil)
 	if err != nil {
@@ -153,7 +153,9 @@ func (l *Loop) ownKey() string {
 }
 
 // Paused reports whether the tenant is paused: then nothing is changed for it.
-func (t *Turn) Paused() bool { return t.Tenant != nil && t.Tenant.Paused && t.loop.Service != "intake" && t.loop.Service != "status" }
+func (t *Turn) Paused() bool {
+	return t.Tenant != nil && t.Tenant.Paused && t.loop.Service != "intake" && t.loop.Service != "status"
+}
 
 // Woken reports whether a watch gave this reason.
 func (t *Turn) Woken(reason string) bool {
@@ -353,7 +355,10 @@ func (t *Turn) At(ctx context.Context, at time.Time) error {
 	id := ID(t.UID, service, event.Due, at.UTC().Format(time.RFC3339Nano))
 	msg := Encode(t.Key.TimerSubject(service, event.Due), b.factEvent(t.Key, t.Generation, "",
 		state.Fact{ID: id, What: event.Due, Time: at, Data: event.Marshal(event.TimerDue{About: t.About()})}))
-	msg.Header.Set("Nats-Schedule", "@at "+at.UTC().Format(time.RFC3339))
+	// A timer replaces the one before, so that a repeat is harmless; by its id the server would drop a timer that is set
+	// again. Whole seconds, and never before its time.
+	msg.Header.Del(nats.MsgIdHdr)
+	msg.Header.Set("Nats-Schedule", "@at "+at.UTC().Add(time.Second-1).Format(time.RFC3339))
 	msg.Header.Set("Nats-Schedule-Target", t.Key.FactSubject(service, event.Due))
 	_, err := b.publish(ctx, msg)
 	return err
@@ -376,12 +381,18 @@ func (l *Loop) bury(ctx context.Context, t *Turn, batch []*delivery, f state.Fai
 // bury stores one event in the dead letters.
 func (b *Bus) bury(ctx context.Context, service string, key Key, e Event, f state.Failure) error {
 	m := nats.NewMsg(key.DeadSubject(service))
+	size := 0
 	for k, v := range e.Raw.Headers() {
-		if !strings.HasPrefix(k, "Nats-") {
+		if size += len(k) + len(strings.Join(v, "")); !strings.HasPrefix(k, "Nats-") && size <= MaxPayload {
 			m.Header[k] = v
 		}
 	}
+	// One as large as the server allows has no room for its cause.
 	m.Data = e.Raw.Data()
+	if len(m.Data) > MaxPayload {
+		m.Header.Set("Stoker-Truncated", strconv.Itoa(len(m.Data)))
+		m.Data = m.Data[:MaxPayload]
+	}
 	m.Header.Set("Stoker-Subject", e.Raw.Subject())
 	m.Header.Set("Stoker-Reason", f.Reason)
 	m.Header.Set("Stoker-Cause", strings.Map(printable, clip(f.Message)))

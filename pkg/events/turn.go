@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 )
 
@@ -68,6 +69,9 @@ func (t *Turn) load(ctx context.Context, again bool) error {
 			return &Permanent{Reason: "InvalidState", Message: "the tenant's spec in its bucket is not readable", Err: err}
 		}
 		t.UID, t.Generation = spec.UID, spec.Generation
+		if err := t.behind(name.ServiceIntake, spec); err != nil {
+			return err
+		}
 		if t.own != nil && t.own.UID != t.UID {
 			// Left by an earlier tenant of that name: start anew, on top of its revision.
 			t.own = nil
@@ -203,12 +207,31 @@ func (t *Turn) Read(ctx context.Context, service string, v any) (*state.State, e
 	if t.UID != "" && s.UID != t.UID {
 		return nil, nil
 	}
+	if err := t.behind(service, s); err != nil {
+		return nil, err
+	}
 	if v != nil && len(s.Data) > 0 {
 		if err := json.Unmarshal(s.Data, v); err != nil {
 			return nil, fmt.Errorf("state %s of %s: %w", service, t.Key, err)
 		}
 	}
 	return s, nil
+}
+
+// behind reports a state older than a fact of this turn that it announced: with several servers a direct get may be
+// answered by one that lags. Acting on it would lose the fact.
+func (t *Turn) behind(service string, s *state.State) error {
+	for _, e := range t.Events {
+		// Of intake, only these announce a state; a timer announces none.
+		if s.UpdatedAt.IsZero() || e.Service != service || e.What == event.Due || service == name.ServiceIntake && e.What != event.Accepted && e.What != event.Deleting {
+			continue
+		}
+		var about event.About
+		if json.Unmarshal(e.Data(), &about) == nil && about.UID == s.UID && about.Generation >= s.Generation && e.Time().After(s.UpdatedAt) {
+			return fmt.Errorf("state of %s read is older than its fact %s", service, e.ID())
+		}
+	}
+	return nil
 }
 
 // Adopt makes the turn work for an object: intake calls it with what the API server says before it writes the spec. The
@@ -302,6 +325,9 @@ func (t *Turn) write(ctx context.Context, s *state.State, tells []Tell) error {
 		if sameState(t.own, s) {
 			return nil
 		}
+	}
+	if t.own != nil && !s.UpdatedAt.After(t.own.UpdatedAt) { // by another replica's clock
+		s.UpdatedAt = t.own.UpdatedAt.Add(time.Nanosecond)
 	}
 	facts := make([]state.Fact, 0, len(tells))
 	for _, x := range tells {

@@ -110,6 +110,8 @@ func Decode(header nats.Header, data []byte) (ce.Event, error) {
 			e.SetSubject(v)
 		case "dataschema":
 			e.SetDataSchema(v)
+		case "datacontenttype": // where the binding puts it; Content-Type then tells binary from structured mode only
+			media = v
 		case "time":
 			t, err := time.Parse(time.RFC3339Nano, v)
 			if err != nil {

@@ -321,7 +321,8 @@ func statusError(resp *http.Response, data []byte) error {
 
 // away reports whether an answer means that the server isn't able to answer now.
 func away(err error) bool {
-	return apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) ||
+	// Unauthorized says nothing about the object: our token has run out, or the server can't check it now.
+	return apierrors.IsUnauthorized(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) ||
 		apierrors.IsTimeout(err) || apierrors.IsInternalError(err) && !strings.Contains(err.Error(), "webhook")
 }
 

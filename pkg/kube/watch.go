@@ -48,6 +48,7 @@ func (c *Client) WatchListed(ctx context.Context, r Resource, namespace, selecto
 	version := ""
 	for ctx.Err() == nil {
 		var err error
+		short := false
 		if version == "" {
 			version, err = w.list(ctx)
 		}
@@ -57,13 +58,15 @@ func (c *Client) WatchListed(ctx context.Context, r Resource, namespace, selecto
 			if time.Since(started) > 5*time.Second {
 				backoff = 100 * time.Millisecond
 			}
+			short = time.Since(started) < time.Second
 		}
 		if ctx.Err() != nil {
 			return nil
 		}
 		switch {
-		case err == nil: // the server ends a watch after its time; go on from where it was
+		case err == nil && !short: // the server ends a watch after its time; go on from where it was
 			continue
+		case err == nil: // it ends watches as soon as they begin, as one does that is about to stop
 		case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
 			return fmt.Errorf("watch %s: %w", r.Plural, err)
 		case apierrors.IsGone(err) || apierrors.IsResourceExpired(err):

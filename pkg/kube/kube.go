@@ -238,6 +238,15 @@ func (c *Client) MergePatch(ctx context.Context, r Resource, namespace, name str
 	return c.do(ctx, http.MethodPatch, r.Path(namespace, name)+"?fieldManager="+url.QueryEscape(c.manager), string(types.MergePatchType), data, out)
 }
 
+// JSONPatch changes an object by operations of RFC 6902; one whose test fails is refused as invalid.
+func (c *Client) JSONPatch(ctx context.Context, r Resource, namespace, name string, operations []map[string]any) error {
+	data, err := json.Marshal(operations)
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, http.MethodPatch, r.Path(namespace, name)+"?fieldManager="+url.QueryEscape(c.manager), string(types.JSONPatchType), data, nil)
+}
+
 // Delete removes an object; no error when it is gone already. Preconditions and propagation as in o.
 func (c *Client) Delete(ctx context.Context, r Resource, namespace, name string, o metav1.DeleteOptions) (found bool, err error) {
 	o.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}

@@ -218,6 +218,10 @@ func (st *store) load(ctx context.Context) (object *v1alpha1.DataStore, opened, 
 	st.mu.Lock()
 	old := st.conn
 	changed := old != next || fmt.Sprint(st.err) != fmt.Sprint(opened)
+	if st.object == nil && st.err == nil && errors.Is(opened, errNoDataStore) {
+		// A name of nothing. Waking for it would make a store for the name again, which reads again, and so on.
+		changed = false
+	}
 	st.object, st.err, st.readAt = object, opened, time.Now()
 	switch {
 	case st.changes != changes:

@@ -188,11 +188,13 @@ func (s *intake) finish(ctx context.Context, t *events.Turn, e events.Event) err
 			return nil
 		}
 		if slices.Contains(o.Finalizers, name.FinalizerTenant) {
-			patch := map[string]any{"metadata": map[string]any{
-				"resourceVersion": o.ResourceVersion,
-				"finalizers":      slices.DeleteFunc(slices.Clone(o.Finalizers), func(f string) bool { return f == name.FinalizerTenant }),
-			}}
-			err := s.kube.MergePatch(ctx, kube.TenantControlPlanes, t.Key.Namespace, t.Key.Name, patch, nil)
+			// Tested on what it changes, not on the object's version, which every word in its status changes.
+			at := "/metadata/finalizers/" + strconv.Itoa(slices.Index(o.Finalizers, name.FinalizerTenant))
+			err := s.kube.JSONPatch(ctx, kube.TenantControlPlanes, t.Key.Namespace, t.Key.Name, []map[string]any{
+				{"op": "test", "path": "/metadata/uid", "value": done.UID},
+				{"op": "test", "path": at, "value": name.FinalizerTenant},
+				{"op": "remove", "path": at},
+			})
 			if err != nil && !apierrors.IsNotFound(err) {
 				return err
 			}

@@ -3,7 +3,6 @@ package main
 // stoker up: everything on one machine. stoker down: its end.
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -257,7 +256,7 @@ func (a *app) detach(ctx context.Context, f upFlags) error {
 	if err := os.MkdirAll(filepath.Join(f.dir, "logs"), 0o700); err != nil {
 		return err
 	}
-	said, err := os.OpenFile(filepath.Join(f.dir, "logs", "up.log"), os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	said, err := os.OpenFile(filepath.Join(f.dir, "logs", "up.log"), os.O_CREATE|os.O_TRUNC|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
@@ -300,10 +299,8 @@ func (a *app) detach(ctx context.Context, f upFlags) error {
 	}()
 	shown := int64(0)
 	show := func() {
-		if _, err := said.Seek(shown, io.SeekStart); err == nil {
-			n, _ := io.Copy(a.out, bufio.NewReader(io.NewSectionReader(said, shown, 1<<30)))
-			shown += n
-		}
+		n, _ := io.Copy(a.out, io.NewSectionReader(said, shown, 1<<30)) // reads at places; the child appends
+		shown += n
 	}
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

@@ -149,14 +149,11 @@ func (b *Bus) publish(ctx context.Context, msg *nats.Msg) (duplicate bool, err e
 	if err := Held(ctx); err != nil {
 		return false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
+	ask, cancel := context.WithTimeout(ctx, stateTimeout)
 	defer cancel()
-	ack, err := b.js.PublishMsg(ctx, msg)
+	ack, err := b.js.PublishMsg(ask, msg)
 	if err != nil {
-		if errors.Is(err, context.DeadlineExceeded) {
-			return false, &Unavailable{Dependency: "nats", Err: err}
-		}
-		return false, classify(fmt.Errorf("publish %s: %w", msg.Subject, err))
+		return false, late(ctx, fmt.Errorf("publish %s: %w", msg.Subject, err))
 	}
 	return ack.Duplicate, nil
 }
@@ -205,7 +202,7 @@ func (b *Bus) Answer(inbox string, key Key, id, what string, data any) error {
 // IsInbox reports whether a subject is one on which a sender may wait for an answer (_INBOX.…).
 func IsInbox(subject string) bool {
 	rest, ok := strings.CutPrefix(subject, "_INBOX")
-	if !ok || rest == "" || rest[0] != '.' && rest[0] != '_' || len(subject) > 256 {
+	if !ok || !strings.HasPrefix(rest, ".") || len(rest) < 2 || len(subject) > 256 {
 		return false
 	}
 	for _, t := range strings.Split(subject, ".") {
@@ -213,7 +210,7 @@ func IsInbox(subject string) bool {
 			return false
 		}
 	}
-	return strings.Contains(rest, ".")
+	return true
 }
 
 // Bury stores an event in the dead letters with its cause: for those whose sender can't be told.
@@ -237,13 +234,13 @@ func (b *Bus) Forget(ctx context.Context, key Key) error {
 	if err := deleteBucket(ctx, b.js, key); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ask, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	s, err := b.js.Stream(ctx, StreamFacts)
+	s, err := b.js.Stream(ask, StreamFacts)
 	if err != nil {
-		return late(err)
+		return late(ctx, err)
 	}
-	return late(s.Purge(ctx, jetstream.WithPurgeSubject("stoker.timer."+key.place()+".>")))
+	return late(ctx, s.Purge(ask, jetstream.WithPurgeSubject("stoker.timer."+key.place()+".>")))
 }
 
 // ID derives an event id from what the event is about: equal parts give equal ids, whoever computes them.

@@ -75,9 +75,10 @@ func classify(err error) error {
 	return err
 }
 
-// late is classify for the answer to a question of our own, whose time-out means that NATS doesn't answer.
-func late(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) {
+// late is classify for the answer to a question of our own, whose time-out means that NATS doesn't answer, unless it is
+// the turn's own time, ctx, that ran out.
+func late(ctx context.Context, err error) error {
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return &Unavailable{Dependency: "nats", Err: err}
 	}
 	return classify(err)

@@ -135,11 +135,11 @@ func (l *Loop) runLane(n *lane) {
 		select {
 		case <-n.closed:
 		case <-n.ctx.Done():
-		case <-n.news: // perhaps what was missing; it doesn't count as a try
-			attempt, failed = max(attempt-1, 0), max(failed-1, 0)
+		case <-n.news: // perhaps what was missing, so at once at first, and never so often that it is a load
 			select {
 			case <-n.closed:
-			case <-time.After(50 * time.Millisecond):
+			case <-n.ctx.Done():
+			case <-time.After(min(time.Duration(attempt)*50*time.Millisecond, time.Second)):
 			}
 		case <-time.After(backoff.Step()):
 		}
@@ -199,7 +199,7 @@ func (l *Loop) turn(n *lane, batch []*delivery, reasons []string, attempt, faile
 		}
 		l.waits(n, away.Dependency)
 		if attempt >= tellAfter {
-			_ = t.fail(ctx, state.Failure{Reason: "Unavailable", Message: away.Error(), Attempts: attempt})
+			_ = t.fail(ctx, state.Failure{Reason: reasonUnavailable, Message: away.Error(), Attempts: attempt})
 		}
 	case errors.As(err, &permanent):
 		result = "dead"

@@ -237,9 +237,10 @@ func (l *Loop) startWorker(ctx context.Context, partition int) *worker {
 // consume receives until ctx ends, through every outage.
 func (l *Loop) consume(ctx context.Context, stream string, partition int) {
 	durable := consumer(l.Service, partition)
-	wait := newBackoff()
+	wait, again := newBackoff(), false
 	for ctx.Err() == nil {
-		err := l.consumeOnce(ctx, stream, durable, partition)
+		err := l.consumeOnce(ctx, stream, durable, partition, again)
+		again = true
 		if ctx.Err() != nil {
 			return
 		}
@@ -260,11 +261,12 @@ func (l *Loop) noteLost() {
 	}
 }
 
-func (l *Loop) consumeOnce(ctx context.Context, stream, durable string, partition int) error {
+// consumeOnce receives until ctx ends or the consumer breaks. Again says that it broke before.
+func (l *Loop) consumeOnce(ctx context.Context, stream, durable string, partition int, again bool) error {
 	ask, cancel := context.WithTimeout(ctx, requestTimeout)
 	c, err := l.Bus.js.Consumer(ask, stream, durable)
-	if err == nil && l.shares.revived && c.CachedInfo() != nil {
-		// The pin of the process that had our name and died; nobody else may lift it.
+	if err == nil && (again || l.shares.revived) {
+		// The pin of the process that had our name and died, or of our own last try; nobody else may lift it.
 		if s, e := l.Bus.js.Stream(ask, stream); e == nil {
 			_ = s.UnpinConsumer(ask, durable, priorityGroup)
 		}

@@ -32,10 +32,9 @@ var reads = map[string][]string{
 func Permissions(user string) (publish, subscribe []string) {
 	switch user {
 	case UserPortal:
-		return []string{"stoker.intake.*.*.*", "$JS.API.INFO", "$JS.API.DIRECT.GET." + StreamStatus + ".>",
-				"$JS.API.STREAM.INFO." + StreamStatus, "$JS.API.CONSUMER.CREATE." + StreamStatus + ".>", "$JS.FC.>",
-				"$JS.API.CONSUMER.INFO." + StreamStatus + ".>", "$JS.API.CONSUMER.DELETE." + StreamStatus + ".>",
-				"$JS.API.CONSUMER.MSG.NEXT." + StreamStatus + ".>"},
+		// No consumers: the server would deliver on any subject the portal names. The last status of a tenant is a direct
+		// get, what follows a plain subscription.
+		return []string{"stoker.intake.*.*.*", "$JS.API.INFO", "$JS.API.STREAM.INFO." + StreamStatus, "$JS.API.DIRECT.GET." + StreamStatus + ".>"},
 			[]string{"stoker.status.>", "_INBOX.>"}
 	case UserOperator:
 		return []string{"stoker.intake.*.*.*", "stoker.status.get", "stoker.status.why", "$SRV.>", "$JS.API.INFO",

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 )
@@ -42,6 +43,10 @@ type shares struct {
 	deadline time.Time // end of the own lease
 	// terms count how often each partition was lost: what began in one term must not go on in the next.
 	terms [name.Partitions]int
+	// rivalUntil is when this process may hold partitions again after another was heard under the same name.
+	rivalUntil time.Time
+	// life tells this process from another of the same name.
+	life string
 	// revived is true when a replica of this name lived shortly before: its pins are ours to lift.
 	revived bool
 }
@@ -49,6 +54,7 @@ type shares struct {
 func newShares(b *Bus, service string) *shares {
 	return &shares{
 		bus: b, service: service, replica: token(b.cfg.Replica), changed: make(chan []int, 1), members: map[string]time.Time{},
+		life: nuid.Next(),
 	}
 }
 
@@ -159,7 +165,7 @@ func (s *shares) beat(ctx context.Context) {
 	defer cancel()
 	sent := time.Now()
 	msg := nats.NewMsg(s.subject(s.replica))
-	msg.Data = []byte(s.replica)
+	msg.Data = []byte(s.life)
 	if _, err := s.bus.js.PublishMsg(ctx, msg); err != nil {
 		// Nobody answers for a stream that isn't there, but the others' ears on its subject look like an answer to come.
 		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), heartbeat)
@@ -196,9 +202,20 @@ func (s *shares) hear(m *nats.Msg) bool {
 		}
 		return false
 	}
+	if replica == s.replica {
+		// Two processes of one name would both hold everything of that name: the one whose life sorts first yields.
+		if life := string(m.Data); life != s.life && life > s.life {
+			if time.Now().After(s.rivalUntil) {
+				s.bus.log.Error("another process has this replica's name and works in its place; give each its own (--replica)", "replica", s.replica)
+				s.bus.health.Down("replica name", errors.New("another process calls itself "+s.replica))
+			}
+			s.rivalUntil = time.Now().Add(memberTTL)
+		}
+		return false
+	}
 	_, known := s.members[replica]
 	s.members[replica] = time.Now()
-	return !known && replica != s.replica
+	return !known
 }
 
 // leave hands the partitions over at once.
@@ -222,7 +239,11 @@ func (s *shares) assign() {
 	now := time.Now()
 	maps.DeleteFunc(s.members, func(r string, heard time.Time) bool { return now.Sub(heard) > memberTTL })
 	var owned []int
-	if now.Before(s.deadline) {
+	if !s.rivalUntil.IsZero() && now.After(s.rivalUntil) {
+		s.rivalUntil = time.Time{}
+		s.bus.health.Up("replica name")
+	}
+	if now.Before(s.deadline) && s.rivalUntil.IsZero() {
 		owned = share(slices.Sorted(maps.Keys(s.members)), s.replica)
 	}
 	if slices.Equal(owned, s.owned) {

@@ -168,25 +168,25 @@ func sameConsumer(have, want jetstream.ConsumerConfig) bool {
 
 // createBucket makes a tenant's bucket; it exists already when a repeat comes by.
 func createBucket(ctx context.Context, js jetstream.JetStream, key Key, replicas int) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ask, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	_, err := js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+	_, err := js.CreateKeyValue(ask, jetstream.KeyValueConfig{
 		Bucket: key.Bucket(), Description: "state of tenant " + key.String(), History: historyOfState,
 		Storage: jetstream.FileStorage, Replicas: max(replicas, 1),
 	})
 	if err != nil && !errors.Is(err, jetstream.ErrBucketExists) {
-		return late(err)
+		return late(ctx, err)
 	}
 	return nil
 }
 
 // deleteBucket removes a tenant's bucket and everything in it.
 func deleteBucket(ctx context.Context, js jetstream.JetStream, key Key) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ask, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	err := js.DeleteKeyValue(ctx, key.Bucket())
+	err := js.DeleteKeyValue(ask, key.Bucket())
 	if err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return late(err)
+		return late(ctx, err)
 	}
 	return nil
 }

@@ -290,6 +290,9 @@ func (t *Turn) Wait(ctx context.Context, what string) error {
 	return t.write(ctx, s, nil)
 }
 
+// reasonUnavailable is the reason of a Failure while a dependency is away.
+const reasonUnavailable = "Unavailable"
+
 // fail notes a failure in the own state and tells it.
 func (t *Turn) fail(ctx context.Context, f state.Failure) error {
 	if t.Tenant == nil || !t.Key.IsTenant() {
@@ -307,6 +310,9 @@ func (t *Turn) fail(ctx context.Context, f state.Failure) error {
 			if t.own.Failure.Reason == f.Reason && t.own.Failure.Message == f.Message && t.own.Failure.Permanent == f.Permanent &&
 				t.own.Generation == t.Generation {
 				return nil // said already
+			}
+			if f.Reason == reasonUnavailable && t.own.Failure.Reason == reasonUnavailable && time.Since(t.own.UpdatedAt) < time.Minute {
+				return nil // the same outage in other words: addresses in them differ from try to try
 			}
 		}
 	}

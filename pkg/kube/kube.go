@@ -144,8 +144,27 @@ func New(cfg *rest.Config, o Options) (*Client, error) {
 	}
 	return &Client{
 		base: strings.TrimSuffix(base.String(), "/"), manager: o.FieldManager, health: o.Health, config: cfg,
-		http: &http.Client{Transport: transport, Timeout: requestTimeout}, watches: &http.Client{Transport: transport},
+		http: &http.Client{Transport: fenced{transport}, Timeout: requestTimeout}, watches: &http.Client{Transport: transport},
 	}, nil
+}
+
+// fenced lets no write of a replica that lost its lease onto the wire, however long it waited for a connection.
+type fenced struct{ http.RoundTripper }
+
+func (f fenced) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method != http.MethodGet {
+		if err := events.Held(req.Context()); err != nil {
+			return nil, err
+		}
+	}
+	return f.RoundTripper.RoundTrip(req)
+}
+
+// CloseIdleConnections makes http.Client.CloseIdleConnections reach the transport.
+func (f fenced) CloseIdleConnections() {
+	if c, ok := f.RoundTripper.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
 }
 
 // Config of the connection, for libraries that want their own client.
@@ -262,11 +281,6 @@ func (c *Client) Delete(ctx context.Context, r Resource, namespace, name string,
 }
 
 func (c *Client) do(ctx context.Context, method, path, contentType string, body []byte, out any) error {
-	if method != http.MethodGet {
-		if err := events.Held(ctx); err != nil {
-			return err
-		}
-	}
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
 		return err
@@ -275,7 +289,11 @@ func (c *Client) do(ctx context.Context, method, path, contentType string, body 
 		req.Header.Set("Content-Type", contentType)
 	}
 	req.Header.Set("Accept", "application/json")
+	req.GetBody = nil // a write is not repeated behind our back
 	resp, err := c.http.Do(req)
+	if errors.Is(err, events.ErrFenced) {
+		return events.ErrFenced
+	}
 	if err != nil {
 		return c.away(ctx, err)
 	}
@@ -304,8 +322,8 @@ func (c *Client) do(ctx context.Context, method, path, contentType string, body 
 
 // away turns an error of the connection into an intent.
 func (c *Client) away(ctx context.Context, err error) error {
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return ctx.Err()
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", ctx.Err(), err)
 	}
 	if c.health != nil {
 		c.health.Down(Dependency, err)
@@ -332,7 +350,7 @@ func statusError(resp *http.Response, data []byte) error {
 func away(err error) bool {
 	// Unauthorized says nothing about the object: our token has run out, or the server can't check it now.
 	return apierrors.IsUnauthorized(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) ||
-		apierrors.IsTimeout(err) || apierrors.IsInternalError(err) && !strings.Contains(err.Error(), "webhook")
+		apierrors.IsTimeout(err)
 }
 
 // IsAway reports whether an error means that the server couldn't be reached or couldn't answer.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -61,8 +62,14 @@ var kinds = map[string]struct {
 func (s *intake) command(ctx context.Context, t *events.Turn, e events.Event) error {
 	what, data, err := s.carryOut(ctx, t, e)
 	var no refusal
-	if errors.As(err, &no) {
+	var away *events.Unavailable
+	switch {
+	case errors.As(err, &no):
 		return s.reject(ctx, t, e, no)
+	case err == nil, errors.As(err, &away), errors.Is(err, events.ErrFenced), errors.Is(err, events.ErrStale):
+	case t.Attempt() >= 3:
+		// The API server answers, and not to this. Those behind it must not wait for long.
+		return s.reject(ctx, t, e, refuse("object", "InternalError", "", err.Error()))
 	}
 	if err != nil {
 		return err
@@ -85,7 +92,7 @@ func (s *intake) carryOut(ctx context.Context, t *events.Turn, e events.Event) (
 	if !t.Key.Valid() || kind.resource.Namespaced == (t.Key.Namespace == events.ClusterScoped) {
 		return "", nil, refuse("event.subject", "Invalid", t.Key.String(), "namespace and name in the subject must be those of a Kubernetes object (lower-case letters, digits, dashes); for cluster-scoped kinds the namespace is -")
 	}
-	if inbox := replyTo(e); inbox != "" && !strings.HasPrefix(inbox, "_INBOX.") && !strings.HasPrefix(inbox, "_INBOX_") {
+	if inbox := replyTo(e); inbox != "" && !events.IsInbox(inbox) {
 		return "", nil, refuse("event."+events.ExtReplyTo, "Invalid", inbox, "must be an inbox (_INBOX.…)")
 	}
 	if n := len(e.Data()); n > events.MaxPayload {
@@ -258,6 +265,9 @@ func refused(err error) error {
 	case metav1.StatusReasonInvalid, metav1.StatusReasonBadRequest, metav1.StatusReasonForbidden, metav1.StatusReasonNotFound,
 		metav1.StatusReasonMethodNotAllowed, metav1.StatusReasonRequestEntityTooLarge, metav1.StatusReasonUnsupportedMediaType:
 	default:
+		if s.Code == http.StatusInternalServerError && strings.Contains(s.Message, "typed patch object") {
+			return refuse("spec", "Invalid", "", s.Message) // duplicates in a list keyed by name, for example
+		}
 		return err
 	}
 	if s.Reason == metav1.StatusReasonNotFound && s.Details != nil && s.Details.Kind == "namespaces" {
@@ -296,6 +306,10 @@ func (s *intake) delete(ctx context.Context, t *events.Turn, e events.Event, r k
 	}
 	there := &metav1.PartialObjectMetadata{}
 	err := s.kube.Get(ctx, r, bare(t.Key.Namespace), t.Key.Name, there)
+	if apierrors.IsNotFound(err) && again(e) {
+		// Deleted by an earlier delivery of this very command.
+		return event.Deleting, event.IntakeDeleting{About: event.About{Namespace: bare(t.Key.Namespace), Name: t.Key.Name, UID: cmd.UID}}, nil
+	}
 	if apierrors.IsNotFound(err) {
 		return "", nil, refuse("metadata.name", "NotFound", t.Key.String(), "there is no such "+r.Kind)
 	}
@@ -313,6 +327,12 @@ func (s *intake) delete(ctx context.Context, t *events.Turn, e events.Event, r k
 	return event.Deleting, event.IntakeDeleting{About: about}, nil
 }
 
+// again reports whether an event was delivered before.
+func again(e events.Event) bool {
+	meta, err := e.Raw.Metadata()
+	return err == nil && meta.NumDelivered > 1
+}
+
 func replyTo(e events.Event) string {
 	inbox, _ := e.Extensions()[events.ExtReplyTo].(string)
 	return inbox
@@ -327,9 +347,13 @@ func (s *intake) answer(key events.Key, e events.Event, what string, data any) e
 	return s.bus.Answer(inbox, key, events.ID(e.Source(), e.ID(), "answer"), what, data)
 }
 
+// maxErrors bounds what a rejection lists, and with it its size.
+const maxErrors = 20
+
 // reject tells that a command was refused: as a fact, to the sender, and when there is no sender to tell, in the dead
 // letters.
 func (s *intake) reject(ctx context.Context, t *events.Turn, e events.Event, no refusal) error {
+	no = no[:min(len(no), maxErrors)]
 	data := event.IntakeRejected{
 		About: event.About{Namespace: bare(t.Key.Namespace), Name: t.Key.Name}, Kind: t.Key.Kind, Command: e.ID(), Errors: no,
 	}
@@ -338,8 +362,7 @@ func (s *intake) reject(ctx context.Context, t *events.Turn, e events.Event, no 
 			return err
 		}
 	}
-	inbox := replyTo(e)
-	if inbox != "" && no[0].Field != "event."+events.ExtReplyTo {
+	if events.IsInbox(replyTo(e)) {
 		return s.answer(t.Key, e, event.Rejected, data)
 	}
 	return s.bus.Bury(ctx, t.Key, e, "Rejected", no.Error())

@@ -562,15 +562,6 @@ func (e *Env) Kubeadm(t testing.TB, kubeconfig string, args ...string) string {
 	return out
 }
 
-// Stoker runs the CLI against the installation.
-func (e *Env) Stoker(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(e.bins, "stoker"), args...)
-	cmd.Env = append(os.Environ(), "STOKER_DIR="+e.Local.Dir())
-	cmd.Stdin = stdin
-	out, err := cmd.CombinedOutput()
-	return string(out), err
-}
-
 func run(ctx context.Context, bin, kubeconfig string, stdin io.Reader, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, bin, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
@@ -580,3 +571,6 @@ func run(ctx context.Context, bin, kubeconfig string, stdin io.Reader, args ...s
 	err := cmd.Run()
 	return out.String(), err
 }
+
+// StokerBin is the path of the command line under test.
+func (e *Env) StokerBin() string { return filepath.Join(e.bins, "stoker") }

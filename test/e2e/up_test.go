@@ -1,0 +1,140 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stoker-k8s/stoker/test/env"
+)
+
+// TestUp does what the README says, with the command line alone.
+func TestUp(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), ".stoker")
+	stoker := func(args ...string) (string, error) {
+		cmd := exec.CommandContext(t.Context(), e.StokerBin(), args...)
+		cmd.Dir = filepath.Dir(dir)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	must := func(want string, args ...string) string {
+		t.Helper()
+		out, err := stoker(args...)
+		if err != nil || !strings.Contains(out, want) {
+			t.Fatalf("stoker %s: %v, want %q in\n%s", strings.Join(args, " "), err, want, out)
+		}
+		return out
+	}
+	up := []string{"up", "-d", "--source", env.Root(), "--apply", filepath.Join(env.Root(), "examples", "tenant.yaml")}
+	t.Cleanup(func() { _, _ = stoker("down") })
+
+	t.Run("up ends with a kubeconfig and commands that work", func(t *testing.T) {
+		out := must("stoker is up", up...)
+		for _, want := range []string{"intake.accepted", "workload.available", "addons.applied", "Ready", "kubeconfig of tenant default/demo: "} {
+			if !strings.Contains(out, want) {
+				t.Errorf("no %q in\n%s", want, out)
+			}
+		}
+		_, rest, _ := strings.Cut(out, "try:\n")
+		tried := 0
+		for _, line := range strings.Split(rest, "\n") {
+			if line = strings.TrimSpace(line); line == "" || !strings.HasPrefix(line, "/") && !strings.HasPrefix(line, ".") {
+				continue
+			}
+			cmd := exec.CommandContext(t.Context(), "sh", "-c", line)
+			cmd.Dir = filepath.Dir(dir)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%s: %v\n%s", line, err, out)
+			}
+			tried++
+		}
+		if tried != 3 {
+			t.Errorf("%d commands to try in\n%s", tried, out)
+		}
+	})
+	t.Run("a second up finds the first", func(t *testing.T) { must("is up already", up...) })
+	t.Run("the commands of a person", func(t *testing.T) {
+		must("demo", "get")
+		must("Ready", "get", "demo", "-o", "json")
+		must("Ready", "why", "demo")
+		must("certificate-authority-data", "kubeconfig", "demo")
+		if out, err := stoker("get", "nobody"); err == nil {
+			t.Errorf("get of a tenant that isn't there: %s", out)
+		}
+		file := filepath.Join(t.TempDir(), "bad.yaml")
+		if err := os.WriteFile(file, []byte(strings.ReplaceAll(string(readFile(t, filepath.Join(env.Root(), "examples", "tenant.yaml"))), "port: 6443", "port: 99999")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := stoker("apply", "-f", file)
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(out, "spec.networkProfile.port") || !strings.Contains(out, "99999") {
+			t.Errorf("a bad port: %v %s", err, out)
+		}
+	})
+	t.Run("files with keys are the owner's alone", func(t *testing.T) {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !d.Type().IsRegular() {
+				return nil //nolint:nilerr // etcd and NATS remove files meanwhile
+			}
+			info, err := d.Info()
+			if err != nil {
+				return nil //nolint:nilerr // likewise
+			}
+			data, _ := os.ReadFile(path)
+			if strings.Contains(string(data), "PRIVATE KEY") && info.Mode().Perm()&0o077 != 0 {
+				t.Errorf("%s has mode %v", path, info.Mode())
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Run("the tenant goes on after down and up", func(t *testing.T) {
+		must("ended", "down")
+		nothingRuns(t, dir)
+		must("stoker is up", up...)
+	})
+	t.Run("nothing is left running, even after kill -9", func(t *testing.T) {
+		pid := 0
+		if _, err := fmt.Sscan(string(readFile(t, filepath.Join(dir, "lock"))), &pid); err != nil || pid == 0 {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		env.Eventually(t, "all processes gone", func() error { return running(dir) })
+		must("stoker is up", up...)
+		must("deleted", "delete", "tcp/demo", "--wait")
+		must("ended", "down")
+		nothingRuns(t, dir)
+		must("nothing runs", "down")
+	})
+}
+
+// running finds processes that have to do with a directory.
+func running(dir string) error {
+	procs, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return err
+	}
+	for _, p := range procs {
+		if data, err := os.ReadFile(p); err == nil && strings.Contains(string(data), dir) {
+			return fmt.Errorf("%s: %s", p, strings.ReplaceAll(string(data), "\x00", " "))
+		}
+	}
+	return nil
+}
+
+func nothingRuns(t *testing.T, dir string) {
+	t.Helper()
+	if err := running(dir); err != nil {
+		t.Error(err)
+	}
+}

@@ -17,7 +17,7 @@ bin/stoker: $(GO_FILES)
 
 .PHONY: build
 build: bin/stoker ## build the stoker command and the six services into bin/
-	go build -trimpath -o bin/ ./services/*/cmd/...
+	go build -trimpath -o bin/ $(foreach s,intake certs datastore workload addons status,./services/$(s)/cmd/stoker-$(s))
 
 .PHONY: up
 up: bin/stoker ## start everything on this machine and create the example tenant; Ctrl-C ends it

@@ -141,7 +141,7 @@ func (a *app) up(ctx context.Context, f upFlags) error {
 		if err := s.Stop(stopping); err != nil {
 			a.complain(err)
 		}
-		a.sayf(a.out, "stopped; `stoker up` goes on from %s\n", f.dir)
+		a.sayf(a.out, "stopped; `%s up` goes on from %s\n", program(), f.dir)
 	}()
 	run, stop := context.WithCancel(ctx)
 	services := make(chan error, 1)
@@ -155,7 +155,7 @@ func (a *app) up(ctx context.Context, f upFlags) error {
 	if err := a.example(run, objects, f.dir); err != nil && run.Err() == nil {
 		a.complain(err)
 	}
-	a.sayf(a.out, "\n%s after %.1f s; Ctrl-C or `stoker down` ends it\n", ready, time.Since(started).Seconds())
+	a.sayf(a.out, "\n%s after %.1f s; Ctrl-C or `%s down` ends it\n", ready, time.Since(started).Seconds(), program())
 	detached()
 	select {
 	case <-ctx.Done():
@@ -212,17 +212,23 @@ func (a *app) example(ctx context.Context, objects []manifest.Object, dir string
 	return nil
 }
 
-// hints are three commands to try.
-func (a *app) hints(kubeconfig, dir string) {
+// program is how a person calls this very program from here.
+func program() string {
 	bin, err := os.Executable()
 	if err != nil {
-		bin = "stoker"
+		return "stoker"
 	}
 	if wd, err := os.Getwd(); err == nil {
 		if rel, err := filepath.Rel(wd, bin); err == nil && !strings.HasPrefix(rel, "..") {
-			bin = "./" + rel
+			return "./" + rel
 		}
 	}
+	return bin
+}
+
+// hints are three commands to try.
+func (a *app) hints(kubeconfig, dir string) {
+	bin := program()
 	kubectl := filepath.Join(dir, "bin", "kubectl")
 	a.sayf(a.out, "try:\n")
 	if kubeconfig != "" {

@@ -159,7 +159,8 @@ func Main(service, usage string, run func(context.Context, Config) error, more .
 	for _, m := range more {
 		m(text)
 	}
-	flags.IntVar(&cfg.StreamReplicas, "stream-replicas", 1, "NATS servers that hold each stream: 1, 3 or 5")
+	var replicas string
+	text(&replicas, "stream-replicas", "1", "NATS servers that hold each stream: 1, 3 or 5")
 	flags.Usage = func() {
 		fmt.Fprintf(flags.Output(), "%s\n\nUsage: stoker-%s [flags]\n\n", usage, service)
 		flags.PrintDefaults()
@@ -167,6 +168,13 @@ func Main(service, usage string, run func(context.Context, Config) error, more .
 	_ = flags.Parse(os.Args[1:])
 	if flags.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "unexpected argument %q; see --help\n", flags.Arg(0))
+		os.Exit(2)
+	}
+	switch replicas {
+	case "1", "3", "5":
+		cfg.StreamReplicas = int(replicas[0] - '0')
+	default:
+		fmt.Fprintf(os.Stderr, "--stream-replicas %q: must be 1, 3 or 5\n", replicas)
 		os.Exit(2)
 	}
 	var l slog.Level

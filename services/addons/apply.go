@@ -27,6 +27,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
 // FieldManager owns, in the tenant, the fields this service applies.
@@ -293,6 +295,11 @@ func (c *Cluster) do(ctx context.Context, method, path, contentType string, body
 
 // send returns the answer if it is one of success.
 func (c *Cluster) send(ctx context.Context, method, path, contentType, accept string, body []byte) (*http.Response, error) {
+	if method != http.MethodGet {
+		if err := events.Held(ctx); err != nil {
+			return nil, err
+		}
+	}
 	req, err := http.NewRequestWithContext(ctx, method, c.server+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -360,7 +367,7 @@ func retry(ctx context.Context, do func() error) error {
 
 // passing tells an error that may be gone in a moment.
 func passing(err error) bool {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, events.ErrFenced) {
 		return false
 	}
 	var answered apierrors.APIStatus

@@ -157,7 +157,7 @@ func object(key events.Key, r kube.Resource, data []byte, typed any) ([]byte, er
 	var mistyped *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &mistyped):
-		return nil, refuse(fieldOr(mistyped.Field), "Invalid", mistyped.Value, fmt.Sprintf("must be %s, not %s", article(mistyped.Type.String()), mistyped.Value))
+		return nil, refuse(fieldOr(mistyped.Field), "Invalid", valueAt(data, mistyped.Field), fmt.Sprintf("must be %s, not %s", article(mistyped.Type.String()), mistyped.Value))
 	case err != nil:
 		return nil, refuse("event.data", "Invalid", string(data), "must be the JSON of a "+r.Kind+": "+err.Error())
 	}
@@ -216,6 +216,18 @@ func object(key events.Key, r kube.Resource, data []byte, typed any) ([]byte, er
 	m["metadata"] = clean
 	delete(m, "status")
 	return json.Marshal(m)
+}
+
+// valueAt is the JSON of a field, empty when it can't be told.
+func valueAt(data []byte, path string) string {
+	for _, k := range strings.Split(path, ".") {
+		var m map[string]json.RawMessage
+		if json.Unmarshal(data, &m) != nil {
+			return ""
+		}
+		data = m[k]
+	}
+	return strings.Trim(string(data), `"`)
 }
 
 func fieldOr(field string) string {

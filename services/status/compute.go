@@ -86,8 +86,6 @@ func shownStatus(t *state.Tenant, in States, p standing, readyGeneration int64) 
 		return v1alpha1.VersionProvisioning
 	case w.ReadyReplicas == 0 || in.Workload.State == nil:
 		return v1alpha1.VersionNotReady
-	case t.Spec.WritePermissions.Any():
-		return v1alpha1.VersionWriteLimited
 	case p.workload.done:
 		return v1alpha1.VersionReady
 	case running == v1alpha1.VersionCARotating, running == v1alpha1.VersionMigrating:
@@ -192,11 +190,6 @@ func apiStatus(t *state.Tenant, in States, p standing, next state.Status, shown 
 	}
 	s.Addons.CoreDNS = addon(t.Spec.Addons.CoreDNS != nil, a.CoreDNS, a)
 	s.Addons.KubeProxy = addon(t.Spec.Addons.KubeProxy != nil, a.KubeProxy, a)
-	if t.Spec.Addons.Konnectivity != nil {
-		s.Addons.Konnectivity = &v1alpha1.KonnectivityStatus{
-			Enabled: p.addons.done, Certificate: pair(name.ComponentKonnectivityCertificate), Kubeconfig: kubeconfig(name.ComponentKonnectivityKubeconfig),
-		}
-	}
 	return s
 }
 

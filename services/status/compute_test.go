@@ -197,10 +197,10 @@ func TestCompute(t *testing.T) {
 			},
 			want: want{"Sleeping", "Sleeping", "Sleeping", false, 2, "CertificatesReady DatastoreReady", "no pods are asked for"},
 		},
-		"limited writes mask Ready in Kamaji's status only": {
+		"limited writes are not said before they are limited": {
 			settled: true,
 			change:  func(tenant *state.Tenant, _ *States) { tenant.Spec.WritePermissions.BlockCreation = true },
-			want:    want{"WriteLimited", "WriteLimited", "Ready", true, 1, all, "answers"},
+			want:    want{"Ready", "Ready", "Ready", true, 1, all, "answers"},
 		},
 		"a new certificate authority under way is said, and the tenant answers meanwhile": {
 			settled: true,

@@ -71,8 +71,6 @@ func judge(spec *v1alpha1.TenantControlPlaneSpec, before state.Workload, step st
 		phase = v1alpha1.VersionProvisioning
 	case s.ReadyReplicas == 0:
 		phase = v1alpha1.VersionNotReady
-	case spec.WritePermissions.Any():
-		phase = v1alpha1.VersionWriteLimited
 	case done:
 		phase = v1alpha1.VersionReady
 	case before.Version == "":

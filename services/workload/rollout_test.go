@@ -94,8 +94,8 @@ func TestJudge(t *testing.T) {
 			before: broken, step: event.Degraded, told: true, replicas: 2, status: full, phase: "Ready", next: event.Available,
 			tell: []string{event.Available}, version: newVersion,
 		},
-		"blocked writes are said instead of Ready": {
-			limited: true, before: running, step: event.Available, told: true, replicas: 2, status: full, phase: "WriteLimited", next: event.Available, version: newVersion,
+		"blocked writes are not said before they are blocked": {
+			limited: true, before: running, step: event.Available, told: true, replicas: 2, status: full, phase: "Ready", next: event.Available, version: newVersion,
 		},
 		"a tenant goes to sleep when its pods end": {
 			before: running, step: event.Exposed, told: true, replicas: 0, phase: "Sleeping", next: event.Exposed, waiting: true, version: newVersion,

@@ -250,7 +250,7 @@ func Catalogue() []Entry {
 		{TenantApply, true, "intake", "apply", TenantApplyCommand{}, "create the tenant or change it"},
 		{TenantDelete, true, "intake", "delete", DeleteCommand{}, "delete the tenant and everything of it"},
 		{DataStoreApply, true, "intake", "apply", DataStoreApplyCommand{}, "create the DataStore or change it"},
-		{DataStoreDelete, true, "intake", "delete", DeleteCommand{}, "delete the DataStore once no tenant uses it"},
+		{DataStoreDelete, true, "intake", "delete", DeleteCommand{}, "delete the DataStore"},
 		fact("intake", Accepted, IntakeAccepted{}, "a generation is now the desired state"),
 		fact("intake", Rejected, IntakeRejected{}, "a command was refused and changed nothing"),
 		fact("intake", Deleting, IntakeDeleting{}, "deletion has begun"),

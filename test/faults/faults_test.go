@@ -566,6 +566,9 @@ func away(t *testing.T, component string, meanwhile func()) {
 		}()
 	}
 	meanwhile()
+	if d, err := time.ParseDuration(os.Getenv("STOKER_TEST_OUTAGE")); err == nil {
+		time.Sleep(d) // longer outages than a test has time for, when asked for
+	}
 }
 
 func TestIdentitiesHoldOnlyTheirRights(t *testing.T) {

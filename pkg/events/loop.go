@@ -54,6 +54,7 @@ type Loop struct {
 	lanes   map[Key]*lane
 	holding map[*delivery]struct{} // received, not yet answered
 	settled map[Key]bool           // the facts of the own state are known to be published
+	alarms  *alarms
 	lost    chan struct{}
 	wg      sync.WaitGroup
 }
@@ -86,7 +87,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	l.log = l.Bus.log
 	l.slots = make(chan struct{}, l.Workers)
 	l.lanes, l.holding, l.settled = map[Key]*lane{}, map[*delivery]struct{}{}, map[Key]bool{}
-	l.lost = make(chan struct{}, 1)
+	l.lost, l.alarms = make(chan struct{}, 1), &alarms{wake: l.wake}
 	l.shares = newShares(l.Bus, l.Service)
 	l.shares.lost = l.noteLost
 	// Turns may finish after ctx has ended, for as long as stopGrace.
@@ -432,6 +433,7 @@ func (l *Loop) release(gone []*worker) {
 			<-ln.done
 		}
 	}
+	l.alarms.stop(func(key Key) bool { return partitions[key.Partition()] })
 	// Lift the pins so that the next holder needn't wait for their time-out.
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

@@ -267,6 +267,9 @@ type Outcome struct {
 	Data any
 	// Facts announced by this write, in order.
 	Facts []Tell
+	// Failure is what went wrong although the turn did all it could, nil for nothing: Reason, Message and Permanent are
+	// taken from it. A new reason is told as the fact failed; the turn is not repeated.
+	Failure *state.Failure
 }
 
 // Done writes the own state, if it differs from what is there, and then publishes its facts. ErrStale when somebody else
@@ -275,6 +278,18 @@ func (t *Turn) Done(ctx context.Context, o Outcome) error {
 	s := &state.State{UID: t.UID, Generation: t.Generation, Step: o.Step, Inputs: o.Inputs, Waiting: o.Waiting, UpdatedAt: time.Now().UTC()}
 	if o.Data != nil {
 		s.Data = event.Marshal(o.Data)
+	}
+	if o.Failure != nil {
+		f := state.Failure{Reason: o.Failure.Reason, Message: clipFailure(o.Failure.Message), Permanent: o.Failure.Permanent, Since: s.UpdatedAt}
+		said := false
+		if own := t.own; own != nil && own.Failure != nil && own.Generation == t.Generation {
+			f.Since = own.Failure.Since
+			said = own.Failure.Reason == f.Reason && own.Failure.Permanent == f.Permanent
+		}
+		s.Failure = &f
+		if !said {
+			o.Facts = append(slices.Clone(o.Facts), t.failed(f))
+		}
 	}
 	return t.write(ctx, s, o.Facts)
 }
@@ -300,9 +315,7 @@ func (t *Turn) fail(ctx context.Context, f state.Failure) error {
 	}
 	s := &state.State{UID: t.UID}
 	f.Since = time.Now().UTC()
-	if len(f.Message) > 1024 {
-		f.Message = strings.ToValidUTF8(f.Message[:1024], "")
-	}
+	f.Message = clipFailure(f.Message)
 	if t.own != nil {
 		*s = *t.own
 		if t.own.Failure != nil {
@@ -317,9 +330,22 @@ func (t *Turn) fail(ctx context.Context, f state.Failure) error {
 		}
 	}
 	s.Generation, s.Failure, s.UpdatedAt = t.Generation, &f, time.Now().UTC()
-	return t.write(ctx, s, []Tell{{event.Failed, event.StepFailed{
+	return t.write(ctx, s, []Tell{t.failed(f)})
+}
+
+// failed is the fact that tells a failure.
+func (t *Turn) failed(f state.Failure) Tell {
+	return Tell{event.Failed, event.StepFailed{
 		About: t.About(), Reason: f.Reason, Message: f.Message, Attempts: f.Attempts, Retrying: !f.Permanent,
-	}}})
+	}}
+}
+
+// clipFailure shortens what a failure says at a whole character.
+func clipFailure(message string) string {
+	if len(message) > 1024 {
+		return strings.ToValidUTF8(message[:1024], "")
+	}
+	return message
 }
 
 func (t *Turn) write(ctx context.Context, s *state.State, tells []Tell) error {

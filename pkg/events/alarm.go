@@ -1,0 +1,79 @@
+package events
+
+import (
+	"sync"
+	"time"
+)
+
+// alarms wake a loop about objects after a while. They live in memory and as long as their partitions are held: whoever
+// takes a partition over looks at its objects anyway. It is safe for concurrent use.
+type alarms struct {
+	wake Wake
+
+	mu sync.Mutex
+	m  map[Key]*alarm
+}
+
+type alarm struct {
+	at    time.Time
+	timer *time.Timer
+}
+
+// set arms the object's one alarm. One that is due earlier stays.
+func (s *alarms) set(key Key, after time.Duration, reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := time.Now().Add(after)
+	if a := s.m[key]; a != nil {
+		if !a.at.After(at) {
+			return
+		}
+		a.timer.Stop()
+	}
+	if s.m == nil {
+		s.m = map[Key]*alarm{}
+	}
+	a := &alarm{at: at}
+	a.timer = time.AfterFunc(after, func() {
+		s.mu.Lock()
+		current := s.m[key] == a
+		if current {
+			delete(s.m, key)
+		}
+		s.mu.Unlock()
+		if current {
+			s.wake(key, reason)
+		}
+	})
+	s.m[key] = a
+}
+
+// stop takes the alarms away whose objects are meant.
+func (s *alarms) stop(meant func(Key) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, a := range s.m {
+		if meant(key) {
+			a.timer.Stop()
+			delete(s.m, key)
+		}
+	}
+}
+
+// off takes an object's alarm away.
+func (s *alarms) off(key Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a := s.m[key]; a != nil {
+		a.timer.Stop()
+		delete(s.m, key)
+	}
+}
+
+// Alarm wakes the service about this object after a while, once, with a reason that Woken knows. An object has one alarm
+// per service; one that is due earlier stays. It is for second looks at what no fact tells, and goes with the partition
+// and the process; what must not be missed is a matter for At.
+func (t *Turn) Alarm(after time.Duration, reason string) { t.loop.alarms.set(t.Key, after, reason) }
+
+// NoAlarm takes the alarm away.
+func (t *Turn) NoAlarm() { t.loop.alarms.off(t.Key) }

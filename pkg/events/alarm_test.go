@@ -1,0 +1,67 @@
+package events
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestAlarms(t *testing.T) {
+	t.Parallel()
+	demo, other := Tenant("default", "demo"), Tenant("default", "other")
+	tests := map[string]struct {
+		do   func(*alarms)
+		want []string
+	}{
+		"an alarm wakes once, after its time": {
+			func(a *alarms) { a.set(demo, 2*time.Second, "look") }, []string{"2s demo look"},
+		},
+		"the earlier of two stays": {
+			func(a *alarms) { a.set(demo, 2*time.Second, "soon"); a.set(demo, 20*time.Second, "late") }, []string{"2s demo soon"},
+		},
+		"an earlier one replaces a later one": {
+			func(a *alarms) { a.set(demo, 20*time.Second, "late"); a.set(demo, 2*time.Second, "soon") }, []string{"2s demo soon"},
+		},
+		"objects have their own": {
+			func(a *alarms) { a.set(demo, 2*time.Second, "look"); a.set(other, time.Second, "look") }, []string{"1s other look", "2s demo look"},
+		},
+		"what was taken away wakes nobody": {
+			func(a *alarms) { a.set(demo, 2*time.Second, "look"); a.off(demo); a.off(other) }, nil,
+		},
+		"the alarms of a partition go with it": {
+			func(a *alarms) {
+				a.set(demo, 2*time.Second, "look")
+				a.set(other, time.Second, "look")
+				a.stop(func(k Key) bool { return k == demo })
+			}, []string{"1s other look"},
+		},
+		"one that has gone off can be set again": {
+			func(a *alarms) {
+				a.set(demo, time.Second, "first")
+				time.Sleep(3 * time.Second)
+				a.set(demo, time.Second, "second")
+			}, []string{"1s demo first", "4s demo second"},
+		},
+	}
+	for sentence, test := range tests {
+		t.Run(sentence, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				var woken []string
+				a := &alarms{wake: func(key Key, reason string) {
+					woken = append(woken, time.Since(start).String()+" "+key.Name+" "+reason)
+				}}
+				test.do(a)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if !slices.Equal(woken, test.want) {
+					t.Errorf("woken %q, want %q", woken, test.want)
+				}
+				if len(a.m) != 0 {
+					t.Errorf("%d are left", len(a.m))
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,40 @@
+package events_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/events"
+)
+
+func TestAFailureBesideAnOutcomeIsToldOnce(t *testing.T) {
+	s := startNATS(t)
+	run(t, intake(connect(t, s, "intake", "")))
+	turns := 0
+	run(t, &events.Loop{Bus: connect(t, s, "certs", ""), Service: "certs", Handle: func(ctx context.Context, turn *events.Turn) error {
+		if turn.Tenant == nil {
+			return nil
+		}
+		turns++
+		o := events.Outcome{Step: event.Issued, Inputs: fmt.Sprint(turns)}
+		if turns < 3 { // in other words each time, for the same reason
+			o.Failure = &state.Failure{Reason: "Stuck", Message: fmt.Sprintf("look %d", turns)}
+			turn.Alarm(10*time.Millisecond, "look")
+		}
+		return turn.Done(ctx, o)
+	}})
+	operator, key := connect(t, s, events.UserOperator, ""), events.Tenant("default", "demo")
+	apply(t, connect(t, s, events.UserPortal, ""), key, "1")
+	eventually(t, "the alarms lead to the third look, at which nothing is wrong any more", func() bool {
+		st, err := operator.State(t.Context(), key, "certs")
+		return err == nil && st.Inputs == "3" && st.Failure == nil
+	})
+	subject := key.FactSubject("certs", event.Failed)
+	if told := subjects(t, operator, subject)[subject]; told != 1 {
+		t.Errorf("the failure was told %d times", told)
+	}
+}

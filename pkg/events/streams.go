@@ -15,7 +15,7 @@ import (
 // Times that bound how long work can be stuck with a replica that died.
 const (
 	// ackWait is how long the server waits for an acknowledgement or a sign of life before it delivers again.
-	ackWait = 5 * time.Second
+	ackWait = 3 * time.Second
 	// pinnedTTL is how long a partition stays pinned to a replica that stopped asking.
 	pinnedTTL = 5 * time.Second
 	// maxAckPending bounds the facts of one partition in work at a service.

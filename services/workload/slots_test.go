@@ -2,6 +2,7 @@ package workload
 
 import (
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +14,8 @@ func TestSlots(t *testing.T) {
 	a, b, c, d := events.Tenant("x", "a"), events.Tenant("x", "b"), events.Tenant("x", "c"), events.Tenant("x", "d")
 	setup := func(n int) (*slots, *[]events.Key) {
 		offered := &[]events.Key{}
-		return newSlots(n, func(k events.Key) { *offered = append(*offered, k) }), offered
+		var mu sync.Mutex // offers come from timers, too
+		return newSlots(n, func(k events.Key) { mu.Lock(); defer mu.Unlock(); *offered = append(*offered, k) }), offered
 	}
 	expect := func(t *testing.T, s *slots, held, waiting int) {
 		t.Helper()

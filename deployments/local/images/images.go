@@ -38,6 +38,15 @@ var catalog = []image{
 	{name: "etcd", version: "v3.6.8", programs: []string{"etcd"}},
 }
 
+// Names returns the name of every image there is, as Build takes it.
+func Names() []string {
+	var names []string
+	for _, img := range catalog {
+		names = append(names, img.name)
+	}
+	return names
+}
+
 // UnknownError tells that an image reference names nothing that can be built here, and what can.
 type UnknownError struct {
 	Reference string   // as the pod gave it
@@ -154,12 +163,10 @@ func (s *Store) tool(ctx context.Context, name string) (string, error) {
 }
 
 func find(name string) (image, error) {
-	var names []string
 	for _, img := range catalog {
 		if img.name == name {
 			return img, nil
 		}
-		names = append(names, img.name)
 	}
-	return image{}, errors.New("no image " + name + "; there are " + strings.Join(names, ", "))
+	return image{}, errors.New("no image " + name + "; there are " + strings.Join(Names(), ", "))
 }

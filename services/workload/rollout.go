@@ -3,9 +3,11 @@
 package workload
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -31,8 +33,9 @@ type verdict struct {
 	Tell []string
 	// From is the version that ran before, for upgraded.
 	From string
-	// Starting is true while pods are being started that a rollout asked for.
+	// Starting is true while pods that are asked for aren't ready, Cause is why if the Deployment knows.
 	Starting bool
+	Cause    cause
 }
 
 // complete reports whether every pod there is runs the Deployment's template and is available.
@@ -101,7 +104,7 @@ func judge(spec *v1alpha1.TenantControlPlaneSpec, before state.Workload, step st
 		}
 	default:
 		v.Starting = true
-		v.Waiting = progress(d)
+		v.Waiting, v.Cause = progress(d)
 		if s.ReadyReplicas == 0 && before.Version != "" {
 			switch {
 			case before.ReadyReplicas > 0:
@@ -115,7 +118,7 @@ func judge(spec *v1alpha1.TenantControlPlaneSpec, before state.Workload, step st
 }
 
 // progress says in words what a rollout waits for, and why it doesn't get it if the Deployment knows.
-func progress(d *appsv1.Deployment) string {
+func progress(d *appsv1.Deployment) (waiting string, why cause) {
 	ready := int32(0)
 	if d.Status.ObservedGeneration >= d.Generation {
 		ready = min(d.Status.UpdatedReplicas, d.Status.ReadyReplicas)
@@ -124,15 +127,40 @@ func progress(d *appsv1.Deployment) string {
 			ready = max(d.Status.ReadyReplicas-(d.Status.Replicas-d.Status.UpdatedReplicas), 0)
 		}
 	}
-	waiting := fmt.Sprintf(waitDeployment+"%s/%s: its pods to be ready (%d of %d)", d.Namespace, d.Name, ready, desired(d))
+	waiting = fmt.Sprintf(waitDeployment+"%s/%s: its pods to be ready (%d of %d)", d.Namespace, d.Name, ready, desired(d))
 	for _, c := range d.Status.Conditions {
 		failed := c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue ||
 			c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse
 		if failed && c.Message != "" {
-			return waiting + ": " + c.Message
+			return waiting, cause{Reason: c.Reason, Text: line(c.Message)}
 		}
 	}
-	return waiting
+	return waiting, cause{}
+}
+
+// failedAfter is how long pods may take before that counts as a failure, if one that may still end well.
+const failedAfter = 3 * time.Minute
+
+// blame completes what is waited for by its cause, and makes it a failure when it has lasted. What the pods say comes
+// before what the Deployment says of them, unless there are none.
+func blame(v verdict, pods cause, waited time.Duration) (waiting string, failure *state.Failure) {
+	if !v.Starting {
+		return v.Waiting, nil
+	}
+	c := pods
+	if c.Reason == "" || c.Reason == reasonNoPods && v.Cause.Text != "" {
+		c = v.Cause
+	}
+	waiting = join(v.Waiting, c.Text)
+	if waited < failedAfter {
+		return waiting, nil
+	}
+	// Not how many are ready: that would change with each crash.
+	deployment, _, _ := strings.Cut(v.Waiting, ":")
+	return waiting, &state.Failure{
+		Reason:  cmp.Or(c.Reason, reasonPodsNotReady),
+		Message: fmt.Sprintf("%s is not ready after %.0f minutes: %s", deployment, failedAfter.Minutes(), cmp.Or(c.Text, "its pods don't say why")),
+	}
 }
 
 // missing says what the Deployment still needs from the other services, empty when it has everything. A nil state is one

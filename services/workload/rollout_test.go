@@ -3,6 +3,7 @@ package workload
 import (
 	"slices"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -139,16 +140,58 @@ func TestJudge(t *testing.T) {
 func TestProgress(t *testing.T) {
 	t.Run("ready pods of the old template don't count", func(t *testing.T) {
 		d := deploymentOf(2, appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 4, UpdatedReplicas: 2, ReadyReplicas: 3})
-		if got, want := progress(d), "Deployment default/demo: its pods to be ready (1 of 2)"; got != want {
-			t.Errorf("got %q, want %q", got, want)
+		if got, _ := progress(d); got != "Deployment default/demo: its pods to be ready (1 of 2)" {
+			t.Errorf("got %q", got)
 		}
 	})
 	t.Run("what the Deployment knows of the cause is said", func(t *testing.T) {
 		d := deploymentOf(2, appsv1.DeploymentStatus{ObservedGeneration: 2, Conditions: []appsv1.DeploymentCondition{
 			{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Message: "exceeded quota"},
 		}})
-		if got, want := progress(d), "Deployment default/demo: its pods to be ready (0 of 2): exceeded quota"; got != want {
-			t.Errorf("got %q, want %q", got, want)
+		if _, got := progress(d); got.Text != "exceeded quota" {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+func TestBlame(t *testing.T) {
+	const waits = "Deployment default/demo: its pods to be ready (0 of 1)"
+	image := cause{Reason: "ErrImagePull", Text: "kube-apiserver: ErrImagePull: no such version"}
+	quota := cause{Reason: "FailedCreate", Text: "exceeded quota"}
+	tests := map[string]struct {
+		deployment, pods cause
+		waited           time.Duration
+		waiting, failure string
+	}{
+		"without a cause, it is said what is waited for":    {waited: time.Second, waiting: waits},
+		"what pods say follows":                             {pods: image, waited: 9 * time.Second, waiting: waits + ": " + image.Text},
+		"and comes before what the Deployment says":         {deployment: cause{Reason: "ProgressDeadlineExceeded", Text: "timed out"}, pods: image, waiting: waits + ": " + image.Text},
+		"but not when there are none":                       {deployment: quota, pods: cause{Reason: reasonNoPods, Text: "none"}, waiting: waits + ": exceeded quota"},
+		"a Deployment that knows nothing leaves it at that": {pods: cause{Reason: reasonNoPods, Text: "none"}, waiting: waits + ": none"},
+		"it is a failure when it lasts": {
+			pods: image, waited: failedAfter, waiting: waits + ": " + image.Text,
+			failure: "ErrImagePull: Deployment default/demo is not ready after 3 minutes: " + image.Text,
+		},
+		"also when nobody knows why": {
+			waited: time.Hour, waiting: waits,
+			failure: "PodsNotReady: Deployment default/demo is not ready after 3 minutes: its pods don't say why",
+		},
+	}
+	for sentence, test := range tests {
+		t.Run(sentence, func(t *testing.T) {
+			waiting, f := blame(verdict{Waiting: waits, Starting: true, Cause: test.deployment}, test.pods, test.waited)
+			failure := ""
+			if f != nil {
+				failure = f.Reason + ": " + f.Message
+			}
+			if waiting != test.waiting || failure != test.failure || f != nil && f.Permanent {
+				t.Errorf("waits for %q, fails with %q", waiting, failure)
+			}
+		})
+	}
+	t.Run("pods that end are waited for in silence", func(t *testing.T) {
+		if waiting, f := blame(verdict{Waiting: "Deployment default/demo: its pods to end"}, image, time.Hour); waiting != "Deployment default/demo: its pods to end" || f != nil {
+			t.Errorf("%q %v", waiting, f)
 		}
 	})
 }

@@ -2,16 +2,19 @@
 //
 // It wakes on intake.accepted (the Service, and with it the endpoint), certs.issued, certs.rotated and
 // datastore.provisioned (the Deployment), changes of its Services, Deployments and Ingresses, a freed rollout slot,
-// intake.deleting and addons.removed. It tells workload.exposed, .available, .upgraded, .degraded, .slept and .removed.
+// pods that have not become ready after a while, intake.deleting and addons.removed. It tells workload.exposed, .available,
+// .upgraded, .degraded, .slept, .failed and .removed.
 //
 // Files: render.go, args.go and probes.go say what the objects must be, endpoint.go where a tenant is reached, rollout.go
-// how a rollout stands; slots.go paces rollouts, sight.go tells drift from echoes, remove.go takes everything away.
+// how a rollout stands, reason.go why it doesn't get on; slots.go paces rollouts, sight.go tells drift from echoes,
+// remove.go takes everything away.
 package workload
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -24,6 +27,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
@@ -47,10 +51,18 @@ type Config struct {
 const (
 	wakeObject = "object"
 	wakeSlot   = "slot"
+	wakeLook   = "look"
+)
+
+// Pods that aren't ready are asked why once they have been waited for this long, and then each time this has passed.
+const (
+	lookAfter = 8 * time.Second
+	lookEvery = 15 * time.Second
 )
 
 type svc struct {
 	kube   *kube.Client
+	log    *slog.Logger
 	now    func() time.Time
 	sights sights
 	slots  *slots
@@ -69,7 +81,7 @@ func Run(ctx context.Context, cfg Config) error {
 		rollouts = n
 	}
 	return common.Run(ctx, cfg.Config, func(c *common.Clients) (*events.Loop, error) {
-		s := &svc{kube: c.Kube, now: time.Now}
+		s := &svc{kube: c.Kube, log: c.Log, now: time.Now}
 		s.slots = newSlots(rollouts, func(key events.Key) {
 			if wake := s.wake.Load(); wake != nil {
 				(*wake)(key, wakeSlot)
@@ -141,6 +153,8 @@ type turn struct {
 	in           inputs
 	step         string
 	tell         []events.Tell
+	// failure is what the rollout suffers from, if that has lasted.
+	failure *state.Failure
 }
 
 // handle is the one loop of a tenant.
@@ -149,6 +163,7 @@ func (s *svc) handle(ctx context.Context, et *events.Turn) error {
 		return nil
 	}
 	if et.Tenant == nil {
+		et.NoAlarm()
 		s.slots.free(et.Key)
 		s.sights.forget(et.Key)
 		return nil
@@ -162,6 +177,7 @@ func (s *svc) handle(ctx context.Context, et *events.Turn) error {
 		t.step = et.Own().Step
 	}
 	if et.Tenant.Deleting {
+		t.NoAlarm()
 		return s.remove(ctx, t)
 	}
 
@@ -186,10 +202,19 @@ func (t *turn) end(ctx context.Context, waiting string, err error) error {
 		t.step = event.Exposed
 	}
 	if o := t.Own(); o != nil && len(t.tell) == 0 && o.Generation == t.Generation && o.Step == t.step && o.Waiting == waiting &&
-		o.Failure == nil && parseInputs(o) == t.in && sameButVersions(t.before, t.data) {
+		sameFailure(o.Failure, t.failure) && parseInputs(o) == t.in && sameButVersions(t.before, t.data) {
 		return nil
 	}
-	return errors.Join(t.Done(ctx, events.Outcome{Step: t.step, Inputs: t.in.String(), Waiting: waiting, Data: t.data, Facts: t.tell}), err)
+	return errors.Join(t.Done(ctx, events.Outcome{
+		Step: t.step, Inputs: t.in.String(), Waiting: waiting, Data: t.data, Facts: t.tell, Failure: t.failure,
+	}), err)
+}
+
+func sameFailure(noted, f *state.Failure) bool {
+	if noted == nil || f == nil {
+		return noted == f
+	}
+	return noted.Reason == f.Reason && noted.Message == f.Message && noted.Permanent == f.Permanent
 }
 
 // sameButVersions reports whether there is nothing new worth a write: resourceVersions alone change with every look of the
@@ -313,9 +338,12 @@ func (t *turn) rollOut(ctx context.Context) (waiting string, err error) {
 	live := &appsv1.Deployment{}
 	apply, repair := t.in.deployment != inputs, false
 	if !apply {
-		if !sight.news() && told && (t.Own().Waiting == "" || strings.HasPrefix(t.Own().Waiting, waitDeployment)) {
+		if !sight.news() && told && !t.Woken(wakeLook) && (t.Own().Waiting == "" || strings.HasPrefix(t.Own().Waiting, waitDeployment)) {
 			t.s.sights.know(t.Key, deployment, sight.known, sight.generation)
 			t.pace()
+			if !t.data.WaitingSince.IsZero() {
+				t.lookAgain()
+			}
 			return t.Own().Waiting, nil
 		}
 		err := t.s.kube.Get(ctx, kube.Deployments, t.Key.Namespace, name.Deployment(t.Key.Name), live)
@@ -334,6 +362,7 @@ func (t *turn) rollOut(ctx context.Context) (waiting string, err error) {
 		}
 		if repair || t.in.deployment != inputs {
 			t.data.LastUpdate = t.s.now().UTC().Truncate(time.Second)
+			t.data.WaitingSince = time.Time{} // for other pods
 		}
 		live = want.DeepCopy()
 		if err := t.s.kube.Apply(ctx, kube.Deployments, live); err != nil {
@@ -350,7 +379,44 @@ func (t *turn) rollOut(ctx context.Context) (waiting string, err error) {
 		t.tell = append(t.tell, events.Tell{What: what, Data: t.payload(what, v)})
 	}
 	t.pace()
-	return v.Waiting, nil
+	return t.look(ctx, v), nil
+}
+
+// look says what the rollout waits for, and once it has waited for a while asks the pods why. Their answer is for people
+// alone: nothing else waits for it.
+func (t *turn) look(ctx context.Context, v verdict) (waiting string) {
+	if !v.Starting {
+		t.data.WaitingSince = time.Time{}
+		t.NoAlarm()
+		return v.Waiting
+	}
+	now := t.s.now().UTC()
+	if t.data.WaitingSince.IsZero() {
+		t.data.WaitingSince = now.Truncate(time.Second)
+	}
+	waited := now.Sub(t.data.WaitingSince)
+	t.lookAgain()
+	var said cause
+	if waited >= lookAfter {
+		var pods corev1.PodList
+		err := t.s.kube.List(ctx, kube.Pods, t.Key.Namespace, labels.FormatLabels(name.Selector(t.Key.Name)), &pods)
+		if err == nil {
+			said = why(pods.Items, t.data.ConfigHash)
+		} else if !kube.IsAway(err) && ctx.Err() == nil {
+			t.s.log.Warn("could not list pods to see why they aren't ready", "tenant", t.Key.String(), "generation", t.Generation, "error", err)
+		}
+	}
+	waiting, t.failure = blame(v, said, waited)
+	return waiting
+}
+
+// lookAgain sees to it that pods that aren't ready are looked at again though no watch tells anything.
+func (t *turn) lookAgain() {
+	if left := lookAfter - t.s.now().Sub(t.data.WaitingSince); left > 0 {
+		t.Alarm(left, wakeLook)
+		return
+	}
+	t.Alarm(lookEvery, wakeLook)
 }
 
 // read collects what the other services have made, or says what is missing.

@@ -153,6 +153,8 @@ type Workload struct {
 	DeploymentVersion string `json:"deploymentVersion,omitempty"`
 	// LastUpdate is when the Deployment was last changed by us (UTC).
 	LastUpdate time.Time `json:"lastUpdate,omitzero"`
+	// WaitingSince is since when its pods are waited for, zero while they are ready or none is asked for (UTC).
+	WaitingSince time.Time `json:"waitingSince,omitzero"`
 }
 
 // Addons is addons' part.

@@ -1,0 +1,181 @@
+// Why pods aren't ready, in words, from the pods themselves: the Deployment knows of quotas, but not of images, crashes and
+// nodes that are full. Pure.
+
+package workload
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+)
+
+// maxCause is the longest text of a cause in bytes.
+const maxCause = 512
+
+// cause is why pods aren't ready. It says no times and no counts, which would make it news at every look.
+type cause struct {
+	// Reason is CamelCase, Kubernetes' own word where it has one; empty when nothing is known.
+	Reason string
+	// Text is one line for people and begins with the container where one is at fault.
+	Text string
+	// rank orders causes: what will not get better by itself first.
+	rank int
+}
+
+// Ranks of causes.
+const (
+	rankRefused = iota
+	rankCrash
+	rankUnschedulable
+	rankFailed
+	rankProbes
+	rankCreating
+	rankScheduling
+)
+
+// Reasons beside Kubernetes'.
+const (
+	reasonPodsNotReady = "PodsNotReady"
+	reasonNoPods       = "NoPods"
+	reasonProbes       = "ProbesFail"
+)
+
+// why returns the worst cause of a pod of the Deployment's template, which config marks; those of earlier templates say
+// nothing about it. Equal pods in any order give equal words.
+func why(pods []corev1.Pod, config string) cause {
+	var all []cause
+	found := false
+	for i := range pods {
+		p := &pods[i]
+		if p.Annotations[name.AnnotationConfigHash] != config || p.DeletionTimestamp != nil {
+			continue
+		}
+		found = true
+		if !ready(p) {
+			all = append(all, ofPod(p)...)
+		}
+	}
+	if !found {
+		return cause{Reason: reasonNoPods, Text: "no pod has been created yet"}
+	}
+	if len(all) == 0 {
+		return cause{}
+	}
+	worst := slices.MinFunc(all, func(a, b cause) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.Text, b.Text)) })
+	worst.Text = line(worst.Text)
+	return worst
+}
+
+func ready(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// ofPod lists what keeps one pod from being ready, at most one cause per container.
+func ofPod(p *corev1.Pod) []cause {
+	if p.Status.Phase == corev1.PodFailed {
+		reason := cmp.Or(p.Status.Reason, "PodFailed")
+		return []cause{{reason, join(reason, p.Status.Message), rankFailed}}
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
+			reason := cmp.Or(c.Reason, corev1.PodReasonUnschedulable)
+			return []cause{{reason, join(reason, c.Message), rankUnschedulable}}
+		}
+	}
+	var all []cause
+	for _, s := range p.Status.InitContainerStatuses {
+		done := s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
+		if c := ofContainer(s); c.Reason != "" && !done && s.State.Running == nil {
+			all = append(all, c)
+		}
+	}
+	for _, s := range p.Status.ContainerStatuses {
+		if c := ofContainer(s); c.Reason != "" {
+			all = append(all, c)
+		}
+	}
+	if len(p.Status.ContainerStatuses) == 0 && len(all) == 0 {
+		all = append(all, cause{"Pending", "no node has taken the pod up yet", rankScheduling})
+	}
+	return all
+}
+
+// ofContainer says what keeps a container from being ready; none when it is. The kubelet tells one cause in several words
+// in turn, which are the same here.
+func ofContainer(s corev1.ContainerStatus) cause {
+	if s.Ready {
+		return cause{}
+	}
+	last := s.State.Terminated
+	if last == nil {
+		last = s.LastTerminationState.Terminated
+	}
+	w := s.State.Waiting
+	switch {
+	case w != nil && (w.Reason == "ContainerCreating" || w.Reason == "PodInitializing" || w.Reason == ""):
+		if w.Reason == "PodInitializing" {
+			return cause{"PodInitializing", s.Name + ": waits for the pod's init containers", rankScheduling}
+		}
+		// A kubelet says no more than this, be it a Secret or an address that is missing.
+		detail := cmp.Or(w.Message, "its image, volumes (do their Secrets exist?) or network are not there yet")
+		return cause{"ContainerCreating", join(s.Name, "ContainerCreating", detail), rankCreating}
+	case w != nil && w.Reason != "CrashLoopBackOff":
+		reason, message := w.Reason, w.Message
+		if reason == "ImagePullBackOff" {
+			reason = "ErrImagePull"
+			if _, detail, ok := strings.Cut(message, "ErrImagePull: "); ok {
+				message = detail
+			}
+		}
+		return cause{reason, join(s.Name, reason, message), rankRefused}
+	case last != nil && (last.ExitCode != 0 || s.State.Running == nil):
+		how := fmt.Sprintf("exits with code %d", last.ExitCode)
+		if last.Signal != 0 {
+			how = fmt.Sprintf("is ended by signal %d", last.Signal)
+		}
+		reason := "Crashes"
+		if s.RestartCount > 1 || w != nil {
+			reason = "CrashLoopBackOff"
+		}
+		switch last.Reason {
+		case "", "Error", "Completed":
+		case "OOMKilled":
+			reason, how = last.Reason, how+", for it needs more memory than its limit"
+		default: // ContainerCannotRun, StartError: it never ran
+			how = join(how, last.Reason, last.Message)
+		}
+		if s.RestartCount > 0 {
+			how += ", restarted"
+		}
+		return cause{reason, join(s.Name, reason, how), rankCrash}
+	case s.State.Running != nil && (s.Started == nil || !*s.Started):
+		return cause{reasonProbes, s.Name + ": runs, but its startup probe has not succeeded yet", rankProbes}
+	case s.State.Running != nil:
+		return cause{reasonProbes, s.Name + ": runs, but its readiness probe fails", rankProbes}
+	}
+	return cause{}
+}
+
+func join(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ": ")
+}
+
+// line makes what others wrote one line of printable characters, short enough for a state.
+func line(s string) string {
+	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "�"), func(r rune) bool {
+		return unicode.IsSpace(r) || !unicode.IsPrint(r)
+	}), " ")
+	if len(s) <= maxCause {
+		return s
+	}
+	const more = "…"
+	return strings.ToValidUTF8(s[:maxCause-len(more)], "") + more
+}

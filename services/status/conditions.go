@@ -120,6 +120,9 @@ func shareOf(service string, s *state.State, in States) share {
 		x.reason, x.message = cmp.Or(x.failure.Reason, "Failed"), x.failure.Message
 	case current && s.Step == event.Degraded:
 		x.reason, x.message = ReasonNoReadyPods, "has no ready pod"
+		if x.waiting != "" {
+			x.message += ", waits for " + x.waiting
+		}
 	case x.waiting != "":
 		x.reason, x.message = ReasonWaiting, "waits for "+strings.TrimPrefix(x.waiting, "waits for ")
 	case !current:

@@ -1,7 +1,7 @@
 // Package status is the way out: it makes the tenants' API status, what portals subscribe to and the metrics from what the
 // other services keep.
 //
-// It wakes on every fact of another service. It makes so the status of TenantControlPlane and DataStore and the last
+// It wakes on every fact of another service and, while a tenant is on its way, for second looks. It makes so the status of TenantControlPlane and DataStore and the last
 // message on stoker.status.<namespace>.<name>. It tells status.changed and status.deleted.
 package status
 
@@ -54,10 +54,11 @@ func (s *svc) handle(ctx context.Context, t *events.Turn) error {
 		return s.dataStore(ctx, t)
 	}
 	gone, err := s.removed(ctx, t)
-	if err != nil || gone {
+	if err != nil {
 		return err
 	}
-	if t.Tenant == nil {
+	if gone || t.Tenant == nil {
+		t.NoAlarm()
 		s.metrics.forget(t.Key)
 		return nil
 	}
@@ -72,9 +73,11 @@ func (s *svc) handle(ctx context.Context, t *events.Turn) error {
 			return err
 		}
 	}
-	status, next := Compute(t.Tenant, in, time.Now())
+	now := time.Now()
+	status, next := Compute(t.Tenant, in, now)
 	if !known && in.rebuilding(next) {
 		// NATS was lost: the tenant was Ready and nobody has said otherwise, so the status stays until all have looked.
+		t.Alarm(lookSlow, wakeLook)
 		return t.Wait(ctx, "the services to look at the tenant again, whose state was lost")
 	}
 
@@ -83,13 +86,35 @@ func (s *svc) handle(ctx context.Context, t *events.Turn) error {
 		return err
 	}
 	sum := sha256.Sum256(body)
-	if next.Applied = hex.EncodeToString(sum[:16]); next.Applied != in.Previous.Applied {
+	next.Applied = hex.EncodeToString(sum[:16])
+	changed := in.changed(t, next)
+
+	current, age := false, time.Duration(0)
+	if own := t.Own(); own != nil {
+		current, age = own.Generation == t.Generation, now.Sub(own.UpdatedAt)
+	}
+	same := changed == nil && next.Applied == in.Previous.Applied
+	look := lookAt(in.Previous, next, current, same, t.Woken(wakeLook), age)
+	if look.Later {
+		s.metrics.note(t.Key, next.Phase)
+		t.Alarm(look.Again, wakeLook)
+		return nil
+	}
+	if next.Applied != in.Previous.Applied {
 		err := s.kube.ApplyStatus(ctx, kube.TenantControlPlanes, t.Key.Namespace, t.Key.Name, json.RawMessage(body))
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("status of %s: %w", t.Key, err)
 		}
 	}
-	return s.tell(ctx, t, in, next)
+	if err := s.tell(ctx, t, in, next, changed); err != nil {
+		return err
+	}
+	if look.Again > 0 {
+		t.Alarm(look.Again, wakeLook)
+	} else {
+		t.NoAlarm()
+	}
+	return nil
 }
 
 // read gathers what the services know of the tenant.
@@ -138,9 +163,9 @@ func (s *svc) seed(ctx context.Context, t *events.Turn) (state.Status, error) {
 }
 
 // tell publishes what portals see when it changed, and writes the own state last: until then everything is done again.
-func (s *svc) tell(ctx context.Context, t *events.Turn, in States, next state.Status) error {
+func (s *svc) tell(ctx context.Context, t *events.Turn, in States, next state.Status, changed *event.StatusChanged) error {
 	out := events.Outcome{Step: event.Changed, Data: next}
-	if changed := in.changed(t, next); changed != nil {
+	if changed != nil {
 		payload := event.Marshal(changed)
 		// Not the content alone: a status that comes back within the server's memory for repeats is news.
 		since := ""

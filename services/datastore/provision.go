@@ -21,6 +21,13 @@ import (
 // stream drops timers.
 const lookAgain = 14 * 24 * time.Hour
 
+// accountVersion is part of the inputs, so that what is new in accounts comes to tenants provisioned before it was: since
+// 2, their owners are on record.
+const accountVersion = "2"
+
+// takenReasons are the reasons of failures by field of the spec.
+var takenReasons = map[string]string{driver.FieldSchema: "SchemaTaken", driver.FieldUser: "UserTaken"}
+
 // provision wakes on intake.accepted, the timer, changes of the tenant's two Secrets and of its DataStore. It makes user,
 // schema, grants and both Secrets so, and tells datastore.provisioned.
 func (s *datastore) provision(ctx context.Context, t *events.Turn) error {
@@ -59,7 +66,7 @@ func (s *datastore) provision(ctx context.Context, t *events.Turn) error {
 	p := plan{want: state.Datastore{
 		DataStore: n, Driver: string(object.Spec.Driver), Endpoints: object.Spec.Endpoints, Schema: account.Schema, User: account.User,
 		Config: own.Config, Certificate: own.Certificate,
-	}, inputs: events.ID(n, string(object.UID), string(object.Spec.Driver), account.Schema, account.User, st.tenantsPart())}
+	}, inputs: events.ID(n, string(object.UID), string(object.Spec.Driver), account.Schema, account.User, st.tenantsPart(), accountVersion)}
 	p.decide(t, own)
 	if p.nothing {
 		return nil
@@ -142,16 +149,21 @@ func accountOf(uid string, spec *v1alpha1.TenantControlPlaneSpec, own state.Data
 		return ""
 	}
 	return driver.Account{
+		Owner: uid, Remembered: own.DataStore != "",
 		Schema: first(own.Schema, spec.DataStoreSchema, uid),
 		User:   first(own.User, spec.DataStoreUsername, uid),
 	}
 }
 
-// apply makes it so: the certificate beside the password, and the user, who may need the password.
+// apply makes it so: first that schema and user are nobody else's, for who has the certificate is that user; then the
+// certificate beside the password, and the user, who may need the password.
 func (s *datastore) apply(ctx context.Context, t *events.Turn, st *store, account driver.Account, want *state.Datastore) error {
 	var renewAt time.Time
 	err := st.do(ctx, func(d driver.Driver) error {
 		if err := d.Validate(account); err != nil {
+			return err
+		}
+		if err := d.Claim(ctx, account); err != nil {
 			return err
 		}
 		g, ctx := errgroup.WithContext(ctx)
@@ -181,11 +193,14 @@ func (s *datastore) apply(ctx context.Context, t *events.Turn, st *store, accoun
 		return g.Wait()
 	})
 	var bad *driver.NameError
+	var taken *driver.TakenError
 	var config *driver.ConfigError
 	var away *events.Unavailable
 	switch {
 	case errors.As(err, &bad):
 		return &events.Permanent{Reason: "InvalidName", Message: bad.Error()}
+	case errors.As(err, &taken):
+		return &events.Permanent{Reason: takenReasons[taken.Field], Message: taken.Error()}
 	case errors.As(err, &config):
 		st.waits(t.Key)
 		return &events.Unavailable{Dependency: st.dependency(), Err: config}

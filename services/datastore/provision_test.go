@@ -37,9 +37,9 @@ func TestAccountOf(t *testing.T) {
 		own  state.Datastore
 		want driver.Account
 	}{
-		"without a word, the UID names both":          {&v1alpha1.TenantControlPlaneSpec{}, state.Datastore{}, driver.Account{Schema: "uid", User: "uid"}},
-		"the spec's names are taken":                  {spec, state.Datastore{}, driver.Account{Schema: "s", User: "u"}},
-		"names that were given once stay, spec or no": {spec, state.Datastore{Schema: "old", User: "older"}, driver.Account{Schema: "old", User: "older"}},
+		"without a word, the UID names both":          {&v1alpha1.TenantControlPlaneSpec{}, state.Datastore{}, driver.Account{Owner: "uid", Schema: "uid", User: "uid"}},
+		"the spec's names are taken":                  {spec, state.Datastore{}, driver.Account{Owner: "uid", Schema: "s", User: "u"}},
+		"names that were given once stay, spec or no": {spec, state.Datastore{DataStore: "main", Schema: "old", User: "older"}, driver.Account{Owner: "uid", Remembered: true, Schema: "old", User: "older"}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			if got := accountOf("uid", test.spec, test.own); got != test.want {
@@ -50,8 +50,9 @@ func TestAccountOf(t *testing.T) {
 }
 
 func TestLeftBehindSaysWhatAndWhere(t *testing.T) {
-	got := leftBehind("main", "etcd", driver.Account{Schema: "s", User: "u"}, true, errors.New("gone"))
-	if want := "left in DataStore main: keys from /s/ to /s0, role s and user u: gone"; got != want {
+	got := leftBehind("main", "etcd", driver.Account{Owner: "uid", Schema: "s", User: "u"}, true, errors.New("gone"))
+	if want := "left in DataStore main: keys from /s/ to /s0 and role s, if the value of key stoker.dev/owner/schema/s is uid; " +
+		"user u, if that of stoker.dev/owner/user/u is; and these two keys: gone"; got != want {
 		t.Errorf("got %q", got)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd"
 )
 
 // A deletion waits for a DataStore that is away this long, and this many tries, from the moment it was its turn.
@@ -26,8 +27,8 @@ const (
 	minTries = 4
 )
 
-// remove wakes on workload.removed, when no pod of the tenant is left that could write. It removes data, user, role and
-// both Secrets, and tells datastore.removed with what it removed and what it had to leave.
+// remove wakes on workload.removed, when no pod of the tenant is left that could write. It removes data, user and role
+// that are the tenant's, and both Secrets, and tells datastore.removed with what it removed and what it had to leave.
 func (s *datastore) remove(ctx context.Context, t *events.Turn) error {
 	own := state.Datastore{}
 	if err := t.OwnData(&own); err != nil {
@@ -142,15 +143,16 @@ func (s *datastore) drop(ctx context.Context, t *events.Turn, own state.Datastor
 	return removed, "", err
 }
 
-// leftBehind says what is left where, for whoever has to remove it by hand.
+// leftBehind says what is left where, for whoever has to remove it by hand. It names the owner, for the names may be those
+// of another tenant's schema and user, which this one was refused.
 func leftBehind(dataStore, kind string, a driver.Account, certain bool, why error) string {
 	is := "left"
 	if !certain {
 		is = "perhaps left"
 	}
-	what := fmt.Sprintf("schema %s and user %s", a.Schema, a.User)
+	what := fmt.Sprintf("schema %s and user %s, each if its owner is %s", a.Schema, a.User, a.Owner)
 	if kind == string(v1alpha1.DriverEtcd) {
-		what = fmt.Sprintf("keys from /%s/ to /%s0, role %s and user %s", a.Schema, a.Schema, a.Schema, a.User)
+		what = etcd.Describe(a)
 	}
 	return fmt.Sprintf("%s in DataStore %s: %s: %v", is, dataStore, what, why)
 }

@@ -9,9 +9,13 @@
 //     caller at a time after an outage.
 //  3. Validate says, without asking the database, whether an account's names are fit for it. The methods below refuse
 //     what Validate refuses.
-//  4. Provision makes the account so, from whatever it is: missing, half made, changed by hand, or already right, which
-//     costs reads only. Access then says how the tenant's API server connects.
-//  5. Drop removes the account's data, then everything of the account. It, too, starts from whatever there is.
+//  4. Claim takes schema and user for the account's owner, by a record in the database that only the administrator
+//     reaches, or refuses with a *TakenError and changes nothing. Nothing is made for a tenant, there or elsewhere,
+//     before it has claimed its account; above all no Access, which is the key to the user, whoever's that is.
+//     Provision claims again, then makes the account so, from whatever it is: missing, half made, changed by hand, or
+//     already right, which costs reads only. Access says how the tenant's API server connects.
+//  5. Drop removes the data and user that are the owner's on record, and the record as its very last step. It, too,
+//     starts from whatever there is, and leaves alone what is another's.
 //  6. When the DataStore or its credentials change, a new driver is opened and the old one is closed after its last call
 //     has returned.
 //
@@ -36,16 +40,19 @@ type Driver interface {
 	Check(ctx context.Context) error
 	// Validate returns a *NameError when the database can't have such an account, or it would be somebody else's.
 	Validate(a Account) error
-	// Provision makes the account's user, schema and grants what they should be, and reports what it had to change;
-	// nothing when all was right.
+	// Claim takes the account for its owner. A *TakenError means that it changed nothing.
+	Claim(ctx context.Context, a Account) error
+	// Provision claims the account and makes user, schema and grants what they should be, and reports what it
+	// had to change; nothing when all was right. A *TakenError means that it changed nothing.
 	Provision(ctx context.Context, a Account) (changed []string, err error)
 	// Access returns how the tenant connects. have is what it connects with now, zero at first; whatever of it is still
 	// good is returned as it is, so that an Access which is right stays equal to the byte.
 	Access(a Account, have Access, now time.Time) (Access, error)
 	// Endpoint is host:port for tenants that reach the database through kine, empty for those that reach it directly.
 	Endpoint() string
-	// Drop removes the account's data, user and grants, and leaves the rest of the database alone. Dropping what is not
-	// there removes nothing and is no error. Removed is right also beside an error.
+	// Drop removes the account's data, user and grants as far as its owner has them, and leaves the rest of the database
+	// alone. Dropping what is not there, or is another's, removes nothing and is no error. Removed is right also beside
+	// an error.
 	Drop(ctx context.Context, a Account) (Removed, error)
 	// Close ends the connection.
 	Close() error
@@ -90,6 +97,11 @@ func (c Config) GoString() string { return c.String() }
 
 // Account is what one tenant has in a database.
 type Account struct {
+	// Owner is whose the account is: the tenant's UID. Two accounts with another owner never share a schema or a user.
+	Owner string
+	// Remembered says that the service knows to have made the account. Accounts made before owners were on record have
+	// none: such an account is its owner's then, however it looks and also for Drop.
+	Remembered bool
 	// Schema is the name of the database, key prefix or bucket. User is the name of the user.
 	Schema, User string
 	// Password of the user, for databases that want one.
@@ -103,9 +115,6 @@ type Access struct {
 	// NotAfter is the expiry of Cert, RenewAt the time from which Access returns another; zero when there is none.
 	NotAfter, RenewAt time.Time
 }
-
-// Removed counts what was removed, by kind ("User": 1).
-type Removed map[string]int
 
 // ErrAway means that the database does not answer, or refuses everybody.
 var ErrAway = errors.New("the database does not answer")
@@ -136,7 +145,31 @@ func (e *NameError) Error() string {
 	return fmt.Sprintf("spec.%s %.100q: %s", e.Field, e.Value, e.Message)
 }
 
-// Fields of a *NameError.
+// TakenError says which name of an account is another's. It doesn't say whose: that is not for this tenant to know.
+type TakenError struct {
+	// Field and Value are those of a *NameError.
+	Field, Value, Message string
+}
+
+func (e *TakenError) Error() string {
+	return fmt.Sprintf("spec.%s %.100q is taken: %s", e.Field, e.Value, e.Message)
+}
+
+// Messages of a *TakenError.
+const (
+	// TakenByTenant: the record says so.
+	TakenByTenant = "another tenant has it in this DataStore"
+	// TakenByOthers: there is no record, and what there is doesn't look like made for a tenant.
+	TakenByOthers = "the DataStore holds something of that name which was not made for a tenant"
+)
+
+// Removed counts what was removed, by kind ("User": 1).
+type Removed map[string]int
+
+// RemovedOwner is the kind of the records of the owner: one of the schema, one of the user.
+const RemovedOwner = "Owner"
+
+// Fields of a *NameError and of a *TakenError.
 const (
 	FieldSchema = "dataStoreSchema"
 	FieldUser   = "dataStoreUsername"

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -21,7 +22,8 @@ type Tenant interface {
 	// Write and Read use a key of a schema, be it the tenant's or a neighbour's.
 	Write(ctx context.Context, schema, key, value string) error
 	Read(ctx context.Context, schema, key string) (string, error)
-	// Administer tries what only the administrator may: making a user, and reading everything.
+	// Administer tries what only the administrator may: making a user, reading everything, reading and writing records of
+	// owners.
 	Administer(ctx context.Context) error
 }
 
@@ -30,14 +32,24 @@ type Server struct {
 	Driver driver.Driver
 	// Connect opens a connection of a tenant.
 	Connect func(t *testing.T, a driver.Account, access driver.Access) Tenant
-	// Revision changes whenever anything about users, roles or grants does.
-	Revision func(t *testing.T) uint64
-	// Holds lists the users, roles and keys (or rows) of an account that exist, seen by the administrator.
+	// Revision changes whenever anything about users, roles, grants, owners or data does.
+	Revision func(t *testing.T) string
+	// Holds lists the users, roles, keys (or rows) and records of owners under an account's names that exist, seen by
+	// the administrator.
 	Holds func(t *testing.T, a driver.Account) []string
 	// Drifts change an account by hand, each in one way, named by sentences that Provision must put right.
 	Drifts map[string]func(t *testing.T, a driver.Account)
+	// Disown deletes the records of an account's owner, so that it is as it was made before there were such records.
+	Disown func(t *testing.T, a driver.Account)
+	// CrashAfter has the driver stop, with an error, before the change that follows n more; a negative n is never.
+	CrashAfter func(n int)
 	// Stop ends the server as a crash would, Start brings it back with its data.
 	Stop, Start func(t *testing.T)
+}
+
+// account of a tenant; its owner is named as no schema or user is.
+func account(name string) driver.Account {
+	return driver.Account{Owner: "uid-" + name, Schema: name, User: name, Password: "not-used-by-all"}
 }
 
 // Run runs the contract. The server is used for all of it; subtests run one after the other.
@@ -52,7 +64,7 @@ func Run(t *testing.T, s Server) {
 	}
 	provision := func(t *testing.T, name string) (driver.Account, Tenant) {
 		t.Helper()
-		a := driver.Account{Schema: name, User: name, Password: "not-used-by-all"}
+		a := account(name)
 		_, err := d.Provision(ctx, a)
 		must(t, err)
 		access, err := d.Access(a, driver.Access{}, time.Now())
@@ -113,12 +125,14 @@ func Run(t *testing.T, s Server) {
 		changed, err := d.Provision(ctx, a)
 		must(t, err)
 		if after := s.Revision(t); len(changed) > 0 || after != before {
-			t.Errorf("changed %q, revision %d to %d", changed, before, after)
+			t.Errorf("changed %q, revision %s to %s", changed, before, after)
 		}
 		drop(t, a)
 	})
 
-	for sentence, drift := range s.Drifts {
+	drifts := maps.Clone(s.Drifts)
+	drifts["the owner is forgotten"] = s.Disown
+	for sentence, drift := range drifts {
 		t.Run("drift is put right: "+sentence, func(t *testing.T) {
 			a, tenant := provision(t, "drift")
 			must(t, tenant.Write(ctx, a.Schema, "key", "kept"))
@@ -144,7 +158,7 @@ func Run(t *testing.T, s Server) {
 		for i := range 3 {
 			must(t, tenant.Write(ctx, a.Schema, fmt.Sprint("key", i), "value"))
 		}
-		if removed := drop(t, a); removed["Key"] != 3 || removed["User"] != 1 {
+		if removed := drop(t, a); removed["Key"] != 3 || removed["User"] != 1 || removed[driver.RemovedOwner] != 2 {
 			t.Errorf("removed %v", removed)
 		}
 		if removed := drop(t, a); len(removed) != 0 {
@@ -152,8 +166,180 @@ func Run(t *testing.T, s Server) {
 		}
 	})
 
+	// foreign has other tenants try to get and to drop what is a's, which must stay as it is.
+	foreign := func(t *testing.T, a driver.Account) {
+		t.Helper()
+		before, revision := s.Holds(t, a), s.Revision(t)
+		for field, other := range map[string]driver.Account{
+			driver.FieldSchema:       {Owner: "uid-other", Schema: a.Schema, User: "other"},
+			driver.FieldUser:         {Owner: "uid-other", Schema: "other", User: a.User},
+			driver.FieldSchema + " ": {Owner: "uid-other", Schema: a.Schema, User: a.User, Remembered: true},
+		} {
+			var taken *driver.TakenError
+			if changed, err := d.Provision(ctx, other); !errors.As(err, &taken) || len(changed) > 0 || errors.Is(err, driver.ErrAway) {
+				t.Errorf("%+v is provisioned, changed %q: %v", other, changed, err)
+			} else if taken.Field != strings.TrimSpace(field) || a.Owner != a.Schema && strings.Contains(err.Error(), a.Owner) {
+				t.Errorf("%+v: field %s: %v", other, taken.Field, err)
+			}
+			if err := d.Claim(ctx, other); !errors.As(err, &taken) {
+				t.Errorf("%+v is claimed: %v", other, err)
+			}
+			if removed, err := d.Drop(ctx, other); err != nil || len(removed) > 0 {
+				t.Errorf("the drop of %+v removed %v: %v", other, removed, err)
+			}
+		}
+		if after := s.Holds(t, a); !slices.Equal(before, after) || s.Revision(t) != revision {
+			t.Errorf("before %q, after %q, revision %s to %s", before, after, revision, s.Revision(t))
+		}
+	}
+
+	t.Run("what is one tenant's, another can neither get nor drop, until it is dropped", func(t *testing.T) {
+		a, tenant := provision(t, "owned")
+		must(t, tenant.Write(ctx, a.Schema, "key", "kept"))
+		foreign(t, a)
+		if value, err := tenant.Read(ctx, a.Schema, "key"); err != nil || value != "kept" {
+			t.Errorf("the tenant reads %q: %v", value, err)
+		}
+		drop(t, a)
+		a.Owner = "uid-next"
+		_, err := d.Provision(ctx, a)
+		must(t, err)
+		drop(t, a)
+	})
+
+	t.Run("a name that is another tenant's UID is that tenant's, or nobody's but the first one's", func(t *testing.T) {
+		a := driver.Account{Owner: "uid-a", Schema: "uid-a", User: "uid-a"}
+		_, err := d.Provision(ctx, a)
+		must(t, err)
+		foreign(t, a)
+		drop(t, a)
+		thief := driver.Account{Owner: "uid-thief", Schema: "uid-a", User: "thief"}
+		_, err = d.Provision(ctx, thief)
+		must(t, err)
+		var taken *driver.TakenError
+		if _, err := d.Provision(ctx, a); !errors.As(err, &taken) {
+			t.Error(err)
+		}
+		drop(t, thief)
+	})
+
+	t.Run("of many who ask for the same at once, one gets it", func(t *testing.T) {
+		errs := make([]error, 8)
+		var wg sync.WaitGroup
+		for i := range errs {
+			wg.Go(func() {
+				_, errs[i] = d.Provision(ctx, driver.Account{Owner: fmt.Sprint("uid-", i), Schema: "wanted", User: fmt.Sprint("wants", i%4)})
+			})
+		}
+		wg.Wait()
+		got := []int{}
+		for i, err := range errs {
+			var taken *driver.TakenError
+			if err == nil {
+				got = append(got, i)
+			} else if !errors.As(err, &taken) {
+				t.Error(err)
+			}
+		}
+		if len(got) != 1 {
+			t.Fatalf("%v got it", got)
+		}
+		for i := range errs {
+			removed, err := d.Drop(ctx, driver.Account{Owner: fmt.Sprint("uid-", i), Schema: "wanted", User: fmt.Sprint("wants", i%4)})
+			if err != nil || (len(removed) > 0) != (i == got[0]) {
+				t.Errorf("%d, when %v got it: removed %v, %v", i, got, removed, err)
+			}
+		}
+	})
+
+	t.Run("what is claimed is kept from others, and dropped as one that was made", func(t *testing.T) {
+		a := account("claimed")
+		must(t, d.Claim(ctx, a))
+		foreign(t, a)
+		before := s.Revision(t)
+		must(t, d.Claim(ctx, a))
+		if after := s.Revision(t); after != before {
+			t.Errorf("claimed again, revision %s to %s", before, after)
+		}
+		drop(t, a)
+	})
+
+	t.Run("without an owner nothing is done", func(t *testing.T) {
+		before := s.Revision(t)
+		if _, err := d.Provision(ctx, driver.Account{Schema: "fine", User: "fine"}); err == nil {
+			t.Error("provisioned")
+		}
+		if err := d.Claim(ctx, driver.Account{Schema: "fine", User: "fine"}); err == nil {
+			t.Error("claimed")
+		}
+		if _, err := d.Drop(ctx, driver.Account{Schema: "fine", User: "fine", Remembered: true}); err == nil {
+			t.Error("dropped")
+		}
+		if after := s.Revision(t); after != before {
+			t.Errorf("revision %s to %s", before, after)
+		}
+	})
+
+	t.Run("an account without owner on record is dropped by who remembers it, or has its name, and left by others", func(t *testing.T) {
+		a, tenant := provision(t, "before")
+		must(t, tenant.Write(ctx, a.Schema, "key", "kept"))
+		s.Disown(t, a)
+		before := s.Holds(t, a)
+		if removed, err := d.Drop(ctx, a); err != nil || len(removed) > 0 || !slices.Equal(before, s.Holds(t, a)) {
+			t.Errorf("removed %v: %v", removed, err)
+		}
+		a.Remembered = true
+		if removed := drop(t, a); removed["Key"] != 1 || removed["User"] != 1 {
+			t.Errorf("removed %v", removed)
+		}
+		if removed := drop(t, a); len(removed) > 0 {
+			t.Errorf("removed %v from nothing", removed)
+		}
+		a, _ = provision(t, "named")
+		s.Disown(t, a)
+		a.Owner = "named"
+		drop(t, a)
+	})
+
+	for what, act := range map[string]func(driver.Account) error{
+		"provision": func(a driver.Account) error { _, err := d.Provision(ctx, a); return err },
+		"drop":      func(a driver.Account) error { _, err := d.Drop(ctx, a); return err },
+	} {
+		t.Run("a crash at any step of "+what+" is recovered from, and lets nobody else in", func(t *testing.T) {
+			defer s.CrashAfter(-1)
+			n := 0
+			for crashed := true; crashed; n++ {
+				for _, then := range []string{"provision", "drop"} {
+					a := account("crash")
+					if what == "drop" {
+						_, tenant := provision(t, "crash")
+						must(t, tenant.Write(ctx, a.Schema, "key", "value"))
+					}
+					s.CrashAfter(n)
+					crashed = act(a) != nil
+					s.CrashAfter(-1)
+					if len(s.Holds(t, a)) > 0 {
+						foreign(t, a)
+					}
+					if then == "provision" {
+						_, tenant := provision(t, "crash")
+						must(t, tenant.Write(ctx, a.Schema, "key", "value"))
+						if changed, err := d.Provision(ctx, a); err != nil || len(changed) > 0 {
+							t.Errorf("after %d changes, then all: changed %q: %v", n, changed, err)
+						}
+					}
+					drop(t, a)
+				}
+			}
+			t.Logf("%d changes", n-1)
+			if n < 4 {
+				t.Errorf("no more than %d changes", n-1)
+			}
+		})
+	}
+
 	t.Run("a certificate that is good stays equal to the byte", func(t *testing.T) {
-		a := driver.Account{Schema: "cert", User: "cert"}
+		a := account("cert")
 		first, err := d.Access(a, driver.Access{}, time.Now())
 		must(t, err)
 		second, err := d.Access(a, first, time.Now())
@@ -161,7 +347,7 @@ func Run(t *testing.T, s Server) {
 		if !reflect.DeepEqual(first, second) {
 			t.Errorf("differs: until %s, then until %s", first.NotAfter, second.NotAfter)
 		}
-		if other, err := d.Access(driver.Account{Schema: "cert", User: "other"}, first, time.Now()); err != nil || len(first.Cert) > 0 && string(other.Cert) == string(first.Cert) {
+		if other, err := d.Access(driver.Account{Owner: a.Owner, Schema: "cert", User: "other"}, first, time.Now()); err != nil || len(first.Cert) > 0 && string(other.Cert) == string(first.Cert) {
 			t.Errorf("another user got the same certificate: %v", err)
 		}
 	})
@@ -181,19 +367,19 @@ func Run(t *testing.T, s Server) {
 			names = append(names, string(b))
 		}
 		for _, n := range names {
-			for _, a := range []driver.Account{{Schema: n, User: "fine"}, {Schema: "fine", User: n}} {
+			for _, a := range []driver.Account{{Owner: "uid", Schema: n, User: "fine"}, {Owner: "uid", Schema: "fine", User: n}} {
 				var bad *driver.NameError
 				_, provision := d.Provision(ctx, a)
 				_, drop := d.Drop(ctx, a)
 				if !errors.As(provision, &bad) || !errors.As(drop, &bad) || !errors.As(d.Validate(a), &bad) {
-					t.Errorf("%q: provision %v, drop %v", a, provision, drop)
+					t.Errorf("%+v: provision %v, drop %v", a, provision, drop)
 				} else if field := map[bool]string{true: driver.FieldSchema, false: driver.FieldUser}[a.User == "fine"]; bad.Field != field {
-					t.Errorf("%q: names field %s", a, bad.Field)
+					t.Errorf("%+v: names field %s", a, bad.Field)
 				}
 			}
 		}
 		if after := s.Revision(t); after != before {
-			t.Errorf("revision %d to %d", before, after)
+			t.Errorf("revision %s to %s", before, after)
 		}
 	})
 
@@ -205,7 +391,7 @@ func Run(t *testing.T, s Server) {
 				for i := range n {
 					wg.Go(func() {
 						began := time.Now()
-						if err := step(driver.Account{Schema: fmt.Sprint("many", i), User: fmt.Sprint("many", i)}); err != nil {
+						if err := step(account(fmt.Sprint("many", i))); err != nil {
 							t.Errorf("%s %d: %v", what, i, err)
 						}
 						took[i] = time.Since(began)

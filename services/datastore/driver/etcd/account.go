@@ -11,7 +11,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
@@ -22,27 +21,40 @@ const deletePage = 5000
 // slash, so that "ab" never covers what is of "abc"; '0' is the byte after it.
 func prefix(schema string) (from, to string) { return "/" + schema + "/", "/" + schema + "0" }
 
-// Provision makes role and user what they should be. It looks first: each change of etcd's users makes it evaluate
-// the rights of every request under way again.
+// Claim takes schema and user for the account's owner.
+func (e *etcd) Claim(ctx context.Context, a driver.Account) error {
+	if err := e.validate(a); err != nil {
+		return err
+	}
+	parent := ctx
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	_, _, err := e.claim(ctx, a)
+	return e.classify(parent, err)
+}
+
+// Provision takes the account for its owner, then makes role and user what they should be. It looks first: each change of
+// etcd's users makes it evaluate the rights of every request under way again.
 func (e *etcd) Provision(ctx context.Context, a driver.Account) ([]string, error) {
-	if err := e.Validate(a); err != nil {
+	if err := e.validate(a); err != nil {
 		return nil, err
 	}
 	parent := ctx
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	role, user, err := e.read(ctx, a)
+	have, claimed, err := e.claim(ctx, a)
 	if err != nil {
 		return nil, e.classify(parent, err)
 	}
 	// Role and user don't need each other until the user gets the role.
-	ofRole, ofUser := writer{ctx: ctx}, writer{ctx: ctx}
+	ofRole, ofUser := e.writer(ctx), e.writer(ctx)
 	var g errgroup.Group
-	g.Go(func() error { ofRole.role(e.client, a, role); return ofRole.err })
-	g.Go(func() error { ofUser.user(e.client, a, user); return ofUser.err })
+	g.Go(func() error { ofRole.role(e.client, a, have.role); return ofRole.err })
+	g.Go(func() error { ofUser.user(e.client, a, have.user); return ofUser.err })
 	err = g.Wait()
-	w := writer{ctx: ctx, changed: append(ofRole.changed, ofUser.changed...), err: err}
-	if user == nil || !slices.Contains(user.Roles, a.Schema) {
+	w := e.writer(ctx)
+	w.changed, w.err = slices.Concat(claimed, ofRole.changed, ofUser.changed), err
+	if have.user == nil || !slices.Contains(have.user.Roles, a.Schema) {
 		w.do("role granted to the user", func() error {
 			_, err := e.client.UserGrantRole(ctx, a.User, a.Schema)
 			return err
@@ -51,36 +63,49 @@ func (e *etcd) Provision(ctx context.Context, a driver.Account) ([]string, error
 	return w.changed, e.classify(parent, w.err)
 }
 
-// read asks for role and user side by side; what is not there is nil.
-func (e *etcd) read(ctx context.Context, a driver.Account) (role *clientv3.AuthRoleGetResponse, user *clientv3.AuthUserGetResponse, err error) {
+// found is what there is of an account; what is not there is nil.
+type found struct {
+	role *clientv3.AuthRoleGetResponse
+	user *clientv3.AuthUserGetResponse
+	owners
+}
+
+// read asks for role, user and owners side by side.
+func (e *etcd) read(ctx context.Context, a driver.Account) (have found, err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
-		role, err = e.client.RoleGet(ctx, a.Schema)
+		have.role, err = e.client.RoleGet(ctx, a.Schema)
 		if is(err, rpctypes.ErrRoleNotFound) {
-			role, err = nil, nil
+			have.role, err = nil, nil
 		}
 		return err
 	})
 	g.Go(func() (err error) {
-		user, err = e.client.UserGet(ctx, a.User)
+		have.user, err = e.client.UserGet(ctx, a.User)
 		if is(err, rpctypes.ErrUserNotFound) {
-			user, err = nil, nil
+			have.user, err = nil, nil
 		}
 		return err
 	})
-	return role, user, g.Wait()
+	g.Go(func() (err error) { have.owners, err = e.ownersOf(ctx, a); return err })
+	err = g.Wait()
+	return have, err
 }
 
 // writer does changes one after the other until one fails, and notes them.
 type writer struct {
 	ctx     context.Context //nolint:containedctx // of one call of Provision or Drop
+	held    func(context.Context) error
 	changed []string
 	err     error
 }
 
+// writer of one call, or of one of its sides.
+func (e *etcd) writer(ctx context.Context) writer { return writer{ctx: ctx, held: e.held} }
+
 func (w *writer) do(what string, change func() error) {
 	if w.err == nil {
-		w.err = events.Held(w.ctx)
+		w.err = w.held(w.ctx)
 	}
 	if w.err != nil {
 		return
@@ -142,38 +167,52 @@ func (w *writer) user(c *clientv3.Client, a driver.Account, user *clientv3.AuthU
 }
 
 // Drop removes the user first, so that a process of the tenant that still runs somewhere can't write again what is being
-// deleted, then the role, then the keys, and looks that none is left.
+// deleted, then the role, then the keys, and looks that none is left; each only if it is the owner's. Until all is gone
+// the record keeps others away.
 func (e *etcd) Drop(ctx context.Context, a driver.Account) (driver.Removed, error) {
 	removed := driver.Removed{}
-	if err := e.Validate(a); err != nil {
+	if err := e.validate(a); err != nil {
 		return removed, err
 	}
 	parent := ctx
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	w := writer{ctx: ctx}
-	w.do("delete the user", func() error {
-		_, err := e.client.UserDelete(ctx, a.User)
-		return count(removed, "User", err, rpctypes.ErrUserNotFound)
-	})
-	w.do("delete the role", func() error {
-		_, err := e.client.RoleDelete(ctx, a.Schema)
-		return count(removed, "Role", err, rpctypes.ErrRoleNotFound)
-	})
-	for left := true; left && w.err == nil; {
-		w.do("delete the keys", func() (err error) {
-			left, err = e.deleteKeys(parent, a.Schema, removed)
-			return err
+	have, err := e.claimLeft(ctx, a)
+	if err != nil {
+		return removed, e.classify(parent, err)
+	}
+	w := e.writer(ctx)
+	if have.owners.user.is(a) {
+		w.do("delete the user", func() error {
+			_, err := e.client.UserDelete(ctx, a.User)
+			return count(removed, "User", err, rpctypes.ErrUserNotFound)
 		})
+	}
+	if have.owners.schema.is(a) {
+		w.do("delete the role", func() error {
+			_, err := e.client.RoleDelete(ctx, a.Schema)
+			return count(removed, "Role", err, rpctypes.ErrRoleNotFound)
+		})
+		for left := true; left && w.err == nil; {
+			w.do("delete the keys", func() (err error) {
+				left, err = e.deleteKeys(parent, a, removed)
+				return err
+			})
+		}
+	}
+	if have.owners.user.is(a) || have.owners.schema.is(a) {
+		w.do("delete the owner", func() error { return e.release(parent, a, removed) })
 	}
 	return removed, e.classify(parent, w.err)
 }
 
-// deleteKeys deletes a page of keys and reports whether there are more.
-func (e *etcd) deleteKeys(ctx context.Context, schema string, removed driver.Removed) (more bool, err error) {
+// deleteKeys deletes a page of keys and reports whether there are more. Unlike users and roles, keys can be deleted on
+// condition, so that a Drop which was overtaken by another, and by a new owner, deletes nothing of theirs.
+func (e *etcd) deleteKeys(ctx context.Context, a driver.Account, removed driver.Removed) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	from, to := prefix(schema)
+	from, to := prefix(a.Schema)
+	owner, _ := ownerKeys(a)
 	page, err := e.client.Get(ctx, from, clientv3.WithRange(to), clientv3.WithKeysOnly(), clientv3.WithLimit(deletePage))
 	if err != nil || len(page.Kvs) == 0 {
 		return false, err
@@ -182,12 +221,15 @@ func (e *etcd) deleteKeys(ctx context.Context, schema string, removed driver.Rem
 	if page.More {
 		end = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
 	}
-	done, err := e.client.Txn(ctx).Then(
+	done, err := e.client.Txn(ctx).If(clientv3.Compare(clientv3.Value(owner), "=", a.Owner)).Then(
 		clientv3.OpDelete(from, clientv3.WithRange(end)),
 		clientv3.OpGet(from, clientv3.WithRange(to), clientv3.WithCountOnly()),
 	).Commit()
 	if err != nil {
 		return true, err
+	}
+	if !done.Succeeded {
+		return true, errRaced
 	}
 	removed["Key"] += int(done.Responses[0].GetResponseDeleteRange().GetDeleted())
 	return done.Responses[1].GetResponseRange().GetCount() > 0, nil

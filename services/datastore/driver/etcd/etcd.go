@@ -1,5 +1,6 @@
 // Package etcd is the driver for etcd. A tenant has the keys below /<schema>/, a role named like its schema that may read
-// and write just these, and a user with that role. The user has no password: etcd takes the common name of the client
+// and write just these, and a user with that role. That both are its own is on record in keys that no tenant can reach
+// (owner.go). The user has no password: etcd takes the common name of the client
 // certificate for the user's name (--client-cert-auth and authentication on).
 package etcd
 
@@ -17,9 +18,12 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
@@ -30,6 +34,8 @@ const (
 	keepAliveTimeout = 3 * time.Second
 	checkTimeout     = 2 * time.Second
 	stepTimeout      = 5 * time.Second
+	// longestRedial is the longest pause between two tries to connect; gRPC's own grows to two minutes.
+	longestRedial = 2 * time.Second
 )
 
 // root is the user and role of etcd that may do everything.
@@ -43,7 +49,8 @@ type etcd struct {
 	ca     []byte // PEM, as given
 	pool   *x509.CertPool
 	issuer *x509.Certificate
-	key    crypto.Signer // of issuer
+	key    crypto.Signer               // of issuer
+	held   func(context.Context) error // asked before each change
 }
 
 var _ driver.Open = Open
@@ -53,7 +60,7 @@ func Open(c driver.Config) (driver.Driver, error) {
 	fault := func(field string, err error) error {
 		return &driver.ConfigError{Part: driver.PartTLS, Field: driver.PartTLS + "." + field, Err: err}
 	}
-	e := &etcd{name: c.Name, ca: c.CA, pool: x509.NewCertPool()}
+	e := &etcd{name: c.Name, ca: c.CA, pool: x509.NewCertPool(), held: events.Held}
 	certs, err := certificates(c.CA)
 	if err != nil {
 		return nil, fault("certificateAuthority.certificate", err)
@@ -90,6 +97,10 @@ func Open(c driver.Config) (driver.Driver, error) {
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveTimeout,
 		TLS:                  &tls.Config{RootCAs: e.pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: longestRedial},
+			MinConnectTimeout: dialTimeout,
+		})},
 		// What matters comes back as an error; the client's own log would repeat each outage a hundred times.
 		Logger: zap.NewNop(),
 	})

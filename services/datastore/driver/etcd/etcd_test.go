@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -66,10 +67,10 @@ func TestContract(t *testing.T) {
 		Connect: func(t *testing.T, _ driver.Account, access driver.Access) drivertest.Tenant {
 			return tenant{server.Connect(t, access.Cert, access.Key)}
 		},
-		Revision: func(t *testing.T) uint64 {
+		Revision: func(t *testing.T) string {
 			status, err := root.AuthStatus(t.Context())
 			check(t, err)
-			return status.AuthRevision
+			return fmt.Sprintf("%d of users, %d of keys", status.AuthRevision, status.Header.Revision)
 		},
 		Holds: func(t *testing.T, a driver.Account) (held []string) {
 			if user, err := root.UserGet(t.Context(), a.User); err == nil {
@@ -78,16 +79,70 @@ func TestContract(t *testing.T) {
 			if role, err := root.RoleGet(t.Context(), a.Schema); err == nil {
 				held = append(held, fmt.Sprint("role with permissions ", role.Perm))
 			}
-			keys, err := root.Get(t.Context(), "/"+a.Schema+"/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+			keys, err := root.Get(t.Context(), "/"+a.Schema+"/", clientv3.WithPrefix())
 			check(t, err)
+			for _, key := range ownerKeys(a) {
+				owner, err := root.Get(t.Context(), key)
+				check(t, err)
+				keys.Kvs = append(keys.Kvs, owner.Kvs...)
+			}
 			for _, kv := range keys.Kvs {
-				held = append(held, string(kv.Key))
+				held = append(held, fmt.Sprintf("%s = %s", kv.Key, kv.Value))
 			}
 			return held
 		},
 		Drifts: drifts,
-		Stop:   func(t *testing.T) { server.Kill(t) },
-		Start:  func(t *testing.T) { server.Run(t) },
+		Disown: func(t *testing.T, a driver.Account) {
+			for _, key := range ownerKeys(a) {
+				if done, err := root.Delete(t.Context(), key); err != nil || done.Deleted != 1 {
+					t.Fatalf("there was no %s: %v", key, err)
+				}
+			}
+		},
+		CrashAfter: func(n int) {
+			var left atomic.Int64
+			left.Store(int64(n))
+			etcd.SetHeld(d, func(context.Context) error {
+				if n >= 0 && left.Add(-1) < 0 {
+					return errors.New("crashed")
+				}
+				return nil
+			})
+		},
+		Stop:  func(t *testing.T) { server.Kill(t) },
+		Start: func(t *testing.T) { server.Run(t) },
+	})
+	t.Run("names that etcd's operator uses otherwise are not for tenants", func(t *testing.T) {
+		_, err := root.UserAddWithOptions(t.Context(), "backup", "", &clientv3.UserAddOptions{NoPassword: true})
+		check(t, err)
+		_, err = root.UserGrantRole(t.Context(), "backup", "root")
+		check(t, err)
+		_, err = root.RoleAdd(t.Context(), "all")
+		check(t, err)
+		_, err = root.RoleGrantPermission(t.Context(), "all", "/", "0", readWrite)
+		check(t, err)
+		_, err = root.Put(t.Context(), "/registry/pods/a", "")
+		check(t, err)
+		for _, a := range []driver.Account{
+			{Owner: "uid", Schema: "registry", User: "fine"}, {Owner: "uid", Schema: "all", User: "fine"}, {Owner: "uid", Schema: "fine", User: "backup"},
+		} {
+			var taken *driver.TakenError
+			if _, err := d.Provision(t.Context(), a); !errors.As(err, &taken) || taken.Message != driver.TakenByOthers {
+				t.Errorf("%s, %s: %v", a.Schema, a.User, err)
+			}
+			if removed, err := d.Drop(t.Context(), a); err != nil || len(removed) > 0 {
+				t.Errorf("%s, %s: removed %v: %v", a.Schema, a.User, removed, err)
+			}
+		}
+		_, err = root.Delete(t.Context(), "/registry/pods/a")
+		check(t, err)
+	})
+	t.Run("no owner is left on record when all are dropped", func(t *testing.T) {
+		left, err := root.Get(t.Context(), "", clientv3.WithFromKey(), clientv3.WithKeysOnly())
+		check(t, err)
+		for _, kv := range left.Kvs {
+			t.Errorf("left: %s", kv.Key)
+		}
 	})
 	t.Run("an etcd that doesn't know the client's certificate counts as away", func(t *testing.T) {
 		other := etcdserver.NewAuthority(t, server.CA.Key)
@@ -100,14 +155,10 @@ func TestContract(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("an etcd without authentication counts as away and the message says what to do", func(t *testing.T) {
-		_, err := root.AuthDisable(t.Context())
-		check(t, err)
-		if err := d.Check(t.Context()); !errors.Is(err, driver.ErrAway) {
-			t.Error(err)
-		}
-	})
 	t.Run("many pages of keys are deleted, and none of the neighbour's", func(t *testing.T) {
+		a := driver.Account{Owner: "uid", Schema: "big", User: "big"}
+		_, err := d.Provision(t.Context(), a)
+		check(t, err)
 		for _, schema := range []string{"big", "bigger"} {
 			for i := range 60 {
 				ops := []clientv3.Op{}
@@ -118,17 +169,28 @@ func TestContract(t *testing.T) {
 				check(t, err)
 			}
 		}
-		removed, err := d.Drop(t.Context(), driver.Account{Schema: "big", User: "big"})
+		removed, err := d.Drop(t.Context(), a)
 		check(t, err)
 		if removed["Key"] != 6000 {
 			t.Errorf("removed %v", removed)
 		}
-		left, err := root.Get(t.Context(), "/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		left, err := root.Get(t.Context(), "", clientv3.WithFromKey(), clientv3.WithCountOnly())
 		check(t, err)
 		if left.Count != 6000 {
 			t.Errorf("%d keys left", left.Count)
 		}
 	})
+	t.Run("an etcd without authentication counts as away and the message says what to do", func(t *testing.T) {
+		_, err := root.AuthDisable(t.Context())
+		check(t, err)
+		if err := d.Check(t.Context()); !errors.Is(err, driver.ErrAway) {
+			t.Error(err)
+		}
+	})
+}
+
+func ownerKeys(a driver.Account) []string {
+	return []string{"stoker.dev/owner/schema/" + a.Schema, "stoker.dev/owner/user/" + a.User}
 }
 
 // tenant is a connection with a tenant's certificate.
@@ -152,6 +214,12 @@ func (c tenant) Read(ctx context.Context, schema, key string) (string, error) {
 
 func (c tenant) Administer(ctx context.Context) error {
 	if _, err := c.c.Get(ctx, "/", clientv3.WithPrefix()); err == nil {
+		return nil
+	}
+	if _, err := c.c.Get(ctx, "stoker.dev/", clientv3.WithPrefix()); err == nil {
+		return nil
+	}
+	if _, err := c.c.Put(ctx, "stoker.dev/owner/schema/x", "intruder"); err == nil {
 		return nil
 	}
 	_, err := c.c.UserAdd(ctx, "intruder", "password")

@@ -1,5 +1,5 @@
 // Package etcdserver runs a real etcd for tests, with TLS and authentication on, as a DataStore wants it. The server is
-// built from the module that the local stack takes it from.
+// the one of the local stack.
 package etcdserver
 
 import (
@@ -12,13 +12,11 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"fmt"
 	"math/big"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"testing"
 	"time"
 
@@ -26,6 +24,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/internal/built"
 )
 
 // Server is an etcd on a free port of the loopback, stopped at the end of the test.
@@ -112,7 +111,7 @@ func Start(t testing.TB) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{CA: NewAuthority(t, key), dir: t.TempDir(), Endpoint: free(t), peer: free(t), binary: build(t)}
+	s := &Server{CA: NewAuthority(t, key), dir: t.TempDir(), Endpoint: free(t), peer: free(t), binary: built.Program(t, "etcd", "etcd", "STOKER_TEST_ETCD")}
 	s.RootCert, s.RootKey = s.CA.Issue(t, "root")
 	cert, private := s.CA.Issue(t, "etcd")
 	for file, data := range map[string][]byte{"ca.crt": s.CA.PEM, "server.crt": cert, "server.key": private} {
@@ -216,25 +215,4 @@ func free(t testing.TB) string {
 	}
 	defer l.Close()
 	return l.Addr().String()
-}
-
-// build returns the etcd binary: $STOKER_TEST_ETCD, or built anew, which Go's cache makes a matter of seconds.
-func build(t testing.TB) string {
-	t.Helper()
-	if binary := os.Getenv("STOKER_TEST_ETCD"); binary != "" {
-		return binary
-	}
-	_, file, _, ok := runtime.Caller(0)
-	if !ok {
-		t.Fatal("where is this file?")
-	}
-	source := filepath.Join(filepath.Dir(file), "..", "..", "..", "..", "..", "deployments", "local", "images", "etcd")
-	binary := filepath.Join(t.TempDir(), "etcd")
-	cmd := exec.Command("go", "build", "-o", binary, ".") //nolint:gosec // no input of others
-	cmd.Dir = source
-	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=", "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatal(fmt.Errorf("build etcd in %s: %w\n%s", source, err, out))
-	}
-	return binary
 }

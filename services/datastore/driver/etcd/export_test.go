@@ -1,0 +1,10 @@
+package etcd
+
+import (
+	"context"
+
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+)
+
+// SetHeld has a driver ask held before each change.
+func SetHeld(d driver.Driver, held func(context.Context) error) { d.(*etcd).held = held }

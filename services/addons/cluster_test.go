@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -28,25 +29,20 @@ import (
 	kubeconfigutil "k8s.io/kubernetes/cmd/kubeadm/app/util/kubeconfig"
 )
 
-// programs finds what the local stack has built; STOKER_CACHE says where, if not in the user's cache directory.
+// programs are those of the local stack, which builds them when they aren't in its cache: minutes, once.
 func programs(t testing.TB) (etcd, apiserver string) {
 	t.Helper()
-	dir := os.Getenv("STOKER_CACHE")
-	if dir == "" {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			t.Skip(err)
-		}
-		dir = filepath.Join(cache, "stoker")
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("there is no Go to build etcd and kube-apiserver with")
 	}
-	find := func(pattern string) string {
-		found, _ := filepath.Glob(filepath.Join(dir, "bin", pattern))
-		if len(found) == 0 {
-			t.Skipf("no %s in %s: the local stack hasn't built it yet", pattern, dir)
-		}
-		return found[len(found)-1]
+	cmd := exec.Command("go", "run", "./cmd/images", "etcd", "kubernetes-v1.36.3")
+	cmd.Dir, cmd.Stderr = filepath.Join("..", "..", "deployments", "local"), os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("build etcd and kube-apiserver: %v", err)
 	}
-	return find("etcd-*/etcd"), find("kubernetes-v1.36.3-*/kube-apiserver")
+	dirs := strings.Fields(string(out))
+	return filepath.Join(dirs[0], "etcd"), filepath.Join(dirs[1], "kube-apiserver")
 }
 
 // tenant is a real API server on a real etcd, and nothing else.

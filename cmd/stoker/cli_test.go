@@ -350,6 +350,30 @@ func TestExplain(t *testing.T) {
 				{Service: "addons"},
 			},
 		},
+		"why-image.txt": {
+			About: about, Phase: "Provisioning", AcceptedAt: clock.Add(-20 * time.Second),
+			Message: "workload waits for Deployment default/demo: its pods to be ready (0 of 1): kube-apiserver: ErrImagePull: there is no Kubernetes v1.33.0 here",
+			Services: []event.ServiceState{
+				service("workload", "exposed", "Deployment default/demo: its pods to be ready (0 of 1): kube-apiserver: ErrImagePull: there is no Kubernetes v1.33.0 here", nil),
+				service("addons", "", "workload: a ready pod", nil),
+			},
+		},
+		"why-crash.txt": {
+			About: about, Phase: "Provisioning", Message: "workload: …", AcceptedAt: clock.Add(-5 * time.Minute),
+			Services: []event.ServiceState{
+				service("workload", "exposed", "Deployment default/demo: its pods to be ready (0 of 1): kube-apiserver: CrashLoopBackOff: exits with code 1, restarted", &state.Failure{
+					Reason: "CrashLoopBackOff", Message: "Deployment default/demo is not ready after 3 minutes: kube-apiserver: CrashLoopBackOff: exits with code 1, restarted",
+				}),
+			},
+		},
+		"why-asleep.txt": {
+			About: about, Phase: "Sleeping", Message: "no pods are asked for and none runs", AcceptedAt: clock.Add(-time.Hour),
+			Services: []event.ServiceState{service("workload", "slept", "", nil)},
+		},
+		"why-starting.txt": {
+			About: about, Phase: "Provisioning", Message: "workload waits", AcceptedAt: clock.Add(-2 * time.Second),
+			Services: []event.ServiceState{service("workload", "exposed", "Deployment default/demo: its pods to be ready (0 of 1)", nil)},
+		},
 		"why-failed.txt": {
 			About: about, Phase: "Failed", Message: "datastore: etcd is full", Paused: true,
 			Services: []event.ServiceState{

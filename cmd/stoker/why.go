@@ -8,16 +8,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/stoker-k8s/stoker/cmd/stoker/internal/follow"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 )
 
 func whyCommand(a *app) *cobra.Command {
@@ -112,7 +115,11 @@ func stands(s event.ServiceState, r event.WhyReply) string {
 	case s.Failure != nil && s.Failure.Permanent:
 		return fmt.Sprintf("gave up after %d attempts: %s: %s", s.Failure.Attempts, s.Failure.Reason, s.Failure.Message)
 	case s.Failure != nil:
-		return fmt.Sprintf("fails and tries again (attempt %d): %s: %s", s.Failure.Attempts, s.Failure.Reason, s.Failure.Message)
+		attempt := ""
+		if s.Failure.Attempts > 0 { // else it isn't a step that is repeated, but something that lasts
+			attempt = fmt.Sprintf(" (attempt %d)", s.Failure.Attempts)
+		}
+		return fmt.Sprintf("fails and tries again%s: %s: %s", attempt, s.Failure.Reason, s.Failure.Message)
 	case s.Waiting != "":
 		return "waits for " + strings.TrimPrefix(s.Waiting, "waits for ")
 	case s.Step == "" && s.Since.IsZero():
@@ -133,20 +140,75 @@ func advise(r event.WhyReply, now time.Time) []string {
 		lines = append(lines, fmt.Sprintf("The tenant is paused: nothing changes until the annotation %s is removed:", name.AnnotationPaused),
 			fmt.Sprintf("kubectl -n %s annotate tcp %s %s-", r.Namespace, r.Name, name.AnnotationPaused))
 	}
+	working := false
 	for _, s := range r.Services {
+		working = working || s.Waiting != "" || s.Generation < r.Generation
+		can := hint(s, r)
 		switch {
 		case s.Failure != nil && s.Failure.Permanent:
 			lines = append(lines, fmt.Sprintf("%s can't go on by itself: put right what its message names, then apply the tenant again.", s.Service))
+		case len(can) > 0:
+			lines = append(lines, can...)
 		case s.Failure != nil:
 			lines = append(lines, fmt.Sprintf("%s tries again by itself; if it doesn't end, put right what its message names.", s.Service))
 		case s.Since.IsZero() && !r.Paused && !r.Ready && !r.AcceptedAt.IsZero() && now.Sub(r.AcceptedAt) > silent:
 			lines = append(lines, fmt.Sprintf("%s says nothing: does it run? Its /readyz tells what it misses.", s.Service))
 		}
 	}
-	if !r.Ready && len(lines) == 0 {
+	switch {
+	case len(lines) > 0:
+	case r.Phase == string(v1alpha1.VersionSleeping) && !working:
+		lines = append(lines, "Nothing to do: it sleeps as asked for, and wakes with spec.controlPlane.deployment.replicas above 0.")
+	case r.Ready && !working:
+		lines = append(lines, "Nothing to do.")
+	default:
 		lines = append(lines, fmt.Sprintf("Nothing to do, it is under way: stoker watch %s -n %s", r.Name, r.Namespace))
 	}
 	return lines
+}
+
+// hints are what can be done about pods that don't become ready, by words of the cause, the first that fits. What follows
+// is run to know more.
+var hints = []struct {
+	words []string
+	do    string
+	run   string
+}{
+	{
+		[]string{"ErrImagePull", "InvalidImageName", "ErrImageNeverPull"},
+		"An image can't be had: is there such a version (spec.kubernetes.version), and do nodes reach the registry " +
+			"(spec.controlPlane.deployment.registrySettings)? Put it right and apply the tenant again; a registry that comes back is noticed.",
+		"",
+	},
+	{[]string{"Unschedulable"}, "No node takes the pods: make room, or change resources, nodeSelector, affinity or tolerations under spec.controlPlane.deployment.", "get nodes"},
+	{[]string{"OOMKilled"}, "A container needs more memory: raise its limit under spec.controlPlane.deployment.resources and apply the tenant again.", ""},
+	{[]string{"CrashLoopBackOff", "Crashes: "}, "A container crashes; what it said last:", "-n {namespace} logs -l {selector} --all-containers --prefix --previous --ignore-errors --tail=20"},
+	{[]string{" probe "}, "A container runs, but doesn't answer; what it says:", "-n {namespace} logs -l {selector} --all-containers --prefix --tail=20"},
+	{[]string{" its pods to be ready (", "is not ready after"}, "What the pods wait for, if it lasts:", "-n {namespace} describe pods -l {selector}"},
+}
+
+// hint says what can be done about pods that don't become ready, once workload has said why.
+func hint(s event.ServiceState, r event.WhyReply) []string {
+	cause := s.Waiting
+	if s.Failure != nil {
+		cause = s.Failure.Reason + ": " + s.Failure.Message
+	}
+	_, _, said := strings.Cut(cause, "): ") // after the number of pods
+	if s.Service != name.ServiceWorkload || s.Failure == nil && !said {
+		return nil
+	}
+	for _, h := range hints {
+		if !slices.ContainsFunc(h.words, func(word string) bool { return strings.Contains(cause, word) }) {
+			continue
+		}
+		lines := []string{h.do}
+		if h.run != "" {
+			run := strings.NewReplacer("{namespace}", r.Namespace, "{selector}", labels.FormatLabels(name.Selector(r.Name))).Replace(h.run)
+			lines = append(lines, "kubectl "+run)
+		}
+		return lines
+	}
+	return nil
 }
 
 func ago(now, then time.Time) string { return duration.HumanDuration(max(now.Sub(then), 0)) }

@@ -101,7 +101,10 @@ func words(service, what string, data []byte) (string, Mood) {
 			if p.Retrying {
 				how = "trying again"
 			}
-			return fmt.Sprintf("%s: %s (attempt %d, %s)", p.Reason, p.Message, p.Attempts, how)
+			if p.Attempts > 0 { // else it isn't a step that was repeated, but something that lasts
+				how = fmt.Sprintf("attempt %d, %s", p.Attempts, how)
+			}
+			return fmt.Sprintf("%s: %s (%s)", p.Reason, p.Message, how)
 		})
 	case event.Removed:
 		return say(data, Plain, func(p event.Removals) string {

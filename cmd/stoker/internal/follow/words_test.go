@@ -29,6 +29,9 @@ func TestEveryFactHasWords(t *testing.T) {
 		"a failure says whether it is tried again": {
 			"certs", event.Failed, event.StepFailed{Reason: "Unavailable", Message: "away", Attempts: 4, Retrying: true}, "Unavailable: away (attempt 4, trying again)", Bad,
 		},
+		"and names no attempt where nothing is repeated": {
+			"workload", event.Failed, event.StepFailed{Reason: "ErrImagePull", Message: "no such version", Retrying: true}, "ErrImagePull: no such version (trying again)", Bad,
+		},
 		"a removal counts what that service removed": {
 			"workload", event.Removed, event.Removals{Removed: map[string]int{"addons/ConfigMap": 3, "workload/Deployment": 1, "workload/Service": 1}},
 			"1 Deployment, 1 Service", Plain,

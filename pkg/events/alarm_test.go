@@ -39,7 +39,7 @@ func TestAlarms(t *testing.T) {
 		"one that has gone off can be set again": {
 			func(a *alarms) {
 				a.set(demo, time.Second, "first")
-				time.Sleep(3 * time.Second)
+				time.Sleep(3 * time.Second) //nolint:forbidigo // the bubble's clock
 				a.set(demo, time.Second, "second")
 			}, []string{"1s demo first", "4s demo second"},
 		},
@@ -53,7 +53,7 @@ func TestAlarms(t *testing.T) {
 					woken = append(woken, time.Since(start).String()+" "+key.Name+" "+reason)
 				}}
 				test.do(a)
-				time.Sleep(time.Minute)
+				time.Sleep(time.Minute) //nolint:forbidigo // the bubble's clock
 				synctest.Wait()
 				if !slices.Equal(woken, test.want) {
 					t.Errorf("woken %q, want %q", woken, test.want)

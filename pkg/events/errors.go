@@ -21,7 +21,7 @@ var (
 
 // Unavailable is the intent of an error that goes away by itself when a dependency comes back: the step is retried
 // without limit, the dependency is reported on /readyz and once in the log.
-type Unavailable struct {
+type Unavailable struct { //nolint:errname // the name of an intent
 	// Dependency is what is away ("nats", "kubernetes", "datastore default"); empty when it concerns this object alone,
 	// which then has no part in whether the service is ready.
 	Dependency string
@@ -37,7 +37,7 @@ func (e *Unavailable) Error() string {
 func (e *Unavailable) Unwrap() error { return e.Err }
 
 // Permanent is the intent of an error no retry can help: the event goes to the dead letters, the tenant's status says why.
-type Permanent struct {
+type Permanent struct { //nolint:errname // the name of an intent
 	// Reason is CamelCase, for conditions.
 	Reason string
 	// Message is for people.

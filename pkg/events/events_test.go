@@ -84,7 +84,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never happened: %s", what)
 		}
-		time.Sleep(5 * time.Millisecond) // waiting for a condition
+		time.Sleep(5 * time.Millisecond) //nolint:forbidigo // between two looks at a condition
 	}
 }
 

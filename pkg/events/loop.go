@@ -95,9 +95,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer endTurns()
 	l.runCtx = turns
 
-	if err := l.ensure(ctx); err != nil {
-		return err
-	}
+	l.ensure(ctx)
 	leaseCtx, endLease := context.WithCancel(context.WithoutCancel(ctx))
 	leaseDone := make(chan error, 1)
 	go func() { leaseDone <- l.shares.run(leaseCtx) }()
@@ -121,7 +119,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			}
 		}
 		stopWatch()
-		l.release(gone)
+		l.release(gone) //nolint:contextcheck // turns end after ctx has, that is the point
 		for _, p := range owned {
 			if workers[p] == nil {
 				workers[p] = l.startWorker(ctx, p)
@@ -145,9 +143,7 @@ loop:
 			l.log.Debug("partitions", "held", owned)
 			settle(owned)
 		case <-l.lost:
-			if err := l.ensure(ctx); err != nil {
-				break loop
-			}
+			l.ensure(ctx)
 			l.mu.Lock()
 			clear(l.settled)
 			l.mu.Unlock()
@@ -167,15 +163,15 @@ loop:
 }
 
 // ensure calls Ensure until it succeeds; a NATS that isn't there yet is waited for.
-func (l *Loop) ensure(ctx context.Context) error {
+func (l *Loop) ensure(ctx context.Context) {
 	if l.Ensure == nil {
-		return nil
+		return
 	}
 	wait := newBackoff()
 	for {
 		err := l.Ensure(ctx)
 		if err == nil || ctx.Err() != nil {
-			return nil
+			return
 		}
 		if u := (*Unavailable)(nil); !errors.As(classify(err), &u) && !errors.Is(err, context.DeadlineExceeded) {
 			l.log.Error("could not provision NATS, trying again", "error", err)
@@ -278,7 +274,7 @@ func (l *Loop) consumeOnce(ctx context.Context, stream, durable string, partitio
 	}
 	broken := make(chan error, 1)
 	cc, err := c.Consume(
-		func(m jetstream.Msg) { l.receive(m, partition) },
+		func(m jetstream.Msg) { l.receive(m, partition) }, //nolint:contextcheck // lanes outlive ctx by a grace
 		jetstream.PullMaxMessages(64), jetstream.PullExpiry(4*time.Second), jetstream.PullHeartbeat(2*time.Second),
 		jetstream.PullPriorityGroup(priorityGroup),
 		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {

@@ -99,7 +99,7 @@ func (s *shares) run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			s.leave()
+			s.leave() //nolint:contextcheck // ctx has ended
 			return nil
 		case m := <-heard:
 			if s.hear(m) {

@@ -339,7 +339,7 @@ func statusError(resp *http.Response, data []byte) error {
 	s := metav1.Status{}
 	if err := json.Unmarshal(data, &s); err == nil && s.Kind == "Status" {
 		if s.Code == 0 {
-			s.Code = int32(resp.StatusCode) //nolint:gosec // an HTTP status
+			s.Code = int32(resp.StatusCode)
 		}
 		return apierrors.FromObject(&s)
 	}

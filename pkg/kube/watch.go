@@ -61,7 +61,7 @@ func (c *Client) WatchListed(ctx context.Context, r Resource, namespace, selecto
 			short = time.Since(started) < time.Second
 		}
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the end that was asked for
 		}
 		switch {
 		case err == nil && !short: // the server ends a watch after its time; go on from where it was
@@ -78,7 +78,7 @@ func (c *Client) WatchListed(ctx context.Context, r Resource, namespace, selecto
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(backoff + time.Duration(rand.Int64N(int64(backoff)))):
+		case <-time.After(backoff + time.Duration(rand.Int64N(int64(backoff)))): //nolint:gosec // jitter
 		}
 		backoff = min(2*backoff, 5*time.Second)
 	}
@@ -168,7 +168,7 @@ func (w *watcher) get(ctx context.Context, q url.Values, out any) error {
 func (w *watcher) follow(ctx context.Context, version string) (string, error) {
 	q := url.Values{
 		"watch": {"1"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {version},
-		"timeoutSeconds": {strconv.Itoa(1800 + rand.IntN(1800))},
+		"timeoutSeconds": {strconv.Itoa(1800 + rand.IntN(1800))}, //nolint:gosec // jitter
 	}
 	if w.selector != "" {
 		q.Set("labelSelector", w.selector)

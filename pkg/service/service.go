@@ -92,7 +92,7 @@ func (c *Clients) Serve(ctx context.Context, addr string) error {
 	c.Health.Handle(mux)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{}))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	listener, err := net.Listen("tcp", addr)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
 		return fmt.Errorf("http address %s: %w", addr, err)
 	}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
+	"path"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -317,12 +317,16 @@ func nothingLeft(t testing.TB, key events.Key) {
 			}
 		}
 	}
-	keys, err := c.Get(ctx, "/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	keys, err := c.Get(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithKeysOnly())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, kv := range keys.Kvs {
+		// /<schema>/… is a tenant's; stoker.dev/owner/<what>/<schema or user> says whose it is.
 		schema, _, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), "/"), "/")
+		if strings.HasPrefix(string(kv.Key), "stoker.dev/owner/") {
+			schema = path.Base(string(kv.Key))
+		}
 		if !belongs(t, schema) {
 			t.Errorf("key %s of no tenant", kv.Key)
 			break
@@ -343,18 +347,4 @@ func belongs(t testing.TB, schema string) bool {
 		}
 	}
 	return false
-}
-
-// certificate decodes the first certificate of a PEM.
-func certificate(t testing.TB, data []byte) *x509.Certificate {
-	t.Helper()
-	block, _ := pem.Decode(data)
-	if block == nil {
-		t.Fatal("no PEM")
-	}
-	c, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
 }

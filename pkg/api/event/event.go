@@ -79,7 +79,7 @@ type TenantApplyCommand = v1alpha1.TenantControlPlane
 // DataStoreApplyCommand is a whole DataStore, as kubectl would apply it. Status is ignored.
 type DataStoreApplyCommand = v1alpha1.DataStore
 
-// IntakeAccepted: this generation is now the desired state.
+// IntakeAccepted says: this generation is now the desired state.
 type IntakeAccepted struct {
 	About
 	Version   string `json:"version,omitempty"`
@@ -88,7 +88,7 @@ type IntakeAccepted struct {
 	Command string `json:"command,omitempty"`
 }
 
-// IntakeRejected: a command was refused and changed nothing.
+// IntakeRejected says: a command was refused and changed nothing.
 type IntakeRejected struct {
 	About
 	Kind string `json:"kind"`
@@ -110,7 +110,7 @@ type FieldError struct {
 	Message string `json:"message"`
 }
 
-// IntakeDeleting: the object has a deletion timestamp; the services take down what they made, one after the other.
+// IntakeDeleting says: the object has a deletion timestamp; the services take down what they made, one after the other.
 type IntakeDeleting struct{ About }
 
 // Removals is told by each service of a deletion in turn: what it removed, after what those before it removed.
@@ -122,7 +122,7 @@ type Removals struct {
 	Left []string `json:"left,omitempty"`
 }
 
-// DatastoreProvisioned: user, schema and grants of the tenant exist.
+// DatastoreProvisioned says: user, schema and grants of the tenant exist.
 type DatastoreProvisioned struct {
 	About
 	DataStore string `json:"dataStore"`
@@ -131,7 +131,7 @@ type DatastoreProvisioned struct {
 	User      string `json:"user"`
 }
 
-// DatastoreChecked: a DataStore was reached, or not.
+// DatastoreChecked says: a DataStore was reached, or not.
 type DatastoreChecked struct {
 	About
 	Driver  string `json:"driver"`
@@ -142,7 +142,7 @@ type DatastoreChecked struct {
 	UsedBy []string `json:"usedBy,omitempty"`
 }
 
-// CertsIssued: every Secret of keys and kubeconfigs exists for this generation. Rotated has the same payload.
+// CertsIssued says: every Secret of keys and kubeconfigs exists for this generation. Rotated has the same payload.
 type CertsIssued struct {
 	About
 	// Checksums by component: a change of one rolls out the pods that mount it.
@@ -153,14 +153,14 @@ type CertsIssued struct {
 	Reasons map[string]string `json:"reasons,omitempty"`
 }
 
-// WorkloadExposed: the tenant's endpoint is known.
+// WorkloadExposed says: the tenant's endpoint is known.
 type WorkloadExposed struct {
 	About
 	// Endpoint as host:port.
 	Endpoint string `json:"endpoint"`
 }
 
-// WorkloadAvailable: the control plane's pods run this generation and are ready. Degraded and Slept share the payload.
+// WorkloadAvailable says: the control plane's pods run this generation and are ready. Degraded and Slept share the payload.
 type WorkloadAvailable struct {
 	About
 	Version       string `json:"version"`
@@ -169,21 +169,21 @@ type WorkloadAvailable struct {
 	ConfigHash    string `json:"configHash,omitempty"`
 }
 
-// WorkloadUpgraded: every pod runs the new version.
+// WorkloadUpgraded says: every pod runs the new version.
 type WorkloadUpgraded struct {
 	About
 	From string `json:"from"`
 	To   string `json:"to"`
 }
 
-// AddonsApplied: what must exist inside the tenant does.
+// AddonsApplied says: what must exist inside the tenant does.
 type AddonsApplied struct {
 	About
 	// Objects is how many there are.
 	Objects int `json:"objects"`
 }
 
-// AddonsRepaired: objects inside the tenant were put right.
+// AddonsRepaired says: objects inside the tenant were put right.
 type AddonsRepaired struct {
 	About
 	// Objects as Kind/namespace/name.
@@ -213,7 +213,7 @@ type StatusChanged struct {
 	Left []string `json:"left,omitempty"`
 }
 
-// StepFailed: a step of a service failed; told when it is first worth telling and when it is given up.
+// StepFailed says: a step of a service failed; told when it is first worth telling and when it is given up.
 type StepFailed struct {
 	About
 	// Reason is CamelCase, Message for people.

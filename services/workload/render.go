@@ -383,6 +383,8 @@ func (in Input) apiServerArgs() []string {
 		// Whatever the cluster domain is: tokens outlive a change of mind, and Kamaji's tenants have this issuer.
 		"service-account-issuer":  "https://kubernetes.default.svc.cluster.local",
 		"shutdown-delay-duration": shutdownDelay,
+		// Watches end soon after the delay; whoever watches goes on at another pod, and this one needn't outlive them.
+		"shutdown-watch-termination-grace-period": "1s",
 	}
 	if sets(user, "authorization-config") {
 		delete(defaults, "authorization-mode") // the API server refuses both

@@ -13,11 +13,11 @@ help: ## list the targets
 bin/stoker: $(GO_FILES)
 	@mkdir -p bin
 	@echo "building stoker (the first time takes some minutes)"
-	go build -trimpath -o bin/stoker ./cmd/stoker
+	CGO_ENABLED=0 go build -trimpath -o bin/stoker ./cmd/stoker
 
 .PHONY: build
 build: bin/stoker ## build the stoker command and the six services into bin/
-	go build -trimpath -o bin/ $(foreach s,intake certs datastore workload addons status,./services/$(s)/cmd/stoker-$(s))
+	CGO_ENABLED=0 go build -trimpath -o bin/ $(foreach s,intake certs datastore workload addons status,./services/$(s)/cmd/stoker-$(s))
 
 .PHONY: up
 up: bin/stoker ## start everything on this machine and create the example tenant; Ctrl-C ends it

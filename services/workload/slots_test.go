@@ -29,8 +29,9 @@ func TestSlots(t *testing.T) {
 
 	in("no more than there are get one, and asking twice takes one", func(t *testing.T) {
 		s, _ := setup(2)
-		if !s.take(a) || !s.take(a) || !s.take(b) || s.take(c) || s.take(c) {
-			t.Error("slots were handed out wrongly")
+		got := []bool{s.take(a), s.take(a), s.take(b), s.take(c), s.take(c)}
+		if !slices.Equal(got, []bool{true, true, true, false, false}) {
+			t.Errorf("slots were handed out wrongly: %t", got)
 		}
 		expect(t, s, 2, 1)
 		s.clear()

@@ -71,7 +71,7 @@ func Compute(t *state.Tenant, in States, now time.Time) (v1alpha1.TenantControlP
 	conditions, summary := conditions(t, in, p, next)
 	next.Reason, next.Message = summary.Reason, summary.Message
 	next.Conditions = settle(conditions, prev.Conditions, in.Generation, now)
-	return apiStatus(t, in, p, next, shown), next
+	return apiStatus(t, in, next, shown), next
 }
 
 // shownStatus is the value of status.kubernetesResources.version.status, by Kamaji's table; but a tenant that never was
@@ -136,7 +136,7 @@ func sleepAsked(t *state.Tenant) bool {
 func bare(version string) string { return strings.TrimPrefix(version, "v") }
 
 // apiStatus fills Kamaji's fields from the states alone.
-func apiStatus(t *state.Tenant, in States, p standing, next state.Status, shown v1alpha1.KubernetesVersionStatus) v1alpha1.TenantControlPlaneStatus {
+func apiStatus(t *state.Tenant, in States, next state.Status, shown v1alpha1.KubernetesVersionStatus) v1alpha1.TenantControlPlaneStatus {
 	s := v1alpha1.TenantControlPlaneStatus{
 		ObservedGeneration: next.ObservedGeneration, Conditions: next.Conditions, ControlPlaneEndpoint: next.Endpoint,
 		Storage: storage(in.Datastore.Data),

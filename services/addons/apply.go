@@ -354,7 +354,7 @@ func retry(ctx context.Context, do func() error) error {
 		if err == nil || !passing(err) || time.Now().After(deadline) {
 			return err
 		}
-		pause := time.NewTimer(wait + rand.N(wait))
+		pause := time.NewTimer(wait + rand.N(wait)) //nolint:gosec // jitter
 		select {
 		case <-ctx.Done():
 			pause.Stop()

@@ -134,7 +134,7 @@ func start(t testing.TB, dir string, args ...string) *exec.Cmd {
 
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(60 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(60 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // between two looks at a condition
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain until %s", what)
 		}
@@ -481,7 +481,8 @@ func TestCluster(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var seen watched
-		go tn.Watch(ctx, versions, seen.add)
+		applied := versions
+		go func() { _ = tn.Watch(ctx, applied, seen.add) }()
 		a := seen.next(t)
 		b := seen.next(t)
 		if a.Ref.Name != "kubelet-config" || a.Type != Modified || b.Ref.Name != "kubeadm-config" || b.Type != Deleted {
@@ -568,7 +569,7 @@ func TestWatchMemory(t *testing.T) {
 	until(t, "all watches tell", func() bool {
 		// ServiceAccounts are the first kind, Deployments the last.
 		tn.raw(t, http.MethodPatch, "/apis/apps/v1/namespaces/kube-system/deployments/coredns", merge, `{"metadata":{"annotations":{"probe":"`+time.Now().String()+`"}}}`)
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) //nolint:forbidigo // between two looks at a condition
 		for i := range seen {
 			seen[i].mu.Lock()
 			n := len(seen[i].seen)
@@ -586,6 +587,6 @@ func TestWatchMemory(t *testing.T) {
 		t.Errorf("more than 200 KB for each tenant")
 	}
 	rest := 10 * time.Second
-	time.Sleep(rest)
+	time.Sleep(rest) //nolint:forbidigo // the time that is measured
 	t.Logf("%d tenants at rest took %s of CPU in %s", tenants, cpu()-used, rest)
 }

@@ -160,7 +160,7 @@ func (s *addons) handle(ctx context.Context, t *events.Turn) error {
 	same := own != nil && own.Step == event.Applied && own.Inputs == inputs && own.Failure == nil
 	drift := drifts(t.Reasons)
 	if same && len(drift) == 0 {
-		s.follow(t.Key, w, before.Versions)
+		s.follow(t.Key, w, before.Versions) //nolint:contextcheck // the watch outlives the turn
 		if own.Generation == t.Generation && own.Waiting == "" {
 			return nil
 		}
@@ -221,7 +221,7 @@ func (s *addons) apply(ctx context.Context, t *events.Turn, w *connection, input
 			if err := s.done(ctx, t, inputs, after); err != nil {
 				return err
 			}
-			s.follow(t.Key, w, after.Versions)
+			s.follow(t.Key, w, after.Versions) //nolint:contextcheck // the watch outlives the turn
 			return nil
 		}
 	} else if after.Hash == before.Hash {
@@ -230,7 +230,7 @@ func (s *addons) apply(ctx context.Context, t *events.Turn, w *connection, input
 	if err := s.done(ctx, t, inputs, after, tell); err != nil {
 		return err
 	}
-	s.follow(t.Key, w, after.Versions)
+	s.follow(t.Key, w, after.Versions) //nolint:contextcheck // the watch outlives the turn
 	return nil
 }
 

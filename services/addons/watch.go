@@ -122,7 +122,7 @@ func (c *Cluster) Watch(ctx context.Context, known map[string]string, drift func
 
 // sleep waits for d and up to half as much again, or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d + rand.N(d/2+1))
+	t := time.NewTimer(d + rand.N(d/2+1)) //nolint:gosec // jitter
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
@@ -142,7 +142,7 @@ func (c *Cluster) open(ctx context.Context, s *stream, tell func(Event)) error {
 		"allowWatchBookmarks": {"true"},
 		"resourceVersion":     {s.from},
 		// Watches of many tenants that began together don't end together.
-		"timeoutSeconds": {strconv.Itoa(1800 + rand.IntN(1800))},
+		"timeoutSeconds": {strconv.Itoa(1800 + rand.IntN(1800))}, //nolint:gosec // jitter
 	})
 	ctx, cancel := context.WithCancel(ctx)
 	giveUp := time.AfterFunc(requestTimeout, cancel)

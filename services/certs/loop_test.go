@@ -91,7 +91,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never happened: %s", what)
 		}
-		time.Sleep(10 * time.Millisecond) // waiting for a condition
+		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // between two looks at a condition
 	}
 }
 

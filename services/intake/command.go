@@ -15,7 +15,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	kjson "sigs.k8s.io/json"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
@@ -331,7 +330,7 @@ func (s *intake) delete(ctx context.Context, t *events.Turn, e events.Event, r k
 	if cmd.UID != "" && cmd.UID != string(there.UID) {
 		return "", nil, refuse("uid", "Invalid", cmd.UID, "the "+r.Kind+" of that name has uid "+string(there.UID))
 	}
-	uid := types.UID(there.UID)
+	uid := there.UID
 	if _, err := s.kube.Delete(ctx, r, bare(t.Key.Namespace), t.Key.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}); err != nil {
 		return "", nil, refused(err)
 	}

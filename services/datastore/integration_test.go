@@ -103,7 +103,7 @@ func (in *installation) apiServer() {
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	_ = l.Close()
 	at := func(file string) string { return filepath.Join(in.dir, file) }
-	cmd := exec.Command(program, "--secure-port="+port, "--bind-address=127.0.0.1", "--advertise-address=192.0.2.1", //nolint:gosec // a test's own
+	cmd := exec.Command(program, "--secure-port="+port, "--bind-address=127.0.0.1", "--advertise-address=192.0.2.1",
 		"--endpoint-reconciler-type=none", "--etcd-servers=https://"+server.Endpoint, "--etcd-cafile="+at("etcd-ca.crt"), "--etcd-certfile="+at("root.crt"),
 		"--etcd-keyfile="+at("root.key"), "--cert-dir="+at("pki"), "--service-account-key-file="+at("sa.key"), "--service-account-signing-key-file="+at("sa.key"),
 		"--service-account-issuer=https://localhost", "--token-auth-file="+at("tokens"), "--authorization-mode=RBAC", "--service-cluster-ip-range=10.96.0.0/16",
@@ -306,8 +306,11 @@ func TestService(t *testing.T) {
 				return err
 			}
 			checked := event.DatastoreChecked{}
-			if err := json.Unmarshal(msg.Data, &checked); err != nil || !checked.Ready {
-				return fmt.Errorf("checked %s: %v", msg.Data, err)
+			if err := json.Unmarshal(msg.Data, &checked); err != nil {
+				return fmt.Errorf("checked %s: %w", msg.Data, err)
+			}
+			if !checked.Ready {
+				return fmt.Errorf("checked %s", msg.Data)
 			}
 			return nil
 		})

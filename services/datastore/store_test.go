@@ -75,7 +75,7 @@ func TestStore(t *testing.T) {
 	}
 	t.Run("fifty tenants who come at once make one connection and one look", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w, st := newWorld(func() error { time.Sleep(time.Second); return nil })
+			w, st := newWorld(func() error { time.Sleep(time.Second); return nil }) //nolint:forbidigo // the bubble's clock
 			var wg sync.WaitGroup
 			for range 50 {
 				wg.Go(func() {
@@ -93,7 +93,7 @@ func TestStore(t *testing.T) {
 	})
 	t.Run("while it is away one caller looks now and then and the others are told at once", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w, st := newWorld(func() error { time.Sleep(time.Second); return driver.ErrAway })
+			w, st := newWorld(func() error { time.Sleep(time.Second); return driver.ErrAway }) //nolint:forbidigo // the bubble's clock
 			load(t, st)
 			began := time.Now()
 			var slow int
@@ -106,7 +106,7 @@ func TestStore(t *testing.T) {
 				if time.Since(before) > 0 {
 					slow++
 				}
-				time.Sleep(10 * time.Millisecond)
+				time.Sleep(10 * time.Millisecond) //nolint:forbidigo // the bubble's clock
 			}
 			if looks := int(w.line.checks.Load()); looks > 16 || looks < 8 || slow != looks {
 				t.Errorf("%d looks in a minute, %d calls took time", looks, slow)
@@ -115,7 +115,7 @@ func TestStore(t *testing.T) {
 	})
 	t.Run("when it is back, who waits is woken and the first caller gets through", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			var answer error = driver.ErrAway
+			answer := driver.ErrAway
 			w, st := newWorld(func() error { return answer })
 			load(t, st)
 			st.joins(events.Tenant("a", "b"))
@@ -125,7 +125,7 @@ func TestStore(t *testing.T) {
 			}
 			w.woken = nil
 			answer = nil
-			time.Sleep(longestPause)
+			time.Sleep(longestPause) //nolint:forbidigo // the bubble's clock
 			if err := st.do(t.Context(), nothing); err != nil {
 				t.Fatal(err)
 			}
@@ -168,7 +168,7 @@ func TestStore(t *testing.T) {
 			if w.opens != 1 {
 				t.Error("read again although it was fresh")
 			}
-			time.Sleep(fresh)
+			time.Sleep(fresh) //nolint:forbidigo // the bubble's clock
 			load(t, st)
 			synctest.Wait()
 			if w.opens != 2 || old.closed.Load() {

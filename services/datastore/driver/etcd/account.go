@@ -253,5 +253,5 @@ func except(err, harmless error) error {
 
 // is reports whether an error, of the client or of the wire, is one of etcd's.
 func is(err, target error) bool {
-	return err != nil && (errors.Is(err, target) || rpctypes.Error(err) == rpctypes.Error(target))
+	return err != nil && (errors.Is(err, target) || errors.Is(rpctypes.Error(err), rpctypes.Error(target)))
 }

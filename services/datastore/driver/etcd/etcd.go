@@ -175,7 +175,7 @@ func (e *etcd) classify(ctx context.Context, err error) error {
 		rpctypes.ErrLeaderChanged, rpctypes.ErrStopped, rpctypes.ErrTimeout, rpctypes.ErrTimeoutDueToLeaderFail,
 		rpctypes.ErrTimeoutDueToConnectionLost, rpctypes.ErrUnhealthy, rpctypes.ErrTooManyRequests, rpctypes.ErrNoSpace, rpctypes.ErrCorrupt,
 	} {
-		if errors.Is(err, away) || rpctypes.Error(err) == away {
+		if errors.Is(err, away) || errors.Is(rpctypes.Error(err), away) {
 			return fmt.Errorf("%w: %w", driver.ErrAway, err)
 		}
 	}

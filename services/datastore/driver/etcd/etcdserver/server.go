@@ -168,7 +168,7 @@ func (s *Server) Connect(t testing.TB, cert, key []byte) *clientv3.Client {
 // Run starts the process, with the data it had before.
 func (s *Server) Run(t testing.TB) {
 	t.Helper()
-	s.cmd = exec.Command(s.binary, //nolint:gosec // built from this repository
+	s.cmd = exec.Command(s.binary,
 		"--name=test", "--data-dir="+filepath.Join(s.dir, "data"), "--log-level=panic",
 		"--listen-client-urls=https://"+s.Endpoint, "--advertise-client-urls=https://"+s.Endpoint,
 		"--listen-peer-urls=http://"+s.peer, "--initial-advertise-peer-urls=http://"+s.peer, "--initial-cluster=test=http://"+s.peer,

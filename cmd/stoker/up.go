@@ -122,7 +122,7 @@ func (a *app) up(ctx context.Context, f upFlags) error {
 	}
 	defer closeLog()
 	s, err := stack.Start(ctx, stack.Config{Dir: f.dir, Source: src, Log: log, Progress: say})
-	var running *local.ErrRunning
+	var running *local.RunningError
 	if errors.As(err, &running) {
 		a.sayf(a.out, "stoker is up already: process %d runs the stack in %s\n\n", running.PID, running.Dir)
 		a.hints("", f.dir)
@@ -136,7 +136,7 @@ func (a *app) up(ctx context.Context, f upFlags) error {
 	}
 	defer func() {
 		say("stopping")
-		stopping, cancel := context.WithTimeout(context.Background(), time.Minute)
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
 		if err := s.Stop(stopping); err != nil {
 			a.complain(err)
@@ -286,7 +286,7 @@ func (a *app) detach(ctx context.Context, f upFlags) error {
 	if f.verbose {
 		args = append(args, "--verbose")
 	}
-	cmd := exec.Command(bin, args...) //nolint:gosec // this very program
+	cmd := exec.Command(bin, args...) //nolint:noctx // it outlives this one
 	cmd.Stdout, cmd.Stderr = said, said
 	cmd.ExtraFiles = []*os.File{w}
 	cmd.Env = append(os.Environ(), envDetached+"=1")

@@ -123,7 +123,7 @@ func (c *Component) watch(ctx context.Context, p *process.Process) (stopped bool
 		}
 	}()
 	if c.await(life, func() bool { return !c.want }) == nil || ctx.Err() != nil {
-		p.Stop(context.Background(), c.grace)
+		p.Stop(context.WithoutCancel(ctx), c.grace)
 		return true
 	}
 	return false

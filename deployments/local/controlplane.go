@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -173,7 +174,7 @@ func (s *Stack) waitNode(ctx context.Context) error {
 }
 
 // stopWaiting marks an error that waiting doesn't mend.
-type stopWaiting struct{ error }
+type stopWaiting struct{ error } //nolint:errname // a mark on an error
 
 // wait tries at an interval until there is no error. One try takes at most five seconds.
 func wait(ctx context.Context, interval time.Duration, what string, try func(context.Context) error) error {
@@ -187,7 +188,8 @@ func wait(ctx context.Context, interval time.Duration, what string, try func(con
 		if err == nil {
 			return nil
 		}
-		if stop, ok := err.(stopWaiting); ok {
+		var stop stopWaiting
+		if errors.As(err, &stop) {
 			return stop.error
 		}
 		if ctx.Err() == nil {
@@ -195,7 +197,10 @@ func wait(ctx context.Context, interval time.Duration, what string, try func(con
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for %s: %w (last: %v)", what, context.Cause(ctx), last)
+			if last == nil {
+				return fmt.Errorf("wait for %s: %w", what, context.Cause(ctx))
+			}
+			return fmt.Errorf("wait for %s: %w (last: %w)", what, context.Cause(ctx), last)
 		case <-tick.C:
 		}
 	}

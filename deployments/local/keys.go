@@ -2,7 +2,6 @@ package local
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"path/filepath"
 
@@ -75,8 +74,9 @@ func (k keys) kubeletTLS() (*tls.Config, error) {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert},
 		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: k.ca.Pool(),
-		VerifyPeerCertificate: func(_ [][]byte, chains [][]*x509.Certificate) error {
-			for _, chain := range chains {
+		// Of resumed sessions, too.
+		VerifyConnection: func(c tls.ConnectionState) error {
+			for _, chain := range c.VerifiedChains {
 				if chain[0].Subject.CommonName == kubeletClient {
 					return nil
 				}

@@ -55,13 +55,13 @@ type Config struct {
 	DataStores []string
 }
 
-// ErrRunning tells that another process runs a stack on the same directory.
-type ErrRunning struct {
+// RunningError tells that another process runs a stack on the same directory.
+type RunningError struct {
 	PID int // 0 if it isn't known
 	Dir string
 }
 
-func (e *ErrRunning) Error() string {
+func (e *RunningError) Error() string {
 	return fmt.Sprintf("a local stack is running on %s already, as process %d", e.Dir, e.PID)
 }
 
@@ -104,7 +104,7 @@ type state struct {
 
 // Start starts a stack, or resumes the one Dir holds, and returns when it is of use: the API answers, manifests are
 // applied, the DataStores are there, the node is ready and kubeconfigs are written. Ending ctx ends Start, not the
-// stack. The error is an *ErrRunning if another process runs a stack on Dir.
+// stack. The error is a *RunningError if another process runs a stack on Dir.
 func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	if runtime.GOOS != "linux" {
 		return nil, fmt.Errorf("the local stack needs Linux, not %s: elsewhere 127.0.0.0/8 is one address, and processes outlive their parent", runtime.GOOS)

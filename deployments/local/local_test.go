@@ -98,7 +98,7 @@ func TestStack(t *testing.T) {
 
 	t.Run("a second start on the directory names the first", func(t *testing.T) {
 		_, err := local.Start(t.Context(), local.Config{Dir: dir, Source: "../.."})
-		var running *local.ErrRunning
+		var running *local.RunningError
 		if !errors.As(err, &running) || running.PID != os.Getpid() {
 			t.Errorf("got %v", err)
 		}
@@ -159,7 +159,7 @@ func TestStack(t *testing.T) {
 func private(t *testing.T, dir string) {
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // etcd removes files under our feet
+			return nil //nolint:nilerr // etcd removes files under our feet
 		}
 		info, err := entry.Info()
 		if err == nil && info.Mode().Perm()&0o077 != 0 && strings.Contains(path, "/pki/") || err == nil && entry.IsDir() && info.Mode().Perm() != 0o700 {
@@ -679,10 +679,10 @@ func (x *tenantFixture) deleted(t *testing.T) {
 	}
 	eventually(t, 20*time.Second, "nothing is left of it", func(ctx context.Context) error {
 		if _, err := x.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the pod is still there: %v", err)
+			return errors.Join(errors.New("the pod is still there"), err)
 		}
 		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-			return fmt.Errorf("process %d: %v", pid, err)
+			return errors.Join(fmt.Errorf("process %d is still there", pid), err)
 		}
 		if dirs, _ := filepath.Glob(filepath.Join(x.stack.Dir(), "pods", namespace+"_"+name+"_*")); len(dirs) > 0 {
 			return fmt.Errorf("still there: %v", dirs)

@@ -25,7 +25,7 @@ func lockDir(dir string) (unlock func(), err error) {
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
-		return nil, &ErrRunning{PID: readPID(path), Dir: dir}
+		return nil, &RunningError{PID: readPID(path), Dir: dir}
 	}
 	if err := errors.Join(file.Truncate(0), writeAt(file, strconv.Itoa(os.Getpid())+"\n")); err != nil {
 		file.Close()

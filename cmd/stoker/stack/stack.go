@@ -41,7 +41,7 @@ type Stack struct {
 	cfg   Config
 }
 
-// Start starts the management cluster and NATS. The error is a *local.ErrRunning when there is one on Dir already.
+// Start starts the management cluster and NATS. The error is a *local.RunningError when there is one on Dir already.
 func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	l, err := local.Start(ctx, local.Config{Dir: cfg.Dir, Source: cfg.Source, Log: cfg.Log, Progress: cfg.Progress})
 	if err != nil {

@@ -144,22 +144,23 @@ func (b *Balancer) sync(ctx context.Context, key string) error {
 		return err
 	}
 	object, err := corelisters.NewServiceLister(b.informer.GetIndexer()).Services(namespace).Get(name)
-	if err != nil && !apierrors.IsNotFound(err) {
+	gone := apierrors.IsNotFound(err)
+	if err != nil && !gone {
 		return err
 	}
 	s := b.services[key]
-	if s != nil && (err != nil || s.uid != object.UID || !served(object)) {
+	if s != nil && (gone || s.uid != object.UID || !served(object)) {
 		s.close()
 		b.cfg.Addresses.Release(s.address)
 		delete(b.services, key)
 		s = nil
-		if err == nil && object.DeletionTimestamp == nil && object.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		if !gone && object.DeletionTimestamp == nil && object.Spec.Type != corev1.ServiceTypeLoadBalancer {
 			if err := b.report(ctx, object, nil); err != nil {
 				return err
 			}
 		}
 	}
-	if err != nil || !served(object) {
+	if gone || !served(object) {
 		return nil
 	}
 	if s == nil {
@@ -304,7 +305,7 @@ func (f *front) accept() {
 				return
 			}
 			f.service.log.Warn("connection not accepted", "error", err)
-			time.Sleep(50 * time.Millisecond) // out of file descriptors; nothing tells when there are some
+			time.Sleep(50 * time.Millisecond) //nolint:forbidigo // out of file descriptors; nothing tells when there are some
 			continue
 		}
 		f.done.Go(func() { f.forward(conn) })
@@ -353,7 +354,7 @@ func (f *front) dial() net.Conn {
 	turn := int(f.turn.Add(1))
 	for i := range targets {
 		target := targets[(turn+i)%len(targets)]
-		conn, err := net.DialTimeout("tcp", target, dialTimeout)
+		conn, err := net.DialTimeout("tcp", target, dialTimeout) //nolint:noctx // the timeout is the only end it needs
 		if err == nil {
 			return conn
 		}

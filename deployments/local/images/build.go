@@ -1,14 +1,12 @@
 package images
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -84,7 +82,7 @@ func fingerprint(ctx context.Context, img image, source string) (string, error) 
 		return "", fmt.Errorf("ask for the Go version: %w", err)
 	}
 	h.Write(out)
-	io.WriteString(h, ldflags(img))
+	h.Write([]byte(ldflags(img)))
 	return hex.EncodeToString(h.Sum(nil))[:12], nil
 }
 
@@ -215,12 +213,10 @@ func (o *buildOutput) complaints() string {
 		lines = lines[len(lines)-30:]
 	}
 	var b strings.Builder
-	w := bufio.NewWriter(&b)
 	for _, line := range lines {
-		fmt.Fprintln(w, line)
+		fmt.Fprintln(&b, line)
 	}
-	w.Write(o.rest)
-	w.Flush()
+	b.Write(o.rest)
 	return b.String()
 }
 

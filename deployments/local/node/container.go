@@ -298,7 +298,7 @@ func (c *container) supervise(ctx context.Context, m *mounts, p *process.Process
 		stop()
 		object, gone := c.pod.latest()
 		c.change(func() { c.ready = false })
-		p.Stop(context.Background(), c.pod.grace(!gone && object.DeletionTimestamp == nil))
+		p.Stop(context.WithoutCancel(ctx), c.pod.grace(!gone && object.DeletionTimestamp == nil))
 		return ""
 	}
 }

@@ -264,7 +264,7 @@ func hostPath(v *corev1.HostPathVolumeSource) error {
 	}
 	switch *v.Type {
 	case corev1.HostPathDirectoryOrCreate:
-		if err := os.MkdirAll(v.Path, 0o755); err != nil && !errors.Is(err, fs.ErrPermission) {
+		if err := os.MkdirAll(v.Path, 0o755); err != nil && !errors.Is(err, fs.ErrPermission) { //nolint:gosec // as a kubelet makes it
 			return err
 		}
 	case corev1.HostPathFileOrCreate:

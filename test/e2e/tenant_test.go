@@ -184,6 +184,7 @@ func datastoreOf(t testing.TB, key events.Key) state.Datastore {
 	s := e.State(t.Context(), key, "datastore")
 	if s == nil {
 		t.Fatalf("no datastore state of %s", key)
+		return d
 	}
 	if err := yaml.Unmarshal(s.Data, &d); err != nil {
 		t.Fatal(err)

@@ -567,7 +567,7 @@ func away(t *testing.T, component string, meanwhile func()) {
 	}
 	meanwhile()
 	if d, err := time.ParseDuration(os.Getenv("STOKER_TEST_OUTAGE")); err == nil {
-		time.Sleep(d) // longer outages than a test has time for, when asked for
+		time.Sleep(d) //nolint:forbidigo // longer outages than a test has time for, when asked for
 	}
 }
 

@@ -23,11 +23,11 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		os.Stdout.WriteString(strconv.Itoa(p.PID()) + "\n")
-		select {}
+		time.Sleep(time.Hour) //nolint:forbidigo // until killed; an empty select is a deadlock to the runtime
 	case "stubborn":
 		ignore()
 		os.Stdout.WriteString("ready\n")
-		select {}
+		time.Sleep(time.Hour) //nolint:forbidigo // until killed; an empty select is a deadlock to the runtime
 	case "fails":
 		os.Stdout.WriteString("about to fail\n")
 		os.Exit(3)

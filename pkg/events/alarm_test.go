@@ -2,6 +2,7 @@ package events
 
 import (
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,13 +49,18 @@ func TestAlarms(t *testing.T) {
 		t.Run(sentence, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
+				var mu sync.Mutex // each timer has a goroutine of its own
 				var woken []string
 				a := &alarms{wake: func(key Key, reason string) {
+					mu.Lock()
+					defer mu.Unlock()
 					woken = append(woken, time.Since(start).String()+" "+key.Name+" "+reason)
 				}}
 				test.do(a)
 				time.Sleep(time.Minute) //nolint:forbidigo // the bubble's clock
 				synctest.Wait()
+				mu.Lock()
+				defer mu.Unlock()
 				if !slices.Equal(woken, test.want) {
 					t.Errorf("woken %q, want %q", woken, test.want)
 				}

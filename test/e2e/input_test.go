@@ -159,8 +159,21 @@ func TestBadInputIsRefusedClearly(t *testing.T) {
 	})
 	t.Run("an apply for a tenant being deleted is refused, and no other tenant waits", func(t *testing.T) {
 		doomed := events.Tenant("default", "doomed")
-		e.Apply(t, env.Tenant("doomed", "v1.36.3"))
+		const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+		command := e.Portal.NewEvent(doomed, nats.NewInbox(), event.TenantApply, env.JSON(t, env.Tenant("doomed", "v1.36.3")), time.Now())
+		command.SetExtension(events.ExtTraceParent, trace)
+		if _, err := e.Portal.Publish(t.Context(), doomed.CommandSubject(), command); err != nil {
+			t.Fatal(err)
+		}
 		e.Fact(t, doomed, "workload", event.Exposed)
+		facts, err := e.Operator.JetStream().Stream(t.Context(), events.StreamFacts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fact, err := facts.GetLastMsgForSubject(t.Context(), doomed.FactSubject("workload", event.Exposed))
+		if err != nil || fact.Header.Get("ce-traceparent") != trace || fact.Header.Get("traceparent") != trace {
+			t.Errorf("the command's trace context isn't in the fact: %v %v", err, fact.Header)
+		}
 		finalizers(t, doomed, name.FinalizerTenant, "test.stoker.dev/hold") // keeps the object where it is
 		e.Delete(t, doomed)
 		o := env.JSON(t, env.Tenant("doomed", "v1.36.3"))

@@ -4,6 +4,7 @@ package bench
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -22,7 +23,13 @@ import (
 
 var e *env.Env
 
-func TestMain(m *testing.M) { env.Main(m, func(started *env.Env) { e = started }) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if flag.Lookup("test.bench").Value.String() == "" {
+		os.Exit(m.Run()) // no benchmark is asked for, so nothing need run for it
+	}
+	env.Main(m, func(started *env.Env) { e = started })
+}
 
 // usage of every service's process.
 type usage map[string]env.Usage

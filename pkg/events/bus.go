@@ -128,9 +128,6 @@ func (b *Bus) JetStream() jetstream.JetStream { return b.js }
 // Conn is the connection itself, for subscriptions and micro endpoints.
 func (b *Bus) Conn() *nats.Conn { return b.nc }
 
-// Health of the connection, as given to Connect.
-func (b *Bus) Health() *health.Health { return b.health }
-
 // Provision brings streams, consumers and the bucket of replicas to what they should be.
 func (b *Bus) Provision(ctx context.Context) error {
 	return Provision(ctx, b.js, b.cfg.StreamReplicas)

@@ -32,7 +32,7 @@ var wakes = map[string][]string{
 	"certs":     {"intake.accepted", "intake.deleting", "workload.exposed", "datastore.removed", "certs.due"},
 	"workload":  {"intake.accepted", "intake.deleting", "certs.issued", "certs.rotated", "datastore.provisioned", "addons.removed"},
 	"addons":    {"intake.accepted", "intake.deleting", "workload.available", "certs.rotated"},
-	"intake":    {"certs.removed", "datastore.checked"},
+	"intake":    {"certs.removed"},
 	// Every fact but status' own, which would wake it to find nothing new.
 	"status": {"intake.*", "certs.*", "datastore.*", "workload.*", "addons.*"},
 }

@@ -45,21 +45,6 @@ func (h *Health) Up(dependency string) {
 	delete(h.down, dependency)
 }
 
-// Ready returns nil when everything is there, else an error that names what isn't.
-func (h *Health) Ready() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.down) == 0 {
-		return nil
-	}
-	names := make([]string, 0, len(h.down))
-	for d := range h.down {
-		names = append(names, d)
-	}
-	sort.Strings(names)
-	return fmt.Errorf("%s: %s", names[0], h.down[names[0]])
-}
-
 // Handle adds /livez and /readyz to a mux, in the form of the Kubernetes API server's: one line per dependency.
 func (h *Health) Handle(mux *http.ServeMux) {
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })

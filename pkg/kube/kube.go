@@ -45,22 +45,21 @@ type Resource struct {
 
 // Resources Stoker works with.
 var (
-	Secrets              = Resource{schema.GroupVersion{Version: "v1"}, "secrets", "Secret", true}
-	ConfigMaps           = Resource{schema.GroupVersion{Version: "v1"}, "configmaps", "ConfigMap", true}
-	Services             = Resource{schema.GroupVersion{Version: "v1"}, "services", "Service", true}
-	ServiceAccounts      = Resource{schema.GroupVersion{Version: "v1"}, "serviceaccounts", "ServiceAccount", true}
-	Pods                 = Resource{schema.GroupVersion{Version: "v1"}, "pods", "Pod", true}
-	Namespaces           = Resource{schema.GroupVersion{Version: "v1"}, "namespaces", "Namespace", false}
-	Deployments          = Resource{schema.GroupVersion{Group: "apps", Version: "v1"}, "deployments", "Deployment", true}
-	DaemonSets           = Resource{schema.GroupVersion{Group: "apps", Version: "v1"}, "daemonsets", "DaemonSet", true}
-	Ingresses            = Resource{schema.GroupVersion{Group: "networking.k8s.io", Version: "v1"}, "ingresses", "Ingress", true}
-	Roles                = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "roles", "Role", true}
-	RoleBindings         = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "rolebindings", "RoleBinding", true}
-	ClusterRoles         = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "clusterroles", "ClusterRole", false}
-	ClusterRoleBindings  = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "clusterrolebindings", "ClusterRoleBinding", false}
-	TenantControlPlanes  = Resource{schema.GroupVersion{Group: "kamaji.clastix.io", Version: "v1alpha1"}, "tenantcontrolplanes", "TenantControlPlane", true}
-	DataStores           = Resource{schema.GroupVersion{Group: "kamaji.clastix.io", Version: "v1alpha1"}, "datastores", "DataStore", false}
-	KubeconfigGenerators = Resource{schema.GroupVersion{Group: "kamaji.clastix.io", Version: "v1alpha1"}, "kubeconfiggenerators", "KubeconfigGenerator", false}
+	Secrets             = Resource{schema.GroupVersion{Version: "v1"}, "secrets", "Secret", true}
+	ConfigMaps          = Resource{schema.GroupVersion{Version: "v1"}, "configmaps", "ConfigMap", true}
+	Services            = Resource{schema.GroupVersion{Version: "v1"}, "services", "Service", true}
+	ServiceAccounts     = Resource{schema.GroupVersion{Version: "v1"}, "serviceaccounts", "ServiceAccount", true}
+	Pods                = Resource{schema.GroupVersion{Version: "v1"}, "pods", "Pod", true}
+	Namespaces          = Resource{schema.GroupVersion{Version: "v1"}, "namespaces", "Namespace", false}
+	Deployments         = Resource{schema.GroupVersion{Group: "apps", Version: "v1"}, "deployments", "Deployment", true}
+	DaemonSets          = Resource{schema.GroupVersion{Group: "apps", Version: "v1"}, "daemonsets", "DaemonSet", true}
+	Ingresses           = Resource{schema.GroupVersion{Group: "networking.k8s.io", Version: "v1"}, "ingresses", "Ingress", true}
+	Roles               = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "roles", "Role", true}
+	RoleBindings        = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "rolebindings", "RoleBinding", true}
+	ClusterRoles        = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "clusterroles", "ClusterRole", false}
+	ClusterRoleBindings = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "clusterrolebindings", "ClusterRoleBinding", false}
+	TenantControlPlanes = Resource{schema.GroupVersion{Group: "kamaji.clastix.io", Version: "v1alpha1"}, "tenantcontrolplanes", "TenantControlPlane", true}
+	DataStores          = Resource{schema.GroupVersion{Group: "kamaji.clastix.io", Version: "v1alpha1"}, "datastores", "DataStore", false}
 )
 
 // Path of an object, or of the collection when name is empty; of all namespaces when namespace is empty.
@@ -91,7 +90,6 @@ type Client struct {
 	watches *http.Client
 	manager string
 	health  *health.Health
-	config  *rest.Config
 }
 
 // Options of a client.
@@ -143,7 +141,7 @@ func New(cfg *rest.Config, o Options) (*Client, error) {
 		return nil, fmt.Errorf("server address %q: %w", cfg.Host, err)
 	}
 	return &Client{
-		base: strings.TrimSuffix(base.String(), "/"), manager: o.FieldManager, health: o.Health, config: cfg,
+		base: strings.TrimSuffix(base.String(), "/"), manager: o.FieldManager, health: o.Health,
 		http: &http.Client{Transport: fenced{transport}, Timeout: requestTimeout}, watches: &http.Client{Transport: transport},
 	}, nil
 }
@@ -166,9 +164,6 @@ func (f fenced) CloseIdleConnections() {
 		c.CloseIdleConnections()
 	}
 }
-
-// Config of the connection, for libraries that want their own client.
-func (c *Client) Config() *rest.Config { return c.config }
 
 // Close drops idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }

@@ -4,6 +4,7 @@ package event
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
@@ -17,11 +18,29 @@ const SchemaBase = "https://stoker.dev/schemas/"
 
 // Kinds as they appear in subjects: the plural resource names.
 const (
-	TenantControlPlanes = "tenantcontrolplanes"
-	DataStores          = "datastores"
+	TenantControlPlanes  = "tenantcontrolplanes"
+	DataStores           = "datastores"
+	KubeconfigGenerators = "kubeconfiggenerators"
 )
 
-// Types of commands.
+// Verbs of commands: what they ask for. Sleep and Wake are for tenants only.
+const (
+	Apply  = "apply"
+	Patch  = "patch"
+	Delete = "delete"
+	Pause  = "pause"
+	Resume = "resume"
+	Sleep  = "sleep"
+	Wake   = "wake"
+)
+
+// CommandType is the CloudEvents type of a command ("dev.stoker.tenantcontrolplane.apply.v1"). kind is a plural resource
+// name.
+func CommandType(kind, verb string) string {
+	return TypePrefix + strings.TrimSuffix(kind, "s") + "." + verb + ".v1"
+}
+
+// Types of the commands most used.
 const (
 	TenantApply     = TypePrefix + "tenantcontrolplane.apply.v1"
 	TenantDelete    = TypePrefix + "tenantcontrolplane.delete.v1"
@@ -36,6 +55,7 @@ const (
 	Deleting    = "deleting"
 	Provisioned = "provisioned"
 	Checked     = "checked"
+	Measured    = "measured"
 	Issued      = "issued"
 	Rotated     = "rotated"
 	Exposed     = "exposed"
@@ -46,10 +66,13 @@ const (
 	Applied     = "applied"
 	Repaired    = "repaired"
 	Removed     = "removed"
+	Released    = "released"
 	Changed     = "changed"
 	Deleted     = "deleted"
 	Failed      = "failed"
 	Due         = "due"
+	Generated   = "generated"
+	Withdrawn   = "withdrawn"
 )
 
 // FactType is the CloudEvents type of a fact ("dev.stoker.certs.issued.v1").
@@ -67,14 +90,43 @@ type About struct {
 	Generation int64 `json:"generation,omitempty"`
 }
 
-// DeleteCommand asks for the deletion of the object its subject names.
-type DeleteCommand struct {
+// Target narrows a command to one object of the name in its subject.
+type Target struct {
 	// UID, when given, must be the object's: a command meant for an earlier object of that name is refused.
 	UID string `json:"uid,omitempty"`
 }
 
+// DeleteCommand asks for the deletion of the object its subject names.
+type DeleteCommand struct{ Target }
+
+// PatchCommand changes parts of the spec of the object its subject names.
+type PatchCommand struct {
+	Target
+	// Spec is a JSON merge patch of the object's spec (RFC 7386): what it doesn't mention stays, null removes.
+	Spec json.RawMessage `json:"spec"`
+}
+
+// PauseCommand stops all services for the object its subject names; its deletion waits, too.
+type PauseCommand struct {
+	Target
+	// Until is when they go on by themselves (RFC 3339); absent: when the command resume says so.
+	Until time.Time `json:"until,omitzero"`
+}
+
+// ResumeCommand ends a pause.
+type ResumeCommand struct{ Target }
+
+// SleepCommand brings a tenant's replicas to 0; its data and keys stay.
+type SleepCommand struct{ Target }
+
+// WakeCommand brings a sleeping tenant's replicas back to what they were.
+type WakeCommand struct{ Target }
+
 // TenantApplyCommand is a whole TenantControlPlane, as kubectl would apply it. Status is ignored.
 type TenantApplyCommand = v1alpha1.TenantControlPlane
+
+// GeneratorApplyCommand is a whole KubeconfigGenerator, as kubectl would apply it. Status is ignored.
+type GeneratorApplyCommand = v1alpha1.KubeconfigGenerator
 
 // DataStoreApplyCommand is a whole DataStore, as kubectl would apply it. Status is ignored.
 type DataStoreApplyCommand = v1alpha1.DataStore
@@ -84,6 +136,12 @@ type IntakeAccepted struct {
 	About
 	Version   string `json:"version,omitempty"`
 	DataStore string `json:"dataStore,omitempty"`
+	// Replicas the spec asks for; 0: the tenant sleeps. Absent for other kinds.
+	Replicas *int32 `json:"replicas,omitempty"`
+	// Paused is true while all services leave the object alone.
+	Paused bool `json:"paused,omitempty"`
+	// Resumed is true when this ends a pause: every service then looks at everything, as when its timer is due.
+	Resumed bool `json:"resumed,omitempty"`
 	// Command is the id of the command that led to it, empty when the object was written by other means.
 	Command string `json:"command,omitempty"`
 }
@@ -113,6 +171,9 @@ type FieldError struct {
 // IntakeDeleting says: the object has a deletion timestamp; the services take down what they made, one after the other.
 type IntakeDeleting struct{ About }
 
+// IntakeReleased says: the object is another installation's now. What was made for it stays; this installation forgets it.
+type IntakeReleased struct{ About }
+
 // Removals is told by each service of a deletion in turn: what it removed, after what those before it removed.
 type Removals struct {
 	About
@@ -129,6 +190,18 @@ type DatastoreProvisioned struct {
 	Driver    string `json:"driver"`
 	Schema    string `json:"schema"`
 	User      string `json:"user"`
+	// Overrides are the other DataStores that hold resources of the tenant.
+	Overrides []string `json:"overrides,omitempty"`
+}
+
+// DatastoreWithdrawn says: DataStores that overrides named hold nothing of the tenant any more.
+type DatastoreWithdrawn struct {
+	About
+	DataStores []string `json:"dataStores"`
+	// Removed counts what was removed there, by kind ("Key": 12).
+	Removed map[string]int `json:"removed"`
+	// Left says what could not be removed.
+	Left []string `json:"left,omitempty"`
 }
 
 // DatastoreChecked says: a DataStore was reached, or not.
@@ -142,6 +215,21 @@ type DatastoreChecked struct {
 	UsedBy []string `json:"usedBy,omitempty"`
 }
 
+// DatastoreMeasured says: what a tenant holds, or all tenants of a DataStore, is notably more or less than what was told
+// last.
+type DatastoreMeasured struct {
+	About
+	// DataStore that was measured.
+	DataStore string `json:"dataStore"`
+	// Bytes on its disk, and Keys, estimated from the database's statistics.
+	Bytes int64 `json:"bytes"`
+	Keys  int64 `json:"keys"`
+	// LatencyMilliseconds is how long the database took to answer a check; absent when the fact is about a tenant.
+	LatencyMilliseconds int64 `json:"latencyMilliseconds,omitempty"`
+	// MeasuredAt is when (UTC).
+	MeasuredAt time.Time `json:"measuredAt"`
+}
+
 // CertsIssued says: every Secret of keys and kubeconfigs exists for this generation. Rotated has the same payload.
 type CertsIssued struct {
 	About
@@ -151,6 +239,18 @@ type CertsIssued struct {
 	NotAfter time.Time `json:"notAfter,omitzero"`
 	// Reasons by component say why its content was made anew ("Missing: …", "Expiring: …"), empty when all of it stayed.
 	Reasons map[string]string `json:"reasons,omitempty"`
+}
+
+// KubeconfigGenerated says: a generator's kubeconfig for a tenant was made, changed, removed, or could not be made. It is
+// about the KubeconfigGenerator.
+type KubeconfigGenerated struct {
+	About
+	// Tenant as namespace/name.
+	Tenant string `json:"tenant"`
+	// Secret that holds it, in the tenant's namespace; empty when there is none.
+	Secret string `json:"secret,omitempty"`
+	// Message says why it could not be made.
+	Message string `json:"message,omitempty"`
 }
 
 // WorkloadExposed says: the tenant's endpoint is known.
@@ -193,7 +293,7 @@ type AddonsRepaired struct {
 // StatusChanged is what portals subscribe to.
 type StatusChanged struct {
 	About
-	// Phase: Provisioning, Ready, NotReady, Upgrading, Sleeping, Paused, Deleting, Deleted, Failed, …
+	// Phase is one of Phases; an unknown one means not ready.
 	Phase string `json:"phase"`
 	Ready bool   `json:"ready"`
 	// Reason and Message of the Ready condition.
@@ -226,60 +326,6 @@ type StepFailed struct {
 
 // TimerDue wakes a service at a time it asked for.
 type TimerDue struct{ About }
-
-// Entry is a row of the catalogue.
-type Entry struct {
-	// Type is the CloudEvents type.
-	Type string
-	// Command is true for what portals send, false for facts.
-	Command bool
-	// Service that receives the command or tells the fact, and What it is.
-	Service, What string
-	// Payload is a value of the Go type of the data.
-	Payload any
-	// Doc is one sentence for the documentation.
-	Doc string
-}
-
-// Catalogue lists every command and every fact.
-func Catalogue() []Entry {
-	fact := func(service, what string, payload any, doc string) Entry {
-		return Entry{Type: FactType(service, what), Service: service, What: what, Payload: payload, Doc: doc}
-	}
-	entries := []Entry{
-		{TenantApply, true, "intake", "apply", TenantApplyCommand{}, "create the tenant or change it"},
-		{TenantDelete, true, "intake", "delete", DeleteCommand{}, "delete the tenant and everything of it"},
-		{DataStoreApply, true, "intake", "apply", DataStoreApplyCommand{}, "create the DataStore or change it"},
-		{DataStoreDelete, true, "intake", "delete", DeleteCommand{}, "delete the DataStore"},
-		fact("intake", Accepted, IntakeAccepted{}, "a generation is now the desired state"),
-		fact("intake", Rejected, IntakeRejected{}, "a command was refused and changed nothing"),
-		fact("intake", Deleting, IntakeDeleting{}, "deletion has begun"),
-		fact("intake", Removed, Removals{}, "the object, its bucket and its timers are gone"),
-		fact("datastore", Provisioned, DatastoreProvisioned{}, "user, schema and grants exist"),
-		fact("datastore", Checked, DatastoreChecked{}, "a DataStore was reached, or not"),
-		fact("datastore", Removed, Removals{}, "user, schema and data are gone"),
-		fact("datastore", Due, TimerDue{}, "a tenant's access to its DataStore is looked at again"),
-		fact("certs", Issued, CertsIssued{}, "every key, certificate and kubeconfig exists"),
-		fact("certs", Rotated, CertsIssued{}, "some keys or certificates were replaced"),
-		fact("certs", Due, TimerDue{}, "a certificate is about to expire"),
-		fact("certs", Removed, Removals{}, "keys, certificates and kubeconfigs are gone"),
-		fact("workload", Exposed, WorkloadExposed{}, "the endpoint is known"),
-		fact("workload", Available, WorkloadAvailable{}, "the pods run this generation and are ready"),
-		fact("workload", Degraded, WorkloadAvailable{}, "no pod is ready any more"),
-		fact("workload", Slept, WorkloadAvailable{}, "no pods are asked for and none runs"),
-		fact("workload", Upgraded, WorkloadUpgraded{}, "every pod runs the new version"),
-		fact("workload", Removed, Removals{}, "Deployment, pods and Service are gone"),
-		fact("addons", Applied, AddonsApplied{}, "what must exist inside the tenant does"),
-		fact("addons", Repaired, AddonsRepaired{}, "objects inside the tenant were put right"),
-		fact("addons", Removed, Removals{}, "the tenant's inside is no longer looked after"),
-		fact("status", Changed, StatusChanged{}, "the tenant's status, for portals"),
-		fact("status", Deleted, StatusChanged{}, "nothing of the tenant is left, or what is"),
-	}
-	for _, service := range []string{"intake", "datastore", "certs", "workload", "addons", "status"} {
-		entries = append(entries, fact(service, Failed, StepFailed{}, "a step failed"))
-	}
-	return entries
-}
 
 // Marshal encodes a payload; payloads are plain data, so it can't fail.
 func Marshal(payload any) json.RawMessage {

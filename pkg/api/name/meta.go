@@ -21,6 +21,9 @@ const (
 	// LabelManagedBy and LabelManagedFor are on the Secrets of a KubeconfigGenerator: generator and tenant.
 	LabelManagedBy  = "kamaji.clastix.io/managed-by"
 	LabelManagedFor = "kamaji.clastix.io/managed-for"
+	// LabelDataStore, on a TenantControlPlane, is the DataStore it was assigned to: the record of the assignment, and what
+	// a DataStore's tenants are counted by.
+	LabelDataStore = "stoker.dev/datastore"
 	// LabelJobTenant and LabelJobNamespace are on migration Jobs.
 	LabelJobTenant    = "tcp.kamaji.clastix.io/name"
 	LabelJobNamespace = "tcp.kamaji.clastix.io/namespace"
@@ -50,6 +53,7 @@ const (
 	ComponentAdminKubeconfig                   = "admin-kubeconfig"
 	ComponentControllerManagerKubeconfig       = "controller-manager-kubeconfig"
 	ComponentSchedulerKubeconfig               = "scheduler-kubeconfig"
+	ComponentGeneratedKubeconfig               = "generated-kubeconfig"
 	ComponentDatastoreConfig                   = "datastore-config"
 	ComponentDatastoreCertificate              = "datastore-certificate"
 	ComponentKonnectivityCertificate           = "konnectivity-certificate"
@@ -88,6 +92,25 @@ const (
 	AnnotationPaused = "kamaji.clastix.io/paused"
 	// AnnotationPausedUntil stops all services for the object until the given RFC 3339 time.
 	AnnotationPausedUntil = "stoker.dev/paused-until"
+	// AnnotationDatastoreSelector on a TenantControlPlane is a label selector (as kubectl's -l) that limits the DataStores
+	// it may be assigned to when it names none.
+	AnnotationDatastoreSelector = "stoker.dev/datastore-selector"
+	// AnnotationMaxTenants and AnnotationMaxBytes on a DataStore limit how many tenants are placed there, and how much they
+	// may hold together (a quantity, "8Gi") while more are: Limits.
+	AnnotationMaxTenants = "stoker.dev/max-tenants"
+	AnnotationMaxBytes   = "stoker.dev/max-bytes"
+	// AnnotationTenantMetrics with the value "true" on a DataStore has sizes of each of its tenants among the metrics, not
+	// only of the largest.
+	AnnotationTenantMetrics = "stoker.dev/tenant-metrics"
+	// AnnotationDatastoreOverrides, on a TenantControlPlane, lists the DataStores that hold something of it beside its own
+	// (dataStoreOverrides), until nothing is left there: what they are counted as used by. See Overrides.
+	AnnotationDatastoreOverrides = "stoker.dev/datastore-overrides"
+	// AnnotationAwakeReplicas on a TenantControlPlane that sleeps is how many replicas it had: the command wake brings them
+	// back.
+	AnnotationAwakeReplicas = "stoker.dev/awake-replicas"
+	// AnnotationCommand on an object names the last command that expected a generation and was carried out on it: that
+	// command is known when it is delivered again.
+	AnnotationCommand = "stoker.dev/command"
 	// AnnotationRotate on a Secret asks for new keys or certificates; its value is replaced by the time of the rotation.
 	AnnotationRotate = "certs.kamaji.clastix.io/rotate"
 	// AnnotationChecksum on Secrets and ConfigMaps is the Checksum of what was written, to see drift.
@@ -108,6 +131,17 @@ const (
 	AnnotationStorageConfig      = "storage.kamaji.clastix.io/config"
 	AnnotationStorageCertificate = "storage.kamaji.clastix.io/certificate"
 )
+
+// AdmissionConfigMap, in SystemNamespace, is what admission policies have to know of the cluster. intake keeps it.
+const (
+	SystemNamespace    = "stoker-system"
+	AdmissionConfigMap = "stoker-admission"
+	// AdmissionGateway is the key that says whether TLSRoutes (Gateway API, v1) are served: "true" or "false".
+	AdmissionGateway = "gateway"
+)
+
+// AdmissionDataStore is the key of AdmissionConfigMap for a DataStore; its value is the driver.
+func AdmissionDataStore(dataStore string) string { return "datastore." + dataStore }
 
 // Finalizers.
 const (

@@ -112,11 +112,15 @@ const (
 	KeyDBSchema           = "DB_SCHEMA"
 	KeyDBUser             = "DB_USER"
 	KeyDBPassword         = "DB_PASSWORD"
+	// KeyDBReplicas is how many servers of a NATS keep the tenant's data, which kine must say.
+	KeyDBReplicas = "DB_REPLICAS"
 
 	// KeyDatastoreCACert, KeyDatastoreCert and KeyDatastoreKey are those of the DatastoreCertificate Secret.
 	KeyDatastoreCACert = "ca.crt"
 	KeyDatastoreCert   = "server.crt"
 	KeyDatastoreKey    = "server.key"
+	// KeyDatastoreContext is a context of NATS' command line tool (servers, and who the tenant is), which kine reads, too.
+	KeyDatastoreContext = "nats.json"
 
 	KeyInitConfiguration           = "InitConfiguration"
 	KeyClusterConfiguration        = "ClusterConfiguration"

@@ -68,12 +68,18 @@ type Tenant struct {
 	Name      string `json:"name"`
 	// Annotations of the object that change what services do (name.SpecAnnotations).
 	Annotations map[string]string `json:"annotations,omitempty"`
+	// Labels of the object: KubeconfigGenerators select tenants by them.
+	Labels map[string]string `json:"labels,omitempty"`
 	// AcceptedAt is when this generation was accepted (UTC).
 	AcceptedAt time.Time `json:"acceptedAt"`
 	// Deleting is true once the object has a deletion timestamp.
 	Deleting bool `json:"deleting,omitempty"`
 	// Paused is true while the object carries the paused annotation; no service changes anything meanwhile.
 	Paused bool `json:"paused,omitempty"`
+	// PausedUntil is when the pause ends by itself (UTC), zero when it doesn't.
+	PausedUntil time.Time `json:"pausedUntil,omitzero"`
+	// Unplaced says which DataStore is missing while Spec.DataStore is empty.
+	Unplaced string `json:"unplaced,omitempty"`
 	// Seen is the fingerprint of the object's metadata this was made from: a watch event that shows the same is known.
 	Seen string `json:"seen,omitempty"`
 	// TraceParent is the W3C trace context of the command, empty when the object was written by other means.
@@ -86,6 +92,8 @@ type Tenant struct {
 type Certs struct {
 	// Secrets by component (name.Component…), each with the checksum of what it holds.
 	Secrets map[string]Secret `json:"secrets"`
+	// Generated are the kubeconfigs that KubeconfigGenerators ask for, by generator; absent when none does.
+	Generated map[string]Generated `json:"generated,omitempty"`
 	// CA is the PEM of the tenant's certificate authority (the certificate, never the key).
 	CA string `json:"ca,omitempty"`
 	// RenewAt is when the first certificate is to be renewed (UTC).
@@ -103,6 +111,20 @@ type Secret struct {
 	NotAfter time.Time `json:"notAfter,omitzero"`
 	// LastUpdate is when its content last changed (UTC).
 	LastUpdate time.Time `json:"lastUpdate,omitzero"`
+	// Keys of its data, sorted, where those who mount it must know which there are.
+	Keys []string `json:"keys,omitempty"`
+}
+
+// Generated is a tenant's kubeconfig of one KubeconfigGenerator, or why there is none.
+type Generated struct {
+	// Secret that holds it; its name is empty when there is none.
+	Secret
+	// Inputs are the fingerprints of what the generator's spec asks for and of the values this comes to for the tenant, a
+	// hyphen between them; empty while the tenant's endpoint isn't known.
+	Inputs string `json:"inputs,omitempty"`
+	// Error says why it could not be made, or not be brought up to date; Since is when that was first seen (UTC).
+	Error string    `json:"error,omitempty"`
+	Since time.Time `json:"since,omitzero"`
 }
 
 // Datastore is datastore's part.
@@ -116,11 +138,35 @@ type Datastore struct {
 	// Schema is the database, prefix (without slashes) or bucket; User the user of the tenant.
 	Schema string `json:"schema"`
 	User   string `json:"user"`
+	// Account is a fingerprint of what the database said of schema and user when they were right; empty when the driver
+	// can't tell.
+	Account string `json:"account,omitempty"`
+	// Bytes and Keys are what the tenant held at MeasuredAt (UTC), the last time it was notably more or less than before; all
+	// are zero before the first time.
+	Bytes      int64     `json:"bytes,omitempty"`
+	Keys       int64     `json:"keys,omitempty"`
+	MeasuredAt time.Time `json:"measuredAt,omitzero"`
 	// Config and Certificate are the Secrets <t>-datastore-config and <t>-datastore-certificate.
 	Config      Secret `json:"config"`
 	Certificate Secret `json:"certificate"`
+	// Overrides are the other DataStores that hold something of the tenant, by name.
+	Overrides []Override `json:"overrides,omitempty"`
+	// Removed counts what a deletion has removed that isn't done yet, by kind.
+	Removed map[string]int `json:"removed,omitempty"`
 	// Left says what could not be removed when the tenant was deleted.
 	Left []string `json:"left,omitempty"`
+}
+
+// Override is another DataStore that holds some of a tenant's resources, below the same schema for the same user.
+type Override struct {
+	DataStore string `json:"dataStore"`
+	// Resources as kube-apiserver spells them ("/events"), sorted; none when the spec names the DataStore no more: what is
+	// there goes once no pod uses it.
+	Resources []string `json:"resources,omitempty"`
+	// Endpoints as host:port.
+	Endpoints []string `json:"endpoints,omitempty"`
+	// Account is what Datastore.Account is, there.
+	Account string `json:"account,omitempty"`
 }
 
 // Workload is workload's part.
@@ -138,6 +184,9 @@ type Workload struct {
 	ConfigHash string `json:"configHash,omitempty"`
 	// Version runs in every pod of the last complete rollout.
 	Version string `json:"version,omitempty"`
+	// Overrides are the DataStores beside the tenant's own that its pods use: those of the last complete rollout, and of all
+	// that were begun since.
+	Overrides []string `json:"overrides,omitempty"`
 	// Phase is the value of status.kubernetesResources.version.status (Provisioning, Ready, Upgrading, …).
 	Phase string `json:"phase,omitempty"`
 	// Replicas as the Deployment reports them.
@@ -148,6 +197,8 @@ type Workload struct {
 	UnavailableReplicas int32 `json:"unavailableReplicas,omitempty"`
 	// ObservedGeneration of the Deployment's status.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Gateway says how the TLSRoute stands, nil when the spec asks for none.
+	Gateway *v1alpha1.KubernetesGatewayStatus `json:"gateway,omitempty"`
 	// ServiceVersion and DeploymentVersion are the resourceVersions last seen: a watch event that carries one is known.
 	ServiceVersion    string `json:"serviceVersion,omitempty"`
 	DeploymentVersion string `json:"deploymentVersion,omitempty"`
@@ -180,7 +231,7 @@ type Status struct {
 	Phase string `json:"phase"`
 	// Ready is the Ready condition.
 	Ready bool `json:"ready"`
-	// Reason and Message of the Ready condition.
+	// Reason and Message of the Ready condition, while paused of the pause.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 	// ReadyAt is when the generation ReadyGeneration became Ready (UTC). It stays when the tenant is not Ready for a while.

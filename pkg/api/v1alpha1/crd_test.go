@@ -2,10 +2,13 @@ package v1alpha1_test
 
 import (
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	crdvalidation "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
@@ -19,11 +22,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
+
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1/ruletest"
 )
 
 const (
 	tenantCRD    = "kamaji.clastix.io_tenantcontrolplanes.yaml"
 	dataStoreCRD = "kamaji.clastix.io_datastores.yaml"
+	generatorCRD = "kamaji.clastix.io_kubeconfiggenerators.yaml"
 )
 
 // definition is a CustomResourceDefinition as an API server works with it.
@@ -34,8 +41,19 @@ type definition struct {
 	rules      *cel.Validator
 }
 
+// loaded keeps what was loaded: compiling the rules takes a second.
+var loaded sync.Map
+
 // loadDefinition reads a generated CustomResourceDefinition and refuses it if an API server would.
 func loadDefinition(t *testing.T, file string) *definition {
+	t.Helper()
+
+	once, _ := loaded.LoadOrStore(file, sync.OnceValue(func() *definition { return load(t, file) }))
+
+	return once.(func() *definition)()
+}
+
+func load(t *testing.T, file string) *definition {
 	t.Helper()
 
 	var crd apiextensionsv1.CustomResourceDefinition
@@ -73,7 +91,7 @@ func loadDefinition(t *testing.T, file string) *definition {
 
 // admit does to an object what an API server does before it stores it: prune, default, validate. old is nil for a new
 // object.
-func (d *definition) admit(t *testing.T, object, old map[string]any) []string {
+func (d *definition) admit(t *testing.T, object, old map[string]any) field.ErrorList {
 	t.Helper()
 
 	var errs field.ErrorList
@@ -101,18 +119,13 @@ func (d *definition) admit(t *testing.T, object, old map[string]any) []string {
 
 	fromRules, _ := d.rules.Validate(t.Context(), nil, d.structural, object, before, celconfig.RuntimeCELCostBudget)
 
-	messages := make([]string, 0, len(errs)+len(fromRules))
-	for _, err := range append(errs, fromRules...) {
-		messages = append(messages, err.Error())
-	}
-
-	return messages
+	return append(errs, fromRules...)
 }
 
 func TestDefinitionsAreAcceptedByAnAPIServer(t *testing.T) {
 	t.Parallel()
 
-	for _, file := range []string{tenantCRD, dataStoreCRD} {
+	for _, file := range []string{tenantCRD, dataStoreCRD, generatorCRD} {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
 
@@ -126,7 +139,7 @@ func TestDefinitionsAreAcceptedByAnAPIServer(t *testing.T) {
 func TestDefaultsFireWhereTheParentIsOmitted(t *testing.T) {
 	t.Parallel()
 
-	object := decode(t, []byte(smallestTenant))
+	object := ruletest.Smallest(v1alpha1.TenantControlPlaneKind)
 	if refused := loadDefinition(t, tenantCRD).admit(t, object, nil); len(refused) != 0 {
 		t.Fatal(refused)
 	}
@@ -162,247 +175,209 @@ func TestDefaultsFireWhereTheParentIsOmitted(t *testing.T) {
 	}
 }
 
-// smallestTenant sets nothing but what it must, and the addon that has defaults.
-const smallestTenant = `
-apiVersion: kamaji.clastix.io/v1alpha1
-kind: TenantControlPlane
-metadata:
-  name: demo
-  namespace: default
-spec:
-  controlPlane:
-    service:
-      serviceType: LoadBalancer
-  kubernetes:
-    version: v1.35.4
-  addons:
-    konnectivity: {}
-`
-
-const smallestDataStore = `
-apiVersion: kamaji.clastix.io/v1alpha1
-kind: DataStore
-metadata:
-  name: main
-spec:
-  driver: etcd
-  endpoints: ["etcd.example.com:2379"]
-  tlsConfig:
-    certificateAuthority:
-      certificate: {content: YQ==}
-      privateKey: {content: YQ==}
-    clientCertificate:
-      certificate: {content: YQ==}
-      privateKey: {content: YQ==}
-`
-
-// rule is one way to write an object and what an API server says to it.
-type rule struct {
-	// from is merged into the smallest object to make the stored one; empty when the object is new.
-	from string
-	// to is merged into the smallest object to make the written one.
-	to string
-	// refused is a part of the refusal; empty when the object is accepted.
-	refused string
-}
-
-func TestTenantControlPlaneRules(t *testing.T) {
+func TestRules(t *testing.T) {
 	t.Parallel()
 
-	long := strings.Repeat("a", 64)
+	definitions := map[string]*definition{
+		v1alpha1.TenantControlPlaneKind:  loadDefinition(t, tenantCRD),
+		v1alpha1.DataStoreKind:           loadDefinition(t, dataStoreCRD),
+		v1alpha1.KubeconfigGeneratorKind: loadDefinition(t, generatorCRD),
+	}
 
-	checkRules(t, tenantCRD, smallestTenant, map[string]rule{
-		"a name of 63 characters is accepted":  {to: `metadata: {name: ` + long[:63] + `}`},
-		"a longer name is refused":             {to: `metadata: {name: ` + long + `}`, refused: "the provided name is invalid"},
-		"a name with a dot is refused":         {to: `metadata: {name: a.b}`, refused: "the provided name is invalid"},
-		"a name starting with a digit refused": {to: `metadata: {name: 1a}`, refused: "the provided name is invalid"},
-
-		"an unknown field is refused":        {to: `spec: {nope: 1}`, refused: "spec.nope: Forbidden: unknown field"},
-		"an unknown service type is refused": {to: `spec: {controlPlane: {service: {serviceType: X}}}`, refused: "Unsupported value"},
-
-		"the lowest version is accepted":           {to: `spec: {kubernetes: {version: v1.30.0}}`},
-		"a version without v is accepted":          {to: `spec: {kubernetes: {version: 1.36.3}}`},
-		"a pre-release is accepted":                {to: `spec: {kubernetes: {version: v1.36.0-rc.1}}`},
-		"a version too low is refused":             {to: `spec: {kubernetes: {version: v1.29.9}}`, refused: "lower than the supported one"},
-		"a version too high is refused":            {to: `spec: {kubernetes: {version: v1.37.0}}`, refused: "greater than the supported one"},
-		"another major version is refused":         {to: `spec: {kubernetes: {version: v2.31.0}}`, refused: "greater than the supported one"},
-		"a version without patch is refused":       {to: `spec: {kubernetes: {version: v1.36}}`, refused: "unable to parse the desired Kubernetes version"},
-		"a version that is none is refused":        {to: `spec: {kubernetes: {version: latest}}`, refused: "unable to parse the desired Kubernetes version"},
-		"a version with a huge number is refused":  {to: `spec: {kubernetes: {version: v1.99999999999999999999.0}}`, refused: "unable to parse the desired Kubernetes version"},
-		"the next minor version is accepted":       {from: `{}`, to: `spec: {kubernetes: {version: 1.36.3}}`},
-		"a lower patch is accepted":                {from: `{}`, to: `spec: {kubernetes: {version: v1.35.0}}`},
-		"a lower minor version is refused":         {from: `{}`, to: `spec: {kubernetes: {version: v1.34.9}}`, refused: "unable to downgrade"},
-		"two minor versions at once are refused":   {from: `spec: {kubernetes: {version: v1.34.0}}`, to: `spec: {kubernetes: {version: v1.36.0}}`, refused: "non-sequential mode"},
-		"adding only the v is accepted":            {from: `spec: {kubernetes: {version: 1.35.4}}`, to: `{}`},
-		"an unknown admission plugin is refused":   {to: `spec: {kubernetes: {admissionControllers: [Nope]}}`, refused: "Unsupported value"},
-		"a repeated address type is refused":       {to: `spec: {kubernetes: {kubelet: {preferredAddressTypes: [Hostname, Hostname]}}}`, refused: "preferredAddressTypes entries must be unique"},
-		"no address type is refused":               {to: `spec: {kubernetes: {kubelet: {preferredAddressTypes: []}}}`, refused: "should have at least 1 items"},
-		"an unknown patch operation is refused":    {to: `spec: {kubernetes: {kubelet: {configurationJSONPatches: [{op: set, path: /a}]}}}`, refused: "Unsupported value"},
-		"a patch's value can be text":              {to: `spec: {kubernetes: {kubelet: {configurationJSONPatches: [{op: add, path: /a, value: text}]}}}`},
-		"a patch's value can be any object":        {to: `spec: {kubernetes: {kubelet: {configurationJSONPatches: [{op: add, path: /a, value: {b: [1]}}]}}}`},
-		"an unknown cgroup driver is refused":      {to: `spec: {kubernetes: {kubelet: {cgroupfs: v2}}}`, refused: "Unsupported value"},
-		"ingress alone is accepted":                {to: `spec: {controlPlane: {ingress: {hostname: a.b}}}`},
-		"ingress and gateway together are refused": {to: `spec: {controlPlane: {ingress: {hostname: a.b}, gateway: {hostname: a.b}}}`, refused: "using both ingress and gateway is not supported"},
-
-		"a DataStore can be chosen later":           {from: `{}`, to: `spec: {dataStore: a}`},
-		"a DataStore can be changed":                {from: `spec: {dataStore: a}`, to: `spec: {dataStore: b}`},
-		"a DataStore cannot be unset":               {from: `spec: {dataStore: a}`, to: `{}`, refused: "unsetting the dataStore is not supported"},
-		"a schema cannot be unset":                  {from: `spec: {dataStoreSchema: a}`, to: `{}`, refused: "unsetting the dataStoreSchema is not supported"},
-		"a schema cannot be changed":                {from: `spec: {dataStoreSchema: a}`, to: `spec: {dataStoreSchema: b}`, refused: "changing the dataStoreSchema is not supported"},
-		"a user cannot be unset":                    {from: `spec: {dataStoreUsername: a}`, to: `{}`, refused: "unsetting the dataStoreUsername is not supported"},
-		"a user cannot be changed":                  {from: `spec: {dataStoreUsername: a}`, to: `spec: {dataStoreUsername: b}`, refused: "changing the dataStoreUsername is not supported"},
-		"two overrides of one resource are refused": {to: `spec: {dataStoreOverrides: [{resource: /events, dataStore: a}, {resource: /events, dataStore: b}]}`, refused: "duplicate resource override"},
-
-		"source ranges with a load balancer are accepted":     {to: `spec: {networkProfile: {loadBalancerSourceRanges: [10.0.0.0/8]}}`},
-		"source ranges without one are refused":               {to: `spec: {controlPlane: {service: {serviceType: ClusterIP}}, networkProfile: {loadBalancerSourceRanges: [10.0.0.0/8]}}`, refused: "LoadBalancer source ranges are supported only with LoadBalancer service type"},
-		"no source ranges without one are accepted":           {to: `spec: {controlPlane: {service: {serviceType: ClusterIP}}, networkProfile: {loadBalancerSourceRanges: []}}`},
-		"a source range that is an address is refused":        {to: `spec: {networkProfile: {loadBalancerSourceRanges: [10.0.0.1]}}`, refused: "all LoadBalancer source range entries must be valid CIDR"},
-		"a class without a load balancer is refused":          {to: `spec: {controlPlane: {service: {serviceType: NodePort}}, networkProfile: {loadBalancerClass: a}}`, refused: "LoadBalancerClass is supported only with LoadBalancer service type"},
-		"a class cannot be set later":                         {from: `{}`, to: `spec: {networkProfile: {loadBalancerClass: a}}`, refused: "LoadBalancerClass cannot be set or unset at runtime"},
-		"a class cannot be unset":                             {from: `spec: {networkProfile: {loadBalancerClass: a}}`, to: `{}`, refused: "LoadBalancerClass cannot be set or unset at runtime"},
-		"a class cannot be changed":                           {from: `spec: {networkProfile: {loadBalancerClass: a}}`, to: `spec: {networkProfile: {loadBalancerClass: b}}`, refused: "LoadBalancerClass is immutable"},
-		"a class can come with the change to a load balancer": {from: `spec: {controlPlane: {service: {serviceType: ClusterIP}}}`, to: `spec: {networkProfile: {loadBalancerClass: a}}`},
-		"node ports of a load balancer can be declined":       {to: `spec: {controlPlane: {service: {allocateLoadBalancerNodePorts: false}}}`},
-		"node ports without a load balancer are refused":      {to: `spec: {controlPlane: {service: {serviceType: ClusterIP, allocateLoadBalancerNodePorts: false}}}`, refused: "allocateLoadBalancerNodePorts is supported only with LoadBalancer service type"},
-		"a port named like ours is refused":                   {to: `spec: {controlPlane: {service: {additionalPorts: [{name: kube-apiserver, port: 1, targetPort: 1}]}}}`, refused: "additional ports cannot be named"},
-		"two ports of one name are refused":                   {to: `spec: {controlPlane: {service: {additionalPorts: [{name: a, port: 1, targetPort: 1}, {name: a, port: 2, targetPort: b}]}}}`, refused: "additional ports must have unique names"},
-
-		"the cluster domain cannot be changed":             {from: `{}`, to: `spec: {networkProfile: {clusterDomain: a.b}}`, refused: "changing the cluster domain is not supported"},
-		"a cluster domain without a dot is refused":        {to: `spec: {networkProfile: {clusterDomain: local}}`, refused: "clusterDomain"},
-		"a port of zero is refused":                        {to: `spec: {networkProfile: {port: 0}}`, refused: "networkProfile.port"},
-		"a port too high is refused":                       {to: `spec: {networkProfile: {port: 65536}}`, refused: "networkProfile.port"},
-		"an IPv6 advertise address is accepted":            {to: `spec: {networkProfile: {advertiseAddress: "2001:db8::1"}}`},
-		"an empty advertise address is accepted":           {to: `spec: {networkProfile: {advertiseAddress: ""}}`},
-		"a name as advertise address is refused":           {to: `spec: {networkProfile: {advertiseAddress: a.example.com}}`, refused: "advertiseAddress must be a valid IP address"},
-		"a malformed service CIDR is refused":              {to: `spec: {networkProfile: {serviceCidr: 10.96.0.0}}`, refused: "serviceCidr must be a valid CIDR"},
-		"a malformed pod CIDR is refused":                  {to: `spec: {networkProfile: {podCidr: 10.300.0.0/16}}`, refused: "podCidr must be a valid CIDR"},
-		"dual stack, IPv6 first, is accepted":              {to: `spec: {networkProfile: {serviceCidrs: ["fd00::/112", 10.96.0.0/16], podCidrs: ["fd01::/64", 10.244.0.0/16]}}`},
-		"a malformed entry of service CIDRs is refused":    {to: `spec: {networkProfile: {serviceCidrs: [a]}}`, refused: "all serviceCidrs entries must be valid CIDRs"},
-		"a malformed entry of two service CIDRs likewise":  {to: `spec: {networkProfile: {serviceCidrs: [a, 10.96.0.0/16]}}`, refused: "all serviceCidrs entries must be valid CIDRs"},
-		"two service CIDRs of one family are refused":      {to: `spec: {networkProfile: {serviceCidrs: [10.1.0.0/16, 10.2.0.0/16]}}`, refused: "serviceCidrs must not contain two CIDRs of the same IP family"},
-		"three service CIDRs are refused":                  {to: `spec: {networkProfile: {serviceCidrs: [10.1.0.0/16, 10.2.0.0/16, 10.3.0.0/16]}}`, refused: "must have at most 2 items"},
-		"a malformed entry of pod CIDRs is refused":        {to: `spec: {networkProfile: {podCidrs: [a]}}`, refused: "all podCidrs entries must be valid CIDRs"},
-		"two pod CIDRs of one family are refused":          {to: `spec: {networkProfile: {podCidrs: [10.1.0.0/16, 10.2.0.0/16]}}`, refused: "podCidrs must not contain two CIDRs of the same IP family"},
-		"CIDRs can change":                                 {from: `{}`, to: `spec: {networkProfile: {serviceCidrs: [10.97.0.0/16]}}`},
-		"a DNS address in the default network is accepted": {to: `spec: {networkProfile: {dnsServiceIPs: [10.96.0.53]}}`},
-		"a DNS address in a named network is accepted":     {to: `spec: {networkProfile: {serviceCidrs: ["fd00::/112"], dnsServiceIPs: ["fd00::10"]}}`},
-		"a DNS address outside the network is refused":     {to: `spec: {networkProfile: {serviceCidrs: [10.97.0.0/16], dnsServiceIPs: [10.96.0.10]}}`, refused: "all dnsServiceIPs entries must be contained in a service CIDR"},
-		"a DNS address that is none is refused":            {to: `spec: {networkProfile: {dnsServiceIPs: [a]}}`, refused: "all dnsServiceIPs entries must be valid IP addresses"},
-		"names and addresses as SANs are accepted":         {to: `spec: {networkProfile: {certSANs: [a.example.com, "*.example.com", 192.0.2.1, "2001:db8::1"]}}`},
-		"a SAN with a port is refused":                     {to: `spec: {networkProfile: {certSANs: ["a.example.com:443"]}}`, refused: "all certSANs entries must be valid IP addresses or DNS names"},
-		"negative replicas are refused":                    {to: `spec: {controlPlane: {deployment: {replicas: -1}}}`, refused: "replicas"},
-		"no replicas are accepted":                         {to: `spec: {controlPlane: {deployment: {replicas: 0}}}`},
-		"a probe period of zero is refused":                {to: `spec: {controlPlane: {deployment: {probes: {liveness: {periodSeconds: 0}}}}}`, refused: "periodSeconds"},
-		"a strategy of only a type is accepted":            {to: `spec: {controlPlane: {deployment: {strategy: {type: Recreate}}}}`},
-		"agents as DaemonSet with replicas are refused":    {to: `spec: {addons: {konnectivity: {agent: {replicas: 1}}}}`, refused: "replicas must be 0 (or unset) when mode is DaemonSet"},
-		"agents as DaemonSet with 0 replicas are accepted": {to: `spec: {addons: {konnectivity: {agent: {replicas: 0}}}}`},
-		"agents as Deployment are accepted":                {to: `spec: {addons: {konnectivity: {agent: {mode: Deployment}}}}`},
-		"agents as Deployment of two are accepted":         {to: `spec: {addons: {konnectivity: {agent: {mode: Deployment, replicas: 2}}}}`},
-		"agents as Deployment of none are refused":         {to: `spec: {addons: {konnectivity: {agent: {mode: Deployment, replicas: 0}}}}`, refused: "greater than 0 (or unset) when mode is Deployment"},
-	})
-}
-
-func TestDataStoreRules(t *testing.T) {
-	t.Parallel()
-
-	const sql = `driver: PostgreSQL, basicAuth: {username: {content: YQ==}, password: {content: YQ==}}`
-
-	checkRules(t, dataStoreCRD, smallestDataStore, map[string]rule{
-		"an etcd with all certificates is accepted":     {to: `{}`},
-		"an etcd by Secret references is accepted":      {to: `spec: {tlsConfig: {certificateAuthority: {privateKey: {content: null, secretReference: {name: a, namespace: b, keyPath: c}}}}}`},
-		"an etcd without TLS is refused":                {to: `spec: {tlsConfig: null}`, refused: "certificateAuthority privateKey must have secretReference or content when driver is etcd"},
-		"an etcd without the key of its CA refused":     {to: `spec: {tlsConfig: {certificateAuthority: {privateKey: null}}}`, refused: "certificateAuthority privateKey must have secretReference or content when driver is etcd"},
-		"an etcd without client certificate is refused": {to: `spec: {tlsConfig: {clientCertificate: null}}`, refused: "clientCertificate must have secretReference or content when driver is etcd"},
-		"an etcd with an empty certificate is refused":  {to: `spec: {tlsConfig: {clientCertificate: {certificate: {content: null}}}}`, refused: "clientCertificate must have secretReference or content when driver is etcd"},
-		"an etcd with an empty client key is refused":   {to: `spec: {tlsConfig: {clientCertificate: {privateKey: {content: null}}}}`, refused: "clientCertificate privateKey must have secretReference or content when driver is etcd"},
-		"a PostgreSQL with password alone is accepted":  {to: `spec: {tlsConfig: null, ` + sql + `}`},
-		"a PostgreSQL with certificates alone accepted": {to: `spec: {driver: PostgreSQL}`},
-		"a NATS with a CA alone is accepted":            {to: `spec: {driver: NATS, tlsConfig: {clientCertificate: null}}`},
-		"a MySQL with neither is refused":               {to: `spec: {driver: MySQL, tlsConfig: null}`, refused: "either tlsConfig or basicAuth must be provided"},
-		"a MySQL with an empty user name is refused":    {to: `spec: {driver: MySQL, basicAuth: {username: {}, password: {content: YQ==}}}`, refused: "username must have secretReference or content"},
-		"a MySQL with an empty password is refused":     {to: `spec: {driver: MySQL, basicAuth: {username: {content: YQ==}, password: {}}}`, refused: "password must have secretReference or content"},
-		"a MySQL with an empty certificate is refused":  {to: `spec: {driver: MySQL, tlsConfig: {clientCertificate: {certificate: {content: null}}}}`, refused: "clientCertificate must be null or contain valid content"},
-		"a driver cannot be changed":                    {from: `{}`, to: `spec: {driver: NATS}`, refused: "driver is immutable"},
-		"an unknown driver is refused":                  {to: `spec: {driver: SQLite}`, refused: "Unsupported value"},
-		"no endpoints are refused":                      {to: `spec: {endpoints: []}`, refused: "should have at least 1 items"},
-		"an endpoint with a scheme is refused":          {to: `spec: {endpoints: ["https://etcd:2379"]}`, refused: "all endpoints must be host:port"},
-		"an endpoint without a port is refused":         {to: `spec: {endpoints: [etcd]}`, refused: "all endpoints must be host:port"},
-		"an endpoint with an IPv6 address is accepted":  {to: `spec: {endpoints: ["[2001:db8::1]:2379"]}`},
-		"an endpoint without brackets is refused":       {to: `spec: {endpoints: ["2001:db8::1:2379"]}`, refused: "all endpoints must be host:port"},
-		"a Secret reference without a key is refused":   {to: `spec: {driver: MySQL, basicAuth: {username: {secretReference: {name: a}}, password: {content: YQ==}}}`, refused: "keyPath: Required value"},
-		"content that is not base64 encoded is refused": {to: `spec: {driver: MySQL, basicAuth: {username: {content: "%"}, password: {content: YQ==}}}`, refused: "Invalid byte formatted string"},
-	})
-}
-
-func checkRules(t *testing.T, file, smallest string, rules map[string]rule) {
-	t.Helper()
-
-	d := loadDefinition(t, file)
-
-	for sentence, rule := range rules {
-		t.Run(sentence, func(t *testing.T) {
+	for _, rule := range ruletest.Rules() {
+		t.Run(rule.Kind+"/"+rule.Name, func(t *testing.T) {
 			t.Parallel()
 
-			var old map[string]any
-			if rule.from != "" {
-				old = merge(decode(t, []byte(smallest)), decode(t, []byte(rule.from)))
+			judge := func(patch string) field.ErrorList {
+				var old map[string]any
+				if rule.From != "" {
+					old = ruletest.Object(rule.Kind, rule.From)
+				}
+
+				return definitions[rule.Kind].admit(t, ruletest.Object(rule.Kind, patch), old)
 			}
 
-			refused := d.admit(t, merge(decode(t, []byte(smallest)), decode(t, []byte(rule.to))), old)
-
-			switch {
-			case rule.refused == "" && len(refused) != 0:
-				t.Errorf("refused: %s", refused)
-			case rule.refused != "" && !slices.ContainsFunc(refused, func(s string) bool { return strings.Contains(s, rule.refused) }):
-				t.Errorf("not refused with %q but: %s", rule.refused, refused)
+			for _, passes := range rule.Passes {
+				if refused := judge(passes); len(refused) != 0 {
+					t.Errorf("%s\nrefused: %v", passes, refused)
+				}
 			}
 
-			for _, message := range refused {
-				expected := rule.refused != "" && strings.Contains(message, rule.refused)
-				if !expected && strings.Contains(message, "evaluating rule") {
-					t.Errorf("a rule fails instead of refusing: %s", message)
+			for _, fails := range rule.Fails {
+				refused := judge(fails.Object)
+
+				if rule.Policy {
+					// Policies look only at what the definition accepts.
+					if len(refused) != 0 {
+						t.Errorf("%s\nrefused by the definition: %v", fails.Object, refused)
+					}
+
+					continue
+				}
+
+				if !slices.ContainsFunc(refused, func(err *field.Error) bool {
+					return err.Field == fails.Field && string(err.Type) == "FieldValue"+fails.Rule && fails.Is(err.ErrorBody())
+				}) {
+					t.Errorf("%s\nwant  %s\ngot   %v", fails.Object, fails, refused)
+				}
+
+				for _, err := range refused {
+					if strings.Contains(err.Detail, "evaluating rule") {
+						t.Errorf("%s\na rule fails instead of refusing: %v", fails.Object, err)
+					}
 				}
 			}
 		})
 	}
 }
 
-// merge is RFC 7386 on decoded objects, in place.
-func merge(object, patch map[string]any) map[string]any {
-	for key, value := range patch {
-		inner, isMap := value.(map[string]any)
-		outer, wasMap := object[key].(map[string]any)
+func TestEveryRuleHasAnObjectThatFails(t *testing.T) {
+	t.Parallel()
 
-		switch {
-		case value == nil:
-			delete(object, key)
-		case isMap && wasMap:
-			object[key] = merge(outer, inner)
-		case isMap:
-			object[key] = merge(map[string]any{}, inner)
-		default:
-			object[key] = value
+	said := map[string]bool{}
+
+	for _, rule := range ruletest.Rules() {
+		for _, fails := range rule.Fails {
+			said[fails.Message] = true
 		}
 	}
 
-	return object
+	said[ruletest.NoRoutes.Message] = true
+
+	check := func(at, message, expression string) {
+		if message == "" {
+			message = longest(expression)
+		}
+
+		for all := range said {
+			if strings.Contains(all, message) {
+				return
+			}
+		}
+
+		t.Errorf("%s: no object fails with %q", at, message)
+	}
+
+	var visit func(s *structuralschema.Structural, at string)
+
+	visit = func(s *structuralschema.Structural, at string) {
+		for _, rule := range s.XValidations {
+			check(at, rule.Message, rule.MessageExpression)
+		}
+
+		for name, property := range s.Properties {
+			visit(&property, at+"."+name)
+		}
+
+		if s.Items != nil {
+			visit(s.Items, at+"[]")
+		}
+	}
+
+	for _, file := range []string{tenantCRD, dataStoreCRD, generatorCRD} {
+		visit(loadDefinition(t, file).structural, "")
+	}
+
+	for _, document := range strings.Split(string(readFile(t, filepath.Join("..", "..", "..", "deployments", "rbac", "admission.yaml"))), "\n---\n") {
+		var policy admissionv1.ValidatingAdmissionPolicy
+		if err := yaml.Unmarshal([]byte(document), &policy); err != nil {
+			t.Fatal(err)
+		}
+
+		for _, v := range policy.Spec.Validations {
+			if _, message, ok := strings.Cut(v.Message, "Forbidden: "); ok {
+				v.Message = message
+			}
+
+			check(policy.Name, v.Message, v.MessageExpression)
+		}
+	}
+}
+
+var (
+	literal = regexp.MustCompile(`'((?:[^'\\]|\\.)*)'`)
+	value   = regexp.MustCompile(`^("?%[sd]"?|""|.*Forbidden|.*Too long)?: `)
+)
+
+// longest is the longest text in a CEL expression, without the value it begins with.
+func longest(expression string) string {
+	var most string
+
+	for _, found := range literal.FindAllStringSubmatch(expression, -1) {
+		text := value.ReplaceAllString(strings.ReplaceAll(found[1], `\'`, "'"), "")
+		if len(text) > len(most) && strings.Contains(text, " ") && !strings.HasPrefix(text, "spec.") && !strings.HasPrefix(text, "metadata.") {
+			most = text
+		}
+	}
+
+	return most
 }
 
 func TestFullObjectsAreAccepted(t *testing.T) {
 	t.Parallel()
 
-	for file, crd := range map[string]string{"tenantcontrolplane.yaml": tenantCRD, "datastore.yaml": dataStoreCRD} {
-		for _, without := range []string{"ingress", "gateway"} {
-			t.Run(file+" without "+without, func(t *testing.T) {
-				t.Parallel()
+	for name, test := range map[string]struct {
+		file, crd string
+		// without are fields that exclude others.
+		without [][]string
+	}{
+		"a tenant without ingress": {file: "tenantcontrolplane.yaml", crd: tenantCRD, without: [][]string{{"spec", "controlPlane", "ingress"}}},
+		"a tenant without gateway": {file: "tenantcontrolplane.yaml", crd: tenantCRD, without: [][]string{{"spec", "controlPlane", "gateway"}}},
+		"a DataStore":              {file: "datastore.yaml", crd: dataStoreCRD},
+		"a generator":              {file: "kubeconfiggenerator.yaml", crd: generatorCRD, without: [][]string{{"spec", "user", "stringValue"}, {"spec", "groups"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 
-				object := decode(t, readFile(t, filepath.Join("testdata", file)))
-				unstructured.RemoveNestedField(object, "spec", "controlPlane", without)
+			object := decode(t, readFile(t, filepath.Join("testdata", test.file)))
+			for _, path := range test.without {
+				unstructured.RemoveNestedField(object, path...)
+			}
 
-				if refused := loadDefinition(t, crd).admit(t, object, nil); len(refused) != 0 {
-					t.Errorf("refused: %s", refused)
+			if refused := loadDefinition(t, test.crd).admit(t, object, nil); len(refused) != 0 {
+				t.Errorf("refused: %s", refused)
+			}
+		})
+	}
+}
+
+func TestEveryFieldIsExplained(t *testing.T) {
+	t.Parallel()
+
+	// Below these stand types of Kubernetes, which explains them.
+	foreign := regexp.MustCompile(`[.](affinity|tolerations|topologySpreadConstraints|strategy|resources|additional(Init)?Containers|additionalVolumes|additionalVolumeMounts|\w*[sS]ecurityContexts?|parentRefs|\w*Selector|secretReference)[.]`)
+
+	for _, file := range []string{tenantCRD, dataStoreCRD, generatorCRD} {
+		t.Run(file, func(t *testing.T) {
+			t.Parallel()
+
+			var visit func(s *structuralschema.Structural, at string)
+
+			visit = func(s *structuralschema.Structural, at string) {
+				for name, property := range s.Properties {
+					path := at + "." + name
+					if foreign.MatchString(path) || at == "" && name == "metadata" {
+						continue
+					}
+
+					if property.Description == "" {
+						t.Errorf("%s has no description", path)
+					}
+
+					optional := s.ValueValidation == nil || !slices.Contains(s.ValueValidation.Required, name)
+					if optional && strings.HasPrefix(path, ".spec.") && !regexp.MustCompile(`[Dd]efault`).MatchString(property.Description) && !strings.Contains(path, ".probes.") {
+						t.Errorf("%s does not say what its default is: %q", path, property.Description)
+					}
+
+					visit(&property, path)
 				}
-			})
-		}
+
+				if s.Items != nil {
+					visit(s.Items, at)
+				}
+			}
+
+			visit(loadDefinition(t, file).structural, "")
+		})
 	}
 }

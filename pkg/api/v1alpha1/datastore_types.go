@@ -49,13 +49,13 @@ const (
 
 // DataStoreSpec is how a DataStore is reached.
 //
-// +kubebuilder:validation:XValidation:rule="self.driver != 'etcd' || (has(self.tlsConfig) && has(self.tlsConfig.certificateAuthority.privateKey) && (has(self.tlsConfig.certificateAuthority.privateKey.secretReference) || has(self.tlsConfig.certificateAuthority.privateKey.content)))",message="certificateAuthority privateKey must have secretReference or content when driver is etcd"
-// +kubebuilder:validation:XValidation:rule="self.driver != 'etcd' || (has(self.tlsConfig) && has(self.tlsConfig.clientCertificate) && (has(self.tlsConfig.clientCertificate.certificate.secretReference) || has(self.tlsConfig.clientCertificate.certificate.content)))",message="clientCertificate must have secretReference or content when driver is etcd"
-// +kubebuilder:validation:XValidation:rule="self.driver != 'etcd' || (has(self.tlsConfig) && has(self.tlsConfig.clientCertificate) && (has(self.tlsConfig.clientCertificate.privateKey.secretReference) || has(self.tlsConfig.clientCertificate.privateKey.content)))",message="clientCertificate privateKey must have secretReference or content when driver is etcd"
-// +kubebuilder:validation:XValidation:rule="self.driver == 'etcd' || !has(self.tlsConfig) || !has(self.tlsConfig.clientCertificate) || has(self.tlsConfig.clientCertificate.certificate.secretReference) || has(self.tlsConfig.clientCertificate.certificate.content)",message="When driver is not etcd and tlsConfig exists, clientCertificate must be null or contain valid content"
-// +kubebuilder:validation:XValidation:rule="self.driver == 'etcd' || !has(self.basicAuth) || has(self.basicAuth.username.secretReference) || has(self.basicAuth.username.content)",message="When driver is not etcd and basicAuth exists, username must have secretReference or content"
-// +kubebuilder:validation:XValidation:rule="self.driver == 'etcd' || !has(self.basicAuth) || has(self.basicAuth.password.secretReference) || has(self.basicAuth.password.content)",message="When driver is not etcd and basicAuth exists, password must have secretReference or content"
-// +kubebuilder:validation:XValidation:rule="self.driver == 'etcd' || has(self.tlsConfig) || has(self.basicAuth)",message="When driver is not etcd, either tlsConfig or basicAuth must be provided"
+// +kubebuilder:validation:XValidation:rule="self.driver != 'etcd' || (has(self.tlsConfig) && has(self.tlsConfig.certificateAuthority.privateKey) && (has(self.tlsConfig.certificateAuthority.privateKey.secretReference) || has(self.tlsConfig.certificateAuthority.privateKey.content)))",fieldPath=".tlsConfig",reason=FieldValueRequired,message="certificateAuthority privateKey must have secretReference or content when driver is etcd"
+// +kubebuilder:validation:XValidation:rule="self.driver != 'etcd' || (has(self.tlsConfig) && has(self.tlsConfig.clientCertificate) && (has(self.tlsConfig.clientCertificate.certificate.secretReference) || has(self.tlsConfig.clientCertificate.certificate.content)))",fieldPath=".tlsConfig",reason=FieldValueRequired,message="clientCertificate must have secretReference or content when driver is etcd"
+// +kubebuilder:validation:XValidation:rule="self.driver != 'etcd' || (has(self.tlsConfig) && has(self.tlsConfig.clientCertificate) && (has(self.tlsConfig.clientCertificate.privateKey.secretReference) || has(self.tlsConfig.clientCertificate.privateKey.content)))",fieldPath=".tlsConfig",reason=FieldValueRequired,message="clientCertificate privateKey must have secretReference or content when driver is etcd"
+// +kubebuilder:validation:XValidation:rule="self.driver == 'etcd' || !has(self.tlsConfig) || !has(self.tlsConfig.clientCertificate) || has(self.tlsConfig.clientCertificate.certificate.secretReference) || has(self.tlsConfig.clientCertificate.certificate.content)",fieldPath=".tlsConfig.clientCertificate",reason=FieldValueRequired,message="When driver is not etcd and tlsConfig exists, clientCertificate must be null or contain valid content"
+// +kubebuilder:validation:XValidation:rule="self.driver == 'etcd' || !has(self.basicAuth) || has(self.basicAuth.username.secretReference) || has(self.basicAuth.username.content)",fieldPath=".basicAuth.username",reason=FieldValueRequired,message="When driver is not etcd and basicAuth exists, username must have secretReference or content"
+// +kubebuilder:validation:XValidation:rule="self.driver == 'etcd' || !has(self.basicAuth) || has(self.basicAuth.password.secretReference) || has(self.basicAuth.password.content)",fieldPath=".basicAuth.password",reason=FieldValueRequired,message="When driver is not etcd and basicAuth exists, password must have secretReference or content"
+// +kubebuilder:validation:XValidation:rule="self.driver == 'etcd' || has(self.tlsConfig) || has(self.basicAuth)",fieldPath=".tlsConfig",reason=FieldValueRequired,message="When driver is not etcd, either tlsConfig or basicAuth must be provided"
 type DataStoreSpec struct {
 	// Driver is the kind of database. It cannot be changed.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="driver is immutable"
@@ -66,14 +66,14 @@ type DataStoreSpec struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=261
-	// +kubebuilder:validation:XValidation:rule="self.all(e, e.matches('^([^:/ ]+|[[][0-9A-Fa-f:.]+[]]):[0-9]{1,5}$'))",message="all endpoints must be host:port without a scheme, an IPv6 address in brackets"
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^([^:/ ]+|[[][0-9A-Fa-f:.]+[]]):([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])$')",message="all endpoints must be host:port without a scheme, an IPv6 address in brackets"
 	// +required
 	Endpoints []string `json:"endpoints"`
 	// BasicAuth is the user name and password of the database's administrator, by which tenants' users are made. etcd
-	// knows its administrator by the client certificate instead.
+	// knows its administrator by the client certificate instead. Default: none.
 	// +optional
 	BasicAuth *BasicAuth `json:"basicAuth,omitempty"`
-	// TLSConfig is the certificates for the connection. Absent: no TLS. etcd needs all of it.
+	// TLSConfig is the certificates for the connection. etcd needs all of it. Default: no TLS.
 	// +optional
 	TLSConfig *TLSConfig `json:"tlsConfig,omitempty"`
 }
@@ -93,7 +93,7 @@ type TLSConfig struct {
 	// CertificateAuthority verifies the servers. With etcd, its private key signs the tenants' client certificates.
 	// +required
 	CertificateAuthority CertKeyPair `json:"certificateAuthority"`
-	// ClientCertificate is shown to the servers.
+	// ClientCertificate is shown to the servers. Default: none.
 	// +optional
 	ClientCertificate *ClientCertificate `json:"clientCertificate,omitempty"`
 }
@@ -103,7 +103,7 @@ type CertKeyPair struct {
 	// Certificate, PEM encoded.
 	// +required
 	Certificate ContentRef `json:"certificate"`
-	// PrivateKey of the certificate, PEM encoded.
+	// PrivateKey of the certificate, PEM encoded. Default: none.
 	// +optional
 	PrivateKey *ContentRef `json:"privateKey,omitempty"`
 }
@@ -121,10 +121,10 @@ type ClientCertificate struct {
 // ContentRef is a value given in place or in a Secret; in place wins.
 type ContentRef struct {
 	// Content is the value itself, base64 encoded. Everybody who may read the object can read it: prefer
-	// secretReference for anything secret.
+	// secretReference for anything secret. Default: what secretReference names.
 	// +optional
 	Content []byte `json:"content,omitempty"`
-	// SecretReference is the place of the value in a Secret.
+	// SecretReference is the place of the value in a Secret. Default: none.
 	// +optional
 	SecretReference *SecretReference `json:"secretReference,omitempty"`
 }
@@ -159,6 +159,14 @@ const (
 	DataStoreReasonUnused = "DataStoreUnused"
 )
 
+// DataStoreUsage is how much tenants hold in a DataStore, and how fast it answers.
+type DataStoreUsage struct {
+	StorageUsage `json:",inline"`
+	// LatencyMilliseconds is how long the database took to answer a check.
+	// +optional
+	LatencyMilliseconds int64 `json:"latencyMilliseconds,omitempty"`
+}
+
 // DataStoreStatus is what was last observed of a DataStore.
 type DataStoreStatus struct {
 	// ObservedGeneration is the metadata.generation this status speaks of.
@@ -170,6 +178,9 @@ type DataStoreStatus struct {
 	// UsedBy are the tenants that use the DataStore, as namespace/name.
 	// +optional
 	UsedBy []string `json:"usedBy,omitempty"`
+	// Usage is how much all tenants hold in it, and how fast it answers; absent until it was measured.
+	// +optional
+	Usage *DataStoreUsage `json:"usage,omitempty"`
 	// Conditions of the DataStore.
 	// +listType=map
 	// +listMapKey=type

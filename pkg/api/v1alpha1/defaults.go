@@ -8,6 +8,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
 )
 
 // Defaults of fields. Those that the schema of the CustomResourceDefinition can express are there as well; here they
@@ -52,8 +54,14 @@ func DefaultAdmissionControllers() []AdmissionController {
 func Default(tcp *TenantControlPlane) {
 	spec := &tcp.Spec
 
-	setDefault(&spec.DataStoreSchema, string(tcp.UID))
-	setDefault(&spec.DataStoreUsername, string(tcp.UID))
+	// What the tenant has already, it keeps, however the names of new ones are made.
+	if had := tcp.Status.Storage.Setup; had.Schema != "" && had.User != "" {
+		setDefault(&spec.DataStoreSchema, had.Schema)
+		setDefault(&spec.DataStoreUsername, had.User)
+	}
+
+	setDefault(&spec.DataStoreSchema, name.DataStoreSchema(tcp.Namespace, tcp.Name, string(tcp.UID)))
+	setDefault(&spec.DataStoreUsername, name.DataStoreUser(tcp.Namespace, tcp.Name, string(tcp.UID)))
 
 	defaultDeployment(&spec.ControlPlane.Deployment)
 	defaultKubernetes(&spec.Kubernetes)

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 )
 
@@ -137,14 +138,21 @@ func TestDefault(t *testing.T) {
 				v1alpha1.NodeInternalIP, v1alpha1.NodeExternalIP, v1alpha1.NodeHostName,
 			},
 		},
-		"schema and user default to the object's UID": {
+		"schema and user are made of namespace, name and UID": {
 			got:  func(t *tenant) any { return []string{t.Spec.DataStoreSchema, t.Spec.DataStoreUsername} },
-			want: []string{"2f4c6f0e-uid", "2f4c6f0e-uid"},
+			want: []string{name.DataStoreSchema("team", "demo", "2f4c6f0e-uid"), name.DataStoreUser("team", "demo", "2f4c6f0e-uid")},
+		},
+		"schema and user that the tenant has stay": {
+			given: func(t *tenant) {
+				t.Status.Storage.Setup = v1alpha1.DataStoreSetupStatus{Schema: "2f4c6f0e-uid", User: "its-user"}
+			},
+			got:  func(t *tenant) any { return []string{t.Spec.DataStoreSchema, t.Spec.DataStoreUsername} },
+			want: []string{"2f4c6f0e-uid", "its-user"},
 		},
 		"a schema that was given stays": {
 			given: func(t *tenant) { t.Spec.DataStoreSchema = "mine" },
 			got:   func(t *tenant) any { return []string{t.Spec.DataStoreSchema, t.Spec.DataStoreUsername} },
-			want:  []string{"mine", "2f4c6f0e-uid"},
+			want:  []string{"mine", name.DataStoreUser("team", "demo", "2f4c6f0e-uid")},
 		},
 		"the DataStore is left to intake": {
 			got:  func(t *tenant) any { return t.Spec.DataStore },
@@ -174,7 +182,7 @@ func TestDefault(t *testing.T) {
 		t.Run(sentence, func(t *testing.T) {
 			t.Parallel()
 
-			tcp := &tenant{ObjectMeta: metav1.ObjectMeta{Name: "demo", UID: types.UID("2f4c6f0e-uid")}}
+			tcp := &tenant{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "demo", UID: types.UID("2f4c6f0e-uid")}}
 			if test.given != nil {
 				test.given(tcp)
 			}

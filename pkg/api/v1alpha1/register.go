@@ -11,10 +11,12 @@ const GroupName = "kamaji.clastix.io"
 
 // Kinds and their plural resource names.
 const (
-	TenantControlPlaneKind     = "TenantControlPlane"
-	TenantControlPlaneResource = "tenantcontrolplanes"
-	DataStoreKind              = "DataStore"
-	DataStoreResource          = "datastores"
+	TenantControlPlaneKind      = "TenantControlPlane"
+	TenantControlPlaneResource  = "tenantcontrolplanes"
+	DataStoreKind               = "DataStore"
+	DataStoreResource           = "datastores"
+	KubeconfigGeneratorKind     = "KubeconfigGenerator"
+	KubeconfigGeneratorResource = "kubeconfiggenerators"
 )
 
 // GroupVersion is the group and version of all kinds here.
@@ -50,6 +52,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion,
 		&TenantControlPlane{}, &TenantControlPlaneList{},
 		&DataStore{}, &DataStoreList{},
+		&KubeconfigGenerator{}, &KubeconfigGeneratorList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 

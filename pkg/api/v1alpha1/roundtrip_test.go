@@ -4,10 +4,12 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
@@ -19,8 +21,9 @@ func TestObjectsRoundTrip(t *testing.T) {
 	t.Parallel()
 
 	for file, object := range map[string]runtime.Object{
-		"tenantcontrolplane.yaml": &v1alpha1.TenantControlPlane{},
-		"datastore.yaml":          &v1alpha1.DataStore{},
+		"tenantcontrolplane.yaml":  &v1alpha1.TenantControlPlane{},
+		"datastore.yaml":           &v1alpha1.DataStore{},
+		"kubeconfiggenerator.yaml": &v1alpha1.KubeconfigGenerator{},
 	} {
 		t.Run(file+" is read strictly, sets every field, and is written as it was", func(t *testing.T) {
 			t.Parallel()
@@ -78,6 +81,98 @@ spec:
 			t.Errorf("changed (-given +written):\n%s", diff)
 		}
 	})
+}
+
+func TestKamajisFields(t *testing.T) {
+	t.Parallel()
+
+	files := map[string]string{
+		v1alpha1.TenantControlPlaneKind: "tenantcontrolplane.yaml", v1alpha1.DataStoreKind: "datastore.yaml",
+		v1alpha1.KubeconfigGeneratorKind: "kubeconfiggenerator.yaml",
+	}
+	definitions := map[string]string{
+		v1alpha1.TenantControlPlaneKind: tenantCRD, v1alpha1.DataStoreKind: dataStoreCRD, v1alpha1.KubeconfigGeneratorKind: generatorCRD,
+	}
+
+	fields := map[string][]string{}
+
+	for line := range strings.Lines(string(readFile(t, filepath.Join("testdata", "kamaji-fields.txt")))) {
+		if kind, path, ok := strings.Cut(strings.TrimSpace(line), " "); ok && kind != "#" {
+			fields[kind] = append(fields[kind], path)
+		}
+	}
+
+	for kind, file := range files {
+		t.Run("each of a "+kind+" is in the definition and in the object that is read and written", func(t *testing.T) {
+			t.Parallel()
+
+			schema, object := loadDefinition(t, definitions[kind]).structural, decode(t, readFile(t, filepath.Join("testdata", file)))
+
+			for _, path := range fields[kind] {
+				if !defined(schema, path) {
+					t.Errorf("%s is not in the definition", path)
+				}
+
+				if !present(object, path) {
+					t.Errorf("%s is not in the object", path)
+				}
+			}
+
+			if len(fields[kind]) == 0 {
+				t.Error("no fields")
+			}
+		})
+	}
+}
+
+// step splits a path of kamaji-fields.txt: the first property, and what follows it, [] for a list's elements and {} for a
+// map's values among it.
+func step(path string) (name, rest string) {
+	end := strings.IndexAny(path, ".[{")
+	if end < 0 {
+		return path, ""
+	}
+
+	return path[:end], strings.TrimPrefix(path[end:], ".")
+}
+
+func defined(s *structuralschema.Structural, path string) bool {
+	switch {
+	case path == "":
+		return true
+	case strings.HasPrefix(path, "[]"):
+		return s.Items != nil && defined(s.Items, strings.TrimPrefix(path[2:], "."))
+	case path == "{}":
+		return s.AdditionalProperties != nil
+	}
+
+	name, rest := step(path)
+	property, ok := s.Properties[name]
+
+	return ok && defined(&property, rest)
+}
+
+func present(value any, path string) bool {
+	if path == "" {
+		return value != nil
+	}
+
+	if path == "{}" {
+		m, _ := value.(map[string]any)
+
+		return len(m) > 0
+	}
+
+	if rest, ok := strings.CutPrefix(path, "[]"); ok {
+		list, _ := value.([]any)
+
+		return slices.ContainsFunc(list, func(v any) bool { return present(v, strings.TrimPrefix(rest, ".")) })
+	}
+
+	name, rest := step(path)
+	m, _ := value.(map[string]any)
+
+	return m[name] != nil && present(m[name], rest)
 }
 
 // unset returns the paths of the fields that have their zero value, of the types of this API; those of Kubernetes have

@@ -43,6 +43,23 @@ type TenantControlPlaneStatus struct {
 	// Addons is what is installed inside the tenant.
 	// +optional
 	Addons AddonsStatus `json:"addons,omitzero"`
+	// Bootstrap is kept for compatibility and not written.
+	// +optional
+	Bootstrap *BootstrapStatus `json:"bootstrap,omitempty"`
+}
+
+// BootstrapStatus is kept for compatibility and not written.
+type BootstrapStatus struct {
+	// RBAC is the roles that bootstrapping tenants takes.
+	// +optional
+	RBAC *RBACBootstrapStatus `json:"rbac,omitempty"`
+}
+
+// RBACBootstrapStatus is kept for compatibility and not written.
+type RBACBootstrapStatus struct {
+	// ClusterRoleBinding is the binding of the tenant's administrators.
+	// +optional
+	ClusterRoleBinding ExternalKubernetesObjectStatus `json:"clusterRoleBinding,omitzero"`
 }
 
 // StorageStatus is where a tenant's data lives.
@@ -62,6 +79,22 @@ type StorageStatus struct {
 	// Certificate is the Secret with the tenant's client certificate of the DataStore.
 	// +optional
 	Certificate DataStoreCertificateStatus `json:"certificate,omitzero"`
+	// Usage is how much the tenant holds in the DataStore; absent until it was measured.
+	// +optional
+	Usage *StorageUsage `json:"usage,omitempty"`
+}
+
+// StorageUsage is how much was held in a DataStore when that last changed notably.
+type StorageUsage struct {
+	// Bytes on the database's disk, estimated from its own statistics.
+	// +optional
+	Bytes int64 `json:"bytes"`
+	// Keys is how many there are, estimated as bytes are.
+	// +optional
+	Keys int64 `json:"keys"`
+	// MeasuredAt is when this was measured.
+	// +optional
+	MeasuredAt metav1.Time `json:"measuredAt,omitzero"`
 }
 
 // DataStoreConfigStatus is the Secret with the settings of the connection to the DataStore.

@@ -22,8 +22,8 @@ import (
 // +kubebuilder:printcolumn:name="Control-Plane endpoint",type="string",JSONPath=".status.controlPlaneEndpoint",description="Endpoint of the tenant's API server"
 // +kubebuilder:printcolumn:name="Kubeconfig",type="string",JSONPath=".status.kubeconfig.admin.secretName",description="Secret with the admin kubeconfig"
 // +kubebuilder:printcolumn:name="Datastore",type="string",JSONPath=".status.storage.dataStoreName",description="DataStore in use"
+// +kubebuilder:printcolumn:name="Paused",type="string",priority=1,JSONPath=".status.conditions[?(@.type==\"Paused\")].status",description="True while no service works on it"
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp",description="Age"
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 63",message="the provided name is invalid: it becomes the name of a Service and must be a DNS-1035 label (at most 63 lower case letters, digits and dashes, starting with a letter)"
 type TenantControlPlane struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -45,14 +45,14 @@ type TenantControlPlaneList struct {
 	Items           []TenantControlPlane `json:"items"`
 }
 
-// TenantControlPlaneSpec is what a tenant's control plane must be.
+// TenantControlPlaneSpec is what a tenant's control plane must be. Rules that stand here are evaluated at each write, which
+// takes the API server 20 µs a rule; those about what few tenants have are in deployments/rbac/admission.yaml instead.
 //
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.dataStore) || has(self.dataStore)",message="unsetting the dataStore is not supported"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.dataStoreSchema) || has(self.dataStoreSchema)",message="unsetting the dataStoreSchema is not supported"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.dataStoreUsername) || has(self.dataStoreUsername)",message="unsetting the dataStoreUsername is not supported"
-// +kubebuilder:validation:XValidation:rule="!has(self.networkProfile) || !has(self.networkProfile.loadBalancerSourceRanges) || size(self.networkProfile.loadBalancerSourceRanges) == 0 || self.controlPlane.service.serviceType == 'LoadBalancer'",message="LoadBalancer source ranges are supported only with LoadBalancer service type"
-// +kubebuilder:validation:XValidation:rule="!has(self.networkProfile) || !has(self.networkProfile.loadBalancerClass) || self.controlPlane.service.serviceType == 'LoadBalancer'",message="LoadBalancerClass is supported only with LoadBalancer service type"
-// +kubebuilder:validation:XValidation:rule="self.controlPlane.service.serviceType != 'LoadBalancer' || oldSelf.controlPlane.service.serviceType != 'LoadBalancer' || (has(self.networkProfile) && has(self.networkProfile.loadBalancerClass)) == (has(oldSelf.networkProfile) && has(oldSelf.networkProfile.loadBalancerClass))",message="LoadBalancerClass cannot be set or unset at runtime"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.dataStore) || size(oldSelf.dataStore) == 0 || has(self.dataStore) && size(self.dataStore) > 0",fieldPath=".dataStore",messageExpression="'\"%s\": unsetting the dataStore is not supported'.format([oldSelf.dataStore])"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.dataStoreSchema) || size(oldSelf.dataStoreSchema) == 0 || has(self.dataStoreSchema) && size(self.dataStoreSchema) > 0",fieldPath=".dataStoreSchema",messageExpression="'\"%s\": unsetting the dataStoreSchema is not supported'.format([oldSelf.dataStoreSchema])"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.dataStoreUsername) || size(oldSelf.dataStoreUsername) == 0 || has(self.dataStoreUsername) && size(self.dataStoreUsername) > 0",fieldPath=".dataStoreUsername",messageExpression="'\"%s\": unsetting the dataStoreUsername is not supported'.format([oldSelf.dataStoreUsername])"
+// +kubebuilder:validation:XValidation:rule="has(self.dataStoreOverrides) == has(oldSelf.dataStoreOverrides) || (has(self.dataStoreOverrides) ? self : oldSelf).dataStoreOverrides.all(o, !has(o.resource) || o.resource == '/events')",fieldPath=".dataStoreOverrides",messageExpression="'\"%s\": only the override of /events may come, go or change: objects of other resources would stay behind'.format([(has(self.dataStoreOverrides) ? self : oldSelf).dataStoreOverrides.filter(o, has(o.resource) && o.resource != '/events')[0].resource])"
+// +kubebuilder:validation:XValidation:rule="has(self.networkProfile.loadBalancerClass) == has(oldSelf.networkProfile.loadBalancerClass) || self.controlPlane.service.serviceType != 'LoadBalancer' || oldSelf.controlPlane.service.serviceType != 'LoadBalancer'",fieldPath=".networkProfile.loadBalancerClass",messageExpression="has(self.networkProfile.loadBalancerClass) ? '\"%s\": LoadBalancerClass cannot be set or unset at runtime'.format([self.networkProfile.loadBalancerClass]) : '\"\": LoadBalancerClass cannot be set or unset at runtime'"
 type TenantControlPlaneSpec struct {
 	// WritePermissions blocks kinds of writes to the tenant's API, for example to keep a full datastore from growing
 	// while deletions still free space. Default: nothing is blocked.
@@ -62,28 +62,35 @@ type TenantControlPlaneSpec struct {
 	// DataStore is the name of the DataStore that holds the tenant's data. Empty: the default DataStore of the
 	// installation, or, without one, a fitting DataStore is chosen once and recorded. A change migrates the data to the
 	// named DataStore, which must have the same driver. It cannot be unset.
-	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
 	// +optional
 	DataStore string `json:"dataStore,omitempty"`
 
 	// DataStoreSchema is the name of the tenant's database (PostgreSQL, MySQL), key prefix (etcd) or bucket (NATS).
-	// Default: derived from the object's UID. It is fixed once set. Two tenants must not share it.
+	// Default: made of namespace, name and a hash of the object's UID, as status.storage.setup shows it. It is fixed once
+	// set. Two tenants must not share it.
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="changing the dataStoreSchema is not supported"
+	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9_][-A-Za-z0-9_.]*)?$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf || self == '' || oldSelf == ''",message="changing the dataStoreSchema is not supported"
 	// +optional
 	DataStoreSchema string `json:"dataStoreSchema,omitempty"`
 
-	// DataStoreUsername is the tenant's user in the DataStore. Default: derived from the object's UID. It is fixed once
-	// set. Two tenants must not share it.
+	// DataStoreUsername is the tenant's user in the DataStore. Default: made of namespace, name and a hash of the object's
+	// UID, as status.storage.setup shows it. It is fixed once set. Two tenants must not share it.
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="changing the dataStoreUsername is not supported"
+	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9_][-A-Za-z0-9_.]*)?$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf || self == '' || oldSelf == ''",message="changing the dataStoreUsername is not supported"
 	// +optional
 	DataStoreUsername string `json:"dataStoreUsername,omitempty"`
 
 	// DataStoreOverrides keep single resources, for example events, in a DataStore of their own. Supported by the etcd
-	// driver only. The other DataStore must trust the same certificate authority.
+	// driver only. The other DataStore must have the same certificate authority. The override of /events may come and
+	// go; those of other resources are fixed, for their objects would stay where they are. Default: all resources are
+	// in dataStore.
 	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:XValidation:rule="self.all(o, !has(o.resource) || self.exists_one(p, has(p.resource) && p.resource == o.resource))",message="duplicate resource override: a resource can be kept in one DataStore only"
+	// +kubebuilder:validation:XValidation:rule="self.all(o, !has(o.resource) || self.exists_one(p, has(p.resource) && p.resource == o.resource))",messageExpression="'\"%s\": duplicate resource override: a resource can be kept in one DataStore only'.format([self.filter(o, has(o.resource) && !self.exists_one(p, has(p.resource) && p.resource == o.resource))[0].resource])"
+	// +kubebuilder:validation:XValidation:rule="self.all(o, !has(o.resource) || o.resource == '/events' || oldSelf.exists(p, has(p.resource) && p.resource == o.resource && has(p.dataStore) && has(o.dataStore) && p.dataStore == o.dataStore)) && oldSelf.all(o, !has(o.resource) || o.resource == '/events' || self.exists(p, has(p.resource) && p.resource == o.resource && has(p.dataStore) && has(o.dataStore) && p.dataStore == o.dataStore))",messageExpression="'\"%s\": only the override of /events may come, go or change: objects of other resources would stay behind'.format([(self.filter(o, has(o.resource) && o.resource != '/events' && !oldSelf.exists(p, has(p.resource) && p.resource == o.resource && has(p.dataStore) && has(o.dataStore) && p.dataStore == o.dataStore)) + oldSelf.filter(o, has(o.resource) && o.resource != '/events' && !self.exists(p, has(p.resource) && p.resource == o.resource && has(p.dataStore) && has(o.dataStore) && p.dataStore == o.dataStore)))[0].resource])"
 	// +optional
 	DataStoreOverrides []DataStoreOverride `json:"dataStoreOverrides,omitempty"`
 
@@ -100,7 +107,8 @@ type TenantControlPlaneSpec struct {
 	// +optional
 	NetworkProfile NetworkProfileSpec `json:"networkProfile,omitzero"`
 
-	// Addons are what is installed inside the tenant. An addon that is absent is off, and removed if it was on.
+	// Addons are what is installed inside the tenant. An addon that is absent is off, and removed if it was on. Default:
+	// none.
 	// +optional
 	Addons AddonsSpec `json:"addons,omitzero"`
 }
@@ -126,19 +134,22 @@ func (p Permissions) Any() bool {
 // DataStoreOverride keeps one resource in a DataStore of its own.
 type DataStoreOverride struct {
 	// Resource is the resource as kube-apiserver's --etcd-servers-overrides spells it, group/resource, for example
-	// "/events" for the events of the core group.
+	// "/events" for the events of the core group, "coordination.k8s.io/leases".
 	// +kubebuilder:validation:MaxLength=253
-	// +optional
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?/[a-z0-9]+$`
+	// +required
 	Resource string `json:"resource,omitempty"`
 	// DataStore is the name of the DataStore that holds this resource.
-	// +kubebuilder:validation:MaxLength=253
-	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
+	// +required
 	DataStore string `json:"dataStore,omitempty"`
 }
 
 // ControlPlane says how the control plane runs and is reached in the management cluster.
 //
-// +kubebuilder:validation:XValidation:rule="!(has(self.ingress) && has(self.gateway))",message="using both ingress and gateway is not supported"
+// +kubebuilder:validation:XValidation:rule="!(has(self.ingress) && has(self.gateway))",fieldPath=".gateway",message="using both ingress and gateway is not supported"
 type ControlPlane struct {
 	// Deployment is the pods that run the control plane. Each of its fields has a default.
 	// +kubebuilder:default={}
@@ -148,17 +159,18 @@ type ControlPlane struct {
 	// +required
 	Service ServiceSpec `json:"service"`
 	// Ingress additionally exposes the API server by host name. The ingress controller must pass TLS through. Not
-	// together with gateway.
+	// together with gateway. Default: none.
 	// +optional
 	Ingress *IngressSpec `json:"ingress,omitempty"`
-	// Gateway additionally exposes the API server by TLSRoutes of the Gateway API. Not together with ingress.
+	// Gateway additionally exposes the API server by TLSRoutes of the Gateway API. Not together with ingress. Default:
+	// none.
 	// +optional
 	Gateway *GatewaySpec `json:"gateway,omitempty"`
 }
 
 // DeploymentSpec is the pods that run a control plane.
 type DeploymentSpec struct {
-	// RegistrySettings say where the images of the control plane come from.
+	// RegistrySettings say where the images of the control plane come from. Default: those of Kubernetes.
 	// +kubebuilder:default={registry:"registry.k8s.io",apiServerImage:"kube-apiserver",controllerManagerImage:"kube-controller-manager",schedulerImage:"kube-scheduler"}
 	// +optional
 	RegistrySettings RegistrySettings `json:"registrySettings,omitzero"`
@@ -172,6 +184,8 @@ type DeploymentSpec struct {
 	// +optional
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 	// RuntimeClassName is the RuntimeClass of the pods. Default: the cluster's default handler.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
 	// +optional
 	RuntimeClassName string `json:"runtimeClassName,omitempty"`
 	// Strategy is how pods are replaced. Default: RollingUpdate with maxUnavailable 0 and maxSurge 100%, which starts
@@ -196,22 +210,28 @@ type DeploymentSpec struct {
 	// working; flags Stoker depends on stay as they are.
 	// +optional
 	ExtraArgs *ControlPlaneExtraArgs `json:"extraArgs,omitempty"`
-	// AdditionalMetadata is labels and annotations added to the Deployment.
+	// AdditionalMetadata is labels and annotations added to the Deployment. Default: none.
 	// +optional
 	AdditionalMetadata AdditionalMetadata `json:"additionalMetadata,omitzero"`
-	// PodAdditionalMetadata is labels and annotations added to the pods.
+	// PodAdditionalMetadata is labels and annotations added to the pods. Default: none.
 	// +optional
 	PodAdditionalMetadata AdditionalMetadata `json:"podAdditionalMetadata,omitzero"`
-	// AdditionalInitContainers run before the control plane's own containers start.
+	// AdditionalInitContainers run before the control plane's own containers start. They may mount additionalVolumes, and
+	// the control plane's own volumes etc-kubernetes-pki, etc-ca-certificates, usr-share-ca-certificates,
+	// usr-local-share-ca-certificates, scheduler-kubeconfig and controller-manager-kubeconfig. Default: none.
 	// +optional
 	AdditionalInitContainers []corev1.Container `json:"additionalInitContainers,omitempty"`
-	// AdditionalContainers run beside the control plane's own containers.
+	// AdditionalContainers run beside the control plane's own containers, in the same network: their ports must be free.
+	// They may mount the same volumes as additionalInitContainers. One named kine doesn't run: its image replaces that of
+	// kine, where the DataStore needs kine. Default: none.
 	// +optional
 	AdditionalContainers []corev1.Container `json:"additionalContainers,omitempty"`
-	// AdditionalVolumes are volumes of the pods, for additional containers and additionalVolumeMounts.
+	// AdditionalVolumes are volumes of the pods, for additional containers and additionalVolumeMounts. Their names must not
+	// be those of the control plane's own volumes. Default: none.
 	// +optional
 	AdditionalVolumes []corev1.Volume `json:"additionalVolumes,omitempty"`
-	// AdditionalVolumeMounts mount additionalVolumes into the control plane's own containers.
+	// AdditionalVolumeMounts mount additionalVolumes into the control plane's own containers, at paths that are not those of
+	// their own mounts. Default: none.
 	// +optional
 	AdditionalVolumeMounts *AdditionalVolumeMounts `json:"additionalVolumeMounts,omitempty"`
 	// Probes change the timing of the probes, for all components or for one. Default: as built in.
@@ -220,6 +240,8 @@ type DeploymentSpec struct {
 	// ServiceAccountName is the ServiceAccount of the pods, which must exist in the tenant's namespace. Default:
 	// default.
 	// +kubebuilder:default="default"
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
 	// +optional
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 	// AutomountServiceAccountToken says whether the pods get a token of the management cluster. Default: as the
@@ -239,21 +261,31 @@ type DeploymentSpec struct {
 type RegistrySettings struct {
 	// Registry is the registry of all images, with a path if need be. Default: registry.k8s.io.
 	// +kubebuilder:default="registry.k8s.io"
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:Pattern=`^(([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|[[][0-9A-Fa-f:]+[]])(:[0-9]{1,5})?(/[a-z0-9]+([-._]+[a-z0-9]+)*)*)?$`
 	// +optional
 	Registry string `json:"registry,omitempty"`
 	// TagSuffix is appended to the tag, which is the Kubernetes version. Default: none.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[-A-Za-z0-9_.]*$`
 	// +optional
 	TagSuffix string `json:"tagSuffix,omitempty"`
 	// APIServerImage is the name of the API server's image. Default: kube-apiserver.
 	// +kubebuilder:default="kube-apiserver"
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]+([-._/]+[a-z0-9]+)*)?$`
 	// +optional
 	APIServerImage string `json:"apiServerImage,omitempty"`
 	// ControllerManagerImage is the name of the controller manager's image. Default: kube-controller-manager.
 	// +kubebuilder:default="kube-controller-manager"
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]+([-._/]+[a-z0-9]+)*)?$`
 	// +optional
 	ControllerManagerImage string `json:"controllerManagerImage,omitempty"`
 	// SchedulerImage is the name of the scheduler's image. Default: kube-scheduler.
 	// +kubebuilder:default="kube-scheduler"
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]+([-._/]+[a-z0-9]+)*)?$`
 	// +optional
 	SchedulerImage string `json:"schedulerImage,omitempty"`
 }
@@ -276,26 +308,26 @@ type ControlPlaneComponentsResources struct {
 
 // ControlPlaneExtraArgs are additional flags of each component, one per entry, for example "--v=4".
 type ControlPlaneExtraArgs struct {
-	// APIServer is additional flags of kube-apiserver.
+	// APIServer is additional flags of kube-apiserver. Default: none.
 	// +optional
 	APIServer []string `json:"apiServer,omitempty"`
-	// ControllerManager is additional flags of kube-controller-manager.
+	// ControllerManager is additional flags of kube-controller-manager. Default: none.
 	// +optional
 	ControllerManager []string `json:"controllerManager,omitempty"`
-	// Scheduler is additional flags of kube-scheduler.
+	// Scheduler is additional flags of kube-scheduler. Default: none.
 	// +optional
 	Scheduler []string `json:"scheduler,omitempty"`
-	// Kine is additional flags of kine, which runs when the DataStore is not etcd.
+	// Kine is additional flags of kine, which runs when the DataStore is not etcd. Default: none.
 	// +optional
 	Kine []string `json:"kine,omitempty"`
 }
 
 // AdditionalMetadata is labels and annotations added to an object.
 type AdditionalMetadata struct {
-	// Labels to add.
+	// Labels to add. Default: none.
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`
-	// Annotations to add.
+	// Annotations to add, with at most 32768 characters in all. Default: none.
 	// +optional
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
@@ -315,6 +347,9 @@ type AdditionalVolumeMounts struct {
 
 // ControlPlaneProbes change the timing of probes. Those of a component win over those for all components, field by
 // field.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.liveness) || !has(self.liveness.successThreshold) || self.liveness.successThreshold == 1",fieldPath=".liveness.successThreshold",messageExpression="'%d: must be 1 for liveness probes'.format([self.liveness.successThreshold])"
+// +kubebuilder:validation:XValidation:rule="!has(self.startup) || !has(self.startup.successThreshold) || self.startup.successThreshold == 1",fieldPath=".startup.successThreshold",messageExpression="'%d: must be 1 for startup probes'.format([self.startup.successThreshold])"
 type ControlPlaneProbes struct {
 	// Liveness is the timing of the liveness probes of all components.
 	// +optional
@@ -337,6 +372,9 @@ type ControlPlaneProbes struct {
 }
 
 // ProbeSet is the timing of the three probes of a component.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.liveness) || !has(self.liveness.successThreshold) || self.liveness.successThreshold == 1",fieldPath=".liveness.successThreshold",messageExpression="'%d: must be 1 for liveness probes'.format([self.liveness.successThreshold])"
+// +kubebuilder:validation:XValidation:rule="!has(self.startup) || !has(self.startup.successThreshold) || self.startup.successThreshold == 1",fieldPath=".startup.successThreshold",messageExpression="'%d: must be 1 for startup probes'.format([self.startup.successThreshold])"
 type ProbeSet struct {
 	// Liveness is the timing of the probe that restarts the container.
 	// +optional
@@ -363,8 +401,8 @@ type ProbeSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +optional
 	PeriodSeconds *int32 `json:"periodSeconds,omitempty"`
-	// SuccessThreshold is the number of successes in a row after which a failed probe counts as successful. Kubernetes
-	// allows only 1 for liveness and startup probes.
+	// SuccessThreshold is the number of successes in a row after which a failed probe counts as successful. It must be 1
+	// for liveness and startup probes.
 	// +kubebuilder:validation:Minimum=1
 	// +optional
 	SuccessThreshold *int32 `json:"successThreshold,omitempty"`
@@ -385,6 +423,12 @@ type ControlPlaneSecurityContexts struct {
 	// Scheduler is the security context of kube-scheduler.
 	// +optional
 	Scheduler *corev1.SecurityContext `json:"scheduler,omitempty"`
+	// Kine is the security context of kine, which runs when the DataStore is not etcd.
+	// +optional
+	Kine *corev1.SecurityContext `json:"kine,omitempty"`
+	// KineInit is the security context of the init container that prepares kine's certificates.
+	// +optional
+	KineInit *corev1.SecurityContext `json:"kineInit,omitempty"`
 }
 
 // ServiceType is the type of the Service of a control plane.
@@ -401,15 +445,15 @@ const (
 
 // ServiceSpec is how a control plane is reached.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.allocateLoadBalancerNodePorts) || self.serviceType == 'LoadBalancer'",message="allocateLoadBalancerNodePorts is supported only with LoadBalancer service type"
+// +kubebuilder:validation:XValidation:rule="!has(self.allocateLoadBalancerNodePorts) || self.serviceType == 'LoadBalancer'",fieldPath=".allocateLoadBalancerNodePorts",messageExpression="'%s: allocateLoadBalancerNodePorts is supported only with LoadBalancer service type'.format([self.allocateLoadBalancerNodePorts])"
 type ServiceSpec struct {
-	// AdditionalMetadata is labels and annotations added to the Service.
+	// AdditionalMetadata is labels and annotations added to the Service. Default: none.
 	// +optional
 	AdditionalMetadata AdditionalMetadata `json:"additionalMetadata,omitzero"`
-	// AdditionalPorts are ports of the Service beside those of the API server and konnectivity.
+	// AdditionalPorts are ports of the Service beside those of the API server and konnectivity. Default: none.
 	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:XValidation:rule="self.all(p, !(p.name in ['kube-apiserver', 'konnectivity-server']))",message="additional ports cannot be named kube-apiserver or konnectivity-server"
-	// +kubebuilder:validation:XValidation:rule="self.all(p, self.exists_one(q, q.name == p.name))",message="additional ports must have unique names"
+	// +kubebuilder:validation:XValidation:rule="self.all(p, self.exists_one(q, q.name == p.name))",messageExpression="'\"%s\": additional ports must have unique names'.format([self.filter(p, !self.exists_one(q, q.name == p.name))[0].name])"
+	// +kubebuilder:validation:XValidation:rule="self.all(p, self.exists_one(q, q.port == p.port && (has(q.protocol) ? q.protocol : 'TCP') == (has(p.protocol) ? p.protocol : 'TCP')))",messageExpression="'%d: additional ports must not repeat a port of the same protocol'.format([self.filter(p, !self.exists_one(q, q.port == p.port && (has(q.protocol) ? q.protocol : 'TCP') == (has(p.protocol) ? p.protocol : 'TCP')))[0].port])"
 	// +optional
 	AdditionalPorts []AdditionalPort `json:"additionalPorts,omitempty"`
 	// ServiceType is the type of the Service. With NodePort, the node port is networkProfile.port.
@@ -427,6 +471,7 @@ type AdditionalPort struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="!(self in ['kube-apiserver', 'konnectivity-server'])",message="additional ports cannot be named kube-apiserver or konnectivity-server"
 	// +required
 	Name string `json:"name"`
 	// Protocol of the port. Default: TCP.
@@ -434,7 +479,9 @@ type AdditionalPort struct {
 	// +kubebuilder:default=TCP
 	// +optional
 	Protocol corev1.Protocol `json:"protocol,omitempty"`
-	// AppProtocol is a hint for load balancers, in the syntax of a label key.
+	// AppProtocol is a hint for load balancers, in the syntax of a label key. Default: none.
+	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
 	// +optional
 	AppProtocol *string `json:"appProtocol,omitempty"`
 	// Port of the Service.
@@ -442,7 +489,7 @@ type AdditionalPort struct {
 	// +kubebuilder:validation:Maximum=65535
 	// +required
 	Port int32 `json:"port"`
-	// TargetPort is the number or name of the pods' port.
+	// TargetPort is the number (1 to 65535) or name of the pods' port.
 	// +required
 	TargetPort intstr.IntOrString `json:"targetPort"`
 }
@@ -450,29 +497,36 @@ type AdditionalPort struct {
 // IngressSpec exposes a control plane by an Ingress.
 type IngressSpec struct {
 	// AdditionalMetadata is labels and annotations added to the Ingress, such as those that make the ingress
-	// controller pass TLS through.
+	// controller pass TLS through. Default: none.
 	// +optional
 	AdditionalMetadata AdditionalMetadata `json:"additionalMetadata,omitzero"`
 	// IngressClassName is the IngressClass. Default: the cluster's default class.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
 	// +optional
 	IngressClassName string `json:"ingressClassName,omitempty"`
-	// Hostname is the host of the Ingress and of the tenant's endpoint, as host or host:port. It must be set.
-	// +kubebuilder:validation:MaxLength=259
-	// +optional
+	// Hostname is the host of the Ingress and of the tenant's endpoint, as host or host:port; without a port the
+	// endpoint's is networkProfile.port.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?$') && !isIP(self.split(':')[0])",message="must be a DNS name, or one with a port, such as demo.example.com:443"
+	// +required
 	Hostname string `json:"hostname,omitempty"`
 }
 
 // GatewaySpec exposes a control plane by TLSRoutes of the Gateway API.
 type GatewaySpec struct {
-	// AdditionalMetadata is labels and annotations added to the routes.
+	// AdditionalMetadata is labels and annotations added to the routes. Default: none.
 	// +optional
 	AdditionalMetadata AdditionalMetadata `json:"additionalMetadata,omitzero"`
 	// ParentRefs are the gateways the routes attach to.
+	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
-	// +optional
+	// +required
 	ParentRefs []gatewayv1.ParentReference `json:"parentRefs,omitempty"`
 	// Hostname is the host of the routes and of the tenant's endpoint.
-	// +optional
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('*')",message="must not be a wildcard: it is the host of the tenant's endpoint"
+	// +kubebuilder:validation:XValidation:rule="!isIP(self)",message="must be a DNS name, not an IP address"
+	// +required
 	Hostname gatewayv1.Hostname `json:"hostname,omitempty"`
 }
 
@@ -488,7 +542,7 @@ type KubernetesSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^v?[0-9]{1,6}[.][0-9]{1,6}[.]') || !oldSelf.matches('^v?[0-9]{1,6}[.][0-9]{1,6}[.]') || int(self.split('.')[1]) <= int(oldSelf.split('.')[1]) + 1",message="unable to upgrade in a non-sequential mode: one minor version of Kubernetes at a time"
 	// +required
 	Version string `json:"version"`
-	// Kubelet is settings for the tenant's nodes.
+	// Kubelet is settings for the tenant's nodes. Each of its fields has a default.
 	// +kubebuilder:default={}
 	// +optional
 	Kubelet KubeletSpec `json:"kubelet,omitzero"`
@@ -507,7 +561,7 @@ type AdmissionController string
 
 // KubeletSpec is settings for a tenant's nodes and for how its API server reaches them.
 type KubeletSpec struct {
-	// ConfigurationJSONPatches are applied, in order, to the KubeletConfiguration that joining nodes read.
+	// ConfigurationJSONPatches are applied, in order, to the KubeletConfiguration that joining nodes read. Default: none.
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	ConfigurationJSONPatches []JSONPatch `json:"configurationJSONPatches,omitempty"`
@@ -516,11 +570,12 @@ type KubeletSpec struct {
 	// +kubebuilder:default={"InternalIP","ExternalIP","Hostname"}
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=5
-	// +kubebuilder:validation:XValidation:rule="self.all(t, self.exists_one(u, u == t))",message="preferredAddressTypes entries must be unique"
+	// +kubebuilder:validation:XValidation:rule="self.all(t, self.exists_one(u, u == t))",messageExpression="'\"%s\": preferredAddressTypes entries must be unique'.format([self.filter(t, !self.exists_one(u, u == t))[0]])"
 	// +listType=atomic
 	// +optional
 	PreferredAddressTypes []KubeletPreferredAddressType `json:"preferredAddressTypes,omitempty"`
-	// CGroupFS is the cgroup driver of the kubelets. Deprecated: use configurationJSONPatches on /cgroupDriver.
+	// CGroupFS is the cgroup driver of the kubelets. Default: the kubelets' own. Deprecated: use configurationJSONPatches
+	// on /cgroupDriver.
 	// +optional
 	CGroupFS CGroupDriver `json:"cgroupfs,omitempty"`
 }
@@ -546,18 +601,24 @@ const (
 type CGroupDriver string
 
 // JSONPatch is one operation of a JSON patch, RFC 6902.
+//
+// +kubebuilder:validation:XValidation:rule="!(self.op in ['move', 'copy']) || has(self.from)",fieldPath=".from",reason=FieldValueRequired,message="move and copy need it: the source, a JSON pointer"
 type JSONPatch struct {
 	// Op is the operation.
 	// +kubebuilder:validation:Enum=add;remove;replace;move;copy;test
 	// +required
 	Op string `json:"op"`
 	// Path is the place in the document, a JSON pointer such as /featureGates.
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^(/([^~/]|~[01])*)*$`
 	// +required
 	Path string `json:"path"`
-	// From is the source of move and copy, a JSON pointer.
+	// From is the source of move and copy, a JSON pointer. Default: none.
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^(/([^~/]|~[01])*)*$`
 	// +optional
 	From string `json:"from,omitempty"`
-	// Value is the operand of add, replace and test: any JSON value.
+	// Value is the operand of add, replace and test: any JSON value. Default: none.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Schemaless
 	// +optional
@@ -565,12 +626,11 @@ type JSONPatch struct {
 }
 
 // NetworkProfileSpec is the addresses, ports and networks of a tenant.
-//
-// +kubebuilder:validation:XValidation:rule="!has(self.dnsServiceIPs) || self.dnsServiceIPs.all(ip, !isIP(ip) || (has(self.serviceCidrs) && size(self.serviceCidrs) > 0 ? self.serviceCidrs.exists(c, !isCIDR(c) || cidr(c).containsIP(ip)) : (has(self.serviceCidr) && (!isCIDR(self.serviceCidr) || cidr(self.serviceCidr).containsIP(ip)))))",message="all dnsServiceIPs entries must be contained in a service CIDR",fieldPath=".dnsServiceIPs"
 type NetworkProfileSpec struct {
-	// Address is where clients reach the API server: an IP address or host name. Empty: the address of the Service
+	// Address is where clients reach the API server: an IP address or host name. Default: the address of the Service
 	// (LoadBalancer: the first address the load balancer gets; ClusterIP: the cluster IP). NodePort needs it.
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self == '' || isIP(self) || self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be an IP address or a DNS name, without a port"
 	// +optional
 	Address string `json:"address,omitempty"`
 	// AdvertiseAddress is the IP address that the tenant's nodes are told, where it differs from address: it goes to
@@ -578,6 +638,7 @@ type NetworkProfileSpec struct {
 	// certificate. Default: address.
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule="self == '' || isIP(self)",message="advertiseAddress must be a valid IP address"
+	// +kubebuilder:validation:XValidation:rule="!isIP(self) || ip(self).isGlobalUnicast()",message="advertiseAddress must not be a loopback, link-local, multicast or unspecified address: nodes could not reach it"
 	// +optional
 	AdvertiseAddress string `json:"advertiseAddress,omitempty"`
 	// AllowAddressAsExternalIP sets address as external IP of a ClusterIP or NodePort Service. Default: false.
@@ -587,18 +648,21 @@ type NetworkProfileSpec struct {
 	// +kubebuilder:default=6443
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
+	// +kubebuilder:validation:XValidation:rule="!(self in [10257, 10259])",message="is used by kube-controller-manager or kube-scheduler, which run beside the API server"
 	// +optional
 	Port int32 `json:"port,omitempty"`
-	// CertSANs are additional names of the API server's certificate: IP addresses or DNS names, without a port.
+	// CertSANs are additional names of the API server's certificate: IP addresses or DNS names, perhaps with a leading
+	// wildcard label, without a port. Default: none beside the addresses and names the tenant is reached by.
 	// +kubebuilder:validation:MaxItems=128
 	// +kubebuilder:validation:items:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.all(s, isIP(s) || s.matches('^([*][.])?[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$'))",message="all certSANs entries must be valid IP addresses or DNS names, without a port"
+	// +kubebuilder:validation:items:XValidation:rule="isIP(self) || self.matches('^([*][.])?[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="all certSANs entries must be valid IP addresses or DNS names, without a port"
 	// +optional
 	CertSANs []string `json:"certSANs,omitempty"`
 	// ClusterDomain is the DNS domain of the tenant. It is fixed once set. Default: cluster.local.
 	// +kubebuilder:default="cluster.local"
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:Pattern=.*\..*
+	// +kubebuilder:validation:XValidation:rule="self.contains('.')",message="must contain a dot"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be a DNS name"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="changing the cluster domain is not supported"
 	// +optional
 	ClusterDomain string `json:"clusterDomain,omitempty"`
@@ -606,7 +670,7 @@ type NetworkProfileSpec struct {
 	// Deprecated: use serviceCidrs.
 	// +kubebuilder:default="10.96.0.0/16"
 	// +kubebuilder:validation:MaxLength=49
-	// +kubebuilder:validation:XValidation:rule="self == '' || isCIDR(self)",message="serviceCidr must be a valid CIDR"
+	// +kubebuilder:validation:XValidation:rule="self == '' || isCIDR(self)",message="serviceCidr must be empty or a valid CIDR"
 	// +optional
 	ServiceCIDR string `json:"serviceCidr,omitempty"`
 	// ServiceCIDRs are the networks of the tenant's Services, one or, for dual stack, one of each IP family; the first
@@ -614,15 +678,15 @@ type NetworkProfileSpec struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:items:MaxLength=49
-	// +kubebuilder:validation:XValidation:rule="self.all(x, isCIDR(x))",message="all serviceCidrs entries must be valid CIDRs"
-	// +kubebuilder:validation:XValidation:rule="size(self) < 2 || self[0] == self[1] || !self.all(x, isCIDR(x)) || cidr(self[0]).ip().family() != cidr(self[1]).ip().family()",message="serviceCidrs must not contain two CIDRs of the same IP family"
+	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self)",message="all serviceCidrs entries must be valid CIDRs"
+	// +kubebuilder:validation:XValidation:rule="size(self) < 2 || self[0] == self[1] || !self.all(x, isCIDR(x)) || cidr(self[0]).ip().family() != cidr(self[1]).ip().family()",messageExpression="'\"%s\": serviceCidrs must not contain two CIDRs of the same IP family'.format([self[1]])"
 	// +optional
 	ServiceCIDRs []string `json:"serviceCidrs,omitempty"`
 	// PodCIDR is the network of the tenant's pods. Ignored when podCidrs is set. Default: 10.244.0.0/16.
 	// Deprecated: use podCidrs.
 	// +kubebuilder:default="10.244.0.0/16"
 	// +kubebuilder:validation:MaxLength=49
-	// +kubebuilder:validation:XValidation:rule="self == '' || isCIDR(self)",message="podCidr must be a valid CIDR"
+	// +kubebuilder:validation:XValidation:rule="self == '' || isCIDR(self)",message="podCidr must be empty or a valid CIDR"
 	// +optional
 	PodCIDR string `json:"podCidr,omitempty"`
 	// PodCIDRs are the networks of the tenant's pods, one or, for dual stack, one of each IP family, in the order of
@@ -630,28 +694,29 @@ type NetworkProfileSpec struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:items:MaxLength=49
-	// +kubebuilder:validation:XValidation:rule="self.all(x, isCIDR(x))",message="all podCidrs entries must be valid CIDRs"
-	// +kubebuilder:validation:XValidation:rule="size(self) < 2 || self[0] == self[1] || !self.all(x, isCIDR(x)) || cidr(self[0]).ip().family() != cidr(self[1]).ip().family()",message="podCidrs must not contain two CIDRs of the same IP family"
+	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self)",message="all podCidrs entries must be valid CIDRs"
+	// +kubebuilder:validation:XValidation:rule="size(self) < 2 || self[0] == self[1] || !self.all(x, isCIDR(x)) || cidr(self[0]).ip().family() != cidr(self[1]).ip().family()",messageExpression="'\"%s\": podCidrs must not contain two CIDRs of the same IP family'.format([self[1]])"
 	// +optional
 	PodCIDRs []string `json:"podCidrs,omitempty"`
 	// DNSServiceIPs are the addresses of the tenant's DNS Service, each within a service CIDR. Default: of each IPv4
 	// service CIDR the 10th address (10.96.0.10), of each IPv6 one the address ending in ::10.
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=45
-	// +kubebuilder:validation:XValidation:rule="self.all(x, isIP(x))",message="all dnsServiceIPs entries must be valid IP addresses"
+	// +kubebuilder:validation:items:XValidation:rule="isIP(self)",message="all dnsServiceIPs entries must be valid IP addresses"
 	// +optional
 	DNSServiceIPs []string `json:"dnsServiceIPs,omitempty"`
 	// LoadBalancerSourceRanges are the networks, as CIDRs, whose clients a LoadBalancer Service lets in. Only with
 	// serviceType LoadBalancer. Default: all.
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=49
-	// +kubebuilder:validation:XValidation:rule="self.all(x, isCIDR(x))",message="all LoadBalancer source range entries must be valid CIDR"
+	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self)",message="all LoadBalancer source range entries must be valid CIDR"
 	// +optional
 	LoadBalancerSourceRanges []string `json:"loadBalancerSourceRanges,omitempty"`
 	// LoadBalancerClass chooses among several load balancer implementations. Only with serviceType LoadBalancer, and
 	// fixed from then on. Default: the cluster's default.
 	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="LoadBalancerClass is immutable"
 	// +optional
 	LoadBalancerClass *string `json:"loadBalancerClass,omitempty"`
@@ -659,13 +724,14 @@ type NetworkProfileSpec struct {
 
 // AddonsSpec is what is installed inside a tenant. An addon that is absent is off, and removed if it was on.
 type AddonsSpec struct {
-	// CoreDNS installs CoreDNS and its Service kube-dns.
+	// CoreDNS installs CoreDNS and its Service kube-dns. Default: off.
 	// +optional
 	CoreDNS *AddonSpec `json:"coreDNS,omitempty"`
-	// Konnectivity installs the konnectivity tunnel, needed where the API server has no route to nodes and pods.
+	// Konnectivity installs the konnectivity tunnel, needed where the API server has no route to nodes and pods. Default:
+	// off.
 	// +optional
 	Konnectivity *KonnectivitySpec `json:"konnectivity,omitempty"`
-	// KubeProxy installs kube-proxy.
+	// KubeProxy installs kube-proxy. Default: off.
 	// +optional
 	KubeProxy *AddonSpec `json:"kubeProxy,omitempty"`
 }
@@ -673,20 +739,23 @@ type AddonsSpec struct {
 // AddonSpec is the settings of CoreDNS or kube-proxy.
 type AddonSpec struct {
 	// ImageRepository is where the image comes from; its name is fixed. Default: the one of kubeadm.
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?(:[0-9]{1,5})?(/[a-z0-9]+([-._]+[a-z0-9]+)*)*)?$`
 	// +optional
 	ImageRepository string `json:"imageRepository,omitempty"`
 	// ImageTag is the image's tag. Default: the one that fits the tenant's Kubernetes version, also after upgrades.
+	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?$`
 	// +optional
 	ImageTag string `json:"imageTag,omitempty"`
 }
 
 // KonnectivitySpec is the settings of the konnectivity tunnel.
 type KonnectivitySpec struct {
-	// Server runs beside the API server.
+	// Server runs beside the API server. Each of its fields has a default.
 	// +kubebuilder:default={}
 	// +optional
 	Server KonnectivityServerSpec `json:"server,omitzero"`
-	// Agent runs inside the tenant.
+	// Agent runs inside the tenant. Each of its fields has a default.
 	// +kubebuilder:default={}
 	// +optional
 	Agent KonnectivityAgentSpec `json:"agent,omitzero"`
@@ -698,19 +767,23 @@ type KonnectivityServerSpec struct {
 	// +kubebuilder:default=8132
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
+	// +kubebuilder:validation:XValidation:rule="!(self in [8133, 8134, 10257, 10259])",message="is used by the konnectivity server itself, kube-controller-manager or kube-scheduler"
 	// +optional
 	Port int32 `json:"port,omitempty"`
 	// Version is the image's tag. Default: v0.<minor>.0 of the tenant's Kubernetes version.
+	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?$`
 	// +optional
 	Version string `json:"version,omitempty"`
 	// Image without its tag. Default: registry.k8s.io/kas-network-proxy/proxy-server.
 	// +kubebuilder:default="registry.k8s.io/kas-network-proxy/proxy-server"
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?(:[0-9]{1,5})?(/[a-z0-9]+([-._]+[a-z0-9]+)*)*)?$`
 	// +optional
 	Image string `json:"image,omitempty"`
 	// Resources are the CPU and memory of the container. Default: no requests, no limits.
 	// +optional
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
-	// ExtraArgs are additional flags, one per entry.
+	// ExtraArgs are additional flags, one per entry. Default: none.
 	// +optional
 	ExtraArgs []string `json:"extraArgs,omitempty"`
 	// SecurityContext of the container. Default: none.
@@ -731,20 +804,23 @@ const (
 
 // KonnectivityAgentSpec is the konnectivity agent inside a tenant.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.replicas) || (has(self.mode) && self.mode == 'Deployment' ? self.replicas > 0 : self.replicas == 0)",message="replicas must be 0 (or unset) when mode is DaemonSet, and greater than 0 (or unset) when mode is Deployment"
+// +kubebuilder:validation:XValidation:rule="!has(self.replicas) || (has(self.mode) && self.mode == 'Deployment' ? self.replicas > 0 : self.replicas == 0)",fieldPath=".replicas",messageExpression="'%d: replicas must be 0 (or unset) when mode is DaemonSet, and greater than 0 (or unset) when mode is Deployment'.format([self.replicas])"
 type KonnectivityAgentSpec struct {
 	// Image without its tag. Default: registry.k8s.io/kas-network-proxy/proxy-agent.
 	// +kubebuilder:default="registry.k8s.io/kas-network-proxy/proxy-agent"
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?(:[0-9]{1,5})?(/[a-z0-9]+([-._]+[a-z0-9]+)*)*)?$`
 	// +optional
 	Image string `json:"image,omitempty"`
 	// Version is the image's tag. Default: v0.<minor>.0 of the tenant's Kubernetes version.
+	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?$`
 	// +optional
 	Version string `json:"version,omitempty"`
 	// Tolerations of the pods. Default: CriticalAddonsOnly.
 	// +kubebuilder:default={{key:"CriticalAddonsOnly",operator:"Exists"}}
 	// +optional
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
-	// ExtraArgs are additional flags, one per entry.
+	// ExtraArgs are additional flags, one per entry. Default: none.
 	// +optional
 	ExtraArgs []string `json:"extraArgs,omitempty"`
 	// HostNetwork runs the agent in the node's network, so that it works before a CNI plugin does. Default: false.

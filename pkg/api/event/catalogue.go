@@ -1,0 +1,121 @@
+package event
+
+// The catalogue: every command, fact and question. docs/events.md, docs/asyncapi.yaml and the schemas come from it.
+
+import "strings"
+
+// Entry is a row of the catalogue. Where it is published and who reads it is in pkg/events (AddressCommand, AddressFact,
+// Readers).
+type Entry struct {
+	// Type is the CloudEvents type.
+	Type string
+	// Command is true for what portals send, false for facts.
+	Command bool
+	// Service that receives the command or tells the fact, and What it is.
+	Service, What string
+	// Kind a command is for, a plural resource name; empty for facts.
+	Kind string
+	// Payload is a value of the Go type of the data.
+	Payload any
+	// Doc is one sentence for the documentation.
+	Doc string
+}
+
+// Short is the type without the prefix all types have ("certs.issued.v1"): the name of its schema's file, too.
+func (e Entry) Short() string { return short(e.Type) }
+
+func short(typ string) string { return strings.TrimPrefix(typ, TypePrefix) }
+
+// SchemaURI identifies the JSON Schema of a type's payload (attribute dataschema).
+func SchemaURI(typ string) string { return SchemaBase + short(typ) + ".json" }
+
+// Catalogue lists every command and every fact.
+func Catalogue() []Entry {
+	fact := func(service, what string, payload any, doc string) Entry {
+		return Entry{Type: FactType(service, what), Service: service, What: what, Payload: payload, Doc: doc}
+	}
+	command := func(kind, verb string, payload any, doc string) Entry {
+		return Entry{Type: CommandType(kind, verb), Command: true, Service: "intake", Kind: kind, What: verb, Payload: payload, Doc: doc}
+	}
+	entries := []Entry{
+		command(TenantControlPlanes, Apply, TenantApplyCommand{}, "create the tenant or change it"),
+		command(TenantControlPlanes, Patch, PatchCommand{}, "change parts of the tenant's spec"),
+		command(TenantControlPlanes, Delete, DeleteCommand{}, "delete the tenant and everything of it"),
+		command(TenantControlPlanes, Pause, PauseCommand{}, "leave the tenant alone, its deletion included"),
+		command(TenantControlPlanes, Resume, ResumeCommand{}, "end the tenant's pause"),
+		command(TenantControlPlanes, Sleep, SleepCommand{}, "stop the tenant's pods; data and keys stay"),
+		command(TenantControlPlanes, Wake, WakeCommand{}, "start as many pods as there were before the sleep"),
+		command(DataStores, Apply, DataStoreApplyCommand{}, "create the DataStore or change it"),
+		command(DataStores, Patch, PatchCommand{}, "change parts of the DataStore's spec"),
+		command(DataStores, Delete, DeleteCommand{}, "delete the DataStore once no tenant uses it"),
+		command(DataStores, Pause, PauseCommand{}, "leave the DataStore alone, its deletion included"),
+		command(DataStores, Resume, ResumeCommand{}, "end the DataStore's pause"),
+		command(KubeconfigGenerators, Apply, GeneratorApplyCommand{}, "create the generator or change it"),
+		command(KubeconfigGenerators, Patch, PatchCommand{}, "change parts of the generator's spec"),
+		command(KubeconfigGenerators, Delete, DeleteCommand{}, "delete the generator and its kubeconfigs"),
+		command(KubeconfigGenerators, Pause, PauseCommand{}, "leave the generator and its kubeconfigs alone"),
+		command(KubeconfigGenerators, Resume, ResumeCommand{}, "end the generator's pause"),
+		fact("intake", Accepted, IntakeAccepted{}, "a generation is now the desired state"),
+		fact("intake", Rejected, IntakeRejected{}, "a command was refused and changed nothing"),
+		fact("intake", Deleting, IntakeDeleting{}, "deletion has begun"),
+		fact("intake", Due, TimerDue{}, "a pause ends"),
+		fact("intake", Released, IntakeReleased{}, "the object is another installation's now; this one forgets it"),
+		fact("intake", Removed, Removals{}, "the object, its bucket and its timers are gone"),
+		fact("datastore", Provisioned, DatastoreProvisioned{}, "user, schema and grants exist"),
+		fact("datastore", Withdrawn, DatastoreWithdrawn{}, "DataStores that overrides no longer name hold nothing of the tenant"),
+		fact("datastore", Checked, DatastoreChecked{}, "a DataStore was reached, or not"),
+		fact("datastore", Measured, DatastoreMeasured{}, "a tenant, or all tenants of a DataStore, hold notably more or less"),
+		fact("datastore", Removed, Removals{}, "user, schema and data are gone"),
+		fact("datastore", Due, TimerDue{}, "a tenant's access to its DataStore is looked at again"),
+		fact("certs", Issued, CertsIssued{}, "every key, certificate and kubeconfig exists"),
+		fact("certs", Rotated, CertsIssued{}, "some keys or certificates were replaced"),
+		fact("certs", Generated, KubeconfigGenerated{}, "a generator's kubeconfig for a tenant was made, changed, removed, or could not be made"),
+		fact("certs", Due, TimerDue{}, "a certificate is about to expire"),
+		fact("certs", Removed, Removals{}, "keys, certificates and kubeconfigs are gone"),
+		fact("workload", Exposed, WorkloadExposed{}, "the endpoint is known"),
+		fact("workload", Available, WorkloadAvailable{}, "the pods run this generation and are ready"),
+		fact("workload", Degraded, WorkloadAvailable{}, "no pod is ready any more"),
+		fact("workload", Slept, WorkloadAvailable{}, "no pods are asked for and none runs"),
+		fact("workload", Upgraded, WorkloadUpgraded{}, "every pod runs the new version"),
+		fact("workload", Removed, Removals{}, "Deployment, pods and Service are gone"),
+		fact("addons", Applied, AddonsApplied{}, "what must exist inside the tenant does"),
+		fact("addons", Repaired, AddonsRepaired{}, "objects inside the tenant were put right"),
+		fact("addons", Removed, Removals{}, "the tenant's inside is no longer looked after"),
+		fact("status", Changed, StatusChanged{}, "the tenant's status, for portals"),
+		fact("status", Deleted, StatusChanged{}, "nothing of the tenant is left, or what is"),
+	}
+	for _, service := range []string{"intake", "datastore", "certs", "workload", "addons", "status"} {
+		entries = append(entries, fact(service, Failed, StepFailed{}, "a step failed"))
+	}
+	return entries
+}
+
+// Question is a request that a NATS micro service answers.
+type Question struct {
+	// Service that answers, as NATS knows it, and Endpoint there.
+	Service, Endpoint string
+	// Subject of the request.
+	Subject string
+	// Request and Reply are values of the Go types of the data.
+	Request, Reply any
+	// Doc is one sentence for the documentation: what the reply says.
+	Doc string
+}
+
+// Questions lists every question.
+func Questions() []Question {
+	return []Question{
+		{StatusService, "get", QueryStatus, Query{}, StatusReply{}, "what was published last about the tenant, and its conditions"},
+		{StatusService, "why", QueryWhy, Query{}, WhyReply{}, "where each service stands with the tenant: last step, what it waits for, what failed"},
+		{DatastoreService, "orphans", QueryOrphans, OrphansQuery{}, OrphansReply{}, "what DataStores keep for owners that are no tenant of the management cluster"},
+		{DatastoreService, "drop", QueryDrop, DropQuery{}, DropReply{}, "what became of orphans that were to be removed"},
+	}
+}
+
+// Phases are the phases of a tenant that StatusChanged tells today. More may come: an unknown one means not ready.
+func Phases() []string {
+	return []string{
+		"Provisioning", "Ready", "NotReady", "Reconciling", "Upgrading", "Migrating", "CertificateAuthorityRotating", "WriteLimited",
+		"Sleeping", "Paused", "Failed", "Deleting", "Deleted", "Released",
+	}
+}

@@ -163,7 +163,7 @@ func (b *Bus) NewEvent(key Key, id, typ string, data any, at time.Time) ce.Event
 	e.SetType(typ)
 	e.SetSubject(key.String())
 	e.SetTime(at.UTC())
-	e.SetDataSchema(event.SchemaBase + strings.TrimPrefix(typ, event.TypePrefix) + ".json")
+	e.SetDataSchema(event.SchemaURI(typ))
 	e.SetDataContentType(jsonMedia)
 	e.DataEncoded = event.Marshal(data)
 	return e

@@ -20,6 +20,9 @@ const (
 	// ExtReplyTo names the inbox to which intake answers a command. A header rather than NATS' own reply subject, which
 	// a stream takes for its acknowledgement.
 	ExtReplyTo = "replyto"
+	// ExtExpectedGeneration, on a command, is the generation the object must have for the command to be carried out; 0: it
+	// must not exist yet.
+	ExtExpectedGeneration = "expectedgeneration"
 	// ExtTraceParent is the W3C trace context of the start of the trace (distributed tracing extension).
 	ExtTraceParent = "traceparent"
 	// ExtSequence is the generation.

@@ -443,13 +443,20 @@ func TestPartitionIsTheServers(t *testing.T) {
 		key := events.Tenant(fmt.Sprintf("ns-%d", i*7), fmt.Sprintf("name-%d", i*i))
 		apply(t, portal, key, fmt.Sprintf("p-%d", i))
 	}
+	dotted := events.DataStore("main.eu-1")
+	if _, err := portal.Publish(t.Context(), dotted.CommandSubject(), portal.NewEvent(dotted, "dotted", event.DataStoreDelete, nil, time.Now())); err != nil {
+		t.Fatal(err)
+	}
 	info, err := st.Info(t.Context(), jetstream.WithSubjectFilter(">"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range 50 {
+	for i := range 51 {
 		key := events.Tenant(fmt.Sprintf("ns-%d", i*7), fmt.Sprintf("name-%d", i*i))
-		want := fmt.Sprintf("stoker.intake.%d.%s.%s.%s", name.Partition(key.Namespace, key.Name), key.Kind, key.Namespace, key.Name)
+		if i == 50 {
+			key = dotted
+		}
+		want := fmt.Sprintf("stoker.intake.%d.%s.%s.%s", name.Partition(key.Namespace, key.Name), key.Kind, key.Namespace, name.Token(key.Name))
 		if info.State.Subjects[want] != 1 {
 			t.Errorf("the server stored %s under another partition than %d", key, key.Partition())
 		}

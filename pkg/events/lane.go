@@ -216,8 +216,8 @@ func (l *Loop) turn(n *lane, batch []*delivery, reasons []string, attempt, faile
 			_ = t.fail(ctx, state.Failure{Reason: "StepFailed", Message: err.Error(), Attempts: attempt + 1})
 		}
 	}
-	for _, e := range t.Events {
-		l.Bus.metrics.events.WithLabelValues(e.metricType(), result).Inc()
+	for _, d := range batch {
+		l.Bus.metrics.events.WithLabelValues(d.event.metricType(), result).Inc()
 	}
 	l.Bus.metrics.turns.WithLabelValues(result).Observe(time.Since(started).Seconds())
 	return err
@@ -253,7 +253,14 @@ func (l *Loop) guarded(ctx context.Context, t *Turn, again bool) (err error) {
 		return err
 	}
 	if t.Paused() {
+		if l.Paused != nil {
+			l.Paused(t.Key)
+		}
 		return nil
+	}
+	t.resumed()
+	if err := t.tellAgain(ctx); err != nil {
+		return err
 	}
 	return l.Handle(ctx, t)
 }

@@ -34,6 +34,9 @@ type Loop struct {
 	// Service is the name of the service, and of its key and consumers.
 	Service string
 	Handle  Handler
+	// Paused is called in Handle's place for a tenant that is paused, and lets go of what the service holds in memory for
+	// it: connections, places in a queue. May be nil.
+	Paused func(Key)
 	// Classify gives errors of the service's own dependencies their intent; may be nil.
 	Classify func(error) error
 	// Watch runs watches for the partitions this replica holds until ctx ends; it is started anew when they change. May

@@ -22,10 +22,11 @@ func Users() []string {
 
 // reads lists whose states each service reads besides spec and its own.
 var reads = map[string][]string{
-	"certs":    {"workload", "datastore"},
-	"workload": {"certs", "datastore"},
-	"addons":   {"certs", "workload"},
-	"status":   {"certs", "datastore", "workload", "addons"},
+	"datastore": {"workload"},
+	"certs":     {"workload", "datastore"},
+	"workload":  {"certs", "datastore"},
+	"addons":    {"certs", "workload"},
+	"status":    {"certs", "datastore", "workload", "addons"},
 }
 
 // Permissions are the subjects a NATS user may publish and subscribe to: just what its service does.
@@ -37,7 +38,7 @@ func Permissions(user string) (publish, subscribe []string) {
 		return []string{"stoker.intake.*.*.*", "$JS.API.INFO", "$JS.API.STREAM.INFO." + StreamStatus, "$JS.API.DIRECT.GET." + StreamStatus + ".>"},
 			[]string{"stoker.status.>", "_INBOX.>"}
 	case UserOperator:
-		return []string{"stoker.intake.*.*.*", "stoker.status.get", "stoker.status.why", "$SRV.>", "$JS.API.INFO",
+		return []string{"stoker.intake.*.*.*", "stoker.status.get", "stoker.status.why", "stoker.datastore.orphans", "stoker.datastore.drop", "$SRV.>", "$JS.API.INFO",
 				"$JS.API.DIRECT.GET.>", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES",
 				"$JS.API.STREAM.MSG.GET.*", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.NAMES.*", "$JS.API.CONSUMER.INFO.>",
 				"$JS.API.CONSUMER.CREATE.*.>", "$JS.API.CONSUMER.MSG.NEXT.>", "$JS.FC.>", "$JS.ACK.>"},
@@ -69,7 +70,7 @@ func Permissions(user string) (publish, subscribe []string) {
 	if user == "intake" {
 		key = KeySpec
 		list(StreamIntake)
-		publish = append(publish, "_INBOX.>",
+		publish = append(publish, "_INBOX.>", "stoker.intake.*.*.*", "$KV."+BucketCommands+".*", "$JS.API.STREAM.MSG.GET.KV_"+BucketCommands,
 			"$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.DELETE.*", "$JS.API.STREAM.PURGE."+StreamFacts,
 			"$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DURABLE.CREATE.>", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.DELETE.>")
 	} else {
@@ -83,6 +84,13 @@ func Permissions(user string) (publish, subscribe []string) {
 		publish = append(publish, "$JS.API.DIRECT.GET.*.$KV.*."+other)
 	}
 	subscribe = []string{"_INBOX_" + user + ".>", "$KV." + BucketReplica + "." + user + ".*", "$SRV.>"}
+	if user == "intake" {
+		subscribe = append(subscribe, InboxHTTP+".>")
+	}
+	if user == "datastore" {
+		publish = append(publish, "_INBOX_operator.>", "_INBOX.>")
+		subscribe = append(subscribe, "stoker.datastore.orphans", "stoker.datastore.drop")
+	}
 	if user == "status" {
 		publish = append(publish, "stoker.status.*.*", "_INBOX_operator.>", "_INBOX.>")
 		subscribe = append(subscribe, "stoker.status.get", "stoker.status.why")

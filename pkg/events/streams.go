@@ -28,11 +28,11 @@ const (
 
 // wakes lists the facts each service listens to: the middle column of the design's table.
 var wakes = map[string][]string{
-	"datastore": {"intake.accepted", "intake.deleting", "workload.removed", "datastore.due"},
-	"certs":     {"intake.accepted", "intake.deleting", "workload.exposed", "datastore.removed", "certs.due"},
-	"workload":  {"intake.accepted", "intake.deleting", "certs.issued", "certs.rotated", "datastore.provisioned", "addons.removed"},
-	"addons":    {"intake.accepted", "intake.deleting", "workload.available", "certs.rotated"},
-	"intake":    {"certs.removed"},
+	"datastore": {"intake.accepted", "intake.deleting", "workload.removed", "workload.available", "workload.slept", "datastore.due"},
+	"certs":     {"intake.accepted", "intake.deleting", "workload.exposed", "datastore.removed", "certs.due", "certs.generated"},
+	"workload":  {"intake.accepted", "intake.deleting", "intake.released", "certs.issued", "certs.rotated", "datastore.provisioned", "addons.removed"},
+	"addons":    {"intake.accepted", "intake.deleting", "intake.released", "workload.available", "certs.rotated"},
+	"intake":    {"certs.removed", "datastore.withdrawn", "intake.due"},
 	// Every fact but status' own, which would wake it to find nothing new.
 	"status": {"intake.*", "certs.*", "datastore.*", "workload.*", "addons.*"},
 }
@@ -101,8 +101,8 @@ func consumers() map[string][]jetstream.ConsumerConfig {
 	return all
 }
 
-// Provision creates the streams, the consumers and the bucket of replicas, or brings their configuration back to what it
-// should be. It is idempotent and may run in several replicas at once.
+// Provision creates the streams, the consumers and the buckets that are no tenant's, or brings their configuration back to
+// what it should be. It is idempotent and may run in several replicas at once.
 func Provision(ctx context.Context, js jetstream.JetStream, replicas int) error {
 	replicas = max(replicas, 1)
 	for _, cfg := range streams(replicas) {
@@ -135,13 +135,29 @@ func Provision(ctx context.Context, js jetstream.JetStream, replicas int) error 
 			return err
 		}
 	}
-	_, err := js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket: BucketReplica, Description: "which replicas of each service live", History: 1, TTL: time.Minute,
-		// On disk, though it matters for seconds only: one in memory is gone with a restart of the server.
-		Storage: jetstream.FileStorage, Replicas: replicas,
-	})
-	if err != nil {
-		return classify(fmt.Errorf("bucket %s: %w", BucketReplica, err))
+	return provisionBuckets(ctx, js, replicas)
+}
+
+// buckets are the configurations of the buckets that are no tenant's. All are on disk: one in memory is gone with a restart
+// of the server, also where it matters for seconds only.
+func buckets(replicas int) []jetstream.KeyValueConfig {
+	return []jetstream.KeyValueConfig{
+		{
+			Bucket: BucketReplica, Description: "which replicas of each service live", History: 1, TTL: time.Minute,
+			Storage: jetstream.FileStorage, Replicas: replicas,
+		},
+		{
+			Bucket: BucketCommands, Description: "what was answered to each command that was carried out", History: 1, TTL: answersKept,
+			Storage: jetstream.FileStorage, Replicas: replicas,
+		},
+	}
+}
+
+func provisionBuckets(ctx context.Context, js jetstream.JetStream, replicas int) error {
+	for _, cfg := range buckets(max(replicas, 1)) {
+		if _, err := js.CreateOrUpdateKeyValue(ctx, cfg); err != nil {
+			return classify(fmt.Errorf("bucket %s: %w", cfg.Bucket, err))
+		}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,13 +12,14 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 )
 
-// Streams, and the bucket in which replicas find each other.
+// Streams, the bucket in which replicas find each other, and the one of answers to commands.
 const (
-	StreamIntake  = "STOKER_INTAKE"
-	StreamFacts   = "STOKER_FACTS"
-	StreamStatus  = "STOKER_STATUS"
-	StreamDead    = "STOKER_DEAD"
-	BucketReplica = "stoker_replicas"
+	StreamIntake   = "STOKER_INTAKE"
+	StreamFacts    = "STOKER_FACTS"
+	StreamStatus   = "STOKER_STATUS"
+	StreamDead     = "STOKER_DEAD"
+	BucketReplica  = "stoker_replicas"
+	BucketCommands = "stoker_commands"
 )
 
 // ClusterScoped stands for the namespace of cluster-scoped kinds in subjects.
@@ -25,7 +27,7 @@ const ClusterScoped = "-"
 
 // Key names the object an event is about: a tenant, or an object of another kind.
 type Key struct {
-	// Kind is the plural resource name (event.TenantControlPlanes, event.DataStores).
+	// Kind is the plural resource name (event.TenantControlPlanes, event.DataStores, event.KubeconfigGenerators).
 	Kind string
 	// Namespace, ClusterScoped for cluster-scoped kinds.
 	Namespace string
@@ -35,6 +37,11 @@ type Key struct {
 // Tenant is the key of a TenantControlPlane.
 func Tenant(namespace, name string) Key {
 	return Key{Kind: event.TenantControlPlanes, Namespace: namespace, Name: name}
+}
+
+// Generator is the key of a KubeconfigGenerator.
+func Generator(name string) Key {
+	return Key{Kind: event.KubeconfigGenerators, Namespace: ClusterScoped, Name: name}
 }
 
 // DataStore is the key of a DataStore.
@@ -55,6 +62,9 @@ func (k Key) IsTenant() bool { return k.Kind == event.TenantControlPlanes }
 
 // Valid reports whether namespace and name can be those of a Kubernetes object: anybody may publish on any subject.
 func (k Key) Valid() bool {
+	if k.IsTenant() && len(validation.IsDNS1123Label(k.Name)) > 0 { // it names a bucket
+		return false
+	}
 	return (k.Namespace == ClusterScoped || len(validation.IsDNS1123Label(k.Namespace)) == 0) && len(validation.IsDNS1123Subdomain(k.Name)) == 0
 }
 
@@ -66,7 +76,7 @@ func (k Key) Bucket() string { return "tenant_" + k.Namespace + "_" + k.Name }
 
 // CommandSubject is where a command for the object is published.
 func (k Key) CommandSubject() string {
-	return "stoker.intake." + k.Kind + "." + k.Namespace + "." + k.Name
+	return "stoker.intake." + k.Kind + "." + k.Namespace + "." + name.Token(k.Name)
 }
 
 // FactSubject is where a fact about the object is published.
@@ -80,15 +90,29 @@ func (k Key) TimerSubject(service, what string) string {
 }
 
 // StatusSubject is what a portal subscribes to for one tenant.
-func (k Key) StatusSubject() string { return "stoker.status." + k.Namespace + "." + k.Name }
+func (k Key) StatusSubject() string { return "stoker.status." + k.Namespace + "." + name.Token(k.Name) }
+
+// LastStatusSubject is where the last status of a tenant is asked for (a direct get of JetStream's API).
+func (k Key) LastStatusSubject() string {
+	return "$JS.API.DIRECT.GET." + StreamStatus + "." + k.StatusSubject()
+}
 
 // DeadSubject holds events about the object that no retry can help.
 func (k Key) DeadSubject(service string) string {
-	return fmt.Sprintf("stoker.dead.%s.%d.%s.%s", service, k.Partition(), k.Namespace, k.Name)
+	return fmt.Sprintf("stoker.dead.%s.%d.%s.%s", service, k.Partition(), k.scope(), name.Token(k.Name))
 }
 
 func (k Key) place() string {
-	return strconv.Itoa(k.Partition()) + "." + k.Namespace + "." + k.Name
+	return strconv.Itoa(k.Partition()) + "." + k.scope() + "." + name.Token(k.Name)
+}
+
+// scope is the namespace in subjects that don't name the kind. There, DataStores have the one of cluster-scoped kinds to
+// themselves, and other such kinds add their name to it.
+func (k Key) scope() string {
+	if k.Namespace == ClusterScoped && k.Kind != event.DataStores {
+		return ClusterScoped + k.Kind
+	}
+	return k.Namespace
 }
 
 // consumer is the durable of a service for one partition.
@@ -100,14 +124,14 @@ func parseSubject(subject string) (key Key, partition int, service, what string,
 	switch {
 	case len(t) == 6 && t[0] == "stoker" && t[1] == "intake":
 		partition, err = strconv.Atoi(t[2])
-		return Key{Kind: t[3], Namespace: t[4], Name: t[5]}, partition, "", "", err
+		return Key{Kind: t[3], Namespace: t[4], Name: name.FromToken(t[5])}, partition, "", "", err
 	case len(t) == 7 && t[0] == "stoker" && t[1] == "fact":
 		partition, err = strconv.Atoi(t[2])
-		kind := event.TenantControlPlanes
-		if t[3] == ClusterScoped {
-			kind = event.DataStores
+		key = Key{Kind: event.TenantControlPlanes, Namespace: t[3], Name: name.FromToken(t[4])}
+		if kind, cluster := strings.CutPrefix(t[3], ClusterScoped); cluster {
+			key.Namespace, key.Kind = ClusterScoped, cmp.Or(kind, event.DataStores)
 		}
-		return Key{Kind: kind, Namespace: t[3], Name: t[4]}, partition, t[5], t[6], err
+		return key, partition, t[5], t[6], err
 	}
 	return Key{}, 0, "", "", fmt.Errorf("subject %q is neither a command's nor a fact's", subject)
 }

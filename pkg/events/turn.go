@@ -128,6 +128,42 @@ func (t *Turn) settle(ctx context.Context) error {
 	return nil
 }
 
+// resumed adds to the events of a turn in which a pause has ended that the service's timer is due: the service then looks at
+// everything, since what watches saw and timers said during the pause has passed. The fact that ends the pause is proof
+// against restarts and moves of the partition, which a memory of the pause would not be.
+func (t *Turn) resumed() {
+	if t.Tenant == nil || !t.pausable() {
+		return
+	}
+	for _, e := range t.Events {
+		var a event.IntakeAccepted
+		if e.Err == nil && e.Service == name.ServiceIntake && e.What == event.Accepted && json.Unmarshal(e.Data(), &a) == nil && a.Resumed {
+			t.Events = append(t.Events, Event{Service: t.loop.Service, What: event.Due})
+			return
+		}
+	}
+}
+
+// tellAgain tells once more that this service has removed what it made, when a deletion goes on after a pause: the fact
+// reached a service that was paused, which let it pass. Each service that is done says so, and the first that isn't goes on.
+// To the others it is a repeat.
+func (t *Turn) tellAgain(ctx context.Context) error {
+	if t.Tenant == nil || !t.Tenant.Deleting || t.own == nil || t.own.Step != event.Removed {
+		return nil
+	}
+	if !slices.ContainsFunc(t.Events, func(e Event) bool { return e.Service == name.ServiceIntake && e.What == event.Deleting }) {
+		return nil
+	}
+	for _, f := range t.own.Facts {
+		msg := Encode(t.Key.FactSubject(t.loop.Service, f.What), t.loop.Bus.factEvent(t.Key, t.own.Generation, t.Tenant.TraceParent, f))
+		msg.Header.Del(nats.MsgIdHdr) // a repeat that is meant
+		if _, err := t.loop.Bus.publish(ctx, msg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // told reports whether the last fact on a subject is this one, or a later one.
 func (b *Bus) told(ctx context.Context, subject string, f state.Fact) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
@@ -156,9 +192,14 @@ func (l *Loop) ownKey() string {
 	return l.Service
 }
 
-// Paused reports whether the tenant is paused: then nothing is changed for it.
+// Paused reports whether the tenant is paused: then nothing is changed for it, and the handler isn't called. intake sees to
+// pauses and status says so: they go on.
 func (t *Turn) Paused() bool {
-	return t.Tenant != nil && t.Tenant.Paused && t.loop.Service != "intake" && t.loop.Service != "status"
+	return t.Tenant != nil && t.Tenant.Paused && t.pausable()
+}
+
+func (t *Turn) pausable() bool {
+	return t.loop.Service != name.ServiceIntake && t.loop.Service != name.ServiceStatus
 }
 
 // Woken reports whether a watch gave this reason.

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/health"
 )
@@ -45,21 +46,24 @@ type Resource struct {
 
 // Resources Stoker works with.
 var (
-	Secrets             = Resource{schema.GroupVersion{Version: "v1"}, "secrets", "Secret", true}
-	ConfigMaps          = Resource{schema.GroupVersion{Version: "v1"}, "configmaps", "ConfigMap", true}
-	Services            = Resource{schema.GroupVersion{Version: "v1"}, "services", "Service", true}
-	ServiceAccounts     = Resource{schema.GroupVersion{Version: "v1"}, "serviceaccounts", "ServiceAccount", true}
-	Pods                = Resource{schema.GroupVersion{Version: "v1"}, "pods", "Pod", true}
-	Namespaces          = Resource{schema.GroupVersion{Version: "v1"}, "namespaces", "Namespace", false}
-	Deployments         = Resource{schema.GroupVersion{Group: "apps", Version: "v1"}, "deployments", "Deployment", true}
-	DaemonSets          = Resource{schema.GroupVersion{Group: "apps", Version: "v1"}, "daemonsets", "DaemonSet", true}
-	Ingresses           = Resource{schema.GroupVersion{Group: "networking.k8s.io", Version: "v1"}, "ingresses", "Ingress", true}
-	Roles               = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "roles", "Role", true}
-	RoleBindings        = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "rolebindings", "RoleBinding", true}
-	ClusterRoles        = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "clusterroles", "ClusterRole", false}
-	ClusterRoleBindings = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "clusterrolebindings", "ClusterRoleBinding", false}
-	TenantControlPlanes = Resource{schema.GroupVersion{Group: "kamaji.clastix.io", Version: "v1alpha1"}, "tenantcontrolplanes", "TenantControlPlane", true}
-	DataStores          = Resource{schema.GroupVersion{Group: "kamaji.clastix.io", Version: "v1alpha1"}, "datastores", "DataStore", false}
+	Secrets              = Resource{schema.GroupVersion{Version: "v1"}, "secrets", "Secret", true}
+	ConfigMaps           = Resource{schema.GroupVersion{Version: "v1"}, "configmaps", "ConfigMap", true}
+	Services             = Resource{schema.GroupVersion{Version: "v1"}, "services", "Service", true}
+	ServiceAccounts      = Resource{schema.GroupVersion{Version: "v1"}, "serviceaccounts", "ServiceAccount", true}
+	Pods                 = Resource{schema.GroupVersion{Version: "v1"}, "pods", "Pod", true}
+	Namespaces           = Resource{schema.GroupVersion{Version: "v1"}, "namespaces", "Namespace", false}
+	Deployments          = Resource{schema.GroupVersion{Group: "apps", Version: "v1"}, "deployments", "Deployment", true}
+	DaemonSets           = Resource{schema.GroupVersion{Group: "apps", Version: "v1"}, "daemonsets", "DaemonSet", true}
+	Ingresses            = Resource{schema.GroupVersion{Group: "networking.k8s.io", Version: "v1"}, "ingresses", "Ingress", true}
+	Gateways             = Resource{schema.GroupVersion{Group: "gateway.networking.k8s.io", Version: "v1"}, "gateways", "Gateway", true}
+	TLSRoutes            = Resource{schema.GroupVersion{Group: "gateway.networking.k8s.io", Version: "v1"}, "tlsroutes", "TLSRoute", true}
+	Roles                = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "roles", "Role", true}
+	RoleBindings         = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "rolebindings", "RoleBinding", true}
+	ClusterRoles         = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "clusterroles", "ClusterRole", false}
+	ClusterRoleBindings  = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "clusterrolebindings", "ClusterRoleBinding", false}
+	TenantControlPlanes  = Resource{schema.GroupVersion{Group: "kamaji.clastix.io", Version: "v1alpha1"}, "tenantcontrolplanes", "TenantControlPlane", true}
+	DataStores           = Resource{schema.GroupVersion{Group: "kamaji.clastix.io", Version: "v1alpha1"}, "datastores", "DataStore", false}
+	KubeconfigGenerators = Resource{schema.GroupVersion{Group: "kamaji.clastix.io", Version: "v1alpha1"}, "kubeconfiggenerators", "KubeconfigGenerator", false}
 )
 
 // Path of an object, or of the collection when name is empty; of all namespaces when namespace is empty.
@@ -90,6 +94,7 @@ type Client struct {
 	watches *http.Client
 	manager string
 	health  *health.Health
+	scope   Options
 }
 
 // Options of a client.
@@ -98,6 +103,11 @@ type Options struct {
 	FieldManager string
 	// Health is told whether the API server answers; nil for tenants' API servers.
 	Health *health.Health
+	// Namespace limits lists and watches of namespaced resources to one namespace; empty: all.
+	Namespace string
+	// WatchFilter limits lists and watches of Kamaji's kinds to the objects whose label name.LabelWatchFilter has this
+	// value; empty: all. Several installations share a management cluster that way.
+	WatchFilter string
 }
 
 // Connect makes a client from a kubeconfig file; empty means the Pod's own service account.
@@ -141,7 +151,7 @@ func New(cfg *rest.Config, o Options) (*Client, error) {
 		return nil, fmt.Errorf("server address %q: %w", cfg.Host, err)
 	}
 	return &Client{
-		base: strings.TrimSuffix(base.String(), "/"), manager: o.FieldManager, health: o.Health,
+		base: strings.TrimSuffix(base.String(), "/"), manager: o.FieldManager, health: o.Health, scope: o,
 		http: &http.Client{Transport: fenced{transport}, Timeout: requestTimeout}, watches: &http.Client{Transport: transport},
 	}, nil
 }
@@ -236,11 +246,70 @@ func (c *Client) Get(ctx context.Context, r Resource, namespace, name string, ou
 
 // List decodes the objects that a label selector matches into out, a typed list.
 func (c *Client) List(ctx context.Context, r Resource, namespace, selector string, out any) error {
+	namespace, selector = c.within(r, namespace, selector)
 	path := r.Path(namespace, "")
 	if selector != "" {
 		path += "?labelSelector=" + url.QueryEscape(selector)
 	}
 	return c.do(ctx, http.MethodGet, path, "", nil, out)
+}
+
+// Each calls f with every object that a label selector matches, in all namespaces, decoded into T, which need hold no more
+// than what is looked at. It asks for 500 at a time, so that memory doesn't grow with their number.
+func Each[T any](ctx context.Context, c *Client, r Resource, selector string, f func(*T)) error {
+	namespace, selector := c.within(r, "", selector)
+	q := url.Values{"limit": {"500"}}
+	if selector != "" {
+		q.Set("labelSelector", selector)
+	}
+	for {
+		var page struct {
+			Metadata metav1.ListMeta `json:"metadata"`
+			Items    []T             `json:"items"`
+		}
+		if err := c.do(ctx, http.MethodGet, r.Path(namespace, "")+"?"+q.Encode(), "", nil, &page); err != nil {
+			return err
+		}
+		for i := range page.Items {
+			f(&page.Items[i])
+		}
+		if page.Metadata.Continue == "" {
+			return nil
+		}
+		q.Set("continue", page.Metadata.Continue)
+	}
+}
+
+// Unscoped is the client without the limits of Options.Namespace and Options.WatchFilter: it sees what belongs to other
+// installations, too.
+func (c *Client) Unscoped() *Client {
+	all := *c
+	all.scope = Options{}
+	return &all
+}
+
+// InScope reports whether an object is one that lists and watches show: what was read by name need not be.
+func (c *Client) InScope(r Resource, o metav1.Object) bool {
+	if r.Namespaced && c.scope.Namespace != "" && o.GetNamespace() != c.scope.Namespace {
+		return false
+	}
+	return c.scope.WatchFilter == "" || r.GroupVersion.Group != TenantControlPlanes.GroupVersion.Group ||
+		o.GetLabels()[name.LabelWatchFilter] == c.scope.WatchFilter
+}
+
+// within narrows a namespace and a label selector to what this client may see.
+func (c *Client) within(r Resource, namespace, selector string) (ns, sel string) {
+	if namespace == "" && r.Namespaced {
+		namespace = c.scope.Namespace
+	}
+	if c.scope.WatchFilter != "" && r.GroupVersion.Group == TenantControlPlanes.GroupVersion.Group {
+		filter := name.LabelWatchFilter + "=" + c.scope.WatchFilter
+		if selector != "" {
+			filter = selector + "," + filter
+		}
+		selector = filter
+	}
+	return namespace, selector
 }
 
 // MergePatch changes an object by a JSON merge patch (RFC 7386) and decodes the result into out, unless nil.
@@ -249,7 +318,7 @@ func (c *Client) MergePatch(ctx context.Context, r Resource, namespace, name str
 	if err != nil {
 		return err
 	}
-	return c.do(ctx, http.MethodPatch, r.Path(namespace, name)+"?fieldManager="+url.QueryEscape(c.manager), string(types.MergePatchType), data, out)
+	return c.do(ctx, http.MethodPatch, r.Path(namespace, name)+"?fieldValidation=Strict&fieldManager="+url.QueryEscape(c.manager), string(types.MergePatchType), data, out)
 }
 
 // JSONPatch changes an object by operations of RFC 6902; one whose test fails is refused as invalid.

@@ -40,10 +40,19 @@ func (c *Client) Watch(ctx context.Context, r Resource, namespace, selector stri
 // WatchListed is Watch that also calls listed each time every object there is has been reported: what wasn't by then was
 // deleted while nobody watched. listed must not block.
 func (c *Client) WatchListed(ctx context.Context, r Resource, namespace, selector string, changed func(Change), listed func()) error {
-	w := &watcher{
-		c: c, r: r, namespace: namespace, selector: selector, changed: changed, listed: listed,
-		known: map[string]*metav1.PartialObjectMetadata{},
-	}
+	namespace, selector = c.within(r, namespace, selector)
+	return (&watcher{c: c, r: r, namespace: namespace, selector: selector, changed: changed, listed: listed}).run(ctx)
+}
+
+// WatchOne is Watch for the one object of a name, be there such an object or not: it needs rights on that name alone.
+func (c *Client) WatchOne(ctx context.Context, r Resource, namespace, name string, changed func(Change)) error {
+	return (&watcher{c: c, r: r, namespace: namespace, name: name, changed: changed, listed: func() {}}).run(ctx)
+}
+
+// run is the watch, until ctx ends.
+func (w *watcher) run(ctx context.Context) error {
+	c, r := w.c, w.r
+	w.known = map[string]*metav1.PartialObjectMetadata{}
 	backoff := 100 * time.Millisecond
 	version := ""
 	for ctx.Err() == nil {
@@ -87,7 +96,8 @@ func (c *Client) WatchListed(ctx context.Context, r Resource, namespace, selecto
 
 // Metadata lists the metadata of the objects a label selector matches, in all namespaces.
 func (c *Client) Metadata(ctx context.Context, r Resource, selector string) ([]metav1.PartialObjectMetadata, error) {
-	w := &watcher{c: c, r: r, selector: selector, listed: func() {}}
+	namespace, selector := c.within(r, "", selector)
+	w := &watcher{c: c, r: r, namespace: namespace, selector: selector, listed: func() {}}
 	var all []metav1.PartialObjectMetadata
 	w.changed = func(change Change) { all = append(all, *change.Object) }
 	if _, err := w.list(ctx); err != nil {
@@ -100,6 +110,7 @@ type watcher struct {
 	c                   *Client
 	r                   Resource
 	namespace, selector string
+	name                string // of the one object that is meant, empty for all
 	changed             func(Change)
 	listed              func()
 	known               map[string]*metav1.PartialObjectMetadata // what a DELETED needs: name, namespace, labels
@@ -109,10 +120,7 @@ func (w *watcher) list(ctx context.Context) (version string, err error) {
 	seen := map[string]*metav1.PartialObjectMetadata{}
 	next := ""
 	for {
-		q := url.Values{"limit": {"500"}}
-		if w.selector != "" {
-			q.Set("labelSelector", w.selector)
-		}
+		q := w.selectors(url.Values{"limit": {"500"}})
 		if next != "" {
 			q.Set("continue", next)
 		} else {
@@ -142,6 +150,17 @@ func (w *watcher) list(ctx context.Context) (version string, err error) {
 	return version, nil
 }
 
+// selectors adds to a query which objects are meant.
+func (w *watcher) selectors(q url.Values) url.Values {
+	if w.selector != "" {
+		q.Set("labelSelector", w.selector)
+	}
+	if w.name != "" {
+		q.Set("fieldSelector", "metadata.name="+w.name)
+	}
+	return q
+}
+
 // keep is the part of the metadata that must be known when the object is gone.
 func keep(o *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, Labels: o.Labels}}
@@ -166,13 +185,10 @@ func (w *watcher) get(ctx context.Context, q url.Values, out any) error {
 
 // follow reads one watch request to its end; it returns the version to go on from.
 func (w *watcher) follow(ctx context.Context, version string) (string, error) {
-	q := url.Values{
+	q := w.selectors(url.Values{
 		"watch": {"1"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {version},
 		"timeoutSeconds": {strconv.Itoa(1800 + rand.IntN(1800))}, //nolint:gosec // jitter
-	}
-	if w.selector != "" {
-		q.Set("labelSelector", w.selector)
-	}
+	})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.c.base+w.r.Path(w.namespace, "")+"?"+q.Encode(), nil)
 	if err != nil {
 		return version, err

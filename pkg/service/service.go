@@ -33,6 +33,9 @@ type Config struct {
 	// NATS is the URL of the servers, comma-separated; NATSSeed the file with the service's nkey seed, NATSCA the file
 	// with the CA of the servers' certificates.
 	NATS, NATSSeed, NATSCA string
+	// Namespace limits the service to tenants of one namespace, WatchFilter to objects whose label
+	// cluster.x-k8s.io/watch-filter has this value; empty: all. Several installations share a management cluster that way.
+	Namespace, WatchFilter string
 	// StreamReplicas is how many NATS servers hold each stream.
 	StreamReplicas int
 	// Kubeconfig of the management cluster; empty inside a cluster.
@@ -68,7 +71,9 @@ func Connect(cfg Config) (*Clients, error) {
 	if err != nil {
 		return nil, err
 	}
-	k, err := kube.Connect(cfg.Kubeconfig, kube.Options{FieldManager: name.FieldManager(cfg.Name), Health: h})
+	k, err := kube.Connect(cfg.Kubeconfig, kube.Options{
+		FieldManager: name.FieldManager(cfg.Name), Health: h, Namespace: cfg.Namespace, WatchFilter: cfg.WatchFilter,
+	})
 	if err != nil {
 		bus.Close()
 		return nil, err
@@ -152,6 +157,8 @@ func Main(service, usage string, run func(context.Context, Config) error, more .
 	text(&cfg.NATSSeed, "nats-seed", "", "`file` with the nkey seed of this service's NATS user")
 	text(&cfg.NATSCA, "nats-ca", "", "`file` with the CA of the NATS servers' certificates")
 	text(&cfg.Kubeconfig, "kubeconfig", "", "kubeconfig `file` of the management cluster; empty inside a cluster")
+	text(&cfg.Namespace, "namespace", "", "`namespace` of the tenants this installation works on; empty for all")
+	text(&cfg.WatchFilter, "watch-filter", "", "`value` of the label cluster.x-k8s.io/watch-filter of the objects this installation works on; empty for all")
 	text(&cfg.Replica, "replica", events.DefaultReplica(), "`name` of this process among the service's replicas, stable over restarts")
 	text(&cfg.HTTP, "http", ":8080", "`address` of /livez, /readyz and /metrics; empty for none")
 	var level string

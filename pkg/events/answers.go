@@ -1,0 +1,86 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// answersKept is how long a command's answer is known: as long as the command itself.
+const answersKept = 7 * 24 * time.Hour
+
+// InboxHTTP starts the inboxes of answers to commands that came by HTTP: intake publishes those as any portal would, and
+// waits for the answer of whichever replica carries them out.
+const InboxHTTP = "_INBOX.stoker-http"
+
+// Answer is what intake noted of a command that it carried out: who sends the command again gets the same answer, and
+// nothing is changed. The server's own deduplication forgets an id after two minutes.
+type Answer struct {
+	// Command is the fingerprint of what was asked for; the same id with another one is another command.
+	Command string `json:"command"`
+	// What was told ("accepted") and its payload.
+	What string          `json:"what"`
+	Data json.RawMessage `json:"data"`
+}
+
+// answerSubject is where the answer to a command is kept. Source and id identify an event (CloudEvents 1.0.2).
+func answerSubject(source, id string) string {
+	return "$KV." + BucketCommands + "." + ID(source, id)
+}
+
+// Answered returns what was noted about a command, nil when nothing was. It asks the leader, for a server that lags may
+// not know yet.
+func (b *Bus) Answered(ctx context.Context, source, id string) (*Answer, error) {
+	ask, cancel := context.WithTimeout(ctx, stateTimeout)
+	defer cancel()
+	request, err := json.Marshal(map[string]string{"last_by_subj": answerSubject(source, id)})
+	if err != nil {
+		return nil, err
+	}
+	msg, err := b.nc.RequestWithContext(ask, "$JS.API.STREAM.MSG.GET.KV_"+BucketCommands, request)
+	if err != nil {
+		return nil, late(ctx, fmt.Errorf("answer to command %s: %w", clip(id), err))
+	}
+	var got struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message struct {
+			Data []byte `json:"data"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(msg.Data, &got); err != nil {
+		return nil, fmt.Errorf("answer to command %s: %w", clip(id), err)
+	}
+	switch {
+	case got.Error != nil && got.Error.Code == 404: // neither is it an error that the bucket is gone
+		return nil, nil
+	case got.Error != nil:
+		return nil, classify(got.Error)
+	}
+	a := &Answer{}
+	if err := json.Unmarshal(got.Message.Data, a); err != nil {
+		return nil, fmt.Errorf("answer to command %s is not JSON: %w", clip(id), err)
+	}
+	return a, nil
+}
+
+// NoteAnswer notes the answer to a command that was carried out.
+func (b *Bus) NoteAnswer(ctx context.Context, source, id string, a Answer) error {
+	msg := nats.NewMsg(answerSubject(source, id))
+	data, err := json.Marshal(a)
+	if err != nil {
+		return fmt.Errorf("answer to command %s: %w", clip(id), err)
+	}
+	msg.Data = data
+	_, err = b.publish(ctx, msg)
+	if errors.Is(err, jetstream.ErrNoStreamResponse) { // removed by hand, if JetStream is there at all
+		if err = provisionBuckets(ctx, b.js, b.cfg.StreamReplicas); err == nil {
+			_, err = b.publish(ctx, msg)
+		}
+	}
+	return err
+}

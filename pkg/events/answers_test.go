@@ -1,0 +1,66 @@
+package events_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stoker-k8s/stoker/pkg/events"
+)
+
+func TestAnswers(t *testing.T) {
+	s := startNATS(t)
+	in := connect(t, s, "intake", "")
+	if err := in.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	look := func(source, id string) *events.Answer {
+		t.Helper()
+		a, err := in.Answered(t.Context(), source, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	note := func(source, id, command string) {
+		t.Helper()
+		if err := in.NoteAnswer(t.Context(), source, id, events.Answer{Command: command, What: "accepted", Data: json.RawMessage(`{"name":"demo"}`)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Run("a command nobody noted has no answer", func(t *testing.T) {
+		if a := look("/portal", "1"); a != nil {
+			t.Errorf("%+v", a)
+		}
+	})
+	t.Run("what was noted is found by source and id", func(t *testing.T) {
+		note("/portal", "1", "print")
+		a := look("/portal", "1")
+		if a == nil || a.Command != "print" || a.What != "accepted" || string(a.Data) != `{"name":"demo"}` {
+			t.Errorf("%+v", a)
+		}
+		if a := look("/another", "1"); a != nil {
+			t.Errorf("another source's id: %+v", a)
+		}
+	})
+	t.Run("a bucket that was removed is made again", func(t *testing.T) {
+		if err := in.JetStream().DeleteKeyValue(t.Context(), events.BucketCommands); err != nil {
+			t.Fatal(err)
+		}
+		if a := look("/portal", "1"); a != nil {
+			t.Errorf("%+v", a)
+		}
+		note("/portal", "2", "print")
+		if look("/portal", "2") == nil {
+			t.Error("it is not noted")
+		}
+	})
+	t.Run("no other service reads or writes answers", func(t *testing.T) {
+		other := connect(t, s, "certs", "")
+		if err := other.NoteAnswer(t.Context(), "/portal", "3", events.Answer{}); err == nil {
+			t.Error("certs noted an answer")
+		}
+		if look("/portal", "3") != nil {
+			t.Error("certs wrote an answer")
+		}
+	})
+}

@@ -17,5 +17,10 @@ func main() {
 		},
 		func(flag service.Flag) {
 			flag(&cfg.DataStore, "datastore", "", "`name` of the DataStore for tenants that name none")
+			flag(&cfg.Events.Address, "events-http", "", "`address` on which CloudEvents are taken by HTTP (POST /events); empty for none")
+			flag(&cfg.Events.Certificate, "events-cert", "", "`file` with the TLS certificate of --events-http; only a loopback address needs none")
+			flag(&cfg.Events.Key, "events-key", "", "`file` with the key of --events-cert")
+			flag(&cfg.Events.ClientCA, "events-client-ca", "", "`file` with the authorities of the certificates that clients of --events-http must show")
+			flag(&cfg.Events.Token, "events-token", "", "`file` with the bearer tokens that clients of --events-http must send, one a line")
 		})
 }

@@ -1,0 +1,461 @@
+package intake
+
+// Wakes on HTTP: POST /events takes a CloudEvent, for portals without a NATS client. It is published like any other command,
+// so that order, the same id twice and the choice of the replica are those of STOKER_INTAKE, and answered with intake's
+// answer.
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	ce "github.com/cloudevents/sdk-go/v2/event"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/service"
+)
+
+// Bounds of the way in.
+const (
+	maxInFlight  = 256
+	maxBody      = 2 * events.MaxPayload // of a structured event, in which data may be base64
+	maxHeaders   = 16 << 10
+	headersTime  = 5 * time.Second
+	bodyTime     = 10 * time.Second
+	publishTime  = 5 * time.Second
+	answerTime   = 30 * time.Second
+	responseTime = bodyTime + publishTime + answerTime + 10*time.Second
+	idleTime     = time.Minute
+	closeTime    = 5 * time.Second
+)
+
+// door is the open way in.
+type door struct {
+	bus      *events.Bus
+	log      *slog.Logger
+	listener net.Listener
+	server   *http.Server
+	tokens   *fresh[tokens] // nil when none is asked for
+	slots    chan struct{}
+	bodyIn   time.Duration // how long a body may take, and an answer
+	answerIn time.Duration
+	took     *prometheus.HistogramVec
+
+	gone    chan struct{} // closed with the connection: no answer can come any more
+	inbox   string        // of all answers; each has a token of its own after it
+	sub     *nats.Subscription
+	mu      sync.Mutex
+	waiting map[string]chan ce.Event
+}
+
+// open begins to listen; nil when there is to be no such way in. Its end is that of serve.
+func (h HTTP) open(ctx context.Context, c *service.Clients) (*door, error) {
+	if h.Address == "" {
+		return nil, nil
+	}
+	d := &door{
+		bus: c.Bus, log: c.Log, slots: make(chan struct{}, maxInFlight), gone: make(chan struct{}), bodyIn: bodyTime, answerIn: answerTime,
+		inbox: events.InboxHTTP + "." + nuid.Next(), waiting: map[string]chan ce.Event{},
+		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "stoker_http_events_duration_seconds", Help: "Time of one request to /events.",
+			Buckets: []float64{.005, .02, .1, .5, 2, 10, 30},
+		}, []string{"code"}),
+	}
+	prometheus.WrapRegistererWith(prometheus.Labels{"service": name.ServiceIntake}, c.Metrics).MustRegister(d.took)
+	var err error
+	if h.Token != "" {
+		if d.tokens, err = newFresh(c.Log, readTokens, h.Token); err != nil {
+			return nil, err
+		}
+	}
+	d.server = &http.Server{
+		Handler: http.HandlerFunc(d.handle), ReadHeaderTimeout: headersTime, ReadTimeout: headersTime + bodyTime, WriteTimeout: responseTime,
+		IdleTimeout: idleTime, MaxHeaderBytes: maxHeaders, ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
+	}
+	if d.server.TLSConfig, err = h.tls(c.Log); err != nil {
+		return nil, err
+	}
+	if d.sub, err = c.Bus.Conn().Subscribe(d.inbox+".*", d.answered); err != nil {
+		return nil, fmt.Errorf("inbox of answers: %w", err)
+	}
+	if d.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", h.Address); err != nil {
+		return nil, errors.Join(fmt.Errorf("events-http address %s: %w", h.Address, err), d.sub.Unsubscribe())
+	}
+	closed := c.Bus.Conn().StatusChanged(nats.CLOSED)
+	go func() {
+		<-closed
+		close(d.gone)
+	}()
+	return d, nil
+}
+
+// serve serves until ctx ends; then it waits a little for what it has taken on.
+func (d *door) serve(ctx context.Context) error {
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+		defer cancel()
+		if d.server.Shutdown(grace) != nil {
+			_ = d.server.Close()
+		}
+	})
+	var err error
+	if d.server.TLSConfig != nil {
+		err = d.server.ServeTLS(d.listener, "", "")
+	} else {
+		err = d.server.Serve(d.listener)
+	}
+	if !stop() {
+		<-ended
+	}
+	_ = d.sub.Unsubscribe()
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// failure is an answer that isn't intake's.
+type failure struct {
+	code   int
+	errors []event.FieldError
+	// header is sent, too, unless empty.
+	header, value string
+}
+
+func fail(code int, field, rule, value, message string) *failure {
+	return &failure{code: code, errors: refuse(field, rule, value, message)}
+}
+
+// later is a failure that the sender may try again after some seconds.
+func later(code int, rule, message string) *failure {
+	f := fail(code, "request", rule, "", message)
+	f.header, f.value = "Retry-After", "1"
+	return f
+}
+
+func (d *door) handle(w http.ResponseWriter, r *http.Request) {
+	started := time.Now()
+	code := d.respond(w, r)
+	if code != 0 {
+		d.took.WithLabelValues(strconv.Itoa(code)).Observe(time.Since(started).Seconds())
+	}
+}
+
+// respond answers a request and returns the status, 0 when the sender has gone.
+func (d *door) respond(w http.ResponseWriter, r *http.Request) int {
+	answer, failed := d.take(w, r)
+	switch {
+	case failed != nil:
+		if failed.header != "" {
+			w.Header().Set(failed.header, failed.value)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(failed.code)
+		_, _ = w.Write(event.Marshal(map[string]any{"errors": failed.errors}))
+		return failed.code
+	case answer == nil:
+		return 0
+	}
+	code := http.StatusOK
+	if answer.Type() == event.FactType(name.ServiceIntake, event.Rejected) {
+		var no event.IntakeRejected
+		if json.Unmarshal(answer.Data(), &no) != nil || len(no.Errors) == 0 {
+			code = http.StatusInternalServerError
+		} else {
+			code = statusOf(no.Errors[0])
+		}
+	}
+	for k, v := range events.Encode("", *answer).Header {
+		if k != nats.MsgIdHdr {
+			w.Header()[http.CanonicalHeaderKey(k)] = []string{escape(v[0])}
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(answer.Data()) //nolint:gosec // it is JSON and says so
+	return code
+}
+
+// statusOf says a refusal in HTTP's words; the first error counts.
+func statusOf(e event.FieldError) int {
+	switch {
+	case e.Rule == ruleConflict, e.Rule == ruleDeleting, e.Rule == ruleDuplicate && e.Field == "event.id":
+		return http.StatusConflict
+	case e.Rule == ruleTooLarge:
+		return http.StatusRequestEntityTooLarge
+	case e.Rule == ruleInternal:
+		return http.StatusInternalServerError
+	case e.Rule == ruleNotFound && strings.HasPrefix(e.Field, "metadata."):
+		return http.StatusNotFound
+	case e.Rule == ruleForbidden && (e.Field == "object" || e.Field == "metadata.namespace" || e.Field == "metadata.labels["+name.LabelWatchFilter+"]"):
+		return http.StatusForbidden
+	case e.Field == "event", strings.HasPrefix(e.Field, "event."):
+		return http.StatusBadRequest
+	}
+	return http.StatusUnprocessableEntity
+}
+
+// take takes a command on and returns intake's answer; neither answer nor failure when the sender has gone.
+func (d *door) take(w http.ResponseWriter, r *http.Request) (*ce.Event, *failure) {
+	if r.URL.Path != "/events" {
+		return nil, fail(http.StatusNotFound, "request", ruleNotFound, r.URL.Path, "events are sent to /events")
+	}
+	if r.Method != http.MethodPost {
+		f := fail(http.StatusMethodNotAllowed, "request", ruleInvalid, r.Method, "events are sent by POST")
+		f.header, f.value = "Allow", http.MethodPost
+		return nil, f
+	}
+	if d.tokens != nil && !d.tokens.get().know(r.Header.Get("Authorization")) {
+		f := fail(http.StatusUnauthorized, "request", "Unauthorized", "", "send a token of this installation as header Authorization: Bearer TOKEN")
+		f.header, f.value = "WWW-Authenticate", `Bearer realm="stoker"`
+		return nil, f
+	}
+	select {
+	case d.slots <- struct{}{}:
+		defer func() { <-d.slots }()
+	default:
+		return nil, later(http.StatusTooManyRequests, "TooMany", fmt.Sprintf("%d events are being worked on; send it again in a moment", maxInFlight))
+	}
+	body, failed := d.read(w, r)
+	if failed != nil {
+		return nil, failed
+	}
+	e, key, failed := commandIn(r.Header, body)
+	if failed != nil {
+		return nil, failed
+	}
+	return d.ask(r.Context(), key, e)
+}
+
+// read reads the body of a request.
+func (d *door) read(w http.ResponseWriter, r *http.Request) ([]byte, *failure) {
+	tooLarge := fail(http.StatusRequestEntityTooLarge, "event.data", ruleTooLarge, "", fmt.Sprintf("data must not be larger than %d bytes", events.MaxPayload))
+	if c := r.Header.Get("Content-Encoding"); c != "" && !strings.EqualFold(c, "identity") {
+		return nil, fail(http.StatusUnsupportedMediaType, "request", ruleInvalid, c, "the body must not be compressed")
+	}
+	if r.ContentLength > maxBody {
+		return nil, tooLarge
+	}
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(d.bodyIn))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err == nil {
+		_ = control.SetReadDeadline(time.Time{}) // else the end of that time would end the request
+	}
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, tooLarge
+	case err != nil:
+		return nil, fail(http.StatusRequestTimeout, "request", ruleInvalid, "", fmt.Sprintf("the body did not come within %s", d.bodyIn))
+	case !utf8.Valid(body):
+		return nil, fail(http.StatusBadRequest, "event.data", ruleInvalid, shorten(string(body)), "must be UTF-8")
+	}
+	return body, nil
+}
+
+// batchMedia is that of several events in one request, which would need several answers.
+const batchMedia = "application/cloudevents-batch"
+
+// commandIn finds the command in a request, and what it is about.
+func commandIn(header http.Header, body []byte) (ce.Event, events.Key, *failure) {
+	e, key := ce.Event{}, events.Key{}
+	if media := header.Get("Content-Type"); strings.HasPrefix(media, batchMedia) {
+		return e, key, fail(http.StatusUnsupportedMediaType, "event.datacontenttype", ruleInvalid, media, "batches are not taken: send each event by itself")
+	}
+	plain := nats.Header{}
+	for k, values := range header {
+		v, err := values[0], error(nil)
+		if strings.HasPrefix(k, "Ce-") {
+			v, err = unescape(v)
+		}
+		if err != nil || len(values) > 1 && strings.HasPrefix(k, "Ce-") {
+			return e, key, fail(http.StatusBadRequest, "event."+strings.ToLower(strings.TrimPrefix(k, "Ce-")), ruleInvalid, shorten(values[0]), "must be given once, as UTF-8 with %XX for what is not ASCII")
+		}
+		plain[k] = []string{v}
+	}
+	e, err := decodeEvent(plain, body)
+	var attribute *events.AttributeError
+	switch {
+	case errors.As(err, &attribute):
+		code := http.StatusBadRequest
+		if attribute.Attribute == "datacontenttype" {
+			code = http.StatusUnsupportedMediaType
+		}
+		return e, key, fail(code, "event."+attribute.Attribute, ruleInvalid, attribute.Value, attribute.Message)
+	case err != nil:
+		return e, key, fail(http.StatusBadRequest, "event", ruleInvalid, "", err.Error())
+	case len(e.Data()) > events.MaxPayload:
+		return e, key, fail(http.StatusRequestEntityTooLarge, "event.data", ruleTooLarge, fmt.Sprintf("%d bytes", len(e.Data())), fmt.Sprintf("must not be larger than %d bytes", events.MaxPayload))
+	}
+	for _, a := range []struct{ name, value string }{{"id", e.ID()}, {"source", e.Source()}} {
+		if len(a.value) > maxID || strings.TrimSpace(a.value) != a.value || strings.ContainsFunc(a.value, unicode.IsControl) {
+			return e, key, fail(http.StatusBadRequest, "event."+a.name, ruleInvalid, shorten(a.value), fmt.Sprintf("must not be longer than %d bytes, nor hold control characters, nor begin or end with a space", maxID))
+		}
+	}
+	key, failed := keyOf(e)
+	return e, key, failed
+}
+
+// decodeEvent is events.Decode for what anybody may have sent.
+func decodeEvent(header nats.Header, body []byte) (e ce.Event, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("can't be decoded: %v", r)
+		}
+	}()
+	return events.Decode(header, body)
+}
+
+// keyOf says what a command is about: the kind by its type, namespace and name by its subject.
+func keyOf(e ce.Event) (events.Key, *failure) {
+	entry, ok := commands[e.Type()]
+	if !ok {
+		var types []string
+		for _, kind := range []string{event.TenantControlPlanes, event.DataStores, event.KubeconfigGenerators} {
+			types = append(types, typesOf(kind)...)
+		}
+		return events.Key{}, fail(http.StatusBadRequest, "event.type", ruleUnknown, shorten(e.Type()), "must be one of "+strings.Join(types, ", "))
+	}
+	key := events.Key{Kind: entry.Kind, Namespace: events.ClusterScoped, Name: e.Subject()}
+	form := "the name of the object"
+	if kinds[entry.Kind].Namespaced {
+		form = "namespace/name of the object"
+		key.Namespace, key.Name, _ = strings.Cut(e.Subject(), "/")
+	}
+	if e.Subject() == "" {
+		return key, fail(http.StatusBadRequest, "event.subject", ruleRequired, "", "missing; must be "+form)
+	}
+	if !key.Valid() || kinds[entry.Kind].Namespaced == (key.Namespace == events.ClusterScoped) {
+		return key, fail(http.StatusBadRequest, "event.subject", ruleInvalid, shorten(e.Subject()), "must be "+form+": lower-case letters, digits, dashes")
+	}
+	return key, nil
+}
+
+// ask publishes a command and waits for the answer.
+func (d *door) ask(ctx context.Context, key events.Key, e ce.Event) (*ce.Event, *failure) {
+	token := nuid.Next()
+	came := make(chan ce.Event, 1)
+	d.mu.Lock()
+	d.waiting[token] = came
+	d.mu.Unlock()
+	defer func() {
+		d.mu.Lock()
+		delete(d.waiting, token)
+		d.mu.Unlock()
+	}()
+	away := later(http.StatusServiceUnavailable, "Unavailable", "NATS does not answer; send the event again with the same id: it is carried out once")
+	if !d.bus.Conn().IsConnected() {
+		return nil, away
+	}
+	e.SetExtension(events.ExtReplyTo, d.inbox+"."+token)
+	msg := events.Encode(key.CommandSubject(), e)
+	// What was sent twice is stored twice, so that both are answered; intake carries it out once.
+	msg.Header.Set(nats.MsgIdHdr, token)
+	publish, cancel := context.WithTimeout(ctx, publishTime)
+	_, err := d.bus.JetStream().PublishMsg(publish, msg)
+	cancel()
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, nil
+		}
+		d.log.Warn("a command that came by HTTP could not be published", "tenant", key.String(), "error", err)
+		return nil, away
+	}
+	wait := time.NewTimer(d.answerIn)
+	defer wait.Stop()
+	mine := events.ID(e.Source(), e.ID(), "answer")
+	for {
+		select {
+		case answer := <-came:
+			if answer.ID() == mine { // and not what somebody else sent to an inbox it guessed
+				return &answer, nil
+			}
+		case <-ctx.Done():
+			return nil, nil
+		case <-d.gone:
+			return nil, away
+		case <-wait.C:
+			// The answer is sent once, and may have been lost with a connection.
+			noted, err := d.bus.Answered(ctx, e.Source(), e.ID())
+			if err == nil && noted != nil && noted.Command == gist(key, e) {
+				answer := d.bus.NewEvent(key, mine, event.FactType(name.ServiceIntake, noted.What), noted.Data, time.Now())
+				return &answer, nil
+			}
+			return nil, later(http.StatusGatewayTimeout, "Timeout", fmt.Sprintf("accepted, and still being applied after %s; send the event again with the same id to hear what became of it", d.answerIn))
+		}
+	}
+}
+
+// answered hands an answer to who waits for it.
+func (d *door) answered(m *nats.Msg) {
+	d.mu.Lock()
+	came := d.waiting[strings.TrimPrefix(m.Subject, d.inbox+".")]
+	d.mu.Unlock()
+	if came == nil {
+		return
+	}
+	e, err := decodeEvent(m.Header, m.Data)
+	if err != nil {
+		return
+	}
+	select {
+	case came <- e:
+	default:
+	}
+}
+
+// escape writes an attribute as a header's value (CloudEvents HTTP binding 1.0.2, section 3.1.3.2).
+func escape(s string) string {
+	if !strings.ContainsFunc(s, special) {
+		return s
+	}
+	var b strings.Builder
+	for _, c := range []byte(s) {
+		if special(rune(c)) || c >= utf8.RuneSelf {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
+func special(r rune) bool { return r <= ' ' || r == '"' || r == '%' || r >= 0x7f }
+
+var errNotUTF8 = errors.New("not UTF-8")
+
+// unescape reads an attribute from a header's value. A % that escapes nothing stands for itself.
+func unescape(s string) (string, error) {
+	if len(s) > 1 && s[0] == '"' && s[len(s)-1] == '"' {
+		if u, err := strconv.Unquote(s); err == nil {
+			s = u
+		}
+	}
+	if u, err := url.PathUnescape(s); err == nil {
+		s = u
+	}
+	if !utf8.ValidString(s) {
+		return "", errNotUTF8
+	}
+	return s, nil
+}

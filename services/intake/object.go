@@ -1,0 +1,284 @@
+package intake
+
+// What a command's data must be: the JSON of an object, or of a part of one, strictly.
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+)
+
+// kind is a kind of objects that may be commanded.
+type kind struct {
+	kube.Resource
+	// strict decodes the JSON of an object, or of a part of one. Its error is a refusal.
+	strict func(data []byte) (any, error)
+}
+
+// kinds by the plural resource name, as in subjects.
+var kinds = map[string]kind{
+	event.TenantControlPlanes:  {kube.TenantControlPlanes, check[v1alpha1.TenantControlPlane]},
+	event.DataStores:           {kube.DataStores, check[v1alpha1.DataStore]},
+	event.KubeconfigGenerators: {kube.KubeconfigGenerators, check[v1alpha1.KubeconfigGenerator]},
+}
+
+// object is an object of any kind as the API server gave it: its metadata, and the rest when it is asked for.
+type object struct {
+	metav1.ObjectMeta
+	raw json.RawMessage
+}
+
+// UnmarshalJSON keeps the whole and decodes the metadata.
+func (o *object) UnmarshalJSON(data []byte) error {
+	o.raw = slices.Clone(data)
+	meta := metav1.PartialObjectMetadata{}
+	err := json.Unmarshal(data, &meta)
+	o.ObjectMeta = meta.ObjectMeta
+	return err
+}
+
+// meta is the metadata, nil of no object.
+func (o *object) meta() *metav1.ObjectMeta {
+	if o == nil {
+		return nil
+	}
+	return &o.ObjectMeta
+}
+
+func (o *object) tenant() (*v1alpha1.TenantControlPlane, error) {
+	t := &v1alpha1.TenantControlPlane{}
+	return t, json.Unmarshal(o.raw, t)
+}
+
+// decode decodes the data of a command strictly. Its error is a refusal.
+func decode[T any](data []byte) (*T, error) {
+	typed := new(T)
+	unknown, err := kjson.UnmarshalStrict(data, typed)
+	if err == nil && len(unknown) == 0 {
+		return typed, nil
+	}
+	generic, ok := parse(data)
+	if !ok {
+		return nil, refuse("event.data", ruleInvalid, string(data), "must be a JSON object")
+	}
+	if err != nil {
+		if typed, ok := plain[T](data, generic); ok {
+			return typed, nil
+		}
+		return nil, undecodable[T](generic, err)
+	}
+	messages := make([]string, len(unknown))
+	for i, u := range unknown {
+		messages[i] = u.Error()
+	}
+	return nil, strictly(messages, generic)
+}
+
+// plain decodes data with its numbers in plain digits: the API server takes 1e3 for a whole number, Go's decoder doesn't.
+func plain[T any](data []byte, generic map[string]any) (*T, bool) {
+	var again map[string]any
+	if twice, err := kjson.UnmarshalStrict(data, &again); err != nil || len(twice) > 0 { // keys given twice
+		return nil, false
+	}
+	digits, err := json.Marshal(generic)
+	if err != nil {
+		return nil, false
+	}
+	typed := new(T)
+	unknown, err := kjson.UnmarshalStrict(digits, typed)
+	return typed, err == nil && len(unknown) == 0
+}
+
+func check[T any](data []byte) (any, error) { return decode[T](data) }
+
+// parse reads JSON that must be an object.
+func parse(data []byte) (map[string]any, bool) {
+	var m map[string]any
+	return m, kjson.UnmarshalCaseSensitivePreserveInts(data, &m) == nil && m != nil
+}
+
+// undecodable names the field that keeps data from being decoded, and says what it must be.
+func undecodable[T any](generic map[string]any, err error) refusal {
+	budget := maxTried
+	path, value := culprit("", generic, func(v any) bool {
+		if budget < 0 {
+			return false
+		}
+		data, err := json.Marshal(v)
+		budget -= len(data) + 1000
+		return err == nil && kjson.UnmarshalCaseSensitivePreserveInts(data, new(T)) != nil
+	})
+	if path == "" {
+		return refuse("event.data", ruleInvalid, "", cut(err.Error(), maxText))
+	}
+	said, _ := lookup(value, "")
+	var mistyped *json.UnmarshalTypeError
+	var badTime *time.ParseError
+	message := cut(err.Error(), maxText)
+	switch {
+	case errors.As(err, &badTime):
+		message = "must be an RFC 3339 time, like 2027-01-31T18:00:00Z"
+	case errors.As(err, &mistyped):
+		message = fmt.Sprintf("must be %s, not %s", article(mistyped.Type.Kind()), mistyped.Value)
+	}
+	return refuse(path, ruleInvalid, said, message)
+}
+
+// maxTried bounds the search for a culprit: bytes that are decoded for it, and some for each try.
+const maxTried = 1 << 20
+
+// culprit finds a field that fails, by trying each alone: decoders of times and quantities don't say where they are. What
+// fails without anything in it is the culprit itself.
+func culprit(path string, value any, fails func(any) bool) (string, any) {
+	switch x := value.(type) {
+	case map[string]any:
+		if fails(map[string]any{}) {
+			break
+		}
+		for _, k := range slices.Sorted(maps.Keys(x)) {
+			only := func(v any) bool { return fails(map[string]any{k: v}) }
+			if only(x[k]) {
+				return culprit(join(path, k), x[k], only)
+			}
+		}
+	case []any:
+		if fails([]any{}) {
+			break
+		}
+		only := func(v any) bool { return fails([]any{v}) }
+		for i, v := range x {
+			if only(v) {
+				return culprit(path+"["+strconv.Itoa(i)+"]", v, only)
+			}
+		}
+	}
+	return path, value
+}
+
+// join adds a key to a path as Kubernetes writes it.
+func join(path, key string) string {
+	switch {
+	case path == "":
+		return key
+	case strings.ContainsAny(key, "./"):
+		return path + "[" + key + "]"
+	}
+	return path + "." + key
+}
+
+func article(k reflect.Kind) string {
+	switch k {
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "a whole number"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a string"
+	case reflect.Slice:
+		return "a list"
+	}
+	return "an object"
+}
+
+// metadataAllowed is what of metadata a command may set, or carry because the object was read from somewhere.
+var metadataAllowed = []string{"name", "namespace", "labels", "annotations", "creationTimestamp", "generation", "managedFields", "resourceVersion", "uid", "selfLink"}
+
+// whole checks the data of an apply command. It returns the object as it was decoded, and what is to be applied: of the
+// metadata only labels and annotations are taken, with what intake adds.
+func whole(key events.Key, k kind, data []byte, watchFilter string) (typed any, body map[string]any, err error) {
+	if typed, err = k.strict(data); err != nil {
+		return nil, nil, err
+	}
+	m, ok := parse(data)
+	if !ok {
+		return nil, nil, refuse("event.data", ruleInvalid, string(data), "must be the JSON of a "+k.Kind)
+	}
+	meta, _ := m["metadata"].(map[string]any)
+	labels, _ := meta["labels"].(map[string]any)
+	var no refusal
+	same := func(field string, of map[string]any, at, want string) {
+		switch have, _ := of[at].(string); have {
+		case want:
+		case "":
+			no = append(no, event.FieldError{Field: field, Rule: ruleRequired, Message: "missing; must be " + want})
+		default:
+			no = append(no, event.FieldError{Field: field, Rule: ruleInvalid, Value: shorten(have), Message: "must be " + want + ", as the event's subject and type say"})
+		}
+	}
+	same("apiVersion", m, "apiVersion", k.GroupVersion.String())
+	same("kind", m, "kind", k.Kind)
+	same("metadata.name", meta, "name", key.Name)
+	if k.Namespaced {
+		same("metadata.namespace", meta, "namespace", key.Namespace)
+	}
+	for field, v := range meta {
+		if !slices.Contains(metadataAllowed, field) {
+			no = append(no, event.FieldError{Field: "metadata." + field, Rule: ruleForbidden, Value: shorten(fmt.Sprint(v)), Message: "a command may set labels and annotations only"})
+		}
+	}
+	if labels == nil {
+		labels = map[string]any{}
+	}
+	if watchFilter != "" {
+		if _, given := labels[name.LabelWatchFilter]; given {
+			same("metadata.labels["+name.LabelWatchFilter+"]", labels, name.LabelWatchFilter, watchFilter)
+		}
+		labels[name.LabelWatchFilter] = watchFilter
+	}
+	if len(no) > 0 {
+		slices.SortFunc(no, func(a, b event.FieldError) int { return strings.Compare(a.Field, b.Field) })
+		return nil, nil, no
+	}
+	clean := map[string]any{"name": key.Name}
+	if k.Namespaced {
+		clean["namespace"] = key.Namespace
+		labels[name.LabelPartition] = partition(key.Namespace, key.Name)
+		clean["finalizers"] = []string{name.FinalizerTenant}
+	}
+	delete(labels, name.LabelDataStore) // intake's own word, see apply
+	clean["labels"] = labels
+	if a, ok := meta["annotations"].(map[string]any); ok {
+		delete(a, name.AnnotationCommand) // as above
+		delete(a, name.AnnotationDatastoreOverrides)
+		clean["annotations"] = a
+	}
+	m["metadata"] = clean
+	delete(m, "status")
+	return typed, m, nil
+}
+
+// merge is RFC 7386: it changes into by a merge patch and returns the result.
+func merge(into, patch any) any {
+	p, ok := patch.(map[string]any)
+	if !ok {
+		return patch
+	}
+	m, ok := into.(map[string]any)
+	if !ok {
+		m = map[string]any{}
+	}
+	m = maps.Clone(m)
+	for k, v := range p {
+		if v == nil {
+			delete(m, k)
+			continue
+		}
+		m[k] = merge(m[k], v)
+	}
+	return m
+}

@@ -1,0 +1,252 @@
+package intake
+
+// What is wrong with a command, said so that a portal can show it: field path, rule, value, message, whoever found it: this
+// service, the schema and CEL rules of a CustomResourceDefinition, a ValidatingAdmissionPolicy.
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+)
+
+// refusal is a command that changes nothing, and why.
+type refusal []event.FieldError
+
+func (r refusal) Error() string {
+	parts := make([]string, len(r))
+	for i, e := range r {
+		parts[i] = e.Field + ": " + e.Message
+	}
+	return strings.Join(parts, "; ")
+}
+
+func refuse(field, rule, value, message string) refusal {
+	return refusal{{Field: field, Rule: rule, Value: shorten(value), Message: message}}
+}
+
+// Rules of refusals that mean something to who reads them here; all others are Kubernetes' own words.
+const (
+	ruleInvalid   = "Invalid"
+	ruleRequired  = "Required"
+	ruleUnknown   = "Unknown"
+	ruleDuplicate = "Duplicate"
+	ruleForbidden = "Forbidden"
+	ruleTooLarge  = "TooLarge"
+	ruleNotFound  = "NotFound"
+	ruleDeleting  = "Deleting"
+	ruleConflict  = "Conflict"
+	ruleInternal  = "InternalError"
+)
+
+// maxText bounds values and messages, and with them the size of what is told.
+const maxText = 256
+
+func shorten(s string) string { return cut(s, maxText) }
+
+func cut(s string, n int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) > n {
+		return strings.ToValidUTF8(s[:n], "") + "…"
+	}
+	return s
+}
+
+// refused makes the API server's no a refusal; what is no refusal stays an error. sent is the object as it would have
+// become, for the values that the API server doesn't name; may be nil.
+func refused(err error, sent any) error {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return err
+	}
+	s := status.Status()
+	switch s.Reason {
+	case metav1.StatusReasonInvalid, metav1.StatusReasonBadRequest, metav1.StatusReasonForbidden, metav1.StatusReasonNotFound,
+		metav1.StatusReasonMethodNotAllowed, metav1.StatusReasonRequestEntityTooLarge, metav1.StatusReasonUnsupportedMediaType:
+	default:
+		if m := typedPatch.FindStringSubmatch(s.Message); m != nil && s.Code == http.StatusInternalServerError {
+			return untyped(m[1], sent) // duplicates in a list keyed by name, for example
+		}
+		return err
+	}
+	if s.Reason == metav1.StatusReasonNotFound && s.Details != nil && s.Details.Kind == "namespaces" {
+		return refuse("metadata.namespace", ruleNotFound, s.Details.Name, "there is no such namespace; create it first")
+	}
+	if _, found, ok := strings.Cut(s.Message, "strict decoding error: "); ok {
+		return strictly(strings.Split(found, ", "), sent)
+	}
+	var no, vague refusal
+	if s.Details != nil {
+		for _, c := range s.Details.Causes {
+			e := fromCause(c, sent)
+			switch {
+			case e.Field == "":
+				e.Field = "spec"
+				vague = append(vague, e)
+			case !slices.Contains(no, e): // metadata is validated several times
+				no = append(no, e)
+			}
+		}
+	}
+	if len(no) == 0 {
+		no = vague // that other rules were not looked at says nothing beside those that were broken
+	}
+	if len(no) == 0 {
+		no = refuse("object", string(s.Reason), "", cut(cmp.Or(s.Message, "the API server refuses it"), 4*maxText))
+	}
+	return no
+}
+
+// fromCause puts a cause of the API server into fields of its own.
+func fromCause(c metav1.StatusCause, sent any) event.FieldError {
+	message := c.Message
+	e := event.FieldError{Rule: strings.TrimPrefix(string(c.Type), "FieldValue"), Field: strings.TrimPrefix(c.Field, ".")}
+	if e.Field == "<nil>" {
+		e.Field = ""
+	}
+	if said := denied.FindStringSubmatch(message); said != nil {
+		// A policy's message starts with the path of the field, by convention.
+		message = said[1]
+		if m := pathFirst.FindStringSubmatch(message); m != nil {
+			e.Field, message = m[1], m[2]
+		}
+	}
+	known := false
+	if m := ruleFirst.FindStringSubmatch(message); m != nil {
+		e.Value, known = unquote(m[2]), m[2] != "" && e.Rule != "TypeInvalid"
+		e.Rule = cmp.Or(e.Rule, ruleWords[m[1]])
+		message = m[3]
+	}
+	e.Rule = cmp.Or(e.Rule, ruleInvalid)
+	if message == "" {
+		message = map[bool]string{true: "is given twice", false: "is required"}[e.Rule == ruleDuplicate]
+	}
+	// Of objects the API server doesn't say the value, of what has the wrong type it says the type.
+	if v, ok := lookup(sent, e.Field); ok && !known && e.Field != "" {
+		e.Value = v
+	}
+	e.Value, e.Message = shorten(e.Value), cut(message, 4*maxText)
+	return e
+}
+
+var (
+	typedPatch = regexp.MustCompile(`(?s)failed to create typed patch object \([^)]*\): (.*)`)
+	denied     = regexp.MustCompile(`(?s)^ValidatingAdmissionPolicy '[^']*' with binding '[^']*' denied request: (.*)$`)
+	pathFirst  = regexp.MustCompile(`(?s)^((?:spec|metadata|status|kind|apiVersion)[A-Za-z0-9_./\-\[\]"]*): (.*)$`)
+	// ruleFirst splits the messages of Kubernetes' field validation: `Invalid value: "x": must be …`. Of objects the value
+	// is not said.
+	ruleFirst = regexp.MustCompile(`(?s)^(Invalid value|Unsupported value|Duplicate value|Forbidden|Required value|Too long|Too many|Not found|Internal error)` +
+		`(?:: ("(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|null|true|false|\{.*\}|\[.*\]))?(?:: (.*))?$`)
+	ruleWords = map[string]string{
+		"Invalid value": ruleInvalid, "Unsupported value": "NotSupported", "Duplicate value": ruleDuplicate, "Forbidden": ruleForbidden,
+		"Required value": ruleRequired, "Too long": "TooLong", "Too many": "TooMany", "Not found": ruleNotFound, "Internal error": ruleInternal,
+	}
+)
+
+func unquote(s string) string {
+	if u, err := strconv.Unquote(s); err == nil {
+		return u
+	}
+	return s
+}
+
+// untyped is the refusal of an object that doesn't fit the schema so far that server-side apply can't merge it:
+// ".spec.controlPlane: expected map, got …" or "…: duplicate entries for key [name=\"a\"]"; one a line if there are several.
+func untyped(message string, sent any) refusal {
+	var no refusal
+	for _, line := range strings.Split(message, "\n") {
+		e := event.FieldError{Field: "spec", Rule: ruleInvalid, Message: cut(strings.TrimSpace(line), 4*maxText)}
+		if field, rest, ok := strings.Cut(e.Message, ": "); ok && strings.HasPrefix(field, ".") {
+			e.Field, e.Message = strings.TrimPrefix(field, "."), cmp.Or(rest, e.Message)
+			v, _ := lookup(sent, e.Field)
+			e.Field, e.Value = cmp.Or(e.Field, "object"), shorten(v)
+		}
+		switch {
+		case strings.HasPrefix(e.Message, "duplicate entries"):
+			e.Rule = ruleDuplicate
+			if _, key, ok := strings.Cut(e.Message, "for key "); ok {
+				e.Value = shorten(key)
+			}
+		case strings.HasPrefix(e.Message, "field not declared"):
+			e.Rule = ruleUnknown
+		}
+		if e.Message != "" && !strings.HasPrefix(e.Message, "errors:") {
+			no = append(no, e)
+		}
+	}
+	if len(no) == 0 {
+		return refuse("spec", ruleInvalid, "", "does not fit the schema")
+	}
+	return no
+}
+
+var quotedField = regexp.MustCompile(`field "([^"]*)"`)
+
+// strictly is the refusal of fields that are unknown or given twice, from the messages of strict decoding.
+func strictly(messages []string, sent any) refusal {
+	var no refusal
+	for _, m := range messages {
+		e := event.FieldError{Field: "event.data", Rule: ruleUnknown, Message: "unknown field; `kubectl explain` lists the fields there are"}
+		if f := quotedField.FindStringSubmatch(m); f != nil && f[1] != "" {
+			e.Field = f[1]
+			v, _ := lookup(sent, e.Field)
+			e.Value = shorten(v)
+		}
+		if strings.HasPrefix(m, "duplicate") {
+			e.Rule, e.Message = ruleDuplicate, "the field is given twice"
+		}
+		no = append(no, e)
+	}
+	return no
+}
+
+// lookup finds the value of a field in decoded JSON by its path ("spec.a[0].b", "metadata.labels[x/y]"); what isn't a
+// string is given as JSON.
+func lookup(object any, path string) (string, bool) {
+	for path != "" {
+		var key string
+		if rest, ok := strings.CutPrefix(path, "["); ok {
+			if key, path, ok = strings.Cut(rest, "]"); !ok {
+				return "", false
+			}
+			path = strings.TrimPrefix(path, ".")
+		} else if i := strings.IndexAny(path, ".["); i < 0 {
+			key, path = path, ""
+		} else {
+			key, path = path[:i], strings.TrimPrefix(path[i:], ".")
+		}
+		switch x := object.(type) {
+		case map[string]any:
+			v, ok := x[key]
+			if !ok {
+				return "", false
+			}
+			object = v
+		case []any:
+			i, err := strconv.Atoi(key)
+			if err != nil || i < 0 || i >= len(x) {
+				return "", false
+			}
+			object = x[i]
+		default:
+			return "", false
+		}
+	}
+	switch x := object.(type) {
+	case nil:
+		return "", false
+	case string:
+		return x, true
+	}
+	data, err := json.Marshal(object)
+	return string(data), err == nil
+}

@@ -21,14 +21,18 @@ import (
 // probeEvery is how often a DataStore is asked whether it is there while nobody uses it.
 const probeEvery = 30 * time.Second
 
-// reasonDataStore wakes for a change of a DataStore; reasonSecret, followed by component and version, for one of a Secret.
+// reasonDataStore wakes for a change of a DataStore; reasonSecret, followed by component and version, for one of a Secret;
+// reasonAccount, followed by DataStore and fingerprint, for one of schema, user or grants in the database; reasonSize when it
+// holds notably more or less.
 const (
 	reasonDataStore = "datastore"
 	reasonSecret    = "secret"
+	reasonAccount   = "account"
+	reasonSize      = "size"
 )
 
-// check looks at a DataStore and tells the fact checked unless its status says the same already. It wakes on changes of
-// the DataStore, on the first failure of anybody who uses it, and now and then.
+// check looks at a DataStore and tells the facts checked and measured unless its status says the same already. It wakes on
+// changes of the DataStore, on the first failure of anybody who uses it, and now and then.
 func (s *datastore) check(ctx context.Context, t *events.Turn) error {
 	st := s.stores.get(t.Key.Name)
 	// Turns come seldom, and what is told must be what is.
@@ -39,6 +43,12 @@ func (s *datastore) check(ctx context.Context, t *events.Turn) error {
 	}
 	if errors.Is(opened, errNoDataStore) {
 		s.stores.forget(st)
+		return nil
+	}
+	if now := s.now(); st.paused(now) {
+		if until := st.pausedUntil(now); !until.IsZero() {
+			t.Alarm(until.Sub(now), reasonDataStore)
+		}
 		return nil
 	}
 	var looked error
@@ -63,6 +73,9 @@ func (s *datastore) check(ctx context.Context, t *events.Turn) error {
 			}
 		}
 	}
+	if err := s.tellUsage(ctx, t, st, object); err != nil {
+		return err
+	}
 	var no *unsupported
 	switch {
 	case errors.As(opened, &no):
@@ -76,6 +89,26 @@ func (s *datastore) check(ctx context.Context, t *events.Turn) error {
 	return nil
 }
 
+// tellUsage tells the fact measured about a DataStore unless its status says much the same already.
+func (s *datastore) tellUsage(ctx context.Context, t *events.Turn, st *store, object *v1alpha1.DataStore) error {
+	u := st.usage()
+	if !news(object.Status.Usage, u) {
+		return nil
+	}
+	id := events.ID(string(object.UID), event.Measured, u.MeasuredAt.Format(time.RFC3339))
+	if !st.toTellUsage(id) {
+		return nil
+	}
+	about := event.About{Name: object.Name, UID: string(object.UID), Generation: object.Generation}
+	err := s.bus.Tell(ctx, t.Key, object.Generation, id, event.Measured, event.DatastoreMeasured{
+		About: about, DataStore: object.Name, Bytes: u.Bytes, Keys: u.Keys, LatencyMilliseconds: u.LatencyMilliseconds, MeasuredAt: u.MeasuredAt.Time,
+	})
+	if err != nil {
+		st.toTellUsage("")
+	}
+	return err
+}
+
 // says reports whether the status of a DataStore already tells a verdict.
 func says(object *v1alpha1.DataStore, v verdict) bool {
 	if object.Status.Ready != v.ready || object.Status.ObservedGeneration != object.Generation {
@@ -87,7 +120,7 @@ func says(object *v1alpha1.DataStore, v verdict) bool {
 }
 
 // watch runs the watches of this replica's partitions: metadata of the Secrets it made for tenants, and of DataStores,
-// which every replica needs; and the look at each DataStore now and then.
+// which every replica needs; and the look at each DataStore, and at what its tenants hold, now and then.
 func (s *datastore) watch(ctx context.Context, partitions []int, wake events.Wake) error {
 	s.stores.mu.Lock()
 	s.stores.wake = wake
@@ -106,15 +139,11 @@ func (s *datastore) watch(ctx context.Context, partitions []int, wake events.Wak
 	g.Go(func() error {
 		return s.kube.Watch(ctx, kube.DataStores, "", "", func(c kube.Change) {
 			st := s.stores.get(c.Object.Name)
-			st.mu.Lock()
-			known := st.object != nil && st.object.UID == c.Object.UID && st.object.Generation == c.Object.Generation && c.Type != watch.Deleted
-			users := make([]events.Key, 0, len(st.users))
-			for key := range st.users {
-				users = append(users, key)
+			news, users := st.saw(c, s.now())
+			if news || c.Type == watch.Added { // a partition may be new to this replica
+				wake(events.DataStore(c.Object.Name), reasonDataStore)
 			}
-			st.mu.Unlock()
-			wake(events.DataStore(c.Object.Name), reasonDataStore)
-			if !known { // not just its status
+			if news {
 				st.stale()
 				for _, key := range users {
 					wake(key, reasonDataStore)
@@ -123,7 +152,9 @@ func (s *datastore) watch(ctx context.Context, partitions []int, wake events.Wak
 			}
 		})
 	})
+	g.Go(func() error { s.references.run(ctx); return nil })
 	g.Go(func() error { s.probe(ctx, wake); return nil })
+	g.Go(func() error { s.sample(ctx, partitions); return nil })
 	return g.Wait()
 }
 
@@ -141,6 +172,9 @@ func (s *datastore) probe(ctx context.Context, wake events.Wake) {
 		var g errgroup.Group
 		for _, name := range s.stores.names() {
 			st := s.stores.get(name)
+			if st.paused(s.now()) {
+				continue
+			}
 			all := n%int(probeEvery/longestPause) == 0
 			if all {
 				st.stale()
@@ -148,14 +182,20 @@ func (s *datastore) probe(ctx context.Context, wake events.Wake) {
 			}
 			g.Go(func() error {
 				// What is wrong is told by the turns of those who need it.
-				if _, opened, err := st.load(ctx); err == nil && opened == nil && (all || st.isAway()) {
-					_ = st.look(ctx)
+				_, opened, err := st.load(ctx)
+				if err == nil && opened == nil && (all || st.isAway()) && st.look(ctx) == nil && all {
+					st.survey(ctx)
 				}
 				return nil
 			})
 		}
 		_ = g.Wait()
 	}
+}
+
+// accountReason is the reason of a wake by an account.
+func accountReason(dataStore, fingerprint string) string {
+	return reasonAccount + " " + dataStore + " " + fingerprint
 }
 
 // secretReason is the reason of a wake by a Secret; an empty version means that it was deleted.

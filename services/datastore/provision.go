@@ -1,19 +1,27 @@
 package datastore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
@@ -22,8 +30,8 @@ import (
 const lookAgain = 14 * 24 * time.Hour
 
 // accountVersion is part of the inputs, so that what is new in accounts comes to tenants provisioned before it was: since
-// 2, their owners are on record.
-const accountVersion = "2"
+// 2, their owners are on record; since 3, it is on record what they were like.
+const accountVersion = "3"
 
 // takenReasons are the reasons of failures by field of the spec.
 var takenReasons = map[string]string{driver.FieldSchema: "SchemaTaken", driver.FieldUser: "UserTaken"}
@@ -37,7 +45,7 @@ func (s *datastore) provision(ctx context.Context, t *events.Turn) error {
 	}
 	n := t.Tenant.Spec.DataStore
 	if n == "" {
-		return t.Wait(ctx, "a DataStore to be chosen (spec.dataStore)")
+		return t.Wait(ctx, cmp.Or(t.Tenant.Unplaced, "a DataStore to be chosen"))
 	}
 	if own.DataStore != "" && own.DataStore != n {
 		return &events.Permanent{
@@ -45,44 +53,93 @@ func (s *datastore) provision(ctx context.Context, t *events.Turn) error {
 			Message: fmt.Sprintf("spec.dataStore: the tenant's data is in DataStore %s; moving it to %s is not supported", own.DataStore, n),
 		}
 	}
-	st := s.stores.get(n)
+	st, object, waiting, err := s.open(ctx, t, n)
+	if err != nil {
+		return err
+	}
+	overrides, stays, others := overridesOf(t.Tenant, own), []*store{st}, ""
+	if waiting == "" {
+		var more []*store
+		more, others, waiting, err = s.join(ctx, t, st, object, overrides)
+		stays = append(stays, more...)
+	}
+	if err != nil {
+		return err
+	}
+	if waiting != "" {
+		return t.Wait(ctx, waiting)
+	}
+	account, _, err := s.account(ctx, t, own)
+	if err != nil {
+		return err
+	}
+	p := plan{want: state.Datastore{
+		DataStore: n, Driver: string(object.Spec.Driver), Endpoints: object.Spec.Endpoints, Schema: account.Schema, User: account.User,
+		Account: own.Account, Config: own.Config, Certificate: own.Certificate, Overrides: overrides,
+		Bytes: own.Bytes, Keys: own.Keys, MeasuredAt: own.MeasuredAt,
+	}, inputs: events.ID(n, string(object.UID), string(object.Spec.Driver), account.Schema, account.User, st.tenantsPart(), accountVersion+others)}
+	p.decide(t, own)
+	if p.settled {
+		for _, st := range stays {
+			st.leftAs(t.Key, own)
+		}
+	}
+	var withdrawn []events.Tell
+	if p.want.Overrides, withdrawn, err = s.withdraw(ctx, t, account, stays, overrides); err != nil {
+		return err
+	}
+	weighed := t.Woken(reasonSize) && st.weigh(&p.want)
+	if p.nothing && len(withdrawn) == 0 && !weighed {
+		return nil
+	}
+	if !p.settled {
+		if err := s.share(ctx, t, stays[1:], account, p.want.Overrides); err != nil {
+			return err
+		}
+		if err := s.apply(ctx, t, st, account, &p.want); err != nil {
+			return err
+		}
+	}
+	o := events.Outcome{Step: event.Provisioned, Inputs: p.inputs, Data: p.want, Facts: withdrawn}
+	if p.news(t, own) {
+		o.Facts = append(o.Facts, events.Tell{What: event.Provisioned, Data: event.DatastoreProvisioned{
+			About: t.About(), DataStore: n, Driver: p.want.Driver, Schema: account.Schema, User: account.User, Overrides: namesOf(p.want.Overrides),
+		}})
+	}
+	if weighed {
+		o.Facts = append(o.Facts, events.Tell{What: event.Measured, Data: event.DatastoreMeasured{
+			About: t.About(), DataStore: n, Bytes: p.want.Bytes, Keys: p.want.Keys, MeasuredAt: p.want.MeasuredAt,
+		}})
+	}
+	if err := t.Done(ctx, o); err != nil {
+		return err
+	}
+	for _, st := range stays {
+		st.leftAs(t.Key, p.want)
+	}
+	return nil
+}
+
+// open finds a DataStore that the tenant uses, or says what the tenant has to wait for.
+func (s *datastore) open(ctx context.Context, t *events.Turn, n string) (st *store, object *v1alpha1.DataStore, waiting string, err error) {
+	st = s.stores.get(n)
 	st.joins(t.Key) // before looking, so that no change after it is missed
 	object, opened, err := st.load(ctx)
 	if err != nil {
-		return err
+		return nil, nil, "", err
 	}
 	var no *unsupported
 	switch {
 	case errors.Is(opened, errNoDataStore):
 		st.waits(t.Key)
-		return t.Wait(ctx, "DataStore "+n+" to exist")
+		return st, nil, "DataStore " + n + " to exist", nil
 	case errors.As(opened, &no):
-		return &events.Permanent{Reason: reasonUnsupported, Message: no.Error()}
+		return nil, nil, "", &events.Permanent{Reason: reasonUnsupported, Message: no.Error()}
 	case opened != nil:
 		st.waits(t.Key)
-		return &events.Unavailable{Dependency: st.dependency(), Err: opened}
+		return nil, nil, "", &events.Unavailable{Dependency: st.dependency(), Err: opened}
 	}
-	account := accountOf(t.UID, &t.Tenant.Spec, own)
-	p := plan{want: state.Datastore{
-		DataStore: n, Driver: string(object.Spec.Driver), Endpoints: object.Spec.Endpoints, Schema: account.Schema, User: account.User,
-		Config: own.Config, Certificate: own.Certificate,
-	}, inputs: events.ID(n, string(object.UID), string(object.Spec.Driver), account.Schema, account.User, st.tenantsPart(), accountVersion)}
-	p.decide(t, own)
-	if p.nothing {
-		return nil
-	}
-	if !p.settled {
-		if err := s.apply(ctx, t, st, account, &p.want); err != nil {
-			return err
-		}
-	}
-	o := events.Outcome{Step: event.Provisioned, Inputs: p.inputs, Data: p.want}
-	if p.news(t, own) {
-		o.Facts = []events.Tell{{What: event.Provisioned, Data: event.DatastoreProvisioned{
-			About: t.About(), DataStore: n, Driver: p.want.Driver, Schema: account.Schema, User: account.User,
-		}}}
-	}
-	return t.Done(ctx, o)
+	return st, object, "", nil
 }
 
 // plan is what a turn comes to.
@@ -109,10 +166,16 @@ func (p *plan) news(t *events.Turn, own state.Datastore) bool {
 		own.Config.Checksum != p.want.Config.Checksum || own.Certificate.Checksum != p.want.Certificate.Checksum
 }
 
-// touched reports whether a wake is about a Secret as we haven't left it.
+// touched reports whether a wake is about a Secret, or an account, as we haven't left it.
 func touched(reasons []string, own state.Datastore) bool {
 	for _, reason := range reasons {
 		kind, rest, _ := strings.Cut(reason, " ")
+		if kind == reasonAccount {
+			dataStore, fingerprint, _ := strings.Cut(rest, " ")
+			if fingerprint != accountIn(own, dataStore) {
+				return true
+			}
+		}
 		if kind != reasonSecret {
 			continue
 		}
@@ -138,20 +201,30 @@ func due(list []events.Event) bool {
 	return false
 }
 
-// accountOf names the tenant's schema and user: those it has, else those of its spec, else its UID.
-func accountOf(uid string, spec *v1alpha1.TenantControlPlaneSpec, own state.Datastore) driver.Account {
-	first := func(names ...string) string {
-		for _, n := range names {
-			if n != "" {
-				return n
-			}
+// account names the tenant's schema and user. Without a memory of them, as after the loss of NATS, they are those of
+// its Secret, if it has one; held says that it has.
+func (s *datastore) account(ctx context.Context, t *events.Turn, own state.Datastore) (a driver.Account, held bool, err error) {
+	var data map[string][]byte
+	if own.DataStore == "" {
+		secret := &corev1.Secret{}
+		err := s.kube.Get(ctx, kube.Secrets, t.Key.Namespace, name.DatastoreConfig(t.Key.Name), secret)
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return a, false, err
+		case metav1.IsControlledBy(secret, &metav1.ObjectMeta{UID: types.UID(t.UID)}): // not of one that was deleted
+			data = secret.Data
 		}
-		return ""
 	}
+	return accountOf(t.Key, t.UID, &t.Tenant.Spec, own, data), data != nil, nil
+}
+
+// accountOf names the tenant's schema and user: those it has, by the state or its Secret, else those of its spec.
+func accountOf(key events.Key, uid string, spec *v1alpha1.TenantControlPlaneSpec, own state.Datastore, held map[string][]byte) driver.Account {
 	return driver.Account{
 		Owner: uid, Remembered: own.DataStore != "",
-		Schema: first(own.Schema, spec.DataStoreSchema, uid),
-		User:   first(own.User, spec.DataStoreUsername, uid),
+		Schema: cmp.Or(own.Schema, string(held[name.KeyDBSchema]), spec.DataStoreSchema, name.DataStoreSchema(key.Namespace, key.Name, uid)),
+		User:   cmp.Or(own.User, string(held[name.KeyDBUser]), spec.DataStoreUsername, name.DataStoreUser(key.Namespace, key.Name, uid)),
 	}
 }
 
@@ -175,32 +248,64 @@ func (s *datastore) apply(ctx context.Context, t *events.Turn, st *store, accoun
 				return certificateData(access), err
 			})
 			want.Certificate.NotAfter, renewAt = access.NotAfter, access.RenewAt
+			want.Certificate.Keys = slices.Sorted(maps.Keys(secret.Data)) // kine is told of each
 			return err
 		})
 		g.Go(func() (err error) {
 			account := account
 			secret := secretFor(t.Key, t.UID, name.DatastoreConfig(t.Key.Name), name.ComponentDatastoreConfig)
 			want.Config, err = s.ensure(ctx, secret, want.Config, func(have map[string][]byte, trusted bool) (map[string][]byte, error) {
-				data := configData(have, trusted, account, d.Endpoint(), password)
+				data := configData(have, trusted, account, d, password)
 				account.Password = string(data[name.KeyDBPassword])
 				return data, nil
 			})
 			if err == nil {
 				_, err = d.Provision(ctx, account)
 			}
+			if err == nil {
+				want.Account, err = surveyed(ctx, d, account)
+			}
 			return err
 		})
 		return g.Wait()
 	})
+	if err != nil {
+		return intentOf(t, st, err)
+	}
+	// Set before the state is written: a crash between would leave the tenant without a timer.
+	now := s.now()
+	next := now.Add(lookAgain)
+	if renewAt.After(now) && renewAt.Before(next) {
+		next = renewAt
+	}
+	return t.At(ctx, next)
+}
+
+// surveyed is the fingerprint of the account as the database has it, empty when the driver can't tell.
+func surveyed(ctx context.Context, d driver.Driver, account driver.Account) (string, error) {
+	surveyor, ok := d.(driver.Surveyor)
+	if !ok {
+		return "", nil
+	}
+	seen, err := surveyor.Survey(ctx, account.Schema)
+	return seen[account.Schema], err
+}
+
+// intentOf gives what a DataStore answered its intent, nil for no error. Who can only wait for it is noted to be woken.
+func intentOf(t *events.Turn, st *store, err error) error {
 	var bad *driver.NameError
 	var taken *driver.TakenError
 	var config *driver.ConfigError
 	var away *events.Unavailable
+	in := ""
+	if st.name != t.Tenant.Spec.DataStore {
+		in = "in DataStore " + st.name + ", by dataStoreOverrides: "
+	}
 	switch {
 	case errors.As(err, &bad):
-		return &events.Permanent{Reason: "InvalidName", Message: bad.Error()}
+		return &events.Permanent{Reason: "InvalidName", Message: in + bad.Error()}
 	case errors.As(err, &taken):
-		return &events.Permanent{Reason: takenReasons[taken.Field], Message: taken.Error()}
+		return &events.Permanent{Reason: takenReasons[taken.Field], Message: in + taken.Error()}
 	case errors.As(err, &config):
 		st.waits(t.Key)
 		return &events.Unavailable{Dependency: st.dependency(), Err: config}
@@ -210,11 +315,5 @@ func (s *datastore) apply(ctx context.Context, t *events.Turn, st *store, accoun
 	case err != nil:
 		return fmt.Errorf("DataStore %s: %w", st.name, err)
 	}
-	// Set before the state is written: a crash between would leave the tenant without a timer.
-	now := s.now()
-	next := now.Add(lookAgain)
-	if renewAt.After(now) && renewAt.Before(next) {
-		next = renewAt
-	}
-	return t.At(ctx, next)
+	return nil
 }

@@ -7,11 +7,12 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
 func TestTouched(t *testing.T) {
-	own := state.Datastore{Config: state.Secret{ResourceVersion: "5"}, Certificate: state.Secret{ResourceVersion: "6"}}
+	own := state.Datastore{DataStore: "main", Account: "as left", Config: state.Secret{ResourceVersion: "5"}, Certificate: state.Secret{ResourceVersion: "6"}}
 	for sentence, test := range map[string]struct {
 		reason string
 		want   bool
@@ -21,6 +22,9 @@ func TestTouched(t *testing.T) {
 		"another version is drift":                    {secretReason(name.ComponentDatastoreConfig, "7"), true},
 		"a deletion is drift":                         {secretReason(name.ComponentDatastoreConfig, ""), true},
 		"a change of the DataStore touches no Secret": {reasonDataStore, false},
+		"an account that is another is drift":         {accountReason("main", "another"), true},
+		"one that was put right meanwhile is not":     {accountReason("main", "as left"), false},
+		"one that is gone is drift":                   {accountReason("main", ""), true},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			if got := touched([]string{test.reason}, own); got != test.want {
@@ -31,18 +35,23 @@ func TestTouched(t *testing.T) {
 }
 
 func TestAccountOf(t *testing.T) {
+	key := events.Tenant("team", "demo")
+	schema, user := name.DataStoreSchema("team", "demo", "uid"), name.DataStoreUser("team", "demo", "uid")
 	spec := &v1alpha1.TenantControlPlaneSpec{DataStoreSchema: "s", DataStoreUsername: "u"}
+	held := bytesOf("DB_SCHEMA", "had", "DB_USER", "had-user")
 	for sentence, test := range map[string]struct {
 		spec *v1alpha1.TenantControlPlaneSpec
 		own  state.Datastore
+		held map[string][]byte
 		want driver.Account
 	}{
-		"without a word, the UID names both":          {&v1alpha1.TenantControlPlaneSpec{}, state.Datastore{}, driver.Account{Owner: "uid", Schema: "uid", User: "uid"}},
-		"the spec's names are taken":                  {spec, state.Datastore{}, driver.Account{Owner: "uid", Schema: "s", User: "u"}},
-		"names that were given once stay, spec or no": {spec, state.Datastore{DataStore: "main", Schema: "old", User: "older"}, driver.Account{Owner: "uid", Remembered: true, Schema: "old", User: "older"}},
+		"without a word, namespace and name do":       {&v1alpha1.TenantControlPlaneSpec{}, state.Datastore{}, nil, driver.Account{Owner: "uid", Schema: schema, User: user}},
+		"the spec's names are taken":                  {spec, state.Datastore{}, nil, driver.Account{Owner: "uid", Schema: "s", User: "u"}},
+		"names that were given once stay, spec or no": {spec, state.Datastore{DataStore: "main", Schema: "old", User: "older"}, held, driver.Account{Owner: "uid", Remembered: true, Schema: "old", User: "older"}},
+		"when the state is lost, the Secret knows":    {spec, state.Datastore{}, held, driver.Account{Owner: "uid", Schema: "had", User: "had-user"}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			if got := accountOf("uid", test.spec, test.own); got != test.want {
+			if got := accountOf(key, "uid", test.spec, test.own, test.held); got != test.want {
 				t.Errorf("got %+v", got)
 			}
 		})

@@ -1,11 +1,13 @@
 package datastore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -19,12 +21,17 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/mysql"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/nats"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/postgres"
 )
 
 // A deletion waits for a DataStore that is away this long, and this many tries, from the moment it was its turn.
 const (
 	patience = 20 * time.Second
 	minTries = 4
+	// longestDrop bounds one try. A turn has a little longer, for what comes after the last.
+	longestDrop = 22 * time.Second
 )
 
 // remove wakes on workload.removed, when no pod of the tenant is left that could write. It removes data, user and role
@@ -41,10 +48,11 @@ func (s *datastore) remove(ctx context.Context, t *events.Turn) error {
 	if before == nil {
 		return t.Wait(ctx, "the control plane to be gone (workload.removed)")
 	}
-	removed, left, err := s.drop(ctx, t, own, since)
+	left, err := s.dropAll(ctx, t, &own, since)
 	if err != nil {
 		return err
 	}
+	removed := own.Removed
 	g, gctx := errgroup.WithContext(ctx)
 	found := [2]bool{}
 	for i, secret := range []string{name.DatastoreConfig(t.Key.Name), name.DatastoreCertificate(t.Key.Name)} {
@@ -61,18 +69,16 @@ func (s *datastore) remove(ctx context.Context, t *events.Turn) error {
 			removed["Secret"]++
 		}
 	}
-	if n := t.Tenant.Spec.DataStore; n != "" {
-		s.stores.get(n).leaves(t.Key)
+	for _, p := range placesOf(t.Tenant, own) {
+		s.stores.get(p.dataStore).leaves(t.Key)
 	}
 	sum := event.Removals{About: t.About(), Removed: map[string]int{}, Left: before.Left}
 	maps.Copy(sum.Removed, before.Removed)
 	for kind, count := range removed {
 		sum.Removed[name.ServiceDatastore+"/"+kind] = count
 	}
-	if left != "" {
-		own.Left = []string{left}
-		sum.Left = append(sum.Left, left)
-	}
+	own.Removed, own.Left = nil, left
+	sum.Left = append(sum.Left, left...)
 	return t.Done(ctx, events.Outcome{Step: event.Removed, Data: own, Facts: []events.Tell{{What: event.Removed, Data: sum}}})
 }
 
@@ -90,38 +96,101 @@ func workloadRemoved(t *events.Turn) (*event.Removals, time.Time) {
 	return nil, time.Time{}
 }
 
-// drop removes the tenant's data and user. What can't be removed within patience is left and described. An error means
-// that the deletion is to be tried again.
-func (s *datastore) drop(ctx context.Context, t *events.Turn, own state.Datastore, since time.Time) (removed driver.Removed, left string, err error) {
-	removed = driver.Removed{}
-	// Without a memory, as after the loss of NATS or a crash in the first provisioning, there may be something all the same.
-	n, certain := own.DataStore, own.DataStore != ""
-	if !certain {
-		n = t.Tenant.Spec.DataStore
+// place is a DataStore that may hold something of a tenant.
+type place struct {
+	dataStore, driver string
+	// certain: something was made there. Without a memory, as after the loss of NATS or a crash in the first provisioning,
+	// there may be something all the same.
+	certain bool
+}
+
+// placesOf are the DataStores that may hold something of a tenant, its own first.
+func placesOf(t *state.Tenant, own state.Datastore) []place {
+	var places []place
+	if n := cmp.Or(own.DataStore, t.Spec.DataStore); n != "" {
+		places = append(places, place{n, own.Driver, own.DataStore != ""})
 	}
-	if n == "" {
-		return removed, "", nil
+	for _, o := range overridesOf(t, own) {
+		places = append(places, place{o.DataStore, string(v1alpha1.DriverEtcd), o.Account != ""})
 	}
-	account := accountOf(t.UID, &t.Tenant.Spec, own)
-	st := s.stores.get(n)
-	_, opened, err := st.load(ctx)
+	return places
+}
+
+// dropAll removes the tenant's data and users wherever it has some, counts that in own, and says what it had to leave. An
+// error means that the deletion is to be tried again; what was removed by then is noted.
+func (s *datastore) dropAll(ctx context.Context, t *events.Turn, own *state.Datastore, since time.Time) (left []string, err error) {
+	if own.Removed == nil {
+		own.Removed = map[string]int{}
+	}
+	places := placesOf(t.Tenant, *own)
+	if len(places) == 0 {
+		return nil, nil
+	}
+	account, held, err := s.account(ctx, t, *own)
 	if err != nil {
-		return removed, "", err
+		return nil, err
+	}
+	places[0].certain = places[0].certain || held
+	type result struct {
+		removed driver.Removed
+		left    string
+		err     error
+	}
+	results, news := make([]result, len(places)), false
+	var wg sync.WaitGroup
+	for i, p := range places {
+		wg.Go(func() {
+			r := &results[i]
+			account := account
+			account.Remembered = account.Remembered && i == 0
+			r.removed, r.left, r.err = s.drop(ctx, t, p, account, since)
+		})
+	}
+	wg.Wait()
+	for _, r := range results {
+		for kind, n := range r.removed {
+			own.Removed[kind] += n
+			news = true
+		}
+		if r.left != "" {
+			left = append(left, r.left)
+		}
+		err = errors.Join(err, r.err)
+	}
+	if err != nil && news && len(places) > 1 && ctx.Err() == nil {
+		was := &state.State{}
+		if o := t.Own(); o != nil {
+			was = o
+		}
+		err = errors.Join(t.Done(ctx, events.Outcome{Step: was.Step, Inputs: was.Inputs, Waiting: was.Waiting, Data: *own}), err)
+	}
+	return left, err
+}
+
+// drop removes the tenant's data and user from one DataStore. What can't be removed within patience is left and described. An
+// error means that it is to be tried again.
+func (s *datastore) drop(ctx context.Context, t *events.Turn, p place, account driver.Account, since time.Time) (removed driver.Removed, left string, err error) {
+	st := s.stores.get(p.dataStore)
+	var opened error
+	if _, opened, err = st.load(ctx); err != nil {
+		return nil, "", err
 	}
 	var no *unsupported
 	if errors.Is(opened, errNoDataStore) {
-		if !certain {
-			return removed, "", nil
+		if !p.certain {
+			return nil, "", nil
 		}
-		return removed, leftBehind(n, own.Driver, account, certain, opened), nil
+		return nil, leftBehind(p.dataStore, p.driver, account, p.certain, opened), nil
 	}
 	if errors.As(opened, &no) {
-		return removed, "", nil // nothing was ever made there
+		return nil, "", nil // nothing was ever made there
 	}
 	err = opened
 	if err == nil {
-		err = st.do(ctx, func(d driver.Driver) (err error) {
-			removed, err = d.Drop(ctx, account)
+		dropping, cancel := context.WithTimeout(ctx, longestDrop)
+		defer cancel()
+		err = st.do(dropping, func(d driver.Driver) (err error) {
+			removed, err = d.Drop(dropping, account)
 			return err
 		})
 	}
@@ -132,7 +201,7 @@ func (s *datastore) drop(ctx context.Context, t *events.Turn, own state.Datastor
 	case errors.Is(err, events.ErrFenced), ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled):
 		return removed, "", err
 	case t.Attempt()+1 >= minTries && s.now().Sub(since) >= patience:
-		return removed, leftBehind(n, own.Driver, account, certain, err), nil
+		return removed, leftBehind(p.dataStore, p.driver, account, p.certain, err), nil
 	}
 	st.waits(t.Key)
 	var away *events.Unavailable
@@ -151,8 +220,15 @@ func leftBehind(dataStore, kind string, a driver.Account, certain bool, why erro
 		is = "perhaps left"
 	}
 	what := fmt.Sprintf("schema %s and user %s, each if its owner is %s", a.Schema, a.User, a.Owner)
-	if kind == string(v1alpha1.DriverEtcd) {
+	switch v1alpha1.Driver(kind) {
+	case v1alpha1.DriverEtcd:
 		what = etcd.Describe(a)
+	case v1alpha1.DriverMySQL:
+		what = mysql.Describe(a)
+	case v1alpha1.DriverNATS:
+		what = nats.Describe(a)
+	case v1alpha1.DriverPostgreSQL:
+		what = postgres.Describe(a)
 	}
 	return fmt.Sprintf("%s in DataStore %s: %s: %v", is, dataStore, what, why)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,23 +22,29 @@ import (
 
 // configData is what <tenant>-datastore-config must hold. The password is kept while it is the one that was made: trusted
 // says that nobody is known to have changed the Secret.
-func configData(have map[string][]byte, trusted bool, a driver.Account, endpoint string, random func() string) map[string][]byte {
+func configData(have map[string][]byte, trusted bool, a driver.Account, d driver.Driver, random func() string) map[string][]byte {
 	password := have[name.KeyDBPassword]
 	if len(password) == 0 || !trusted {
 		password = []byte(random())
 	}
-	return map[string][]byte{
-		name.KeyDBConnectionString: []byte(endpoint),
+	data := map[string][]byte{
+		name.KeyDBConnectionString: []byte(d.Endpoint()),
 		name.KeyDBSchema:           []byte(a.Schema),
 		name.KeyDBUser:             []byte(a.User),
 		name.KeyDBPassword:         password,
 	}
+	if d, ok := d.(driver.Replicated); ok {
+		data[name.KeyDBReplicas] = []byte(strconv.Itoa(d.Replicas()))
+	}
+	return data
 }
 
 // certificateData is what <tenant>-datastore-certificate must hold; accessOf reads it back.
 func certificateData(a driver.Access) map[string][]byte {
 	data := map[string][]byte{}
-	for key, value := range map[string][]byte{name.KeyDatastoreCACert: a.CA, name.KeyDatastoreCert: a.Cert, name.KeyDatastoreKey: a.Key} {
+	for key, value := range map[string][]byte{
+		name.KeyDatastoreCACert: a.CA, name.KeyDatastoreCert: a.Cert, name.KeyDatastoreKey: a.Key, name.KeyDatastoreContext: a.Credentials,
+	} {
 		if len(value) > 0 {
 			data[key] = value
 		}
@@ -46,7 +53,9 @@ func certificateData(a driver.Access) map[string][]byte {
 }
 
 func accessOf(data map[string][]byte) driver.Access {
-	return driver.Access{CA: data[name.KeyDatastoreCACert], Cert: data[name.KeyDatastoreCert], Key: data[name.KeyDatastoreKey]}
+	return driver.Access{
+		CA: data[name.KeyDatastoreCACert], Cert: data[name.KeyDatastoreCert], Key: data[name.KeyDatastoreKey], Credentials: data[name.KeyDatastoreContext],
+	}
 }
 
 // secretFor is a Secret of a tenant without its data.

@@ -37,7 +37,7 @@ func TestConfigData(t *testing.T) {
 		"schema and user are put right, the password kept": {bytesOf("DB_SCHEMA", "x", "DB_PASSWORD", "old", "more", "y"), true, want("old")},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			got := configData(test.have, test.trusted, account, "", func() string { return "new" })
+			got := configData(test.have, test.trusted, account, direct{}, func() string { return "new" })
 			if !reflect.DeepEqual(got, test.want) {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
@@ -45,8 +45,25 @@ func TestConfigData(t *testing.T) {
 	}
 }
 
+// direct is a driver of a database that tenants reach themselves, replicated one that they reach through kine.
+type direct struct{ driver.Driver }
+
+func (direct) Endpoint() string { return "" }
+
+type replicated struct{ driver.Driver }
+
+func (replicated) Endpoint() string { return "nats:4222" }
+func (replicated) Replicas() int    { return 3 }
+
+func TestConfigDataSaysHowManyServersKeepTheData(t *testing.T) {
+	got := configData(nil, true, driver.Account{Schema: "s", User: "u"}, replicated{}, func() string { return "new" })
+	if want := bytesOf("DB_CONNECTION_STRING", "nats:4222", "DB_SCHEMA", "s", "DB_USER", "u", "DB_PASSWORD", "new", "DB_REPLICAS", "3"); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestCertificateDataReadsBack(t *testing.T) {
-	access := driver.Access{CA: []byte("ca"), Cert: []byte("cert"), Key: []byte("key")}
+	access := driver.Access{CA: []byte("ca"), Cert: []byte("cert"), Key: []byte("key"), Credentials: []byte("credentials")}
 	if got := accessOf(certificateData(access)); !reflect.DeepEqual(got, access) {
 		t.Errorf("got %v", got)
 	}

@@ -10,16 +10,19 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/watch"
+
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
 // Times of a store.
 const (
-	// fresh is how long what was read of a DataStore and its Secrets is taken for true. Secrets aren't watched: that
-	// would take the right to read every Secret.
+	// fresh is how long what was read of a DataStore and its Secrets is taken for true without a watch saying otherwise.
 	fresh = 30 * time.Second
 	// An away DataStore is tried again after firstPause, twice that, … longestPause, by one caller at a time.
 	firstPause   = 250 * time.Millisecond
@@ -39,6 +42,8 @@ type stores struct {
 	mu      sync.Mutex
 	all     map[string]*store
 	wake    events.Wake // of the watch that runs
+	// refer is told of what was read of a DataStore, nil when there is none; may be nil.
+	refer func(dataStore string, o *v1alpha1.DataStore)
 }
 
 func newStores(r *reader, drivers map[v1alpha1.Driver]driver.Open) *stores {
@@ -64,8 +69,21 @@ type store struct {
 	pause   time.Duration
 	looking chan struct{} // closed when the caller who looks is done; nil when nobody does
 	told    string        // id of the last fact checked
+	weighed string        // id of the last fact measured
 
-	users   map[events.Key]struct{} // tenants on it that this replica has met
+	// latency of the last check that was answered, 0 before the first.
+	latency time.Duration
+	// sizes by schema as measuredAt; nil when this replica doesn't measure them. mine says that it works on the DataStore,
+	// not only on tenants there.
+	sizes      map[string]driver.Size
+	measuredAt time.Time
+	mine       bool
+
+	// annotations as the watch saw them last; resting says that they paused the DataStore then.
+	annotations map[string]string
+	resting     bool
+
+	users   map[events.Key]left     // tenants on it that this replica has met
 	waiting map[events.Key]struct{} // those of them that wait for it
 }
 
@@ -83,7 +101,7 @@ func (s *stores) get(n string) *store {
 	defer s.mu.Unlock()
 	st := s.all[n]
 	if st == nil {
-		st = &store{name: n, of: s, users: map[events.Key]struct{}{}, waiting: map[events.Key]struct{}{}}
+		st = &store{name: n, of: s, users: map[events.Key]left{}, waiting: map[events.Key]struct{}{}}
 		s.all[n] = st
 	}
 	return st
@@ -106,6 +124,15 @@ func (st *store) toTell(id string) bool {
 	defer st.mu.Unlock()
 	other := st.told != id
 	st.told = id
+	return other
+}
+
+// toTellUsage does what toTell does, for the fact measured.
+func (st *store) toTellUsage(id string) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	other := st.weighed != id
+	st.weighed = id
 	return other
 }
 
@@ -136,7 +163,31 @@ func (st *store) dependency() string { return "datastore " + st.name }
 func (st *store) joins(key events.Key) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.users[key] = struct{}{}
+	if _, known := st.users[key]; !known {
+		st.users[key] = left{since: time.Now()}
+	}
+}
+
+// left is how a tenant was left, since it was met: the fingerprint of its schema and user, and how much it held if it was
+// measured; zero before it is known.
+type left struct {
+	since               time.Time
+	schema, fingerprint string
+	home                bool // what it holds here is told; of overrides it isn't
+	measured            bool
+	size                driver.Size
+}
+
+// leftAs notes how a tenant's account was left.
+func (st *store) leftAs(key events.Key, as state.Datastore) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if was, known := st.users[key]; known {
+		st.users[key] = left{
+			since: was.since, schema: as.Schema, fingerprint: accountIn(as, st.name), home: as.DataStore == st.name,
+			measured: !as.MeasuredAt.IsZero(), size: driver.Size{Bytes: as.Bytes, Keys: as.Keys},
+		}
+	}
 }
 
 func (st *store) leaves(key events.Key) {
@@ -144,6 +195,16 @@ func (st *store) leaves(key events.Key) {
 	defer st.mu.Unlock()
 	delete(st.users, key)
 	delete(st.waiting, key)
+}
+
+// driver is the open one, nil without one.
+func (st *store) driver() driver.Driver {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.conn == nil {
+		return nil
+	}
+	return st.conn.Driver
 }
 
 // tenantsPart is that of the open driver, empty without one.
@@ -161,6 +222,34 @@ func (st *store) waits(key events.Key) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.waiting[key] = struct{}{}
+}
+
+// saw notes what the watch shows of the DataStore and reports whether more than its status changed for its users: while it
+// is paused nothing has, and when the pause ends everything may have.
+func (st *store) saw(c kube.Change, now time.Time) (news bool, users []events.Key) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	rested := st.resting
+	st.annotations = c.Object.Annotations
+	st.resting, _, _ = name.Paused(st.annotations, now)
+	known := st.object != nil && st.object.UID == c.Object.UID && st.object.Generation == c.Object.Generation && c.Type != watch.Deleted
+	return (!known || rested) && !st.resting, slices.Collect(maps.Keys(st.users))
+}
+
+// paused reports whether the DataStore is: then it is taken as it was read last.
+func (st *store) paused(now time.Time) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	paused, _, _ := name.Paused(st.annotations, now)
+	return paused
+}
+
+// pausedUntil is when a pause ends by itself, zero when it doesn't.
+func (st *store) pausedUntil(now time.Time) time.Time {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	_, until, _ := name.Paused(st.annotations, now)
+	return until
 }
 
 // stale makes the next load read again.
@@ -187,7 +276,8 @@ func (st *store) load(ctx context.Context) (object *v1alpha1.DataStore, opened, 
 	st.reading.Lock()
 	defer st.reading.Unlock()
 	st.mu.Lock()
-	known := time.Since(st.readAt) < fresh
+	paused, _, _ := name.Paused(st.annotations, time.Now())
+	known := time.Since(st.readAt) < fresh || paused && st.object != nil
 	changes := st.changes
 	object, opened = st.object, st.err
 	st.mu.Unlock()
@@ -198,6 +288,9 @@ func (st *store) load(ctx context.Context) (object *v1alpha1.DataStore, opened, 
 	var bad *driver.ConfigError
 	if opened != nil && !errors.Is(opened, errNoDataStore) && !errors.As(opened, &bad) {
 		return nil, nil, opened
+	}
+	if st.of.refer != nil {
+		st.of.refer(st.name, object)
 	}
 	sum := cfg.Checksum()
 	st.mu.Lock()
@@ -212,7 +305,7 @@ func (st *store) load(ctx context.Context) (object *v1alpha1.DataStore, opened, 
 		} else if d, err := open(cfg); err != nil {
 			opened = err
 		} else {
-			next = &conn{Driver: d, sum: sum, tenants: tenantsPart(cfg)}
+			next = &conn{Driver: d, sum: sum, tenants: tenantsPart(object.Spec.Driver, cfg)}
 		}
 	}
 	st.mu.Lock()
@@ -261,8 +354,15 @@ func (st *store) looked() {
 }
 
 // tenantsPart is a fingerprint of what of a configuration shows in the tenants' Secrets.
-func tenantsPart(c driver.Config) string {
-	return name.Checksum(map[string][]byte{"endpoints": []byte(strings.Join(c.Endpoints, ",")), "ca": c.CA})
+func tenantsPart(kind v1alpha1.Driver, c driver.Config) string {
+	if kind == v1alpha1.DriverNATS {
+		return c.Checksum() // who tenants are comes from who the administrator is
+	}
+	part := map[string][]byte{"endpoints": []byte(strings.Join(c.Endpoints, ",")), "ca": c.CA}
+	if c.CAKey == nil {
+		part["signs"] = nil // without the authority's key, tenants have no certificates
+	}
+	return name.Checksum(part)
 }
 
 // errNotTried is the state of a connection nobody has used yet.
@@ -328,7 +428,9 @@ func (st *store) use(ctx context.Context, look bool, f func(driver.Driver) error
 	}
 	defer c.uses.Done()
 	if look {
+		began := time.Now()
 		err := c.Check(ctx)
+		st.answered(err, time.Since(began))
 		st.found(c, err)
 		if err != nil {
 			return st.intent(ctx, err)
@@ -348,6 +450,15 @@ func (st *store) intent(ctx context.Context, err error) error {
 		return ctx.Err()
 	}
 	return &events.Unavailable{Dependency: st.dependency(), Err: err}
+}
+
+// answered notes how long a check took that was answered.
+func (st *store) answered(err error, took time.Duration) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if err == nil {
+		st.latency = took
+	}
 }
 
 // found notes whether the database answered.

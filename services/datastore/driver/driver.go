@@ -17,11 +17,14 @@
 //  5. Drop removes the data and user that are the owner's on record, and the record as its very last step. It, too,
 //     starts from whatever there is, and leaves alone what is another's.
 //  6. When the DataStore or its credentials change, a new driver is opened and the old one is closed after its last call
-//     has returned.
+//     has returned. Data that were opened with it are closed before.
+//
+// Between Provision and Drop, DataAccess (data.go) opens what an account holds, with the tenant's own rights: to export
+// it at a revision, follow its changes and import them elsewhere, into a database of whatever kind.
 //
 // A driver is one file set in a package of its own below this one, is added to the table, and passes drivertest.Run
-// against a real server. What only some databases can do (export at a revision, import, follow, size) is an interface of
-// its own beside this one, which a driver has or has not.
+// against a real server. What only some databases can do (Sizer, Joint, DataAccess) is an interface of its own beside
+// this one, which a driver has or has not.
 package driver
 
 import (
@@ -36,6 +39,8 @@ import (
 // Driver is a connection to one database. It is safe for concurrent use. Methods that take a context return ErrAway,
 // wrapped, when the database does not answer or refuses everybody, so that a retry may help; ctx bounds each call.
 type Driver interface {
+	// Names are those of an account whose tenant asks for none, made of its UID as far as the database can hold it.
+	Names(uid string) (schema, user string)
 	// Check returns nil when the database answers and lets the driver administer accounts.
 	Check(ctx context.Context) error
 	// Validate returns a *NameError when the database can't have such an account, or it would be somebody else's.
@@ -56,6 +61,27 @@ type Driver interface {
 	Drop(ctx context.Context, a Account) (Removed, error)
 	// Close ends the connection.
 	Close() error
+}
+
+// Sizer is a driver that knows how much its tenants hold.
+type Sizer interface {
+	// Sizes returns what the schemas hold that are on record as some tenant's, by name. It asks for all at once, takes
+	// the database's own statistics for it and leaves the tenants' data unread, so that it may be called often.
+	Sizes(ctx context.Context) (map[string]Size, error)
+}
+
+// Size of a schema.
+type Size struct {
+	// Bytes on the database's disk.
+	Bytes int64
+	// Keys is an estimate: the database's statistics lag behind, and may count keys deleted since the last compaction.
+	Keys int64
+}
+
+// Replicated is a driver whose tenants must tell kine how many servers keep their data.
+type Replicated interface {
+	// Replicas is right after a Check that succeeded.
+	Replicas() int
 }
 
 // Open makes a driver. Its error is a *ConfigError.
@@ -104,7 +130,7 @@ type Account struct {
 	Remembered bool
 	// Schema is the name of the database, key prefix or bucket. User is the name of the user.
 	Schema, User string
-	// Password of the user, for databases that want one.
+	// Password of the user, for databases that want one. It must do without what a URL would escape.
 	Password string
 }
 
@@ -112,6 +138,9 @@ type Account struct {
 type Access struct {
 	// CA verifies the servers; Cert and Key are the tenant's client certificate. PEM; empty when there is none.
 	CA, Cert, Key []byte
+	// Credentials is a file by which kine knows the servers and who the tenant is, for databases that know him by neither
+	// certificate nor password. Of NATS, a context of its command line tool.
+	Credentials []byte
 	// NotAfter is the expiry of Cert, RenewAt the time from which Access returns another; zero when there is none.
 	NotAfter, RenewAt time.Time
 }

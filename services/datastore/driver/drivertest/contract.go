@@ -35,10 +35,16 @@ type Server struct {
 	// Revision changes whenever anything about users, roles, grants, owners or data does.
 	Revision func(t *testing.T) string
 	// Holds lists the users, roles, keys (or rows) and records of owners under an account's names that exist, seen by
-	// the administrator.
+	// the administrator, and whether its password is the right one where it has one.
 	Holds func(t *testing.T, a driver.Account) []string
+	// Removes is what the drop of an account with so many keys removes.
+	Removes func(keys int) driver.Removed
+	// ReservedSchemas and ReservedUsers are names of the administration.
+	ReservedSchemas, ReservedUsers []string
 	// Drifts change an account by hand, each in one way, named by sentences that Provision must put right.
 	Drifts map[string]func(t *testing.T, a driver.Account)
+	// Unseen are those of the Drifts that a driver.Surveyor doesn't notice.
+	Unseen []string
 	// Disown deletes the records of an account's owner, so that it is as it was made before there were such records.
 	Disown func(t *testing.T, a driver.Account)
 	// CrashAfter has the driver stop, with an error, before the change that follows n more; a negative n is never.
@@ -48,8 +54,10 @@ type Server struct {
 }
 
 // account of a tenant; its owner is named as no schema or user is.
-func account(name string) driver.Account {
-	return driver.Account{Owner: "uid-" + name, Schema: name, User: name, Password: "not-used-by-all"}
+func account(name string) driver.Account { return of("uid-"+name, name, name) }
+
+func of(owner, schema, user string) driver.Account {
+	return driver.Account{Owner: owner, Schema: schema, User: user, Password: "not-used-by-all"}
 }
 
 // Run runs the contract. The server is used for all of it; subtests run one after the other.
@@ -83,7 +91,23 @@ func Run(t *testing.T, s Server) {
 
 	t.Run("a database that answers passes the check", func(t *testing.T) { must(t, d.Check(ctx)) })
 
-	for _, pair := range [][2]string{{"one", "two"}, {"ab", "abc"}, {"ab-", "ab"}, {"ab.", "ab"}, {"ab_", "ab"}, {"A", "a"}} {
+	t.Run("names made of UIDs are fit, and differ", func(t *testing.T) {
+		seen := map[string]bool{}
+		for _, uid := range []string{"0b5e0f0c-7d1e-4f7b-9f34-9a3b6a8f3a3e", "0b5e0f0c-7d1e-4f7b-9f34-9a3b6a8f3a3f"} {
+			schema, user := d.Names(uid)
+			must(t, d.Validate(of(uid, schema, user)))
+			if seen[schema] || seen[user] {
+				t.Errorf("%s and %s are another's", schema, user)
+			}
+			seen[schema], seen[user] = true, true
+		}
+	})
+
+	// An underscore stands for any character where MySQL grants rights.
+	for _, pair := range [][2]string{{"one", "two"}, {"ab", "abc"}, {"ab-", "ab"}, {"ab.", "ab"}, {"ab_", "ab"}, {"ab_", "abc"}, {"a_b", "axb"}, {"A", "a"}} {
+		if d.Validate(account(pair[0])) != nil {
+			continue // the database has no such names
+		}
 		t.Run(fmt.Sprintf("tenants %q and %q reach their own data and not each other's", pair[0], pair[1]), func(t *testing.T) {
 			a, ta := provision(t, pair[0])
 			b, tb := provision(t, pair[1])
@@ -130,6 +154,40 @@ func Run(t *testing.T, s Server) {
 		drop(t, a)
 	})
 
+	surveyor, surveys := d.(driver.Surveyor)
+	survey := func(t *testing.T, a driver.Account) string {
+		t.Helper()
+		if !surveys {
+			return ""
+		}
+		all, err := surveyor.Survey(ctx)
+		must(t, err)
+		one, err := surveyor.Survey(ctx, a.Schema)
+		must(t, err)
+		if all[a.Schema] != one[a.Schema] || len(one) > 1 {
+			t.Errorf("surveyed by itself, it is %v, among all %v", one, all)
+		}
+		return one[a.Schema]
+	}
+	if surveys {
+		t.Run("a survey finds an account the same until somebody changes it, whatever its tenant and its neighbours do", func(t *testing.T) {
+			a, tenant := provision(t, "surveyed")
+			before := survey(t, a)
+			must(t, tenant.Write(ctx, a.Schema, "key", "value"))
+			b, _ := provision(t, "neighbour")
+			_, err := d.Provision(ctx, a)
+			must(t, err)
+			if after := survey(t, a); before == "" || after != before || survey(t, b) == before {
+				t.Errorf("before %q, after %q", before, after)
+			}
+			drop(t, b)
+			drop(t, a)
+			if after := survey(t, a); after != "" {
+				t.Errorf("after its drop it is %q", after)
+			}
+		})
+	}
+
 	drifts := maps.Clone(s.Drifts)
 	drifts["the owner is forgotten"] = s.Disown
 	for sentence, drift := range drifts {
@@ -137,7 +195,11 @@ func Run(t *testing.T, s Server) {
 			a, tenant := provision(t, "drift")
 			must(t, tenant.Write(ctx, a.Schema, "key", "kept"))
 			want := s.Holds(t, a)
+			surveyed := survey(t, a)
 			drift(t, a)
+			if seen := survey(t, a) != surveyed; seen == slices.Contains(s.Unseen, sentence) && surveyed != "" {
+				t.Errorf("the survey noticed it: %t", seen)
+			}
 			if got := s.Holds(t, a); slices.Equal(got, want) {
 				t.Fatalf("nothing drifted: %q", got)
 			}
@@ -158,8 +220,8 @@ func Run(t *testing.T, s Server) {
 		for i := range 3 {
 			must(t, tenant.Write(ctx, a.Schema, fmt.Sprint("key", i), "value"))
 		}
-		if removed := drop(t, a); removed["Key"] != 3 || removed["User"] != 1 || removed[driver.RemovedOwner] != 2 {
-			t.Errorf("removed %v", removed)
+		if removed := drop(t, a); !maps.Equal(removed, s.Removes(3)) {
+			t.Errorf("removed %v, want %v", removed, s.Removes(3))
 		}
 		if removed := drop(t, a); len(removed) != 0 {
 			t.Errorf("removed %v from nothing", removed)
@@ -170,10 +232,12 @@ func Run(t *testing.T, s Server) {
 	foreign := func(t *testing.T, a driver.Account) {
 		t.Helper()
 		before, revision := s.Holds(t, a), s.Revision(t)
+		remembered := of("uid-other", a.Schema, a.User)
+		remembered.Remembered = true
 		for field, other := range map[string]driver.Account{
-			driver.FieldSchema:       {Owner: "uid-other", Schema: a.Schema, User: "other"},
-			driver.FieldUser:         {Owner: "uid-other", Schema: "other", User: a.User},
-			driver.FieldSchema + " ": {Owner: "uid-other", Schema: a.Schema, User: a.User, Remembered: true},
+			driver.FieldSchema:       of("uid-other", a.Schema, "other"),
+			driver.FieldUser:         of("uid-other", "other", a.User),
+			driver.FieldSchema + " ": remembered,
 		} {
 			var taken *driver.TakenError
 			if changed, err := d.Provision(ctx, other); !errors.As(err, &taken) || len(changed) > 0 || errors.Is(err, driver.ErrAway) {
@@ -208,12 +272,12 @@ func Run(t *testing.T, s Server) {
 	})
 
 	t.Run("a name that is another tenant's UID is that tenant's, or nobody's but the first one's", func(t *testing.T) {
-		a := driver.Account{Owner: "uid-a", Schema: "uid-a", User: "uid-a"}
+		a := of("uid-a", "uid-a", "uid-a")
 		_, err := d.Provision(ctx, a)
 		must(t, err)
 		foreign(t, a)
 		drop(t, a)
-		thief := driver.Account{Owner: "uid-thief", Schema: "uid-a", User: "thief"}
+		thief := of("uid-thief", "uid-a", "thief")
 		_, err = d.Provision(ctx, thief)
 		must(t, err)
 		var taken *driver.TakenError
@@ -228,7 +292,7 @@ func Run(t *testing.T, s Server) {
 		var wg sync.WaitGroup
 		for i := range errs {
 			wg.Go(func() {
-				_, errs[i] = d.Provision(ctx, driver.Account{Owner: fmt.Sprint("uid-", i), Schema: "wanted", User: fmt.Sprint("wants", i%4)})
+				_, errs[i] = d.Provision(ctx, of(fmt.Sprint("uid-", i), "wanted", fmt.Sprint("wants", i%4)))
 			})
 		}
 		wg.Wait()
@@ -245,7 +309,7 @@ func Run(t *testing.T, s Server) {
 			t.Fatalf("%v got it", got)
 		}
 		for i := range errs {
-			removed, err := d.Drop(ctx, driver.Account{Owner: fmt.Sprint("uid-", i), Schema: "wanted", User: fmt.Sprint("wants", i%4)})
+			removed, err := d.Drop(ctx, of(fmt.Sprint("uid-", i), "wanted", fmt.Sprint("wants", i%4)))
 			if err != nil || (len(removed) > 0) != (i == got[0]) {
 				t.Errorf("%d, when %v got it: removed %v, %v", i, got, removed, err)
 			}
@@ -264,15 +328,46 @@ func Run(t *testing.T, s Server) {
 		drop(t, a)
 	})
 
+	if lister, lists := d.(driver.Lister); lists {
+		t.Run("accounts on record are listed, also what was claimed only, until they are dropped", func(t *testing.T) {
+			listed := func(want bool, accounts ...driver.Account) {
+				t.Helper()
+				all, err := lister.Accounts(ctx)
+				must(t, err)
+				for _, a := range accounts {
+					a.Password = ""
+					if slices.Contains(all, a) != want {
+						t.Errorf("listed %t: %+v", !want, a)
+					}
+				}
+			}
+			a, _ := provision(t, "listed")
+			b, c := of("uid-b", "listed-b", "user-b"), account("not-there")
+			must(t, d.Claim(ctx, b))
+			listed(true, a, b)
+			listed(false, c)
+			drop(t, a)
+			listed(false, a)
+			listed(true, b)
+			s.Disown(t, b)
+			listed(false, b)
+			b.Remembered = true
+			_, err := d.Drop(ctx, b)
+			must(t, err)
+		})
+	}
+
 	t.Run("without an owner nothing is done", func(t *testing.T) {
 		before := s.Revision(t)
-		if _, err := d.Provision(ctx, driver.Account{Schema: "fine", User: "fine"}); err == nil {
+		if _, err := d.Provision(ctx, of("", "fine", "fine")); err == nil {
 			t.Error("provisioned")
 		}
-		if err := d.Claim(ctx, driver.Account{Schema: "fine", User: "fine"}); err == nil {
+		if err := d.Claim(ctx, of("", "fine", "fine")); err == nil {
 			t.Error("claimed")
 		}
-		if _, err := d.Drop(ctx, driver.Account{Schema: "fine", User: "fine", Remembered: true}); err == nil {
+		remembered := of("", "fine", "fine")
+		remembered.Remembered = true
+		if _, err := d.Drop(ctx, remembered); err == nil {
 			t.Error("dropped")
 		}
 		if after := s.Revision(t); after != before {
@@ -289,8 +384,8 @@ func Run(t *testing.T, s Server) {
 			t.Errorf("removed %v: %v", removed, err)
 		}
 		a.Remembered = true
-		if removed := drop(t, a); removed["Key"] != 1 || removed["User"] != 1 {
-			t.Errorf("removed %v", removed)
+		if removed := drop(t, a); !maps.Equal(removed, s.Removes(1)) {
+			t.Errorf("removed %v, want %v", removed, s.Removes(1))
 		}
 		if removed := drop(t, a); len(removed) > 0 {
 			t.Errorf("removed %v from nothing", removed)
@@ -347,7 +442,7 @@ func Run(t *testing.T, s Server) {
 		if !reflect.DeepEqual(first, second) {
 			t.Errorf("differs: until %s, then until %s", first.NotAfter, second.NotAfter)
 		}
-		if other, err := d.Access(driver.Account{Owner: a.Owner, Schema: "cert", User: "other"}, first, time.Now()); err != nil || len(first.Cert) > 0 && string(other.Cert) == string(first.Cert) {
+		if other, err := d.Access(of(a.Owner, "cert", "other"), first, time.Now()); err != nil || len(first.Cert) > 0 && string(other.Cert) == string(first.Cert) {
 			t.Errorf("another user got the same certificate: %v", err)
 		}
 	})
@@ -356,7 +451,12 @@ func Run(t *testing.T, s Server) {
 		before := s.Revision(t)
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
-		names := []string{"", "/", "a/b", "a/", "/a", "..", ".", "root", "a\x00", "\x00", "a b", "a\n", "ä", "-a", strings.Repeat("a", 254), "a\xff"}
+		var names []string
+		for _, name := range HostileNames() {
+			if d.Validate(of("uid", name, "fine")) != nil && d.Validate(of("uid", "fine", name)) != nil {
+				names = append(names, name)
+			}
+		}
 		random := rand.New(rand.NewPCG(seed, 1))
 		for range 300 {
 			b := make([]byte, 1+random.IntN(12))
@@ -366,22 +466,56 @@ func Run(t *testing.T, s Server) {
 			b[random.IntN(len(b))] = "/\x00 '\"`;$\\"[random.IntN(9)]
 			names = append(names, string(b))
 		}
-		for _, n := range names {
-			for _, a := range []driver.Account{{Owner: "uid", Schema: n, User: "fine"}, {Owner: "uid", Schema: "fine", User: n}} {
-				var bad *driver.NameError
-				_, provision := d.Provision(ctx, a)
-				_, drop := d.Drop(ctx, a)
-				if !errors.As(provision, &bad) || !errors.As(drop, &bad) || !errors.As(d.Validate(a), &bad) {
-					t.Errorf("%+v: provision %v, drop %v", a, provision, drop)
-				} else if field := map[bool]string{true: driver.FieldSchema, false: driver.FieldUser}[a.User == "fine"]; bad.Field != field {
-					t.Errorf("%+v: names field %s", a, bad.Field)
-				}
+		refused := func(a driver.Account, field string) {
+			t.Helper()
+			var bad *driver.NameError
+			_, provision := d.Provision(ctx, a)
+			_, drop := d.Drop(ctx, a)
+			if !errors.As(provision, &bad) || !errors.As(drop, &bad) || !errors.As(d.Validate(a), &bad) || !errors.As(d.Claim(ctx, a), &bad) {
+				t.Errorf("%+v: provision %v, drop %v", a, provision, drop)
+			} else if bad.Field != field {
+				t.Errorf("%+v: names field %s", a, bad.Field)
 			}
+		}
+		for _, n := range slices.Concat(names, s.ReservedSchemas) {
+			refused(of("uid", n, "fine"), driver.FieldSchema)
+		}
+		for _, n := range slices.Concat(names, s.ReservedUsers) {
+			refused(of("uid", "fine", n), driver.FieldUser)
 		}
 		if after := s.Revision(t); after != before {
 			t.Errorf("revision %s to %s", before, after)
 		}
 	})
+
+	if sizer, ok := d.(driver.Sizer); ok {
+		t.Run("the sizes of all tenants are told, and of nobody else", func(t *testing.T) {
+			a, ta := provision(t, "much")
+			b, tb := provision(t, "little")
+			for i := range 200 {
+				must(t, ta.Write(ctx, a.Schema, fmt.Sprint("key", i), strings.Repeat("v", 1000)))
+			}
+			for i := range 20 {
+				must(t, tb.Write(ctx, b.Schema, fmt.Sprint("key", i), "value"))
+			}
+			Eventually(t, time.Minute, func() error {
+				sizes, err := sizer.Sizes(ctx)
+				if err != nil {
+					return err
+				}
+				much, little := sizes[a.Schema], sizes[b.Schema]
+				if len(sizes) != 2 || much.Keys < 180 || much.Keys > 220 || little.Keys < 10 || little.Keys > 30 || much.Bytes < 200_000 || little.Bytes <= 0 || little.Bytes >= much.Bytes {
+					return fmt.Errorf("sizes are %v", sizes)
+				}
+				return nil
+			})
+			drop(t, a)
+			drop(t, b)
+			if sizes, err := sizer.Sizes(ctx); err != nil || len(sizes) > 0 {
+				t.Errorf("after the drop: %v, %v", sizes, err)
+			}
+		})
+	}
 
 	for _, n := range []int{1, 50} {
 		t.Run(fmt.Sprintf("measured: %d provisioned and dropped at once", n), func(t *testing.T) {
@@ -432,7 +566,7 @@ func Run(t *testing.T, s Server) {
 }
 
 // Eventually calls step until it succeeds.
-func Eventually(t *testing.T, within time.Duration, step func() error) {
+func Eventually(t testing.TB, within time.Duration, step func() error) {
 	t.Helper()
 	deadline := time.Now().Add(within)
 	for {

@@ -3,9 +3,6 @@ package etcd_test
 import (
 	"crypto"
 	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -17,6 +14,7 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/testserver"
 )
 
 // offline is a configuration of a server that isn't there: nothing here asks it.
@@ -38,40 +36,13 @@ func open(t *testing.T, cfg driver.Config) driver.Driver {
 	return d
 }
 
-func ec(t *testing.T) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
+func ec(t *testing.T) *ecdsa.PrivateKey { t.Helper(); return testserver.EC(t) }
 
 func TestAuthorityKeys(t *testing.T) {
-	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ecKey := ec(t)
-	sec1, err := x509.MarshalECPrivateKey(ecKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for sentence, test := range map[string]struct {
-		key crypto.Signer
-		pem []byte
-	}{
-		"RSA in PKCS#8 form":                        {rsaKey, nil},
-		"RSA in PKCS#1 form":                        {rsaKey, pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(rsaKey)})},
-		"EC in PKCS#8 form":                         {ecKey, nil},
-		"EC in SEC 1 form":                          {ecKey, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: sec1})},
-		"EC in SEC 1 form behind its EC PARAMETERS": {ecKey, append([]byte("-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: sec1})...)},
-	} {
+	for sentence, test := range testserver.Keys(t) {
 		t.Run(sentence, func(t *testing.T) {
-			cfg, ca := offline(t, test.key)
-			if test.pem != nil {
-				cfg.CAKey = test.pem
-			}
+			cfg, ca := offline(t, test.Key)
+			cfg.CAKey = test.PEM
 			access, err := open(t, cfg).Access(driver.Account{Schema: "s", User: "u"}, driver.Access{}, time.Now())
 			if err != nil {
 				t.Fatal(err)
@@ -172,11 +143,7 @@ func FuzzNamesStayInTheirPrefix(f *testing.F) {
 	for _, n := range []string{"", "root", "a/b", "ab", "a\x00", "0b5e0f0c-7d1e-4f7b-9f34-9a3b6a8f3a3e", "default_demo", "ä"} {
 		f.Add(n)
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		f.Fatal(err)
-	}
-	ca := etcdserver.NewAuthority(f, key)
+	ca := etcdserver.NewAuthority(f, testserver.EC(f))
 	cfg := driver.Config{Name: "one", Endpoints: []string{"127.0.0.1:1"}, CA: ca.PEM, CAKey: ca.KeyPEM(f)}
 	cfg.ClientCert, cfg.ClientKey = ca.Issue(f, "root")
 	d, err := etcd.Open(cfg)

@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/owner"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/step"
 )
 
 // deletePage is how many keys are deleted by one request: a bigger one would hold up the other tenants.
@@ -47,27 +49,27 @@ func (e *etcd) Provision(ctx context.Context, a driver.Account) ([]string, error
 		return nil, e.classify(parent, err)
 	}
 	// Role and user don't need each other until the user gets the role.
-	ofRole, ofUser := e.writer(ctx), e.writer(ctx)
+	ofRole, ofUser, ofBoth := step.New(ctx, e.held), step.New(ctx, e.held), step.New(ctx, e.held)
 	var g errgroup.Group
-	g.Go(func() error { ofRole.role(e.client, a, have.role); return ofRole.err })
-	g.Go(func() error { ofUser.user(e.client, a, have.user); return ofUser.err })
+	g.Go(func() error { e.role(ofRole, a, have.role); return ofRole.Err() })
+	g.Go(func() error { e.user(ofUser, a, have.user); return ofUser.Err() })
 	err = g.Wait()
-	w := e.writer(ctx)
-	w.changed, w.err = slices.Concat(claimed, ofRole.changed, ofUser.changed), err
-	if have.user == nil || !slices.Contains(have.user.Roles, a.Schema) {
-		w.do("role granted to the user", func() error {
+	if err == nil && (have.user == nil || !slices.Contains(have.user.Roles, a.Schema)) {
+		ofBoth.Do("role granted to the user", func(ctx context.Context) error {
 			_, err := e.client.UserGrantRole(ctx, a.User, a.Schema)
 			return err
 		})
+		err = ofBoth.Err()
 	}
-	return w.changed, e.classify(parent, w.err)
+	return slices.Concat(claimed, ofRole.Changed(), ofUser.Changed(), ofBoth.Changed()), e.classify(parent, err)
 }
 
 // found is what there is of an account; what is not there is nil.
 type found struct {
 	role *clientv3.AuthRoleGetResponse
 	user *clientv3.AuthUserGetResponse
-	owners
+	// owners of schema and user, by their keys.
+	owners owner.Records
 }
 
 // read asks for role, user and owners side by side.
@@ -92,38 +94,13 @@ func (e *etcd) read(ctx context.Context, a driver.Account) (have found, err erro
 	return have, err
 }
 
-// writer does changes one after the other until one fails, and notes them.
-type writer struct {
-	ctx     context.Context //nolint:containedctx // of one call of Provision or Drop
-	held    func(context.Context) error
-	changed []string
-	err     error
-}
-
-// writer of one call, or of one of its sides.
-func (e *etcd) writer(ctx context.Context) writer { return writer{ctx: ctx, held: e.held} }
-
-func (w *writer) do(what string, change func() error) {
-	if w.err == nil {
-		w.err = w.held(w.ctx)
-	}
-	if w.err != nil {
-		return
-	}
-	if err := change(); err != nil {
-		w.err = fmt.Errorf("%s: %w", what, err)
-		return
-	}
-	w.changed = append(w.changed, what)
-}
-
 // role gives the role the one permission it should have and takes all others.
-func (w *writer) role(c *clientv3.Client, a driver.Account, role *clientv3.AuthRoleGetResponse) {
+func (e *etcd) role(s *step.Steps, a driver.Account, role *clientv3.AuthRoleGetResponse) {
 	from, to := prefix(a.Schema)
 	has := false
 	if role == nil {
-		w.do("role made", func() error {
-			_, err := c.RoleAdd(w.ctx, a.Schema)
+		s.Do("role made", func(ctx context.Context) error {
+			_, err := e.client.RoleAdd(ctx, a.Schema)
 			return except(err, rpctypes.ErrRoleAlreadyExist)
 		})
 	} else {
@@ -132,25 +109,25 @@ func (w *writer) role(c *clientv3.Client, a driver.Account, role *clientv3.AuthR
 				has = p.PermType == authpb.READWRITE
 				continue
 			}
-			w.do(fmt.Sprintf("permission on %q to %q taken from the role", p.Key, p.RangeEnd), func() error {
-				_, err := c.RoleRevokePermission(w.ctx, a.Schema, string(p.Key), string(p.RangeEnd))
+			s.Do(fmt.Sprintf("permission on %q to %q taken from the role", p.Key, p.RangeEnd), func(ctx context.Context) error {
+				_, err := e.client.RoleRevokePermission(ctx, a.Schema, string(p.Key), string(p.RangeEnd))
 				return except(err, rpctypes.ErrPermissionNotGranted)
 			})
 		}
 	}
 	if !has {
-		w.do("permission given to the role", func() error {
-			_, err := c.RoleGrantPermission(w.ctx, a.Schema, from, to, clientv3.PermissionType(clientv3.PermReadWrite))
+		s.Do("permission given to the role", func(ctx context.Context) error {
+			_, err := e.client.RoleGrantPermission(ctx, a.Schema, from, to, clientv3.PermissionType(clientv3.PermReadWrite))
 			return err
 		})
 	}
 }
 
 // user makes the user and takes from it what is not its own role.
-func (w *writer) user(c *clientv3.Client, a driver.Account, user *clientv3.AuthUserGetResponse) {
+func (e *etcd) user(s *step.Steps, a driver.Account, user *clientv3.AuthUserGetResponse) {
 	if user == nil {
-		w.do("user made", func() error {
-			_, err := c.UserAddWithOptions(w.ctx, a.User, "", &clientv3.UserAddOptions{NoPassword: true})
+		s.Do("user made", func(ctx context.Context) error {
+			_, err := e.client.UserAddWithOptions(ctx, a.User, "", &clientv3.UserAddOptions{NoPassword: true})
 			return except(err, rpctypes.ErrUserAlreadyExist)
 		})
 		return
@@ -159,8 +136,8 @@ func (w *writer) user(c *clientv3.Client, a driver.Account, user *clientv3.AuthU
 		if r == a.Schema {
 			continue
 		}
-		w.do("role "+r+" taken from the user", func() error {
-			_, err := c.UserRevokeRole(w.ctx, a.User, r)
+		s.Do("role "+r+" taken from the user", func(ctx context.Context) error {
+			_, err := e.client.UserRevokeRole(ctx, a.User, r)
 			return except(err, rpctypes.ErrRoleNotGranted)
 		})
 	}
@@ -181,29 +158,29 @@ func (e *etcd) Drop(ctx context.Context, a driver.Account) (driver.Removed, erro
 	if err != nil {
 		return removed, e.classify(parent, err)
 	}
-	w := e.writer(ctx)
-	if have.owners.user.is(a) {
-		w.do("delete the user", func() error {
+	s := step.New(ctx, e.held)
+	if have.owners.User.Is(a) {
+		s.Do("delete the user", func(ctx context.Context) error {
 			_, err := e.client.UserDelete(ctx, a.User)
 			return count(removed, "User", err, rpctypes.ErrUserNotFound)
 		})
 	}
-	if have.owners.schema.is(a) {
-		w.do("delete the role", func() error {
+	if have.owners.Schema.Is(a) {
+		s.Do("delete the role", func(ctx context.Context) error {
 			_, err := e.client.RoleDelete(ctx, a.Schema)
 			return count(removed, "Role", err, rpctypes.ErrRoleNotFound)
 		})
-		for left := true; left && w.err == nil; {
-			w.do("delete the keys", func() (err error) {
+		for left := true; left && s.Err() == nil; {
+			s.Do("delete the keys", func(context.Context) (err error) {
 				left, err = e.deleteKeys(parent, a, removed)
 				return err
 			})
 		}
 	}
-	if have.owners.user.is(a) || have.owners.schema.is(a) {
-		w.do("delete the owner", func() error { return e.release(parent, a, removed) })
+	if have.owners.User.Is(a) || have.owners.Schema.Is(a) {
+		s.Do("delete the owner", func(context.Context) error { return e.release(parent, a, removed) })
 	}
-	return removed, e.classify(parent, w.err)
+	return removed, e.classify(parent, s.Err())
 }
 
 // deleteKeys deletes a page of keys and reports whether there are more. Unlike users and roles, keys can be deleted on

@@ -6,10 +6,7 @@ package etcd
 
 import (
 	"context"
-	"crypto"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"regexp"
@@ -25,6 +22,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/authority"
 )
 
 // Times that bound how long an etcd that is away is noticed late.
@@ -43,60 +41,57 @@ const root = "root"
 
 // etcd is the connection to one cluster.
 type etcd struct {
-	name   string
-	client *clientv3.Client
-	admin  string // the user this driver is
-	ca     []byte // PEM, as given
-	pool   *x509.CertPool
-	issuer *x509.Certificate
-	key    crypto.Signer               // of issuer
-	held   func(context.Context) error // asked before each change
+	client    *clientv3.Client
+	endpoints []string // as host:port
+	admin     string   // the user this driver is
+	ca        *authority.Authority
+	held      func(context.Context) error // asked before each change
+	survey    survey
 }
 
 var _ driver.Open = Open
 
 // Open makes a driver of a DataStore of kind etcd; it needs the CA with its key and the administrator's certificate.
 func Open(c driver.Config) (driver.Driver, error) {
-	fault := func(field string, err error) error {
-		return &driver.ConfigError{Part: driver.PartTLS, Field: driver.PartTLS + "." + field, Err: err}
+	e := &etcd{held: events.Held}
+	fault := func(field, message string) error {
+		return &driver.ConfigError{Part: driver.PartTLS, Field: driver.PartTLS + "." + field, Err: errors.New(message)}
 	}
-	e := &etcd{name: c.Name, ca: c.CA, pool: x509.NewCertPool(), held: events.Held}
-	certs, err := certificates(c.CA)
+	var err error
+	if e.ca, err = authority.New(c); err != nil {
+		return nil, err
+	}
+	if !e.ca.Signs() {
+		return nil, fault("certificateAuthority", "etcd needs certificate and privateKey, for its tenants are known by their certificates")
+	}
+	config, admin, err := e.ca.TLS(c)
 	if err != nil {
-		return nil, fault("certificateAuthority.certificate", err)
+		return nil, err
 	}
-	for _, cert := range certs {
-		e.pool.AddCert(cert)
+	if admin == "" {
+		return nil, fault("clientCertificate", "must be a certificate with a common name, the user of etcd's administrator")
 	}
-	if e.key, err = privateKey(c.CAKey); err != nil {
-		return nil, fault("certificateAuthority.privateKey", err)
-	}
-	// The file may hold several authorities while one replaces another; tenants' certificates are signed by the one
-	// whose key this is.
-	public, ok := e.key.Public().(interface{ Equal(crypto.PublicKey) bool })
-	for _, cert := range certs {
-		if ok && e.issuer == nil && public.Equal(cert.PublicKey) {
-			e.issuer = cert
-		}
-	}
-	if e.issuer == nil {
-		return nil, fault("certificateAuthority.privateKey", errors.New("is not the key of the certificate"))
-	}
-	pair, err := tls.X509KeyPair(c.ClientCert, c.ClientKey)
+	e.admin = admin
+	e.endpoints = c.Endpoints
+	e.client, err = connect(c.Endpoints, config)
 	if err != nil {
-		return nil, fault("clientCertificate", errors.New("certificate and privateKey are no PEM pair that belongs together"))
+		return nil, &driver.ConfigError{Part: driver.PartTLS, Field: "endpoints", Err: err}
 	}
-	e.admin = pair.Leaf.Subject.CommonName
-	endpoints := make([]string, 0, len(c.Endpoints))
-	for _, endpoint := range c.Endpoints {
+	return e, nil
+}
+
+// connect makes a client, which connects when it is used.
+func connect(hosts []string, config *tls.Config) (*clientv3.Client, error) {
+	endpoints := make([]string, 0, len(hosts))
+	for _, endpoint := range hosts {
 		endpoints = append(endpoints, "https://"+endpoint)
 	}
-	e.client, err = clientv3.New(clientv3.Config{
+	return clientv3.New(clientv3.Config{
 		Endpoints:            endpoints,
 		DialTimeout:          dialTimeout,
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveTimeout,
-		TLS:                  &tls.Config{RootCAs: e.pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
+		TLS:                  config,
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: longestRedial},
 			MinConnectTimeout: dialTimeout,
@@ -104,14 +99,21 @@ func Open(c driver.Config) (driver.Driver, error) {
 		// What matters comes back as an error; the client's own log would repeat each outage a hundred times.
 		Logger: zap.NewNop(),
 	})
-	if err != nil {
-		return nil, &driver.ConfigError{Part: driver.PartTLS, Field: "endpoints", Err: err}
-	}
-	return e, nil
 }
 
 // Close ends the connection.
 func (e *etcd) Close() error { return e.client.Close() }
+
+// Access returns the tenant's client certificate: the one it has while it is good, else a new one with a new key.
+func (e *etcd) Access(a driver.Account, have driver.Access, now time.Time) (driver.Access, error) {
+	if err := e.Validate(a); err != nil {
+		return driver.Access{}, err
+	}
+	return e.ca.Access(a.User, have, now)
+}
+
+// Names are the UID as it is.
+func (e *etcd) Names(uid string) (schema, user string) { return uid, uid }
 
 // Endpoint is empty: kube-apiserver speaks to etcd itself.
 func (e *etcd) Endpoint() string { return "" }
@@ -187,48 +189,4 @@ func (e *etcd) classify(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %w", driver.ErrAway, err)
 	}
 	return err
-}
-
-// certificates reads every certificate of a PEM file.
-func certificates(data []byte) ([]*x509.Certificate, error) {
-	var certs []*x509.Certificate
-	for {
-		var block *pem.Block
-		if block, data = pem.Decode(data); block == nil {
-			break
-		}
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, err
-		}
-		certs = append(certs, cert)
-	}
-	if len(certs) == 0 {
-		return nil, errors.New("holds no PEM certificate")
-	}
-	return certs, nil
-}
-
-// privateKey reads a key in PKCS#1, PKCS#8 or SEC 1 form. Errors never hold any of it.
-func privateKey(data []byte) (crypto.Signer, error) {
-	for {
-		var block *pem.Block
-		if block, data = pem.Decode(data); block == nil {
-			return nil, errors.New("holds no PEM private key (PKCS#1, PKCS#8 or SEC 1, not encrypted)")
-		}
-		if key, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {
-			if signer, ok := key.(crypto.Signer); ok {
-				return signer, nil
-			}
-		}
-		if key, err := x509.ParsePKCS1PrivateKey(block.Bytes); err == nil {
-			return key, nil
-		}
-		if key, err := x509.ParseECPrivateKey(block.Bytes); err == nil {
-			return key, nil
-		}
-	}
 }

@@ -91,6 +91,10 @@ func TestContract(t *testing.T) {
 			}
 			return held
 		},
+		Removes: func(keys int) driver.Removed {
+			return driver.Removed{"Key": keys, "Role": 1, "User": 1, driver.RemovedOwner: 2}
+		},
+		ReservedSchemas: []string{"root"}, ReservedUsers: []string{"root"},
 		Drifts: drifts,
 		Disown: func(t *testing.T, a driver.Account) {
 			for _, key := range ownerKeys(a) {

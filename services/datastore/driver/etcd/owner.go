@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/owner"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/step"
 )
 
 // ownerPrefix begins the keys that say which tenant has a schema or a user. Every tenant's range starts with a slash, so
@@ -20,28 +21,15 @@ func ownerKeys(a driver.Account) (schema, user string) {
 	return ownerPrefix + "schema/" + a.Schema, ownerPrefix + "user/" + a.User
 }
 
-// owner is a record of whose something is, as it was read.
-type owner struct {
-	key, value string
-	recorded   bool
-}
-
-// is reports whether it is this account's; isOther whether it is on record as another's.
-func (o owner) is(a driver.Account) bool      { return o.recorded && o.value == a.Owner }
-func (o owner) isOther(a driver.Account) bool { return o.recorded && o.value != a.Owner }
-
-// owners are those of an account's schema and user.
-type owners struct{ schema, user owner }
-
-func (e *etcd) ownersOf(ctx context.Context, a driver.Account) (o owners, err error) {
-	o.schema.key, o.user.key = ownerKeys(a)
-	got, err := e.client.Txn(ctx).Then(clientv3.OpGet(o.schema.key), clientv3.OpGet(o.user.key)).Commit()
+func (e *etcd) ownersOf(ctx context.Context, a driver.Account) (o owner.Records, err error) {
+	schema, user := ownerKeys(a)
+	got, err := e.client.Txn(ctx).Then(clientv3.OpGet(schema), clientv3.OpGet(user)).Commit()
 	if err != nil {
 		return o, err
 	}
-	for i, to := range []*owner{&o.schema, &o.user} {
+	for i, to := range []*owner.Record{&o.Schema, &o.User} {
 		for _, kv := range got.Responses[i].GetResponseRange().Kvs {
-			to.value, to.recorded = string(kv.Value), true
+			to.Value, to.Recorded = string(kv.Value), true
 		}
 	}
 	return o, nil
@@ -60,10 +48,17 @@ func (e *etcd) claim(ctx context.Context, a driver.Account) (have found, changed
 		if err := e.refuse(ctx, a, have); err != nil {
 			return have, nil, err
 		}
-		w := e.writer(ctx)
-		w.take(e.client, a, slices.DeleteFunc([]owner{have.owners.schema, have.owners.user}, func(o owner) bool { return o.recorded }))
-		if !errors.Is(w.err, errRaced) {
-			return have, w.changed, w.err
+		schema, user := ownerKeys(a)
+		var free []string
+		if !have.owners.Schema.Recorded {
+			free = append(free, schema)
+		}
+		if !have.owners.User.Recorded {
+			free = append(free, user)
+		}
+		s := step.New(ctx, e.held)
+		if e.take(s, a, free); !errors.Is(s.Err(), errRaced) {
+			return have, s.Changed(), s.Err()
 		}
 	}
 }
@@ -75,11 +70,12 @@ func (e *etcd) claimLeft(ctx context.Context, a driver.Account) (have found, err
 		if have, err = e.read(ctx, a); err != nil {
 			return have, err
 		}
-		var free []owner
-		if o := &have.owners.user; !o.recorded && have.user != nil && ours(a, a.User) {
-			free = append(free, *o)
+		schema, user := ownerKeys(a)
+		var free []string
+		if !have.owners.User.Recorded && have.user != nil && ours(a, a.User) {
+			free = append(free, user)
 		}
-		if o := &have.owners.schema; !o.recorded && ours(a, a.Schema) {
+		if !have.owners.Schema.Recorded && ours(a, a.Schema) {
 			keys := have.role != nil
 			if !keys {
 				if keys, err = e.holdsKeys(ctx, a.Schema); err != nil {
@@ -87,12 +83,12 @@ func (e *etcd) claimLeft(ctx context.Context, a driver.Account) (have found, err
 				}
 			}
 			if keys {
-				free = append(free, *o)
+				free = append(free, schema)
 			}
 		}
-		w := e.writer(ctx)
-		if w.take(e.client, a, free); w.err != nil && !errors.Is(w.err, errRaced) {
-			return have, w.err
+		s := step.New(ctx, e.held)
+		if e.take(s, a, free); s.Err() != nil && !errors.Is(s.Err(), errRaced) {
+			return have, s.Err()
 		}
 		if len(free) == 0 {
 			return have, nil
@@ -107,24 +103,15 @@ func ours(a driver.Account, name string) bool { return a.Remembered || name == a
 // no owner and become the first one's who asks for their names; but names that etcd's operator uses otherwise, for an
 // administrator or for the keys of another Kubernetes, look differently.
 func (e *etcd) refuse(ctx context.Context, a driver.Account, have found) error {
-	schema := func(message string) error {
-		return &driver.TakenError{Field: driver.FieldSchema, Value: a.Schema, Message: message}
+	if err := have.owners.Refuse(a); err != nil {
+		return err
 	}
-	user := func(message string) error {
-		return &driver.TakenError{Field: driver.FieldUser, Value: a.User, Message: message}
-	}
-	switch {
-	case have.owners.schema.isOther(a):
-		return schema(driver.TakenByTenant)
-	case have.owners.user.isOther(a):
-		return user(driver.TakenByTenant)
-	}
-	if !have.owners.schema.recorded && !ours(a, a.Schema) {
+	if !have.owners.Schema.Recorded && !ours(a, a.Schema) {
 		from, to := prefix(a.Schema)
 		if have.role != nil {
 			for _, p := range have.role.Perm {
 				if string(p.Key) != from || string(p.RangeEnd) != to {
-					return schema(driver.TakenByOthers)
+					return owner.TakenSchema(a, driver.TakenByOthers)
 				}
 			}
 		}
@@ -134,14 +121,14 @@ func (e *etcd) refuse(ctx context.Context, a driver.Account, have found) error {
 				return err
 			}
 			if keys {
-				return schema(driver.TakenByOthers)
+				return owner.TakenSchema(a, driver.TakenByOthers)
 			}
 		}
 	}
-	if !have.owners.user.recorded && !ours(a, a.User) && have.user != nil {
+	if !have.owners.User.Recorded && !ours(a, a.User) && have.user != nil {
 		for _, role := range have.user.Roles {
 			if role != a.Schema {
-				return user(driver.TakenByOthers)
+				return owner.TakenUser(a, driver.TakenByOthers)
 			}
 		}
 	}
@@ -155,18 +142,18 @@ func (e *etcd) holdsKeys(ctx context.Context, schema string) (bool, error) {
 }
 
 // take records the account's owner under keys that have none, all or, with errRaced, none of them.
-func (w *writer) take(c *clientv3.Client, a driver.Account, free []owner) {
+func (e *etcd) take(s *step.Steps, a driver.Account, free []string) {
 	if len(free) == 0 {
 		return
 	}
 	var none []clientv3.Cmp
 	var put []clientv3.Op
-	for _, o := range free {
-		none = append(none, clientv3.Compare(clientv3.CreateRevision(o.key), "=", 0))
-		put = append(put, clientv3.OpPut(o.key, a.Owner))
+	for _, key := range free {
+		none = append(none, clientv3.Compare(clientv3.CreateRevision(key), "=", 0))
+		put = append(put, clientv3.OpPut(key, a.Owner))
 	}
-	w.do("owner recorded", func() error {
-		done, err := c.Txn(w.ctx).If(none...).Then(put...).Commit()
+	s.Do("owner recorded", func(ctx context.Context) error {
+		done, err := e.client.Txn(ctx).If(none...).Then(put...).Commit()
 		if err == nil && !done.Succeeded {
 			err = errRaced
 		}
@@ -204,8 +191,8 @@ func Describe(a driver.Account) string {
 
 // validate is Validate and looks that there is an owner, without whom nothing would be kept apart.
 func (e *etcd) validate(a driver.Account) error {
-	if a.Owner == "" {
-		return errors.New("the account has no owner")
+	if err := owner.Without(a); err != nil {
+		return err
 	}
 	return e.Validate(a)
 }

@@ -1,4 +1,4 @@
-// Package built finds the real servers that tests run.
+// Package built finds the real servers that tests run, by the commands of the local stack: this module doesn't import it.
 package built
 
 import (
@@ -11,22 +11,28 @@ import (
 )
 
 // Program returns a program of an image of the local stack (deployments/local/images), which is built when it isn't in
-// the cache; its progress goes to stderr. The variable, if set, names a program to take instead.
+// the cache. The variable, if set, names a program to take instead.
 func Program(t testing.TB, image, program, variable string) string {
 	t.Helper()
 	if path := os.Getenv(variable); path != "" {
 		return path
 	}
+	return filepath.Join(strings.TrimSpace(string(Run(t, variable, "./cmd/images", image))), program)
+}
+
+// Run returns what a command of the local stack prints; its progress goes to stderr. variable is what spares it.
+func Run(t testing.TB, variable, command string, args ...string) []byte {
+	t.Helper()
 	if _, err := exec.LookPath("go"); err != nil {
-		t.Skipf("needs %s, and there is no Go to build it with; set %s to one", program, variable)
+		t.Skipf("needs Go to find %s; set %s to a program", strings.Join(args, " "), variable)
 	}
 	_, file, _, _ := runtime.Caller(0)
-	cmd := exec.Command("go", "run", "./cmd/images", image)
+	cmd := exec.Command("go", append([]string{"run", command}, args...)...)
 	cmd.Dir = filepath.Join(filepath.Dir(file), "..", "..", "..", "..", "deployments", "local")
 	cmd.Stderr = os.Stderr
-	dir, err := cmd.Output()
+	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("build image %s: %v", image, err)
+		t.Fatalf("%s %s: %v; or set %s to a program", command, strings.Join(args, " "), err, variable)
 	}
-	return filepath.Join(strings.TrimSpace(string(dir)), program)
+	return out
 }

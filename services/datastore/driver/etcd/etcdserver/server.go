@@ -5,18 +5,13 @@ package etcdserver
 import (
 	"context"
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -24,6 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/testserver"
 	"github.com/stoker-k8s/stoker/services/datastore/internal/built"
 )
 
@@ -43,75 +39,28 @@ type Server struct {
 }
 
 // Authority is a certificate authority in memory.
-type Authority struct {
-	// PEM of the certificate, and its key.
-	PEM  []byte
-	Key  crypto.Signer
-	cert *x509.Certificate
-}
+type Authority = testserver.Authority
 
 // NewAuthority makes an authority that lives for ten years, of any key.
 func NewAuthority(t testing.TB, key crypto.Signer) *Authority {
 	t.Helper()
-	cert := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "etcd-ca"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(10 * 365 * 24 * time.Hour),
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if cert, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
-	return &Authority{PEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), Key: key, cert: cert}
-}
-
-// KeyPEM is the authority's key in PKCS#8 form.
-func (a *Authority) KeyPEM(t testing.TB) []byte {
-	t.Helper()
-	der, err := x509.MarshalPKCS8PrivateKey(a.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
-}
-
-// Issue signs a certificate for both sides of a connection.
-func (a *Authority) Issue(t testing.TB, name string) (cert, key []byte) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
-	}, a.cert, private.Public(), a.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
+	return testserver.NewAuthority(t, key)
 }
 
 // Start runs a server with a user root and authentication on.
 func Start(t testing.TB) *Server {
 	t.Helper()
+	return StartWith(t, NewAuthority(t, testserver.EC(t)), "127.0.0.1")
+}
+
+// StartWith does what Start does, with an authority that other servers may have, too, on 127.0.0.1 or, for pods of the local
+// stack, to which that is their own address, on 127.0.0.2.
+func StartWith(t testing.TB, ca *Authority, host string) *Server {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("needs an etcd server, which -short leaves out")
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &Server{CA: NewAuthority(t, key), dir: t.TempDir(), Endpoint: free(t), peer: free(t), binary: built.Program(t, "etcd", "etcd", "STOKER_TEST_ETCD")}
+	s := &Server{CA: ca, dir: testserver.OwnDir(t, "etcd").Path, Endpoint: free(t, host), peer: free(t, host), binary: built.Program(t, "etcd", "etcd", "STOKER_TEST_ETCD")}
 	s.RootCert, s.RootKey = s.CA.Issue(t, "root")
 	cert, private := s.CA.Issue(t, "etcd")
 	for file, data := range map[string][]byte{"ca.crt": s.CA.PEM, "server.crt": cert, "server.key": private} {
@@ -123,7 +72,7 @@ func Start(t testing.TB) *Server {
 	t.Cleanup(func() { s.Kill(t) })
 	s.Root = s.Connect(t, s.RootCert, s.RootKey)
 	s.await(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if _, err := s.Root.UserAddWithOptions(ctx, "root", "", &clientv3.UserAddOptions{NoPassword: true}); err != nil {
 		t.Fatal(err)
@@ -192,7 +141,7 @@ func (s *Server) Kill(t testing.TB) {
 
 func (s *Server) await(t testing.TB) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for {
 		ask, done := context.WithTimeout(ctx, time.Second)
@@ -207,12 +156,7 @@ func (s *Server) await(t testing.TB) {
 	}
 }
 
-func free(t testing.TB) string {
+func free(t testing.TB, host string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
+	return net.JoinHostPort(host, strconv.Itoa(testserver.Free(t)))
 }

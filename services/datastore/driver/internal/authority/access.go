@@ -1,4 +1,4 @@
-package etcd
+package authority
 
 import (
 	"bytes"
@@ -25,60 +25,66 @@ const (
 	backdate = 5 * time.Minute
 )
 
-// Access returns the tenant's client certificate: the one it has while it is good, else a new one with a new key.
-func (e *etcd) Access(a driver.Account, have driver.Access, now time.Time) (driver.Access, error) {
-	if err := e.Validate(a); err != nil {
-		return driver.Access{}, err
+// Access returns the authority's certificates and the tenant's client certificate: the one it has while it is good, else
+// a new one with a new key. Without the authority's key there is no client certificate. The administrator's is never
+// given out in its place, as Kamaji does: where the database takes certificates for users, every tenant that has it is
+// an administrator.
+func (a *Authority) Access(user string, have driver.Access, now time.Time) (driver.Access, error) {
+	if a == nil {
+		return driver.Access{}, nil
 	}
-	if !now.Before(e.issuer.NotAfter) {
-		return driver.Access{}, fmt.Errorf("%w to new certificates: its certificate authority expired at %s", driver.ErrAway, e.issuer.NotAfter.UTC().Format(time.RFC3339))
+	if a.issuer == nil {
+		return driver.Access{CA: a.pem}, nil
+	}
+	if !now.Before(a.issuer.NotAfter) {
+		return driver.Access{}, fmt.Errorf("%w to new certificates: its certificate authority expired at %s", driver.ErrAway, a.issuer.NotAfter.UTC().Format(time.RFC3339))
 	}
 	end := now.Add(life)
-	if end.After(e.issuer.NotAfter) {
+	if end.After(a.issuer.NotAfter) {
 		// The chain ends with the authority, so that a longer life would be a lie.
-		end = e.issuer.NotAfter
+		end = a.issuer.NotAfter
 	}
-	if cert := e.valid(a, have, now); cert != nil {
+	if cert := a.valid(user, have, now); cert != nil {
 		renewAt := cert.NotAfter.Add(-renewBefore)
 		// Near the authority's own end another certificate would live no longer.
 		if now.Before(renewAt) || !end.After(cert.NotAfter) {
 			return driver.Access{CA: have.CA, Cert: have.Cert, Key: have.Key, NotAfter: cert.NotAfter.UTC(), RenewAt: renewAt.UTC()}, nil
 		}
 	}
-	access, err := e.issue(a, now, end)
-	if err == nil && e.valid(a, access, now) == nil {
+	access, err := a.issue(user, now, end)
+	if err == nil && a.valid(user, access, now) == nil {
 		// Without this look, an authority that may not sign for clients would be asked again and again.
-		err = &driver.ConfigError{Part: driver.PartTLS, Field: driver.PartTLS + ".certificateAuthority.certificate", Err: errors.New("may not sign certificates of clients")}
+		err = fault("certificateAuthority.certificate", errors.New("may not sign certificates of clients"))
 	}
 	return access, err
 }
 
-// valid returns the certificate of an Access when a server of this etcd would take it for the account's user.
-func (e *etcd) valid(a driver.Account, have driver.Access, now time.Time) *x509.Certificate {
-	if !bytes.Equal(have.CA, e.ca) {
+// valid returns the certificate of an Access when a server of this authority would take it for the user.
+func (a *Authority) valid(user string, have driver.Access, now time.Time) *x509.Certificate {
+	if !bytes.Equal(have.CA, a.pem) {
 		return nil
 	}
 	pair, err := tls.X509KeyPair(have.Cert, have.Key)
-	if err != nil || pair.Leaf.Subject.CommonName != a.User {
+	if err != nil || pair.Leaf.Subject.CommonName != user {
 		return nil
 	}
 	if _, err := pair.Leaf.Verify(x509.VerifyOptions{
-		Roots: e.pool, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		Roots: a.pool, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}); err != nil {
 		return nil
 	}
 	// One of another authority of the bundle still works, but is to go before that authority does.
-	if pair.Leaf.CheckSignatureFrom(e.issuer) != nil {
+	if pair.Leaf.CheckSignatureFrom(a.issuer) != nil {
 		return nil
 	}
 	return pair.Leaf
 }
 
-// issue makes a certificate whose only name is the user's. Kamaji adds the organization system:masters; etcd reads common
-// names alone, and a certificate that names Kubernetes' administrators is a risk wherever its authority is trusted.
-func (e *etcd) issue(a driver.Account, now, end time.Time) (driver.Access, error) {
+// issue makes a certificate whose only name is the user's. Kamaji adds the organization system:masters; databases read
+// common names alone, and a certificate that names Kubernetes' administrators is a risk wherever its authority is trusted.
+func (a *Authority) issue(user string, now, end time.Time) (driver.Access, error) {
 	fail := func(err error) (driver.Access, error) {
-		return driver.Access{}, fmt.Errorf("client certificate of user %s: %w", a.User, err)
+		return driver.Access{}, fmt.Errorf("client certificate of user %s: %w", user, err)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -89,16 +95,16 @@ func (e *etcd) issue(a driver.Account, now, end time.Time) (driver.Access, error
 		return fail(err)
 	}
 	begin := now.Add(-backdate)
-	if begin.Before(e.issuer.NotBefore) {
-		begin = e.issuer.NotBefore
+	if begin.Before(a.issuer.NotBefore) {
+		begin = a.issuer.NotBefore
 	}
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: serial,
-		Subject:      pkix.Name{CommonName: a.User},
+		Subject:      pkix.Name{CommonName: user},
 		NotBefore:    begin, NotAfter: end,
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}, e.issuer, key.Public(), e.key)
+	}, a.issuer, key.Public(), a.key)
 	if err != nil {
 		return fail(err)
 	}
@@ -108,7 +114,7 @@ func (e *etcd) issue(a driver.Account, now, end time.Time) (driver.Access, error
 	}
 	end = end.Truncate(time.Second).UTC() // a certificate has no fractions
 	return driver.Access{
-		CA:       e.ca,
+		CA:       a.pem,
 		Cert:     pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		Key:      pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}),
 		NotAfter: end, RenewAt: end.Add(-renewBefore),

@@ -1,0 +1,412 @@
+package drivertest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+)
+
+// Contents are a tenant's values by their keys; of those that don't live for ever, the value begins with "lives: ".
+type Contents map[string]string
+
+func (c Contents) apply(ch driver.Change) {
+	switch {
+	case ch.Deleted:
+		delete(c, ch.Key)
+	case ch.Seconds > 0:
+		c[ch.Key] = "lives: " + string(ch.Value)
+	default:
+		c[ch.Key] = string(ch.Value)
+	}
+}
+
+// all is what an import of contents takes.
+func (c Contents) all() iter.Seq2[driver.Change, error] {
+	return func(yield func(driver.Change, error) bool) {
+		for key, value := range c {
+			ch := driver.Change{Key: key, Value: []byte(value)}
+			if value, lives := strings.CutPrefix(value, "lives: "); lives {
+				ch.Value, ch.Seconds = []byte(value), 3600
+			}
+			if !yield(ch, nil) {
+				return
+			}
+		}
+	}
+}
+
+// differences are the first few keys in which two contents differ.
+func differences(have, want Contents) (all []string) {
+	for key := range want {
+		if have[key] != want[key] || len(have[key]) == 0 && func() bool { _, ok := have[key]; return !ok }() {
+			all = append(all, fmt.Sprintf("%.40q is %.40q, not %.40q", key, have[key], want[key]))
+		}
+	}
+	for key := range have {
+		if _, ok := want[key]; !ok {
+			all = append(all, fmt.Sprintf("%.40q is there", key))
+		}
+	}
+	if len(all) > 5 {
+		all = append(all[:5], fmt.Sprintf("and %d more", len(all)-5))
+	}
+	return all
+}
+
+func equal(t *testing.T, what string, have, want Contents) {
+	t.Helper()
+	if d := differences(have, want); len(d) > 0 {
+		t.Errorf("%s: %s", what, strings.Join(d, "; "))
+	}
+}
+
+// OpenData provisions an account and opens its data; at the end of the test both are gone.
+func OpenData(t *testing.T, d driver.Driver, name string) (driver.Data, driver.Account) {
+	t.Helper()
+	a := account(name)
+	if _, err := d.Provision(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if _, err := d.Drop(ctx, a); err != nil {
+			t.Error(err)
+		}
+	})
+	return again(t, d, a), a
+}
+
+// again opens the data of an account that is provisioned.
+func again(t *testing.T, d driver.Driver, a driver.Account) driver.Data {
+	t.Helper()
+	access, err := d.Access(a, driver.Access{}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened, err := d.(driver.DataAccess).Data(t.Context(), a, access)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := opened.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return opened
+}
+
+func revision(t *testing.T, d driver.Data) int64 {
+	t.Helper()
+	r, err := d.Revision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func exported(t *testing.T, d driver.Data, at int64) Contents {
+	t.Helper()
+	c := Contents{}
+	for ch, err := range d.Export(t.Context(), at) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, twice := c[ch.Key]; twice || ch.Deleted || ch.Revision > at {
+			t.Errorf("%q is exported twice, or deleted, or at %d", ch.Key, ch.Revision)
+		}
+		c.apply(ch)
+	}
+	return c
+}
+
+// followed is what contents become by what follows them, and how many changes these were.
+func followed(t *testing.T, d driver.Data, c Contents, after, to int64) (Contents, int) {
+	t.Helper()
+	c, last, n := maps.Clone(c), after, 0
+	for ch, err := range d.Follow(t.Context(), after, to) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ch.Revision < last || ch.Revision == after || ch.Revision > to {
+			t.Errorf("revision %d of %q comes after %d", ch.Revision, ch.Key, last)
+		}
+		last = ch.Revision
+		n++
+		c.apply(ch)
+	}
+	return c, n
+}
+
+func imported(t *testing.T, d driver.Data, changes iter.Seq2[driver.Change, error]) {
+	t.Helper()
+	if err := d.Import(t.Context(), changes); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Plain are contents that every database can hold.
+func Plain(n int) Contents {
+	every := make([]byte, 256)
+	for i := range every {
+		every[i] = byte(i)
+	}
+	c := Contents{
+		"binary": string(every), "k8s": "k8s\x00\x0a\x0c\xff\xfe", "empty": "", "lived": "lives: for an hour",
+		"big": string(bytes.Repeat(every, 1<<12)), // 1 MiB that doesn't get smaller
+		"a":   "1", "a/b": "2", "a.b": "3", "a-b": "4", "a!": "5", "a b": "6", "a:b": "7", "a~": "8",
+		"deep/er/and/deeper/still": "9", "roles/default/system:node-proxier": "10",
+	}
+	random := rand.NewPCG(1, 2)
+	big := []byte(c["big"])
+	for i := range big {
+		big[i] = byte(random.Uint64())
+	}
+	c["big"] = string(big)
+	for i := range n {
+		c[fmt.Sprintf("configmaps/default/%05d", i)] = fmt.Sprintf("value %d", i)
+	}
+	return c
+}
+
+// writing changes so many keys, several at once, in a connection of its own; done waits for it.
+func writing(t *testing.T, d driver.Driver, a driver.Account, changes int) (done func()) {
+	t.Helper()
+	writer := again(t, d, a)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- writer.Import(t.Context(), func(yield func(driver.Change, error) bool) {
+			for n := range changes {
+				// Never one key so often that a NATS forgets what it was (ten times).
+				if !yield(driver.Change{Key: fmt.Sprintf("live/%d", n%200), Value: fmt.Append(nil, "at ", n), Deleted: n%7 == 0}, nil) {
+					return
+				}
+			}
+		})
+	}()
+	return func() {
+		t.Helper()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Data shows that a driver exports, follows and imports. HostileKeys are taken or refused, and what is taken comes out again.
+func Data(t *testing.T, d driver.Driver) {
+	t.Run("a follow leads from one export to the next, however much is written meanwhile", func(t *testing.T) {
+		t.Parallel()
+		src, a := OpenData(t, d, "follow")
+		imported(t, src, Plain(300).all())
+		at := revision(t, src)
+		have := exported(t, src, at)
+		equal(t, "first export", have, Plain(300))
+		done := writing(t, d, a, 600)
+		total := 0
+		round := func() {
+			to := revision(t, src)
+			want := exported(t, src, to)
+			became, n := followed(t, src, have, at, to)
+			equal(t, fmt.Sprintf("follow from %d to %d", at, to), became, want)
+			at, have, total = to, want, total+n
+		}
+		round()
+		round()
+		done()
+		round()
+		t.Logf("%d changes", total)
+		if _, n := followed(t, src, have, at, at); n > 0 {
+			t.Errorf("%d changes after the end", n)
+		}
+	})
+	t.Run("what has a time to live keeps it, and ends", func(t *testing.T) {
+		t.Parallel()
+		src, _ := OpenData(t, d, "lease")
+		before := revision(t, src)
+		imported(t, src, func(yield func(driver.Change, error) bool) {
+			_ = yield(driver.Change{Key: "long", Value: []byte("v"), Seconds: 3600}, nil) &&
+				yield(driver.Change{Key: "short", Value: []byte("v"), Seconds: 2}, nil)
+		})
+		for ch, err := range src.Export(t.Context(), revision(t, src)) {
+			if err != nil || ch.Key == "long" && (ch.Seconds < 3500 || ch.Seconds > 3600) {
+				t.Errorf("%s lives for %d s: %v", ch.Key, ch.Seconds, err)
+			}
+		}
+		for ch, err := range src.Follow(t.Context(), before, 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ch.Deleted {
+				if ch.Key != "short" {
+					t.Errorf("%s is deleted", ch.Key)
+				}
+				break
+			}
+		}
+	})
+	t.Run("hostile keys are taken as they are, or refused", func(t *testing.T) {
+		t.Parallel()
+		src, _ := OpenData(t, d, "hostile")
+		want := Contents{}
+		for i, key := range append(HostileNames(), "configmaps/../../x", "//", "a//b", "a/", "/", "A", "aB", "\xff", "\x00\xff", driver.HealthKey, strings.Repeat("k/", 400)) {
+			value := fmt.Sprint(i)
+			err := src.Import(t.Context(), Contents{key: value}.all())
+			var bad *driver.KeyError
+			switch {
+			case err == nil && key != driver.HealthKey:
+				want[key] = value
+			case err != nil && !errors.As(err, &bad):
+				t.Errorf("%.40q: %v", key, err)
+			}
+		}
+		t.Logf("%d taken", len(want))
+		equal(t, "export", exported(t, src, revision(t, src)), want)
+	})
+	t.Run("an import that was cut off is begun again, and what is cleared is gone", func(t *testing.T) {
+		t.Parallel()
+		dst, a := OpenData(t, d, "cutoff")
+		want := Plain(200)
+		broken := errors.New("broken")
+		for _, n := range []int{0, 1, 50, 150} {
+			ctx, cancel := context.WithCancel(t.Context())
+			i := 0
+			err := dst.Import(ctx, func(yield func(driver.Change, error) bool) {
+				for ch := range want.all() {
+					if i++; i > n && n%2 == 0 {
+						yield(driver.Change{}, broken)
+						return
+					} else if i > n {
+						cancel()
+					}
+					if !yield(ch, nil) {
+						return
+					}
+				}
+			})
+			cancel()
+			if !errors.Is(err, broken) && !errors.Is(err, context.Canceled) {
+				t.Errorf("cut off after %d: %v", n, err)
+			}
+		}
+		second := again(t, d, a)
+		imported(t, second, want.all())
+		at := revision(t, second)
+		equal(t, "export", exported(t, dst, at), want)
+		imported(t, second, want.all())
+		if _, n := followed(t, dst, want, at, revision(t, dst)); n > 0 {
+			t.Errorf("the third import changed %d keys", n)
+		}
+		if err := second.Clear(t.Context()); err != nil {
+			t.Error(err)
+		}
+		equal(t, "cleared", exported(t, dst, revision(t, dst)), Contents{})
+	})
+	t.Run("nobody opens what is another's", func(t *testing.T) {
+		t.Parallel()
+		_, a := OpenData(t, d, "mine")
+		_, b := OpenData(t, d, "theirs")
+		access, err := d.Access(b, driver.Access{}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Schema, b.Password = a.Schema, "another" // the accounts here have one password
+		if access.Credentials != nil {
+			b.User = a.User
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if stolen, err := d.(driver.DataAccess).Data(ctx, b, access); err == nil {
+			t.Error("it is open")
+			_ = stolen.Close()
+		}
+	})
+}
+
+// Compaction shows that a revision that was compacted is an error of its own. etcd is compacted for all its tenants.
+func Compaction(t *testing.T, d driver.Driver) {
+	src, _ := OpenData(t, d, "compacted")
+	imported(t, src, Contents{"a": "1", "b": "1"}.all())
+	at := revision(t, src)
+	for i := range 3 {
+		imported(t, src, Contents{"a": fmt.Sprint(i + 2), "b": fmt.Sprint(i + 2)}.all())
+	}
+	now := revision(t, src)
+	compact(t, src, now)
+	Eventually(t, 10*time.Second, func() error {
+		for _, err := range src.Export(t.Context(), at) {
+			if errors.Is(err, driver.ErrCompacted) {
+				return nil
+			}
+		}
+		return errors.New("it is exported")
+	})
+	became := Contents{}
+	for ch, err := range src.Follow(t.Context(), at, now) {
+		if err != nil {
+			if !errors.Is(err, driver.ErrCompacted) || errors.Is(err, driver.ErrAway) {
+				t.Errorf("follow: %v", err)
+			}
+			became = nil
+			break
+		}
+		became.apply(ch)
+	}
+	if became != nil { // the database has it all the same
+		equal(t, "follow", became, Contents{"a": "4", "b": "4"})
+	}
+	equal(t, "the present", exported(t, src, revision(t, src)), Contents{"a": "4", "b": "4"})
+}
+
+func compact(t *testing.T, d driver.Data, revision int64) {
+	t.Helper()
+	client := d.(interface{ Etcd() *clientv3.Client }).Etcd()
+	if _, err := client.Compact(t.Context(), revision); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Copy shows that what one driver exports another imports, while the tenant goes on writing, and says how long it took.
+// It returns the copy.
+func Copy(t *testing.T, from driver.Driver, src driver.Data, a driver.Account, to driver.Driver, name string) (driver.Data, driver.Account) {
+	t.Helper()
+	dst, b := OpenData(t, to, name)
+	done := writing(t, from, a, 100)
+	at := revision(t, src)
+	began, n := time.Now(), 0
+	for _, err := range src.Export(t.Context(), at) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	read := time.Since(began)
+	began = time.Now()
+	imported(t, dst, src.Export(t.Context(), at))
+	copied := time.Since(began)
+	next := revision(t, src)
+	imported(t, dst, src.Follow(t.Context(), at, next))
+	done()
+	last := revision(t, src)
+	imported(t, dst, src.Follow(t.Context(), next, last))
+	equal(t, name, exported(t, dst, revision(t, dst)), exported(t, src, last))
+	per := func(took time.Duration) int { return int(float64(n) / took.Seconds()) }
+	t.Logf("%s: %d keys; exported %d a second, copied %d a second", name, n, per(read), per(copied))
+	return dst, b
+}
+
+// Fill imports contents.
+func Fill(t *testing.T, d driver.Data, c Contents) {
+	t.Helper()
+	imported(t, d, c.all())
+}

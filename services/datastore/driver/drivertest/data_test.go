@@ -1,0 +1,88 @@
+package drivertest_test
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/mysql"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/mysql/mysqlserver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/nats"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/nats/natsserver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/postgres"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/postgres/postgresserver"
+)
+
+// TestData is the contract of driver.DataAccess, on all databases and from each to each.
+// One server of a kind serves all of it.
+func TestData(t *testing.T) {
+	open := map[string]func() (driver.Driver, error){
+		"etcd":     func() (driver.Driver, error) { return etcd.Open(etcdserver.Start(t).Config(t)) },
+		"postgres": func() (driver.Driver, error) { return postgres.Open(postgresserver.Start(t).Config()) },
+		"mysql":    func() (driver.Driver, error) { return mysql.Open(mysqlserver.Start(t).Config()) },
+		"nats":     func() (driver.Driver, error) { return nats.Open(natsserver.Start(t, natsserver.Options{}).Config(t)) },
+	}
+	ring := []string{"etcd", "postgres", "mysql", "nats"}
+	journey, keys := []string{"postgres", "mysql", "nats", "etcd"}, 5000
+	if raced {
+		ring, journey, keys = ring[:3], []string{"postgres", "mysql", "etcd"}, 500
+	}
+	drivers := map[string]driver.Driver{}
+	for _, kind := range ring {
+		d, err := open[kind]()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = d.Close() })
+		drivers[kind] = d
+	}
+	t.Run("all", func(t *testing.T) {
+		for _, from := range ring {
+			t.Run(from, func(t *testing.T) {
+				t.Parallel()
+				drivertest.Data(t, drivers[from])
+				src, a := drivertest.OpenData(t, drivers[from], "matrix-"+from)
+				drivertest.Fill(t, src, drivertest.Plain(50))
+				for _, to := range ring {
+					drivertest.Copy(t, drivers[from], src, a, drivers[to], from+"-to-"+to)
+				}
+			})
+		}
+		t.Run("thousands of keys come home from a journey over all databases", func(t *testing.T) {
+			t.Parallel()
+			from := drivers["etcd"]
+			d, a := drivertest.OpenData(t, from, "home")
+			drivertest.Fill(t, d, drivertest.Plain(keys))
+			for _, to := range journey {
+				d, a = drivertest.Copy(t, from, d, a, drivers[to], "journey-to-"+to)
+				from = drivers[to]
+			}
+		})
+	})
+	t.Run("a revision that was compacted is an error of its own", func(t *testing.T) {
+		for _, kind := range ring {
+			t.Run(kind, func(t *testing.T) {
+				t.Parallel()
+				drivertest.Compaction(t, drivers[kind])
+			})
+		}
+	})
+	t.Run("no kine is left", func(t *testing.T) {
+		drivertest.Eventually(t, 10*time.Second, func() error {
+			stacks := make([]byte, 1<<22)
+			stacks = stacks[:runtime.Stack(stacks, true)]
+			for stack := range strings.SplitSeq(string(stacks), "\n\n") {
+				if strings.Contains(stack, "k3s-io/kine") {
+					return fmt.Errorf("it is there:\n%s", stack)
+				}
+			}
+			return nil
+		})
+	})
+}

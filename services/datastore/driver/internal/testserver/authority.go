@@ -1,0 +1,124 @@
+package testserver
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"testing"
+	"time"
+)
+
+// Authority is a certificate authority in memory.
+type Authority struct {
+	// PEM of the certificate, and its key.
+	PEM  []byte
+	Key  crypto.Signer
+	cert *x509.Certificate
+}
+
+// NewAuthority makes an authority that lives for ten years, of any key.
+func NewAuthority(t testing.TB, key crypto.Signer) *Authority {
+	t.Helper()
+	cert := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(10 * 365 * 24 * time.Hour),
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cert, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	return &Authority{PEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), Key: key, cert: cert}
+}
+
+// KeyPEM is the authority's key in PKCS#8 form.
+func (a *Authority) KeyPEM(t testing.TB) []byte {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(a.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+}
+
+// Issue signs a certificate for both sides of a connection, with an EC key in SEC 1 form.
+func (a *Authority) Issue(t testing.TB, name string) (cert, key []byte) {
+	t.Helper()
+	private := EC(t)
+	der, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.Sign(t, name, private), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
+}
+
+// Sign signs a certificate of a key for both sides of a connection.
+func (a *Authority) Sign(t testing.TB, name string, key crypto.Signer) []byte {
+	t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(127, 0, 0, 2)}, DNSNames: []string{"localhost"},
+	}, a.cert, key.Public(), a.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// EC makes a key on P-256.
+func EC(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// Keys are private keys in every form a DataStore may hold, by a sentence.
+func Keys(t testing.TB) map[string]Key {
+	t.Helper()
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ecKey := EC(t)
+	pkcs8 := func(key crypto.Signer) []byte {
+		der, err := x509.MarshalPKCS8PrivateKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	}
+	der, err := x509.MarshalECPrivateKey(ecKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sec1 := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
+	parameters := []byte("-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n")
+	return map[string]Key{
+		"RSA in PKCS#8 form":                        {rsaKey, pkcs8(rsaKey)},
+		"RSA in PKCS#1 form":                        {rsaKey, pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(rsaKey)})},
+		"EC in PKCS#8 form":                         {ecKey, pkcs8(ecKey)},
+		"EC in SEC 1 form":                          {ecKey, sec1},
+		"EC in SEC 1 form behind its EC PARAMETERS": {ecKey, append(parameters, sec1...)},
+	}
+}
+
+// Key is a private key and its PEM.
+type Key struct {
+	Key crypto.Signer
+	PEM []byte
+}

@@ -1,0 +1,256 @@
+package testserver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// prefix begins the names of directories; the process of the test follows.
+const prefix = "stoker-test-"
+
+// memory is a place for directories in memory, where servers are several times faster, unless $TMPDIR names another or
+// there is too little of it. What tests that were killed left there goes first.
+var memory = sync.OnceValue(func() string {
+	const place, enough = "/dev/shm", 4 << 30
+	if os.Getenv("TMPDIR") != "" {
+		return ""
+	}
+	left, _ := filepath.Glob(filepath.Join(place, prefix+"*"))
+	for _, dir := range left {
+		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), prefix), "-")
+		if _, err := os.Stat(filepath.Join("/proc", pid)); errors.Is(err, os.ErrNotExist) {
+			_ = os.RemoveAll(dir)
+		}
+	}
+	var room syscall.Statfs_t
+	if err := syscall.Statfs(place, &room); err != nil || room.Bavail*uint64(room.Bsize) < enough {
+		return ""
+	}
+	return place
+})
+
+// Dir is a directory that is the servers' own, and removed at the end of the test. Database servers refuse to run as
+// root; for root they run as nobody.
+type Dir struct {
+	Path string
+	// User the programs run as.
+	User       string
+	credential *syscall.Credential
+}
+
+// OwnDir makes a Dir of whoever runs the test.
+func OwnDir(t testing.TB, name string) *Dir {
+	t.Helper()
+	path, err := os.MkdirTemp(memory(), fmt.Sprintf("%s%d-%s-", prefix, os.Getpid(), name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(path) })
+	d := &Dir{Path: path}
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.User = me.Username
+	return d
+}
+
+// NewDir makes a Dir.
+func NewDir(t testing.TB, name string) *Dir {
+	t.Helper()
+	d := OwnDir(t, name)
+	if os.Getuid() == 0 {
+		other, err := user.Lookup("nobody")
+		if err != nil {
+			t.Fatalf("the server must not run as root: %v", err)
+		}
+		uid, _ := strconv.ParseUint(other.Uid, 10, 32)
+		gid, _ := strconv.ParseUint(other.Gid, 10, 32)
+		d.User, d.credential = other.Username, &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	}
+	d.own(t, d.Path)
+	return d
+}
+
+func (d *Dir) own(t testing.TB, path string) {
+	t.Helper()
+	if d.credential != nil {
+		if err := os.Chown(path, int(d.credential.Uid), int(d.credential.Gid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Write makes or replaces a file that only the servers' user may read, and returns its path.
+func (d *Dir) Write(t testing.TB, name string, data []byte) string {
+	t.Helper()
+	path := filepath.Join(d.Path, name)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.own(t, path)
+	return path
+}
+
+// Mkdir makes a directory and returns its path.
+func (d *Dir) Mkdir(t testing.TB, name string) string {
+	t.Helper()
+	path := filepath.Join(d.Path, name)
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	d.own(t, path)
+	return path
+}
+
+// Command runs a program in the directory as its user; it dies with the test.
+func (d *Dir) Command(ctx context.Context, p Program, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, p.Path, args...)
+	cmd.Dir = d.Path
+	cmd.Env = append(append(os.Environ(), "HOME="+d.Path, "LC_ALL=C"), p.Env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: d.credential, Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+// Process is a server that runs.
+type Process struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+// Run starts a server whose output goes to a file in the directory, shown when the test fails.
+func (d *Dir) Run(t testing.TB, p Program, args ...string) *Process {
+	t.Helper()
+	log, err := os.OpenFile(filepath.Join(d.Path, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := d.Command(context.WithoutCancel(t.Context()), p, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("%s: %v", p.Path, err)
+	}
+	r := &Process{cmd: cmd, done: make(chan struct{})}
+	go func() { _ = cmd.Wait(); close(r.done) }()
+	return r
+}
+
+// Signal asks the server for something.
+func (r *Process) Signal(t testing.TB, sig syscall.Signal) {
+	t.Helper()
+	if err := r.cmd.Process.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Kill ends the server and its children as a crash would, and returns when all are gone. PostgreSQL's children are groups
+// of their own, and would go on for a moment, in which no other server may take up the data.
+func (r *Process) Kill() {
+	pid := r.cmd.Process.Pid
+	_ = syscall.Kill(pid, syscall.SIGSTOP) // so that it makes no more of them
+	children := childrenOf(pid)
+	_ = syscall.Kill(-pid, syscall.SIGKILL)
+	for _, child := range children {
+		_ = syscall.Kill(child, syscall.SIGKILL)
+	}
+	<-r.done
+	for _, child := range children {
+		for deadline := time.Now().Add(5 * time.Second); runs(child) && time.Now().Before(deadline); {
+			<-time.After(time.Millisecond)
+		}
+	}
+}
+
+// runs reports whether a process holds anything still: one that nobody has waited for doesn't.
+func runs(pid int) bool {
+	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	return err == nil && !bytes.HasPrefix(data[bytes.LastIndexByte(data, ')')+1:], []byte(" Z"))
+}
+
+// Pause stops the server and its children where they are, so that it hangs; Resume has them go on.
+func (r *Process) Pause() { r.all(syscall.SIGSTOP) }
+
+// Resume has a server go on that was paused.
+func (r *Process) Resume() { r.all(syscall.SIGCONT) }
+
+func (r *Process) all(sig syscall.Signal) {
+	for _, pid := range append(childrenOf(r.cmd.Process.Pid), r.cmd.Process.Pid) {
+		_ = syscall.Kill(pid, sig)
+	}
+}
+
+// childrenOf looks through all processes for those of a parent.
+func childrenOf(parent int) (children []int) {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, stat := range stats {
+		data, _ := os.ReadFile(stat)
+		// 123 (name, which may hold anything) S 1 …
+		_, rest, _ := strings.Cut(string(data[bytes.LastIndexByte(data, ')')+1:]), " ")
+		fields := strings.Fields(rest)
+		if len(fields) > 1 && fields[1] == strconv.Itoa(parent) {
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(stat))); err == nil {
+				children = append(children, pid)
+			}
+		}
+	}
+	return children
+}
+
+// End has the server end soon by a signal that means so, or by force.
+func (r *Process) End(sig syscall.Signal) {
+	_ = r.cmd.Process.Signal(sig)
+	select {
+	case <-r.done:
+	case <-time.After(5 * time.Second):
+		r.Kill()
+	}
+}
+
+// Await asks until the server answers, which ends the test when it has died or takes too long.
+func (r *Process) Await(t testing.TB, d *Dir, answers func(ctx context.Context) error) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		err := answers(ctx)
+		cancel()
+		if err == nil {
+			return
+		}
+		select {
+		case <-r.done:
+			err = fmt.Errorf("it ended: %w", err)
+		case <-time.After(20 * time.Millisecond):
+			if time.Now().Before(deadline) {
+				continue
+			}
+		}
+		log, _ := os.ReadFile(filepath.Join(d.Path, "log"))
+		t.Fatalf("the server doesn't answer: %v\n%s", err, log[max(0, len(log)-4000):])
+	}
+}
+
+// Free returns a port of the loopback that was free a moment ago.
+func Free(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}

@@ -1,0 +1,93 @@
+package mysql
+
+import (
+	"slices"
+	"strings"
+)
+
+// rights are what kine needs of its database, as Kamaji grants it: it makes its table and indexes, and may alter them
+// when it is a newer one. Those of the database itself are none of its business.
+var rights = []string{"ALTER", "CREATE", "DELETE", "INDEX", "INSERT", "SELECT", "UPDATE"}
+
+// grant is one line of SHOW GRANTS.
+type grant struct {
+	// what is granted, as it can be revoked: rights on something, a role, PROXY on a user.
+	what string
+	// on is what rights are on, as it is written there; empty for a role.
+	on string
+	// rights, sorted.
+	rights []string
+	// option says that the user may grant it to others.
+	option bool
+}
+
+// login reports whether it is that everybody has who may log in.
+func (g grant) login() bool { return g.what == "USAGE ON *.*" }
+
+type grants []grant
+
+// parseGrant reads a line of SHOW GRANTS about a tenant's user, nothing if it grants nothing. Names in it are quoted,
+// in one way or the other, and the user is the last thing in it that can be named like him.
+func parseGrant(line, name string) []grant {
+	rest, granted := strings.CutPrefix(line, "GRANT ")
+	at, end := -1, 0
+	for _, q := range []string{"`", "'"} {
+		to := " TO " + q + name + q + "@" + q + anyHost + q
+		if found := strings.LastIndex(rest, to); found > at {
+			at, end = found, found+len(to)
+		}
+	}
+	if !granted || at < 0 {
+		return nil
+	}
+	options := rest[end:]
+	g := grant{what: rest[:at], option: strings.Contains(options, "GRANT OPTION") || strings.Contains(options, "ADMIN OPTION")}
+	if at := strings.LastIndex(g.what, " ON "); at >= 0 && !strings.HasPrefix(g.what, "`") && !strings.HasPrefix(g.what, "'") {
+		g.on = g.what[at+len(" ON "):]
+		g.rights = strings.Split(g.what[:at], ", ")
+		slices.Sort(g.rights)
+	}
+	return []grant{g}
+}
+
+// repair are the statements, each behind what it does, that leave a user just its rights on its database.
+func (have grants) repair(schema, name string) (changes [][2]string) {
+	to, mine := user(name, anyHost), on(schema)
+	right := false
+	// After the rights: MySQL 8 doesn't take away a dynamic right, and says nothing, once the option on *.* is gone.
+	var options [][2]string
+	for _, g := range have {
+		if g.on == mine && !g.option && slices.Equal(g.rights, rights) {
+			right = true
+			continue
+		}
+		if !g.login() {
+			changes = append(changes, [2]string{"taken from the user: " + g.what, "REVOKE " + g.what + " FROM " + to})
+		}
+		if g.option && g.on != "" {
+			change := [2]string{"taken from the user: grant option on " + g.on, "REVOKE GRANT OPTION ON " + g.on + " FROM " + to}
+			if !slices.Contains(options, change) {
+				options = append(options, change)
+			}
+		}
+	}
+	changes = append(changes, options...)
+	if !right {
+		changes = append(changes, [2]string{"rights given to the user", "GRANT " + strings.Join(rights, ", ") + " ON " + mine + " TO " + to})
+	}
+	return changes
+}
+
+// on is all of a database, as GRANT takes it: there, unlike elsewhere, an underscore stands for any character, so that
+// rights on a_b would be rights on the neighbour's axb.
+func on(schema string) string {
+	return quote(strings.NewReplacer(`\`, `\\`, `_`, `\_`, `%`, `\%`).Replace(schema)) + ".*"
+}
+
+// quote makes a name one identifier.
+func quote(name string) string {
+	return "`" + strings.ReplaceAll(strings.ReplaceAll(name, "\x00", ""), "`", "``") + "`"
+}
+
+// user is an account of MySQL's.
+func user(name, host string) string { return quote(name) + "@" + quote(host) }

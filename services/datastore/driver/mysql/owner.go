@@ -1,0 +1,241 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/owner"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/sqlpool"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/step"
+)
+
+// own is the administrator's own database; no tenant has rights on it.
+const own = "stoker"
+
+// Kinds of records in table owners.
+const (
+	kindSchema = owner.KindSchema
+	kindUser   = owner.KindUser
+)
+
+// prepare makes our own database.
+func (d *database) prepare(ctx context.Context, s *sqlpool.Session) error {
+	var exists bool
+	err := s.Row(ctx, "SELECT count(*) > 0 FROM information_schema.tables WHERE table_schema = ? AND table_name = 'owners'", []any{own}, &exists)
+	if err != nil || exists {
+		return err
+	}
+	if err := d.held(ctx); err != nil {
+		return err
+	}
+	if err := s.Exec(ctx, "CREATE DATABASE IF NOT EXISTS "+own); err != nil {
+		return err
+	}
+	return s.Exec(ctx, `CREATE TABLE IF NOT EXISTS `+own+`.owners (
+		kind varchar(16) NOT NULL, name varchar(128) NOT NULL, owner varchar(255) NOT NULL, PRIMARY KEY (kind, name)
+		) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin`)
+}
+
+// found is what there is of an account.
+type found struct {
+	owners   owner.Records
+	database bool
+	// hosts of the users of that name, and what kind of TLS each must use; a tenant's has the host %.
+	hosts map[string]string
+	// open says that one of them has no password. So it is with MySQL 8's roles, which are users that nobody logs in as.
+	open   bool
+	grants grants
+}
+
+// user reports whether there is the tenant's user.
+func (f found) user() bool { _, there := f.hosts[anyHost]; return there }
+
+// anyHost is the host of tenants' users: pods come from anywhere.
+const anyHost = "%"
+
+// lock keeps others away from an account's schema and user until the session ends its use, and reads what there is. So
+// what was read stays true, and neither a second tenant of the same names nor a replica that was overtaken changes it.
+// Servers of a Galera cluster don't know each other's locks; there, the records' primary key alone decides.
+func (d *database) lock(ctx context.Context, s *sqlpool.Session, a driver.Account) (have found, err error) {
+	s.Locked()
+	// Always the schema first, so that no two wait for each other.
+	for _, name := range []string{kindSchema + "/" + a.Schema, kindUser + "/" + a.User} {
+		h := fnv.New128a()
+		_, _ = h.Write([]byte(name))
+		var got sql.NullBool
+		if err := s.Row(ctx, "SELECT GET_LOCK(?, ?)", []any{own + "/" + hex.EncodeToString(h.Sum(nil)), sqlpool.LockTimeout.Seconds()}, &got); err != nil {
+			return have, err
+		}
+		if !got.Bool {
+			return have, fmt.Errorf("%s is locked by another caller for longer than %s", name, sqlpool.LockTimeout)
+		}
+	}
+	var schemaOwner, userOwner sql.NullString
+	var lowered, public, readOnly bool
+	// Names of databases are compared here, for how MySQL compares them depends on the server.
+	var schema sql.NullString
+	if err := s.Row(ctx, `SELECT (SELECT owner FROM `+own+`.owners WHERE kind = 'schema' AND name = ?),
+		(SELECT owner FROM `+own+`.owners WHERE kind = 'user' AND name = ?),
+		(SELECT schema_name FROM information_schema.schemata WHERE schema_name = ?),
+		@@lower_case_table_names <> 0, @@global.read_only <> 0,
+		EXISTS(SELECT 1 FROM mysql.db WHERE User IN ('', 'PUBLIC') AND ? LIKE Db)`,
+		[]any{a.Schema, a.User, a.Schema, a.Schema}, &schemaOwner, &userOwner, &schema, &lowered, &readOnly, &public); err != nil {
+		return have, err
+	}
+	switch {
+	case readOnly: // which doesn't keep an administrator from writing
+		return have, d.readOnly()
+	case lowered && a.Schema != strings.ToLower(a.Schema):
+		return have, &driver.NameError{Field: driver.FieldSchema, Value: a.Schema, Message: "must be in lower case, as this server keeps all names of databases"}
+	case public:
+		return have, &driver.NameError{Field: driver.FieldSchema, Value: a.Schema, Message: "is a name of databases that this server lets everybody use (table mysql.db)"}
+	}
+	have.owners = owner.Records{
+		Schema: owner.Record{Value: schemaOwner.String, Recorded: schemaOwner.Valid},
+		User:   owner.Record{Value: userOwner.String, Recorded: userOwner.Valid},
+	}
+	have.database = schema.String == a.Schema
+	have.hosts = map[string]string{}
+	if err := s.Rows(ctx, "SELECT Host, ssl_type, authentication_string = '' FROM mysql.user WHERE User = ?", []any{a.User}, func(scan func(...any) error) error {
+		var host, tls string
+		var open bool
+		err := scan(&host, &tls, &open)
+		have.hosts[host], have.open = tls, have.open || open
+		return err
+	}); err != nil {
+		return have, err
+	}
+	if !have.user() {
+		return have, nil
+	}
+	err = s.Rows(ctx, "SHOW GRANTS FOR "+user(a.User, anyHost), nil, func(scan func(...any) error) error {
+		var line string
+		err := scan(&line)
+		have.grants = append(have.grants, parseGrant(line, a.User)...)
+		return err
+	})
+	return have, err
+}
+
+// claim records the account's owner for both schema and user, or for neither. Nothing may be made, and nothing of what
+// there is given out, before.
+func (d *database) claim(ctx context.Context, s *sqlpool.Session, steps *step.Steps, a driver.Account, have found) error {
+	if err := d.refuse(ctx, s, a, have); err != nil {
+		return err
+	}
+	var free []string
+	if !have.owners.Schema.Recorded {
+		free = append(free, kindSchema)
+	}
+	if !have.owners.User.Recorded {
+		free = append(free, kindUser)
+	}
+	take(s, steps, a, free)
+	return steps.Err()
+}
+
+// claimLeft is claim for an account that is to be dropped: it refuses nothing, and what has no owner it takes only when
+// it is sure to be the account's. It returns whose it is then.
+func (d *database) claimLeft(s *sqlpool.Session, steps *step.Steps, a driver.Account, have found) (owner.Records, error) {
+	owners := have.owners
+	var free []string
+	if have.database && !owners.Schema.Recorded && d.oursSchema(a) {
+		free = append(free, kindSchema)
+		owners.Schema = owner.Record{Value: a.Owner, Recorded: true}
+	}
+	if len(have.hosts) > 0 && !owners.User.Recorded && d.oursUser(a) {
+		free = append(free, kindUser)
+		owners.User = owner.Record{Value: a.Owner, Recorded: true}
+	}
+	take(s, steps, a, free)
+	return owners, steps.Err()
+}
+
+// oursSchema and oursUser report whether something without an owner on record is the account's beyond doubt.
+func (d *database) oursSchema(a driver.Account) bool {
+	schema, _ := d.Names(a.Owner)
+	return a.Remembered || schema == a.Schema
+}
+
+func (d *database) oursUser(a driver.Account) bool {
+	_, user := d.Names(a.Owner)
+	return a.Remembered || user == a.User
+}
+
+// refuse returns a *driver.TakenError for what is another's. Tenants of before there were records, and of Kamaji, have
+// no owner and become the first one's who asks for their names. What the server's operator has for another use looks
+// differently, and must, for with the last of its tenant it would be dropped: a database that isn't the user's or holds
+// more than kine's table; a user who has more rights, another host or no password.
+func (d *database) refuse(ctx context.Context, s *sqlpool.Session, a driver.Account, have found) error {
+	if err := have.owners.Refuse(a); err != nil {
+		return err
+	}
+	if have.database && !have.owners.Schema.Recorded && !d.oursSchema(a) {
+		others := 0
+		if err := s.Row(ctx, "SELECT count(*) FROM information_schema.tables WHERE table_schema = ? AND table_name NOT IN ('kine', 'key_value')", []any{a.Schema}, &others); err != nil {
+			return err
+		}
+		if others > 0 || !slices.ContainsFunc(have.grants, func(g grant) bool { return g.on == on(a.Schema) }) {
+			return owner.TakenSchema(a, driver.TakenByOthers)
+		}
+	}
+	if len(have.hosts) > 0 && !have.owners.User.Recorded && !d.oursUser(a) {
+		if len(have.hosts) > 1 || !have.user() || have.open || slices.ContainsFunc(have.grants, func(g grant) bool { return !g.login() && g.on != on(a.Schema) }) {
+			return owner.TakenUser(a, driver.TakenByOthers)
+		}
+	}
+	return nil
+}
+
+// take records the account's owner for some kinds.
+func take(s *sqlpool.Session, steps *step.Steps, a driver.Account, kinds []string) {
+	if len(kinds) == 0 {
+		return
+	}
+	steps.Do("owner recorded", func(ctx context.Context) error {
+		return s.Transaction(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			for _, kind := range kinds {
+				name := a.User
+				if kind == kindSchema {
+					name = a.Schema
+				}
+				if _, err := tx.ExecContext(ctx, "INSERT INTO "+own+".owners (kind, name, owner) VALUES (?, ?, ?)", kind, name, a.Owner); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// release deletes the records that name the account's owner.
+func release(ctx context.Context, s *sqlpool.Session, a driver.Account, removed driver.Removed) error {
+	n, err := s.Affect(ctx, "DELETE FROM "+own+".owners WHERE owner = ? AND (kind = 'schema' AND name = ? OR kind = 'user' AND name = ?)", a.Owner, a.Schema, a.User)
+	if n > 0 {
+		removed[driver.RemovedOwner] += int(n)
+	}
+	return err
+}
+
+// Describe says what an account is in MySQL, for whoever has to remove it by hand.
+func Describe(a driver.Account) string {
+	return fmt.Sprintf("database %s, if table %s.owners says that schema %s is %s's; user %s, if it says so of user %s; and these two records",
+		a.Schema, own, a.Schema, a.Owner, user(a.User, anyHost), a.User)
+}
+
+// validate is Validate and looks that there is an owner.
+func (d *database) validate(a driver.Account) error {
+	if err := owner.Without(a); err != nil {
+		return err
+	}
+	return d.Validate(a)
+}
+
+var errNoLogin = errors.New("it can't log in")

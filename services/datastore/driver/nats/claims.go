@@ -1,0 +1,205 @@
+package nats
+
+import (
+	"crypto/hkdf"
+	"crypto/sha256"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nkeys"
+	"github.com/nats-io/nuid"
+
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+)
+
+// operator signs accounts. All other keys come from its seed, so that none is stored anywhere: whoever has the seed has
+// them, and a DataStore that is given another seed gives all its tenants other keys.
+type operator struct {
+	pair   nkeys.KeyPair
+	public string
+	raw    []byte
+}
+
+func newOperator(seed string) (o *operator, err error) {
+	o = &operator{}
+	if o.pair, err = nkeys.FromSeed([]byte(seed)); err != nil {
+		return nil, err
+	}
+	if o.public, err = o.pair.PublicKey(); err != nil {
+		return nil, err
+	}
+	_, o.raw, err = nkeys.DecodeSeed([]byte(seed))
+	return o, err
+}
+
+// String keeps the seed out of logs and messages.
+func (o *operator) String() string { return "operator " + o.public }
+
+// keyOverlap is how long the tenant's user of before a change of the operator's key still gets in: pods that run have its
+// credentials until they are replaced.
+const keyOverlap = time.Hour
+
+// homeName is the name of the account of the records; no schema is named so.
+const homeName = "stoker records"
+
+// accountOf is the public key by which NATS knows an account, made of its name. Nobody has the private key to it and
+// nobody needs one: the operator signs what the account is, and keys that are listed there sign its users. So an
+// account is found again by its name alone, whoever the operator's key belongs to by then.
+func accountOf(name string) string {
+	sum := sha256.Sum256([]byte("stoker.dev account " + name))
+	id, err := nkeys.Encode(nkeys.PrefixByteAccount, sum[:])
+	if err != nil {
+		panic(err) // only another prefix would be refused
+	}
+	return string(id)
+}
+
+// signer is the key pair of an account that signs its users for a purpose.
+func (o *operator) signer(account string, purpose ...string) (nkeys.KeyPair, string, error) {
+	raw, err := hkdf.Key(sha256.New, o.raw, nil, strings.Join(append([]string{"stoker.dev", account}, purpose...), "\n"), 32)
+	if err != nil {
+		return nil, "", err
+	}
+	pair, err := nkeys.FromRawSeed(nkeys.PrefixByteAccount, raw)
+	if err != nil {
+		return nil, "", err
+	}
+	public, err := pair.PublicKey()
+	return pair, public, err
+}
+
+// Purposes of signers.
+const (
+	forAdministrator = "administrator"
+	forTenant        = "tenant"
+)
+
+// rolePrefix begins the role of the key that signs a tenant's user; its owner follows.
+const rolePrefix = "tenant "
+
+// claimsOf is what an account is. Without a tenant, nobody but the administrator gets in.
+func (o *operator) claimsOf(name string) (*jwt.AccountClaims, error) {
+	claims := jwt.NewAccountClaims(accountOf(name))
+	claims.Name = name
+	_, administrator, err := o.signer(claims.Subject, forAdministrator)
+	if err != nil {
+		return nil, err
+	}
+	claims.SigningKeys.Add(administrator)
+	l := &claims.Limits
+	l.Imports, l.Exports, l.WildcardExports, l.LeafNodeConn, l.DisallowBearer = 0, 0, false, 0, true
+	// One bucket, on disk; how much it may hold is not limited yet.
+	l.DiskStorage, l.MemoryStorage, l.Streams, l.Consumer = jwt.NoLimit, 0, 1, jwt.NoLimit
+	return claims, nil
+}
+
+// claimsFor is what the account of a tenant is, given what it is now (nil when it isn't there).
+func (o *operator) claimsFor(a driver.Account, have *jwt.AccountClaims, now time.Time) (*jwt.AccountClaims, error) {
+	claims, err := o.claimsOf(a.Schema)
+	if err != nil {
+		return nil, err
+	}
+	_, tenant, err := o.signer(claims.Subject, forTenant, a.Owner)
+	if err != nil {
+		return nil, err
+	}
+	scope := scopeOf(tenant, a)
+	claims.SigningKeys.AddScopedSigner(scope)
+	if have == nil || have.Issuer == o.public && now.Sub(time.Unix(have.IssuedAt, 0)) > keyOverlap {
+		return claims, nil
+	}
+	// The same user under another operator's key.
+	for key, old := range have.SigningKeys {
+		if old, ok := old.(*jwt.UserScope); ok && key != tenant && old.Role == scope.Role {
+			claims.SigningKeys.AddScopedSigner(scopeOf(key, a))
+		}
+	}
+	return claims, nil
+}
+
+// scopeOf is what users may do whom a key signs: what kine does with its bucket, and nothing else. Rights are the
+// account's and not in the user's JWT, so that they can be put right without new credentials.
+func scopeOf(key string, a driver.Account) *jwt.UserScope {
+	scope := jwt.NewUserScope()
+	scope.Key, scope.Role = key, rolePrefix+a.Owner
+	scope.Template.Pub.Allow = rightsOf(a.Schema)
+	scope.Template.Sub.Allow = jwt.StringList{"_INBOX.>"}
+	return scope
+}
+
+// rightsOf are the subjects kine publishes to. It creates its bucket, which the server takes for a question when the
+// bucket is there, and has consumers to watch it.
+func rightsOf(bucket string) jwt.StringList {
+	stream := streamOf(bucket)
+	return jwt.StringList{
+		"$KV." + bucket + ".>",
+		"$JS.API.INFO",
+		"$JS.API.STREAM.CREATE." + stream,
+		"$JS.API.STREAM.INFO." + stream,
+		"$JS.API.DIRECT.GET." + stream,
+		"$JS.API.DIRECT.GET." + stream + ".>",
+		"$JS.API.CONSUMER.CREATE." + stream + ".>",
+		"$JS.API.CONSUMER.INFO." + stream + ".>",
+		"$JS.API.CONSUMER.DELETE." + stream + ".>",
+		"$JS.API.CONSUMER.MSG.NEXT." + stream + ".>",
+		"$JS.FC." + stream + ".>",
+	}
+}
+
+// change returns the JWT by which an account becomes what it must be, empty when it is that. Tags don't count: one makes
+// each JWT another, for a server that has forgotten an account takes the very JWT it had before for no change.
+func (o *operator) change(have, want *jwt.AccountClaims) (string, error) {
+	want.Tags = jwt.TagList{"stoker:" + strings.ToLower(nuid.Next())}
+	token, err := want.Encode(o.pair)
+	if err != nil {
+		return "", fmt.Errorf("sign account %s: %w", want.Name, err)
+	}
+	if have == nil {
+		return token, nil
+	}
+	// Read as others read it, for that is what have is.
+	if want, err = jwt.DecodeAccountClaims(token); err != nil {
+		return "", err
+	}
+	is := have.Account
+	is.Tags = want.Tags
+	if have.Issuer == want.Issuer && have.Name == want.Name && have.Expires == want.Expires && have.NotBefore == want.NotBefore && reflect.DeepEqual(is, want.Account) {
+		return "", nil
+	}
+	return token, nil
+}
+
+// administrator is the login of somebody who may do everything in an account.
+func (o *operator) administrator(name string) (login, error) {
+	return o.user("stoker", accountOf(name), forAdministrator)
+}
+
+// user makes a user of an account.
+func (o *operator) user(name, account string, purpose ...string) (login, error) {
+	signer, _, err := o.signer(account, purpose...)
+	if err != nil {
+		return login{}, err
+	}
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		return login{}, err
+	}
+	public, err := pair.PublicKey()
+	if err != nil {
+		return login{}, err
+	}
+	seed, err := pair.Seed()
+	if err != nil {
+		return login{}, err
+	}
+	claims := jwt.NewUserClaims(public)
+	if len(purpose) > 0 && purpose[0] == forTenant {
+		claims.SetScoped(true)
+	}
+	claims.Name, claims.IssuerAccount = name, account
+	token, err := claims.Encode(signer)
+	return login{token: token, seed: string(seed)}, err
+}

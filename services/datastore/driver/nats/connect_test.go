@@ -1,0 +1,203 @@
+package nats_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nkeys"
+
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/testserver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/nats"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/nats/natsserver"
+)
+
+func TestConnections(t *testing.T) {
+	server := natsserver.Start(t, natsserver.Options{})
+	strict := natsserver.Start(t, natsserver.Options{TLS: "verify: true"})
+	as := func(server *natsserver.Server, changes ...func(*driver.Config)) driver.Config {
+		c := server.Config(t)
+		for _, change := range changes {
+			change(&c)
+		}
+		return c
+	}
+	certificate := func(c *driver.Config) { c.ClientCert, c.ClientKey = strict.CA.Issue(t, "stoker") }
+	all := map[string]drivertest.Combination{
+		"creds without TLS":                                    {Config: as(server, func(c *driver.Config) { c.CA = nil })},
+		"creds over TLS":                                       {Config: as(server)},
+		"creds over TLS, with the authority's key":             {Config: as(server, func(c *driver.Config) { c.CAKey = server.CA.KeyPEM(t) }), Certificate: true},
+		"creds and a certificate that the server demands":      {Config: as(strict, certificate, func(c *driver.Config) { c.CAKey = strict.CA.KeyPEM(t) }), Certificate: true},
+		"creds and a certificate, without the authority's key": {Config: as(strict, certificate)},
+	}
+	for form, key := range testserver.Keys(t) {
+		all["creds and a certificate, its key "+form] = drivertest.Combination{Config: as(strict, func(c *driver.Config) {
+			c.ClientCert, c.ClientKey = strict.CA.Sign(t, "stoker", key.Key), key.PEM
+		})}
+	}
+	drivertest.Combinations(t, nats.Open, all)
+
+	plain := natsserver.Start(t, natsserver.Options{Users: natsserver.Users})
+	other := testserver.NewAuthority(t, testserver.EC(t))
+	cert, key := other.Issue(t, natsserver.Admin)
+	drivertest.Faults(t, nats.Open, plain.Config(t), other.PEM, cert, key)
+
+	t.Run("a server that hangs", func(t *testing.T) {
+		p := newProxy(t, server.Endpoint)
+		drivertest.Hangs(t, open(t, as(server, func(c *driver.Config) { c.Endpoints = []string{p.endpoint} })), p.pause, p.resume)
+	})
+	t.Run("one of several endpoints is enough", func(t *testing.T) {
+		d := open(t, as(server, func(c *driver.Config) { c.Endpoints = []string{"127.0.0.1:1", server.Endpoint, "none.invalid:1"} }))
+		drivertest.Eventually(t, 10*time.Second, func() error { return d.Check(t.Context()) })
+	})
+}
+
+// proxy passes bytes on until it is paused.
+type proxy struct {
+	endpoint string
+	mu       sync.RWMutex
+}
+
+func newProxy(t *testing.T, to string) *proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	p := &proxy{endpoint: l.Addr().String()}
+	pass := func(from, to net.Conn) {
+		defer from.Close()
+		defer to.Close()
+		buffer := make([]byte, 32<<10)
+		for {
+			n, err := from.Read(buffer)
+			p.mu.RLock()
+			_, werr := to.Write(buffer[:n])
+			p.mu.RUnlock()
+			if err != nil || werr != nil {
+				return
+			}
+		}
+	}
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			go pass(client, server)
+			go pass(server, client)
+		}
+	}()
+	return p
+}
+
+func (p *proxy) pause()  { p.mu.Lock() }
+func (p *proxy) resume() { p.mu.Unlock() }
+
+func TestCheckSaysWhatTheServerLacks(t *testing.T) {
+	type fault struct {
+		options natsserver.Options
+		change  func(t *testing.T, server *natsserver.Server, c *driver.Config)
+		says    string
+	}
+	for sentence, f := range map[string]fault{
+		"accounts can't be deleted": {
+			natsserver.Options{Resolver: fmt.Sprintf("type: full, dir: %q", filepath.Join(t.TempDir(), "accounts"))}, nil, "allow_delete",
+		},
+		"accounts can't be made": {natsserver.Options{Resolver: "type: memory"}, nil, "type full"},
+		"the operator is another": {natsserver.Options{}, func(t *testing.T, server *natsserver.Server, c *driver.Config) {
+			other, err := nkeys.CreateOperator()
+			check(t, err)
+			c.Password = []byte(server.Creds(t) + natsserver.Seed(t, other))
+		}, "signing seed of the servers' operator"},
+		"it has no JetStream":                  {natsserver.Options{NoJetStream: true}, nil, "JetStream"},
+		"it has no JetStream, nor an operator": {natsserver.Options{NoJetStream: true, Users: natsserver.Users}, nil, "JetStream"},
+		"the user is of another server": {natsserver.Options{}, func(t *testing.T, server *natsserver.Server, c *driver.Config) {
+			c.Password = natsserver.Start(t, natsserver.Options{}).Config(t).Password
+		}, "Authorization"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			server := natsserver.Start(t, f.options)
+			c := server.Config(t)
+			if f.change != nil {
+				f.change(t, server, &c)
+			}
+			began := time.Now()
+			err := open(t, c).Check(t.Context())
+			if !errors.Is(err, driver.ErrAway) || !strings.Contains(err.Error(), f.says) {
+				t.Error(err)
+			}
+			if took := time.Since(began); took > 4*time.Second {
+				t.Errorf("took %s", took)
+			}
+		})
+	}
+}
+
+func TestOpenSaysWhatIsWrongWithThePassword(t *testing.T) {
+	account, err := nkeys.CreateAccount()
+	check(t, err)
+	operator, err := nkeys.CreateOperator()
+	check(t, err)
+	server := natsserver.Start(t, natsserver.Options{})
+	_, otherUser := server.User(t)
+	creds := server.Creds(t)
+	token := strings.Split(creds, "\n")[1]
+	for sentence, password := range map[string]string{
+		"an account's seed":                   natsserver.Seed(t, account),
+		"an operator's seed alone":            natsserver.Seed(t, operator),
+		"a user's seed alone":                 natsserver.Seed(t, otherUser),
+		"a JWT alone":                         token,
+		"a JWT with another user's seed":      token + "\n" + natsserver.Seed(t, otherUser),
+		"a JWT that is cut off":               token[:len(token)/2] + "\n" + natsserver.Seed(t, otherUser),
+		"an account's seed behind creds":      creds + natsserver.Seed(t, account),
+		"an account's seed and an operator's": natsserver.Seed(t, account) + " " + natsserver.Seed(t, operator),
+	} {
+		c := driver.Config{Name: "one", Endpoints: []string{"127.0.0.1:1"}, Username: []byte("x"), Password: []byte(password)}
+		_, err := nats.Open(c)
+		var bad *driver.ConfigError
+		if !errors.As(err, &bad) || bad.Part != driver.PartBasicAuth || bad.Field != "basicAuth.password" {
+			t.Errorf("%s: %v", sentence, err)
+			continue
+		}
+		for _, word := range strings.Fields(password) {
+			if len(word) > 50 && strings.Contains(fmt.Sprintf("%v %+v", err, c), word) {
+				t.Errorf("%s: it is in the message", sentence)
+			}
+		}
+	}
+}
+
+func FuzzNames(f *testing.F) {
+	d, err := nats.Open(driver.Config{Name: "offline", Endpoints: []string{"127.0.0.1:1"}, Username: []byte("boss"), Password: []byte("x")})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = d.Close() })
+	drivertest.FuzzNames(f, d, func(schema, user string) error {
+		for _, name := range []string{schema, user} {
+			if strings.ContainsAny(name, ".*> \t\r\n$/\\") || len(name) > 128 || schema == "stoker_owners" {
+				return fmt.Errorf("%q is more than one token of a subject", name)
+			}
+		}
+		u, err := url.Parse("nats://?contextFile=/certs/nats.json&bucket=" + schema + "&replicas=1&noEmbed")
+		if err == nil && (u.Query().Get("bucket") != schema || u.Query().Get("contextFile") != "/certs/nats.json" || len(u.Query()) != 4) {
+			err = fmt.Errorf("kine reads %s", u.Query())
+		}
+		return err
+	})
+}

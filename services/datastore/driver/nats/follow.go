@@ -1,0 +1,159 @@
+package nats
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/s2"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	kineserver "github.com/k3s-io/kine/pkg/server"
+
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/authority"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/data"
+)
+
+// follower follows by the bucket's own stream. A watch of kine's passes over what is older than its last compaction, every
+// five minutes of the kine beside the API server, also when it has yet to deliver that. The stream has it: compaction
+// deletes nothing, and of each key the last ten changes are kept, so that the last one always comes.
+type follower struct {
+	*data.Tenant
+	s       *server
+	account driver.Account
+	access  driver.Access
+}
+
+// quiet is how long a stream that has an end may say nothing until the servers count as away.
+const quiet = 30 * time.Second
+
+// kinePrefix is what stands before all keys of an API server's.
+const kinePrefix = "/registry/"
+
+// Follow reads the stream from the revision after the one given. ErrCompacted never happens.
+func (f *follower) Follow(ctx context.Context, after, to int64) iter.Seq2[driver.Change, error] {
+	return func(yield func(driver.Change, error) bool) {
+		if to != 0 && to <= after {
+			return
+		}
+		fail := func(err error) {
+			if ctx.Err() != nil {
+				err = ctx.Err()
+			} else {
+				err = fmt.Errorf("follow: %w", classify(err))
+			}
+			yield(driver.Change{}, err)
+		}
+		nc, err := f.enter(ctx)
+		if err != nil {
+			fail(err)
+			return
+		}
+		defer nc.Close()
+		messages, err := f.messages(ctx, nc, after)
+		if err != nil {
+			fail(err)
+			return
+		}
+		defer messages.Stop()
+		for {
+			wait := jetstream.NextContext(ctx)
+			if to != 0 {
+				wait = jetstream.NextMaxWait(quiet)
+			}
+			m, err := messages.Next(wait)
+			if err != nil {
+				fail(err)
+				return
+			}
+			change, ok, err := changeOf(m)
+			if err != nil {
+				fail(err)
+				return
+			}
+			if to != 0 && change.Revision > to || ok && !yield(change, nil) || change.Revision == to {
+				return
+			}
+		}
+	}
+}
+
+// enter connects as the tenant's kine does.
+func (f *follower) enter(ctx context.Context) (*nats.Conn, error) {
+	var c natsContext
+	if err := json.Unmarshal(f.access.Credentials, &c); err != nil {
+		return nil, errors.New("the access holds no credentials of NATS")
+	}
+	own := driver.Config{CA: f.access.CA, ClientCert: f.access.Cert, ClientKey: f.access.Key}
+	ca, err := authority.New(own)
+	if err != nil {
+		return nil, err
+	}
+	config, _, err := ca.TLS(own)
+	if err != nil {
+		return nil, err
+	}
+	var secure []nats.Option
+	if config != nil {
+		secure = append(secure, nats.Secure(config))
+	}
+	return f.s.connect(ctx, login{user: c.User, password: c.Password, token: c.Token, seed: c.Seed}, secure...)
+}
+
+func (f *follower) messages(ctx context.Context, nc *nats.Conn, after int64) (jetstream.MessagesContext, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	consumer, err := js.OrderedConsumer(ctx, streamOf(f.account.Schema), jetstream.OrderedConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(after) + 1,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return consumer.Messages()
+}
+
+// entry is what kine keeps of a key, compressed.
+type entry struct {
+	KV     *kineserver.KeyValue
+	Delete bool
+}
+
+// changeOf reads a message; false for one that isn't a change of a tenant's key, of which just the revision is told.
+func changeOf(m jetstream.Msg) (c driver.Change, ok bool, err error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return c, false, err
+	}
+	c.Revision = int64(meta.Sequence.Stream)
+	if m.Headers().Get("KV-Operation") != "" {
+		return c, false, nil // the mark of a deletion, which was a change of its own before
+	}
+	text, err := io.ReadAll(s2.NewReader(bytes.NewReader(m.Data())))
+	if err != nil {
+		return c, false, fmt.Errorf("message %d of the bucket is not kine's: %w", c.Revision, err)
+	}
+	var e entry
+	if err := json.Unmarshal(text, &e); err != nil {
+		return c, false, fmt.Errorf("message %d of the bucket is not kine's: %w", c.Revision, err)
+	}
+	if e.KV == nil {
+		return c, false, nil
+	}
+	c.Key, ok = strings.CutPrefix(e.KV.Key, kinePrefix)
+	if c.Deleted = e.Delete; !c.Deleted {
+		c.Value, c.Seconds = e.KV.Value, e.KV.Lease
+	}
+	return c, ok && c.Key != driver.HealthKey, nil
+}

@@ -1,0 +1,20 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/owner"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/sqlpool"
+)
+
+var _ driver.Lister = (*postgres)(nil)
+
+// Accounts reads the table of owners.
+func (p *postgres) Accounts(ctx context.Context) (all []driver.Account, err error) {
+	err = p.do(ctx, func(ctx context.Context, s *sqlpool.Session) (err error) {
+		all, err = owner.Listed(ctx, s, "public.owners")
+		return err
+	})
+	return all, err
+}

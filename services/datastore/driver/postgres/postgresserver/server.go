@@ -1,0 +1,159 @@
+// Package postgresserver runs a real PostgreSQL for tests, with TLS and passwords, as a DataStore wants it. The server
+// is Debian's: the one installed, or one unpacked from its package.
+package postgresserver
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/testserver"
+)
+
+// Admin is the superuser, Password his.
+const (
+	Admin    = "postgres"
+	Password = "the administrator's password: @/?#%"
+)
+
+// HBA is how clients prove who they are, unless a test says otherwise: with their password, over TLS or not.
+const HBA = "host all all 127.0.0.1/32 scram-sha-256\n"
+
+// Server is a PostgreSQL on a free port of the loopback, stopped at the end of the test.
+type Server struct {
+	// Host and Port, and both as Endpoint.
+	Host     string
+	Port     int
+	Endpoint string
+	// CA signs server and clients.
+	CA *testserver.Authority
+
+	dir     *testserver.Dir
+	program testserver.Program
+	data    string
+	options []string
+	process *testserver.Process
+}
+
+// Start runs a server; options are settings, as max_connections=20.
+func Start(t testing.TB, options ...string) *Server {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a PostgreSQL server, which -short leaves out")
+	}
+	s := &Server{
+		Host: "127.0.0.1", Port: testserver.Free(t), CA: testserver.NewAuthority(t, testserver.EC(t)), options: options,
+		program: testserver.Find(t, "STOKER_TEST_POSTGRES", "postgresql", "usr/lib/postgresql/*/bin/postgres"),
+		dir:     testserver.NewDir(t, "postgres"),
+	}
+	s.Endpoint = net.JoinHostPort(s.Host, strconv.Itoa(s.Port))
+	s.data = filepath.Join(s.dir.Path, "data")
+	cert, key := s.CA.Issue(t, "postgres-server")
+	for file, data := range map[string][]byte{"ca.crt": s.CA.PEM, "server.crt": cert, "server.key": key, "password": []byte(Password), "hba": []byte(HBA)} {
+		s.dir.Write(t, file, data)
+	}
+	initdb := s.program
+	initdb.Path = filepath.Join(filepath.Dir(initdb.Path), "initdb")
+	if out, err := s.dir.Command(t.Context(), initdb, "-D", s.data, "-U", Admin, "--pwfile=password", "--auth=scram-sha-256",
+		"--encoding=UTF8", "--locale=C", "--no-sync").CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", initdb.Path, err, out)
+	}
+	s.Run(t)
+	t.Cleanup(func() {
+		if s.process != nil {
+			s.process.End(syscall.SIGQUIT) // at once, and waits for its children
+		}
+	})
+	s.Await(t)
+	return s
+}
+
+// Run starts the process, with the data it had before.
+func (s *Server) Run(t testing.TB) {
+	t.Helper()
+	args := []string{"-D", s.data}
+	for _, option := range append([]string{
+		"listen_addresses=" + s.Host + ",127.0.0.3", "port=" + strconv.Itoa(s.Port), "unix_socket_directories=", "hba_file=" + filepath.Join(s.dir.Path, "hba"),
+		"ssl=on", "ssl_ca_file=" + filepath.Join(s.dir.Path, "ca.crt"), "ssl_cert_file=" + filepath.Join(s.dir.Path, "server.crt"),
+		"ssl_key_file=" + filepath.Join(s.dir.Path, "server.key"), "shared_buffers=32MB",
+		// Only the machine's own crash would tell the difference.
+		"fsync=off", "wal_init_zero=off",
+	}, s.options...) {
+		args = append(args, "-c", option)
+	}
+	s.process = s.dir.Run(t, s.program, args...)
+}
+
+// Kill ends the server at once, as a crash would.
+func (s *Server) Kill() {
+	if s.process != nil {
+		s.process.Kill()
+		s.process = nil
+	}
+}
+
+// Stop has the server shut down as an operator would: it refuses new connections and ends when the last one has gone.
+func (s *Server) Stop(t testing.TB) { t.Helper(); s.process.Signal(t, syscall.SIGTERM) }
+
+// Pause has the server hang, Resume go on.
+func (s *Server) Pause() { s.process.Pause() }
+
+// Resume has a server go on that was paused.
+func (s *Server) Resume() { s.process.Resume() }
+
+// Await waits until the server answers.
+func (s *Server) Await(t testing.TB) {
+	t.Helper()
+	s.process.Await(t, s.dir, func(ctx context.Context) error {
+		conn, err := s.Dial(ctx, Admin, Password, "postgres")
+		if err == nil {
+			err = conn.Close(ctx)
+		}
+		return err
+	})
+}
+
+// Authenticate changes how clients prove who they are; lines are those of pg_hba.conf.
+func (s *Server) Authenticate(t testing.TB, lines ...string) {
+	t.Helper()
+	s.dir.Write(t, "hba", []byte(strings.Join(lines, "\n")+"\n"))
+	s.process.Signal(t, syscall.SIGHUP)
+}
+
+// Config is what a DataStore object of this server would say: TLS and a password.
+func (s *Server) Config() driver.Config {
+	return driver.Config{Name: "test", Endpoints: []string{s.Endpoint}, CA: s.CA.PEM, Username: []byte(Admin), Password: []byte(Password)}
+}
+
+// Dial connects over TLS.
+func (s *Server) Dial(ctx context.Context, user, password, database string, certs ...tls.Certificate) (*pgx.Conn, error) {
+	config, err := pgx.ParseConfig("sslmode=disable user=x password=x dbname=x host=" + s.Host + " port=" + strconv.Itoa(s.Port))
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(s.CA.PEM)
+	config.User, config.Password, config.Database = user, password, database
+	config.TLSConfig = &tls.Config{RootCAs: pool, ServerName: s.Host, Certificates: certs, MinVersion: tls.VersionTLS12}
+	return pgx.ConnectConfig(ctx, config)
+}
+
+// Connect connects over TLS for the rest of the test, or ends it.
+func (s *Server) Connect(t testing.TB, user, password, database string) *pgx.Conn {
+	t.Helper()
+	conn, err := s.Dial(t.Context(), user, password, database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	return conn
+}

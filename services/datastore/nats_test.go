@@ -1,0 +1,184 @@
+package datastore_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1/ruletest"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/nats/natsserver"
+)
+
+// ask asks the service as an operator does.
+func ask(in *installation, subject string, query, reply any) error {
+	m, err := in.bus[events.UserOperator].Conn().Request(subject, event.Marshal(query), 30*time.Second)
+	if err != nil {
+		return err
+	}
+	if code := m.Header.Get(micro.ErrorCodeHeader); code != "" {
+		return fmt.Errorf("%s: %s", code, m.Header.Get(micro.ErrorHeader))
+	}
+	return json.Unmarshal(m.Data, reply)
+}
+
+func TestServiceOnNATS(t *testing.T) {
+	t.Parallel()
+	server := natsserver.Start(t, natsserver.Options{})
+	in := install(t)
+	stop := in.run()
+	defer func() { stop() }()
+	d := database{kind: v1alpha1.DriverNATS, config: server.Config(t)}
+	in.object("nats", d)
+	tenantOf := func(n string) *tenant {
+		x := in.tenant(n)
+		x.t.Spec.DataStore = "nats"
+		return x
+	}
+	// write puts a key into a bucket with what a tenant's Secrets say.
+	write := func(ctx context.Context, x *tenant, bucket string) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Second) // who may not is not answered
+		defer cancel()
+		s, err := x.secret(name.DatastoreCertificate(x.key.Name))
+		if err != nil {
+			return err
+		}
+		var c struct {
+			URL   string `json:"url"`
+			Token string `json:"user_jwt"`
+			Seed  string `json:"user_seed"`
+		}
+		if err := json.Unmarshal(s.Data[name.KeyDatastoreContext], &c); err != nil {
+			return fmt.Errorf("the context %q: %w", s.Data[name.KeyDatastoreContext], err)
+		}
+		pool := x509.NewCertPool()
+		pool.AppendCertsFromPEM(s.Data[name.KeyDatastoreCACert])
+		conn, err := nats.Connect(c.URL, nats.UserJWTAndSeed(c.Token, c.Seed), nats.Secure(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}))
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		js, err := jetstream.New(conn)
+		if err != nil {
+			return err
+		}
+		kv, err := js.KeyValue(ctx, bucket)
+		if err == nil {
+			_, err = kv.Put(ctx, "key", []byte("value"))
+		}
+		return err
+	}
+	demo, second := tenantOf("demo"), tenantOf("second")
+	provisioned, removed := event.DatastoreProvisioned{}, event.Removals{}
+
+	t.Run("tenants get what kine needs, and reach their own bucket with it", func(t *testing.T) {
+		for _, x := range []*tenant{demo, second} {
+			x.accept()
+			x.await(event.Provisioned, &provisioned)
+			data, _ := x.credentials()
+			if keys := slices.Sorted(maps.Keys(data)); fmt.Sprint(keys) != "[DB_CONNECTION_STRING DB_PASSWORD DB_REPLICAS DB_SCHEMA DB_USER]" || string(data["DB_REPLICAS"]) != "1" {
+				t.Errorf("the Secret holds %q", data)
+			}
+			in.must(write(t.Context(), x, x.account().Schema))
+		}
+		if write(t.Context(), demo, second.account().Schema) == nil {
+			t.Error("and others'")
+		}
+	})
+	t.Run("what the tenant holds is measured", func(t *testing.T) {
+		measured := event.DatastoreMeasured{}
+		if demo.await(event.Measured, &measured); measured.Bytes == 0 || measured.Keys == 0 {
+			t.Errorf("%+v", measured)
+		}
+	})
+	t.Run("the same event again, and a restart, change nothing", func(t *testing.T) {
+		before, own := demo.state()
+		stop()
+		stop = in.run()
+		demo.accept()
+		third := tenantOf("third")
+		third.accept()
+		third.await(event.Provisioned, &provisioned)
+		if after, still := demo.state(); own.Certificate.ResourceVersion != still.Certificate.ResourceVersion || !bytes.Equal(event.Marshal(before), event.Marshal(after)) {
+			t.Errorf("before %+v\nafter %+v", before, after)
+		}
+	})
+	t.Run("while the server is away tenants wait, and go on when it is back", func(t *testing.T) {
+		server.Stop()
+		waits := tenantOf("waits")
+		waits.accept()
+		server.Run(t)
+		waits.await(event.Provisioned, &provisioned)
+		drivertest.Eventually(t, 10*time.Second, func() error { return write(t.Context(), waits, waits.account().Schema) })
+	})
+	t.Run("what is no tenant's is found and removed when somebody asks, and nothing else", func(t *testing.T) {
+		var object metav1.PartialObjectMetadata
+		patch := fmt.Sprintf("metadata: {name: kept, namespace: %s}\nspec: {dataStoreSchema: %s}", in.namespace, second.account().Schema)
+		in.must(in.kube.ApplyRaw(t.Context(), kube.TenantControlPlanes, in.namespace, "kept",
+			event.Marshal(ruletest.Object(v1alpha1.TenantControlPlaneKind, patch)), &object))
+		kept := tenantOf("kept")
+		kept.spec.UID = string(object.UID)
+		kept.accept()
+		kept.await(event.Provisioned, &provisioned)
+		orphans := func(dataStore string) (reply event.OrphansReply, owners []string) {
+			t.Helper()
+			in.must(ask(in, event.QueryOrphans, event.OrphansQuery{DataStore: dataStore}, &reply))
+			for _, o := range reply.Orphans {
+				owners = append(owners, o.Owner)
+			}
+			slices.Sort(owners)
+			return reply, owners
+		}
+		reply, owners := orphans("nats")
+		if fmt.Sprint(owners) != "[uid-of-demo uid-of-third uid-of-waits]" || len(reply.Failed) > 0 || reply.Orphans[0].Bytes == 0 || reply.Orphans[0].Keys == 0 {
+			t.Errorf("%+v", reply)
+		}
+		if _, all := orphans(""); !slices.Equal(all, owners) {
+			t.Errorf("of all DataStores: %v", all)
+		}
+		if err := ask(in, event.QueryOrphans, event.OrphansQuery{DataStore: "nowhere"}, &reply); err == nil || !strings.HasPrefix(err.Error(), "404") {
+			t.Error(err)
+		}
+		orphanOf := func(a driver.Account) event.Orphan {
+			return event.Orphan{DataStore: "nats", Schema: a.Schema, User: a.User, Owner: a.Owner}
+		}
+		third, elsewhere := in.tenantOf("third").account(), in.tenantOf("elsewhere").account()
+		var dropped event.DropReply
+		in.must(ask(in, event.QueryDrop, event.DropQuery{DataStore: "nats", Orphans: []event.Orphan{orphanOf(kept.account()), orphanOf(third), orphanOf(elsewhere)}}, &dropped))
+		if d := dropped.Dropped; len(d) != 3 || d[0].Error == "" || len(d[0].Removed) > 0 || d[1].Error != "" || d[1].Removed["Owner"] != 2 || d[2].Error == "" {
+			t.Errorf("%+v", dropped)
+		}
+		if _, owners := orphans("nats"); slices.Contains(owners, third.Owner) {
+			t.Errorf("after its removal: %v", owners)
+		}
+		in.must(write(t.Context(), kept, kept.account().Schema))
+	})
+	t.Run("deletion leaves nothing", func(t *testing.T) {
+		demo.remove()
+		demo.await(event.Removed, &removed)
+		told := fmt.Sprint(removed.Removed)
+		if len(removed.Left) > 0 || !strings.Contains(told, "datastore/Owner:2") || !strings.Contains(told, "datastore/Secret:2") {
+			t.Errorf("%+v", removed)
+		}
+		t.Log(told)
+	})
+}

@@ -1,0 +1,254 @@
+package datastore
+
+// Orphans: what a DataStore keeps for owners that are no tenant, as after a deletion while it was away. They are found and
+// removed when somebody asks (stoker.datastore.orphans and stoker.datastore.drop, `stoker datastores orphans`), never by
+// themselves: a DataStore that two management clusters share has the other's tenants on record, too.
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/micro"
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+)
+
+// Times for an answer: databases may take minutes to remove what they hold.
+const (
+	orphansTimeout = 25 * time.Second
+	dropTimeout    = 5 * time.Minute
+)
+
+// maxAnswers is how many questions a replica answers at once.
+const maxAnswers = 4
+
+// answersVersion is the version of the questions' contract, as `nats micro ls` shows it.
+const answersVersion = "1.0.0"
+
+// answerQuestions registers the endpoints for as long as ctx lasts; the returned function takes them away.
+func (s *datastore) answerQuestions(ctx context.Context) (stop func(), err error) {
+	srv, err := micro.AddService(s.bus.Conn(), micro.Config{
+		Name: event.DatastoreService, Version: answersVersion, Description: "what DataStores keep for owners that are no tenant",
+		Metadata: map[string]string{"replica": events.DefaultReplica()},
+	})
+	if err != nil {
+		return nil, err
+	}
+	var answers errgroup.Group
+	answers.SetLimit(maxAnswers)
+	stop = func() { _, _ = srv.Stop(), answers.Wait() }
+	for _, e := range []struct {
+		endpoint, subject string
+		answer            func(context.Context, micro.Request)
+	}{{"orphans", event.QueryOrphans, s.answerOrphans}, {"drop", event.QueryDrop, s.answerDrop}} {
+		// Answers take long, and requests of a connection come one after the other.
+		handler := micro.HandlerFunc(func(r micro.Request) {
+			if !answers.TryGo(func() error { e.answer(ctx, r); return nil }) {
+				_ = r.Error("503", fmt.Sprintf("%d questions are being answered; ask again", maxAnswers), nil)
+			}
+		})
+		if err := srv.AddEndpoint(e.endpoint, handler, micro.WithEndpointSubject(e.subject)); err != nil {
+			stop()
+			return nil, err
+		}
+	}
+	return stop, nil
+}
+
+func (s *datastore) answerOrphans(ctx context.Context, r micro.Request) {
+	var q event.OrphansQuery
+	if err := json.Unmarshal(r.Data(), &q); err != nil {
+		_ = r.Error("400", `send {"dataStore":"…"} or {}`, nil)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, orphansTimeout)
+	defer cancel()
+	names := []string{q.DataStore}
+	if q.DataStore == "" {
+		names = nil
+		if err := kube.Each(ctx, s.kube, kube.DataStores, "", func(o *metav1.PartialObjectMetadata) { names = append(names, o.Name) }); err != nil {
+			_ = r.Error("503", err.Error(), nil)
+			return
+		}
+	}
+	reply := event.OrphansReply{Orphans: []event.Orphan{}, Failed: map[string]string{}}
+	for _, n := range names {
+		orphans, err := s.orphans(ctx, n)
+		switch {
+		case errors.Is(err, errNoDataStore) && q.DataStore != "":
+			_ = r.Error("404", "there is no DataStore "+n, nil)
+			return
+		case err != nil:
+			reply.Failed[n] = err.Error()
+		}
+		reply.Orphans = append(reply.Orphans, orphans...)
+	}
+	slices.SortFunc(reply.Orphans, func(a, b event.Orphan) int {
+		return cmp.Or(cmp.Compare(a.DataStore, b.DataStore), cmp.Compare(a.Schema, b.Schema), cmp.Compare(a.User, b.User))
+	})
+	if reply.More = max(len(reply.Orphans)-event.MaxOrphans, 0); reply.More > 0 {
+		reply.Orphans = reply.Orphans[:event.MaxOrphans]
+	}
+	_ = r.RespondJSON(reply)
+}
+
+func (s *datastore) answerDrop(ctx context.Context, r micro.Request) {
+	var q event.DropQuery
+	if err := json.Unmarshal(r.Data(), &q); err != nil || q.DataStore == "" || len(q.Orphans) == 0 || len(q.Orphans) > event.MaxOrphans {
+		_ = r.Error("400", `send {"dataStore":"…","orphans":[{"dataStore":"…","owner":"…","schema":"…","user":"…"}]}`, nil)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, dropTimeout)
+	defer cancel()
+	reply, err := s.dropOrphans(ctx, q)
+	switch {
+	case errors.Is(err, errNoDataStore):
+		_ = r.Error("404", "there is no DataStore "+q.DataStore, nil)
+	case err != nil:
+		_ = r.Error("503", err.Error(), nil)
+	default:
+		_ = r.RespondJSON(reply)
+	}
+}
+
+// orphans are the accounts of a DataStore whose owners are no tenants. What is on record is read before the tenants are
+// listed: so whoever is new has his object among them.
+func (s *datastore) orphans(ctx context.Context, n string) ([]event.Orphan, error) {
+	st, err := s.loaded(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	var accounts []driver.Account
+	var sizes map[string]driver.Size
+	if err := st.do(ctx, func(d driver.Driver) (err error) {
+		lister, ok := d.(driver.Lister)
+		if !ok {
+			return errors.New("its driver lists no accounts")
+		}
+		if accounts, err = lister.Accounts(ctx); err != nil {
+			return err
+		}
+		if sizer, ok := d.(driver.Sizer); ok {
+			sizes, err = sizer.Sizes(ctx)
+		}
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	have, err := s.tenants(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var orphans []event.Orphan
+	for _, a := range accounts {
+		if !have.has(a) {
+			size := sizes[a.Schema]
+			orphans = append(orphans, event.Orphan{DataStore: n, Schema: a.Schema, User: a.User, Owner: a.Owner, Bytes: size.Bytes, Keys: size.Keys})
+		}
+	}
+	return orphans, nil
+}
+
+// loaded returns a DataStore that can be used, by what its object and Secrets say now.
+func (s *datastore) loaded(ctx context.Context, n string) (*store, error) {
+	st := s.stores.get(n)
+	st.stale()
+	_, opened, err := st.load(ctx)
+	if errors.Is(opened, errNoDataStore) {
+		s.stores.forget(st)
+	}
+	return st, cmp.Or(err, opened)
+}
+
+// dropOrphans removes those of the accounts asked for that are orphans still.
+func (s *datastore) dropOrphans(ctx context.Context, q event.DropQuery) (reply event.DropReply, err error) {
+	still, err := s.orphans(ctx, q.DataStore)
+	if err != nil {
+		return reply, err
+	}
+	st := s.stores.get(q.DataStore)
+	for _, o := range q.Orphans {
+		d := event.Dropped{Orphan: o}
+		if slices.ContainsFunc(still, func(x event.Orphan) bool { return x.Owner == o.Owner && x.Schema == o.Schema && x.User == o.User }) {
+			removed, err := st.dropOrphan(ctx, o)
+			d.Removed = removed
+			if err != nil {
+				d.Error = err.Error()
+			}
+			s.log.Info("orphan dropped", "datastore", q.DataStore, "schema", o.Schema, "user", o.User, "owner", o.Owner, "removed", removed, "error", err)
+		} else {
+			d.Error = "it is no orphan any more: a tenant has it, or it is gone"
+		}
+		reply.Dropped = append(reply.Dropped, d)
+	}
+	return reply, nil
+}
+
+func (st *store) dropOrphan(ctx context.Context, o event.Orphan) (removed driver.Removed, err error) {
+	err = st.do(ctx, func(d driver.Driver) (err error) {
+		a := driver.Account{Owner: o.Owner, Schema: o.Schema, User: o.User}
+		// What isn't on record is looked for under the names that are this owner's alone.
+		schema, user := d.Names(o.Owner)
+		a.Schema, a.User = cmp.Or(a.Schema, schema), cmp.Or(a.User, user)
+		removed, err = d.Drop(ctx, a)
+		return err
+	})
+	return removed, err
+}
+
+// claims are what the tenants of the management cluster have or may ask for.
+type claims struct{ owners, schemas, users map[string]bool }
+
+// tenants reads from the API server, which knows of all, also of other installations', and of those of which NATS doesn't.
+func (s *datastore) tenants(ctx context.Context) (claims, error) {
+	c := claims{map[string]bool{}, map[string]bool{}, map[string]bool{}}
+	err := kube.Each(ctx, s.kube.Unscoped(), kube.TenantControlPlanes, "", c.add)
+	if err != nil {
+		return c, fmt.Errorf("tenants: %w", err)
+	}
+	return c, nil
+}
+
+// claimant is what of a tenant says which accounts are its.
+type claimant struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		DataStoreSchema   string `json:"dataStoreSchema"`
+		DataStoreUsername string `json:"dataStoreUsername"`
+	} `json:"spec"`
+	Status struct {
+		Storage struct {
+			Setup struct {
+				Schema string `json:"schema"`
+				User   string `json:"user"`
+			} `json:"setup"`
+		} `json:"storage"`
+	} `json:"status"`
+}
+
+func (c claims) add(o *claimant) {
+	uid := string(o.UID)
+	c.owners[uid] = true
+	for _, n := range []string{o.Spec.DataStoreSchema, o.Status.Storage.Setup.Schema, name.DataStoreSchema(o.Namespace, o.Name, uid)} {
+		c.schemas[n] = true
+	}
+	for _, n := range []string{o.Spec.DataStoreUsername, o.Status.Storage.Setup.User, name.DataStoreUser(o.Namespace, o.Name, uid)} {
+		c.users[n] = true
+	}
+}
+
+// has reports whether an account is a tenant's, or has a name that one has or asks for.
+func (c claims) has(a driver.Account) bool {
+	return c.owners[a.Owner] || a.Schema != "" && c.schemas[a.Schema] || a.User != "" && c.users[a.User]
+}

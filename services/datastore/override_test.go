@@ -1,0 +1,91 @@
+package datastore
+
+import (
+	"cmp"
+	"fmt"
+	"testing"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+)
+
+func TestOverridesOf(t *testing.T) {
+	spec := func(pairs ...string) (all []v1alpha1.DataStoreOverride) {
+		for i := 0; i < len(pairs); i += 2 {
+			all = append(all, v1alpha1.DataStoreOverride{Resource: pairs[i], DataStore: pairs[i+1]})
+		}
+		return all
+	}
+	known := []state.Override{{DataStore: "b", Resources: []string{"/events"}, Endpoints: []string{"b:2379"}, Account: "as left"}}
+	for sentence, test := range map[string]struct {
+		spec     []v1alpha1.DataStoreOverride
+		recorded string
+		own      []state.Override
+		moves    string
+		want     string
+	}{
+		"none":                             {want: "[]"},
+		"several resources of one":         {spec: spec("/pods", "b", "/events", "b"), want: "[{b [/events /pods] [] }]"},
+		"several, by name":                 {spec: spec("/pods", "c", "/events", "b"), want: "[{b [/events] [] } {c [/pods] [] }]"},
+		"what is known of one is kept":     {spec: spec("/events", "b"), own: known, want: "[{b [/events] [b:2379] as left}]"},
+		"one that nobody names has none":   {own: known, want: "[{b [] [b:2379] as left}]"},
+		"another one comes in its place":   {spec: spec("/events", "c"), own: known, want: "[{b [] [b:2379] as left} {c [/events] [] }]"},
+		"the record remembers":             {recorded: "c,b", spec: spec("/events", "c"), want: "[{b [] [] } {c [/events] [] }]"},
+		"the tenant's own needs none":      {recorded: "main", spec: spec("/events", "main"), want: "[]"},
+		"what it is to move to is another": {spec: spec("/events", "b"), moves: "b", want: "[{b [/events] [] }]"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			tenant := &state.Tenant{Annotations: map[string]string{name.AnnotationDatastoreOverrides: test.recorded}}
+			tenant.Spec.DataStore, tenant.Spec.DataStoreOverrides = cmp.Or(test.moves, "main"), test.spec
+			if got := fmt.Sprint(overridesOf(tenant, state.Datastore{DataStore: "main", Overrides: test.own})); got != test.want {
+				t.Errorf("got %s", got)
+			}
+			if len(test.own) > 0 && len(test.own[0].Resources) != 1 {
+				t.Error("the state that was read is changed")
+			}
+		})
+	}
+}
+
+func TestPlacesOf(t *testing.T) {
+	tenant := &state.Tenant{}
+	tenant.Spec.DataStore = "main"
+	tenant.Spec.DataStoreOverrides = []v1alpha1.DataStoreOverride{{Resource: "/events", DataStore: "c"}}
+	own := state.Datastore{DataStore: "main", Driver: "etcd", Overrides: []state.Override{{DataStore: "b", Account: "as left"}}}
+	for want, own := range map[string]state.Datastore{
+		"[{main etcd true} {b etcd true} {c etcd false}]": own,
+		"[{main  false} {c etcd false}]":                  {},
+	} {
+		if got := fmt.Sprint(placesOf(tenant, own)); got != want {
+			t.Errorf("got %s", got)
+		}
+	}
+	if got := placesOf(&state.Tenant{}, state.Datastore{}); len(got) > 0 {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestPodsUseADataStoreUntilAllAreKnownNotTo(t *testing.T) {
+	for sentence, test := range map[string]struct {
+		pods *state.State
+		uses []string
+		want bool
+	}{
+		"nothing is known of them":            {nil, nil, true},
+		"they are of an earlier generation":   {&state.State{Generation: 2, Step: event.Available}, nil, true},
+		"they are being rolled out":           {&state.State{Generation: 3, Step: event.Exposed}, nil, true},
+		"they use it":                         {&state.State{Generation: 3, Step: event.Available}, []string{"b"}, true},
+		"they use another one":                {&state.State{Generation: 3, Step: event.Available}, []string{"c"}, false},
+		"there are none":                      {&state.State{Generation: 3, Step: event.Slept}, nil, false},
+		"this generation has been overtaken":  {&state.State{Generation: 4, Step: event.Available}, nil, false},
+		"none is ready any more, of whatever": {&state.State{Generation: 3, Step: event.Degraded}, nil, true},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			if got := uses(test.pods, state.Workload{Overrides: test.uses}, 3, "b"); got != test.want {
+				t.Errorf("got %t", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,293 @@
+package datastore_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
+)
+
+// etcdStore makes the DataStore of an etcd.
+func (in *installation) etcdStore(n string, server *etcdserver.Server) {
+	in.t.Helper()
+	c := server.Config(in.t)
+	content := func(b []byte) v1alpha1.ContentRef { return v1alpha1.ContentRef{Content: b} }
+	in.dataStore(n, v1alpha1.DataStoreSpec{Driver: v1alpha1.DriverEtcd, Endpoints: c.Endpoints, TLSConfig: &v1alpha1.TLSConfig{
+		CertificateAuthority: v1alpha1.CertKeyPair{Certificate: content(c.CA), PrivateKey: new(content(c.CAKey))},
+		ClientCertificate:    &v1alpha1.ClientCertificate{Certificate: content(c.ClientCert), PrivateKey: content(c.ClientKey)},
+	}})
+}
+
+// pods tells, as workload would, how the tenant's pods stand and which DataStores of overrides they use.
+func (x *tenant) pods(step string, overrides ...string) {
+	x.installation.t.Helper()
+	msg := nats.NewMsg("$KV." + x.key.Bucket() + ".workload")
+	msg.Data = event.Marshal(state.State{
+		UID: x.spec.UID, Generation: x.spec.Generation, Step: step, Data: event.Marshal(state.Workload{Overrides: overrides}),
+		UpdatedAt: time.Now().Add(time.Minute), // after the fact below, which it is never older than
+	})
+	_, err := x.bus[name.ServiceWorkload].JetStream().PublishMsg(x.installation.t.Context(), msg)
+	x.must(err)
+	x.tell(name.ServiceWorkload, step, event.WorkloadAvailable{About: x.about()})
+}
+
+// next returns the next fact of a kind about a tenant.
+func next[T any](x *tenant, what string) (v T) {
+	x.installation.t.Helper()
+	x.await(what, &v)
+	return v
+}
+
+// holds lists what an etcd holds of an account: keys, role and user, and on whose record.
+func holds(t *testing.T, server *etcdserver.Server, schema, user string) (held []string) {
+	t.Helper()
+	must := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, from := range []string{"/" + schema + "/", "stoker.dev/owner/"} {
+		got, err := server.Root.Get(t.Context(), from, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+		must(err)
+		for _, kv := range got.Kvs {
+			if key := string(kv.Key); strings.Contains(key, "/"+schema) || strings.HasSuffix(key, "/"+user) {
+				held = append(held, key)
+			}
+		}
+	}
+	users, err := server.Root.UserList(t.Context())
+	must(err)
+	roles, err := server.Root.RoleList(t.Context())
+	must(err)
+	if slices.Contains(users.Users, user) {
+		held = append(held, "user")
+	}
+	if slices.Contains(roles.Roles, schema) {
+		held = append(held, "role")
+	}
+	return held
+}
+
+func TestOverrides(t *testing.T) {
+	t.Parallel()
+	a := etcdserver.Start(t)
+	b := etcdserver.StartWith(t, a.CA, "127.0.0.1")
+	away := etcdserver.StartWith(t, a.CA, "127.0.0.1")
+	stranger := etcdserver.Start(t)
+	in := install(t)
+	in.etcdStore("joint-a", a)
+	in.etcdStore("joint-b", b)
+	in.etcdStore("joint-away", away)
+	in.etcdStore("joint-alias", a)
+	in.etcdStore("joint-stranger", stranger)
+	stop := in.run()
+	defer func() { stop() }()
+	ctx := t.Context()
+	tenantOf := func(n string, overrides ...string) *tenant {
+		x := in.tenant(n)
+		x.t.Spec.DataStore = "joint-a"
+		for _, o := range overrides {
+			resource, dataStore, _ := strings.Cut(o, "#")
+			x.t.Spec.DataStoreOverrides = append(x.t.Spec.DataStoreOverrides, v1alpha1.DataStoreOverride{Resource: resource, DataStore: dataStore})
+		}
+		return x
+	}
+	demo := tenantOf("demo", "coordination.k8s.io/leases#joint-b", "/events#joint-b", "/pods#joint-a")
+	schema, user := demo.account().Schema, demo.account().User
+	put := func(t *testing.T, server *etcdserver.Server, x *tenant, key string) error {
+		t.Helper()
+		s, err := x.secret(name.DatastoreCertificate(x.key.Name))
+		in.must(err)
+		_, err = server.Connect(t, s.Data["server.crt"], s.Data["server.key"]).Put(ctx, key, "1")
+		return err
+	}
+
+	t.Run("a tenant has its account in both, and by one certificate reaches its own keys alone", func(t *testing.T) {
+		demo.accept()
+		provisioned := next[event.DatastoreProvisioned](demo, event.Provisioned)
+		if !slices.Equal(provisioned.Overrides, []string{"joint-b"}) {
+			t.Errorf("%+v", provisioned)
+		}
+		_, d := demo.state()
+		if len(d.Overrides) != 1 || !slices.Equal(d.Overrides[0].Resources, []string{"/events", "coordination.k8s.io/leases"}) ||
+			!slices.Equal(d.Overrides[0].Endpoints, []string{b.Endpoint}) || d.Overrides[0].Account == "" {
+			t.Errorf("%+v", d.Overrides)
+		}
+		for _, server := range []*etcdserver.Server{a, b} {
+			if err := put(t, server, demo, "/"+schema+"/registry/events/e"); err != nil {
+				t.Error(err)
+			}
+			if err := put(t, server, demo, "/"+schema+"2/registry/events/e"); err == nil {
+				t.Error("and others")
+			}
+		}
+	})
+	// These take their time, and others meanwhile.
+	drifts, half, waits := tenantOf("drifts", "/events#joint-b"), tenantOf("half", "/events#joint-away"), tenantOf("waits", "/events#joint-away")
+	for _, x := range []*tenant{drifts, half} {
+		x.accept()
+		next[event.DatastoreProvisioned](x, event.Provisioned)
+	}
+	undrifted := holds(t, b, drifts.account().Schema, drifts.account().User)
+	_, err := b.Root.UserDelete(ctx, drifts.account().User)
+	in.must(err)
+	away.Kill(t)
+	waits.accept()
+	half.remove()
+
+	t.Run("one of another authority is refused, and says what to do", func(t *testing.T) {
+		x := tenantOf("stray", "/events#joint-stranger")
+		x.accept()
+		failed := next[event.StepFailed](x, event.Failed)
+		if failed.Reason != "OverrideAuthority" || failed.Retrying || !strings.Contains(failed.Message, "joint-stranger") || !strings.Contains(failed.Message, "give both") {
+			t.Errorf("%+v", failed)
+		}
+		x.t.Spec.DataStoreOverrides = nil
+		x.spec.Generation++
+		x.accept()
+		next[event.DatastoreProvisioned](x, event.Provisioned)
+	})
+	t.Run("who has a user's name in one of them keeps others from getting its certificate", func(t *testing.T) {
+		first, second := tenantOf("first"), tenantOf("second", "/events#joint-b")
+		first.t.Spec.DataStore = "joint-b"
+		first.t.Spec.DataStoreUsername, second.t.Spec.DataStoreUsername = "wanted", "wanted"
+		first.accept()
+		next[event.DatastoreProvisioned](first, event.Provisioned)
+		second.accept()
+		failed := next[event.StepFailed](second, event.Failed)
+		if failed.Reason != "UserTaken" || !strings.Contains(failed.Message, "DataStore joint-b") {
+			t.Errorf("%+v", failed)
+		}
+		if _, err := second.secret(name.DatastoreCertificate("second")); err == nil {
+			t.Error("it has its certificate")
+		}
+	})
+	t.Run("an override that goes leaves nothing, once no pod uses it", func(t *testing.T) {
+		demo.pods(event.Available, "joint-b")
+		demo.t.Spec.DataStoreOverrides = nil
+		demo.spec.Generation = 2
+		demo.accept()
+		provisioned := next[event.DatastoreProvisioned](demo, event.Provisioned)
+		if len(provisioned.Overrides) > 0 {
+			t.Errorf("%+v", provisioned)
+		}
+		// The pods of before are still there.
+		demo.pods(event.Available, "joint-b")
+		demo.spec.Generation = 3
+		demo.accept()
+		next[event.DatastoreProvisioned](demo, event.Provisioned)
+		if held := holds(t, b, schema, user); len(held) != 5 {
+			t.Errorf("pods use it, and it holds %q", held)
+		}
+		before := holds(t, a, schema, user)
+		demo.pods(event.Slept)
+		withdrawn := next[event.DatastoreWithdrawn](demo, event.Withdrawn)
+		if fmt.Sprint(withdrawn.DataStores, withdrawn.Removed) != "[joint-b] map[Key:1 Owner:2 Role:1 User:1]" || len(withdrawn.Left) > 0 {
+			t.Errorf("%+v", withdrawn)
+		}
+		if held := holds(t, b, schema, user); len(held) > 0 {
+			t.Errorf("left: %q", held)
+		}
+		if _, d := demo.state(); len(d.Overrides) > 0 || !slices.Equal(before, holds(t, a, schema, user)) {
+			t.Errorf("%+v, %q became %q", d.Overrides, before, holds(t, a, schema, user))
+		}
+	})
+	t.Run("when the state is lost, the record says where there may be something", func(t *testing.T) {
+		x := tenantOf("lost", "/events#joint-b")
+		x.accept()
+		next[event.DatastoreProvisioned](x, event.Provisioned)
+		in.must(in.bus[name.ServiceIntake].Forget(ctx, x.key))
+		in.must(in.bus[name.ServiceIntake].CreateBucket(ctx, x.key))
+		x.t.Annotations = map[string]string{name.AnnotationDatastoreOverrides: "joint-b"}
+		x.t.Spec.DataStoreOverrides = nil
+		x.spec.Generation++
+		x.accept()
+		x.pods(event.Available)
+		next[event.DatastoreWithdrawn](x, event.Withdrawn)
+		if held := holds(t, b, x.account().Schema, x.account().User); len(held) > 0 {
+			t.Errorf("left: %q", held)
+		}
+	})
+	t.Run("a DataStore that is another name of the tenant's own takes nothing with it", func(t *testing.T) {
+		x := tenantOf("twice", "/events#joint-alias")
+		x.accept()
+		next[event.DatastoreProvisioned](x, event.Provisioned)
+		in.must(put(t, a, x, "/"+x.account().Schema+"/registry/a"))
+		before := holds(t, a, x.account().Schema, x.account().User)
+		x.t.Spec.DataStoreOverrides = nil
+		x.spec.Generation++
+		x.accept()
+		next[event.DatastoreProvisioned](x, event.Provisioned)
+		x.pods(event.Available)
+		withdrawn := next[event.DatastoreWithdrawn](x, event.Withdrawn)
+		if after := holds(t, a, x.account().Schema, x.account().User); !slices.Equal(before, after) || len(withdrawn.Removed) > 0 {
+			t.Errorf("%q became %q: %+v", before, after, withdrawn)
+		}
+	})
+	t.Run("deletion leaves nothing in either", func(t *testing.T) {
+		x := tenantOf("both", "/events#joint-b")
+		x.accept()
+		next[event.DatastoreProvisioned](x, event.Provisioned)
+		for _, server := range []*etcdserver.Server{a, b} {
+			in.must(put(t, server, x, "/"+x.account().Schema+"/registry/a"))
+		}
+		x.remove()
+		removed := next[event.Removals](x, event.Removed)
+		want := map[string]int{"workload/Deployment": 1, "datastore/Key": 2, "datastore/Role": 2, "datastore/User": 2, "datastore/Owner": 4, "datastore/Secret": 2}
+		if fmt.Sprint(removed.Removed) != fmt.Sprint(want) || len(removed.Left) > 0 {
+			t.Errorf("%+v", removed)
+		}
+		for _, server := range []*etcdserver.Server{a, b} {
+			if held := holds(t, server, x.account().Schema, x.account().User); len(held) > 0 {
+				t.Errorf("left: %q", held)
+			}
+		}
+	})
+	t.Run("what somebody changes in the other one is put right", func(t *testing.T) {
+		drivertest.Eventually(t, 60*time.Second, func() error {
+			if now := holds(t, b, drifts.account().Schema, drifts.account().User); !slices.Equal(now, undrifted) {
+				return fmt.Errorf("held %q, holds %q", undrifted, now)
+			}
+			return nil
+		})
+	})
+	t.Run("while the other one is away, a deletion waits a while, and says what it left there", func(t *testing.T) {
+		removed, account := event.Removals{}, half.account()
+		drivertest.Eventually(t, 60*time.Second, func() error {
+			s, _ := half.state()
+			if s.Step != event.Removed {
+				return fmt.Errorf("is %s: %+v", s.Step, s.Failure)
+			}
+			return json.Unmarshal(s.Facts[len(s.Facts)-1].Data, &removed)
+		})
+		if len(removed.Left) != 1 || !strings.HasPrefix(removed.Left[0], "left in DataStore joint-away: keys from /"+account.Schema+"/") ||
+			removed.Removed["datastore/User"] != 1 || removed.Removed["datastore/Owner"] != 2 || removed.Removed["datastore/Secret"] != 2 {
+			t.Errorf("%+v", removed)
+		}
+		if held := holds(t, a, account.Schema, account.User); len(held) > 0 {
+			t.Errorf("left: %q", held)
+		}
+	})
+	t.Run("new tenants wait for it, and go on when it is back", func(t *testing.T) {
+		if s, _ := waits.state(); s.Step != "" {
+			t.Errorf("%+v", s)
+		}
+		away.Run(t)
+		next[event.DatastoreProvisioned](waits, event.Provisioned)
+		if held := holds(t, away, waits.account().Schema, waits.account().User); len(held) != 4 {
+			t.Errorf("it holds %q", held)
+		}
+	})
+}

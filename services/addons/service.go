@@ -32,7 +32,11 @@ func Run(ctx context.Context, cfg service.Config) error {
 	var s *addons
 	err := service.Run(ctx, cfg, func(c *service.Clients) (*events.Loop, error) {
 		s = &addons{clients: c, tenants: map[events.Key]*connection{}}
-		return &events.Loop{Bus: c.Bus, Service: name.ServiceAddons, Handle: s.handle, Watch: s.watch}, nil
+		return &events.Loop{
+			// Nothing is watched during a pause. What drifts meanwhile is told when the watch starts again, from the versions
+			// that are in the state.
+			Bus: c.Bus, Service: name.ServiceAddons, Handle: s.handle, Paused: s.drop, Watch: s.watch,
+		}, nil
 	})
 	if s != nil {
 		s.keep(nil)

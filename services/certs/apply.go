@@ -39,6 +39,9 @@ type result struct {
 	reasons map[string]string
 	// newCA is set when a CA was made though certificates of another were there.
 	newCA bool
+	// have are the Secrets as they were found, by name; ca is the tenant's certificate authority as it is now.
+	have map[string]*corev1.Secret
+	ca   *signer
 }
 
 // ensure makes the Secrets of an input so.
@@ -51,7 +54,7 @@ func (s *svc) ensure(ctx context.Context, in input, known *state.Certs, now time
 	if err != nil {
 		return nil, err
 	}
-	r := &result{data: state.Certs{Secrets: map[string]state.Secret{}}, reasons: map[string]string{}}
+	r := &result{data: state.Certs{Secrets: map[string]state.Secret{}}, reasons: map[string]string{}, have: have}
 	signers := map[string]*signer{}
 	var mu sync.Mutex
 	settle := func(list []want) error {
@@ -75,10 +78,7 @@ func (s *svc) ensure(ctx context.Context, in input, known *state.Certs, now time
 				if reason != "" {
 					r.reasons[w.Component] = reason
 				}
-				r.data.Secrets[w.Component] = state.Secret{
-					Name: w.Secret, Checksum: name.Checksum(v.Data), ResourceVersion: secret.ResourceVersion,
-					NotAfter: v.NotAfter, LastUpdate: v.IssuedAt,
-				}
+				r.data.Secrets[w.Component] = written(secret, v)
 				r.data.RenewAt = earliest(r.data.RenewAt, v.RenewAt)
 				return nil
 			})
@@ -91,9 +91,18 @@ func (s *svc) ensure(ctx context.Context, in input, known *state.Certs, now time
 	if err := settle(leaves); err != nil {
 		return nil, err
 	}
-	r.data.CA = string(signers[name.ComponentCA].pem)
+	r.ca = signers[name.ComponentCA]
+	r.data.CA = string(r.ca.pem)
 	r.newCA = known.CA != "" && known.CA != r.data.CA
 	return r, nil
+}
+
+// written is what the state keeps of a Secret.
+func written(secret *corev1.Secret, v verdict) state.Secret {
+	return state.Secret{
+		Name: secret.Name, Checksum: name.Checksum(v.Data), ResourceVersion: secret.ResourceVersion,
+		NotAfter: v.NotAfter, LastUpdate: v.IssuedAt,
+	}
 }
 
 // list reads the tenant's Secrets that are this service's, by name.
@@ -111,8 +120,9 @@ func (s *svc) list(ctx context.Context, namespace, tenant string) (map[string]*c
 
 // selector matches the tenant's Secrets of this service and no others.
 func selector(tenant string) string {
+	all := append(slices.Sorted(maps.Keys(components(tenant))), name.ComponentGeneratedKubeconfig)
 	return name.LabelProject + "=" + name.Project + "," + name.LabelName + "=" + tenant + "," +
-		name.LabelComponent + " in (" + strings.Join(slices.Sorted(maps.Keys(components(tenant))), ",") + ")"
+		name.LabelComponent + " in (" + strings.Join(all, ",") + ")"
 }
 
 // settle makes one Secret so and returns it as it is then, with the reason when its content was changed.
@@ -122,7 +132,7 @@ func (s *svc) settle(ctx context.Context, in input, w *want, secret *corev1.Secr
 	reason := ""
 	for range tries {
 		if secret != nil {
-			if err := mine(in, secret); err != nil {
+			if err := mine(in, w, secret); err != nil {
 				return nil, verdict{}, "", err
 			}
 		}
@@ -171,6 +181,15 @@ func (s *svc) settle(ctx context.Context, in input, w *want, secret *corev1.Secr
 	return nil, verdict{}, "", fmt.Errorf("somebody else keeps changing Secret %s", w.Secret)
 }
 
+// delete removes a Secret, unless another has its name by now.
+func (s *svc) delete(ctx context.Context, o *corev1.Secret) error {
+	_, err := s.kube.Delete(ctx, kube.Secrets, o.Namespace, o.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}})
+	if err != nil {
+		return fmt.Errorf("delete Secret %s: %w", o.Name, err)
+	}
+	return nil
+}
+
 // get reads one Secret; nil when it isn't there.
 func (s *svc) get(ctx context.Context, namespace, secret string) (*corev1.Secret, error) {
 	out := &corev1.Secret{}
@@ -193,20 +212,28 @@ func intent(err, cause error) error {
 }
 
 // mine refuses a Secret that bears the name but is something else's, so that a user's own is never overwritten.
-func mine(in input, secret *corev1.Secret) error {
-	taken := &events.Permanent{
-		Reason:  "NameTaken",
-		Message: fmt.Sprintf("Secret %s/%s belongs to something else; delete it or give the tenant another name", in.Namespace, secret.Name),
+func mine(in input, w *want, secret *corev1.Secret) error {
+	taken := func(instead string) error {
+		return &events.Permanent{
+			Reason:  "NameTaken",
+			Message: fmt.Sprintf("Secret %s/%s belongs to something else; delete it or give the %s another name", in.Namespace, secret.Name, instead),
+		}
+	}
+	if w.Generator != "" {
+		if generatorOf(in.Name, secret) != w.Generator {
+			return taken("generator")
+		}
+		return nil
 	}
 	if owner := metav1.GetControllerOf(secret); owner != nil {
 		// One of an earlier object of that name comes from a backup, and its keys with it.
 		if owner.UID != types.UID(in.UID) && (owner.Kind != kube.TenantControlPlanes.Kind || owner.Name != in.Name) {
-			return taken
+			return taken("tenant")
 		}
 		return nil
 	}
 	if tenant, ok := secret.Labels[name.LabelName]; ok && tenant != in.Name {
-		return taken
+		return taken("tenant")
 	}
 	return nil
 }
@@ -216,6 +243,9 @@ func labelsOf(in input, w *want) map[string]string {
 	labels := name.Labels(in.Name, w.Component, name.Partition(in.Namespace, in.Name))
 	if w.Lifecycle != "" {
 		labels[name.LabelCertificateLifecycle] = w.Lifecycle
+	}
+	if w.Generator != "" {
+		labels[name.LabelManagedBy], labels[name.LabelManagedFor] = w.Generator, in.Name
 	}
 	return labels
 }

@@ -3,11 +3,13 @@
 //
 // It wakes on intake.accepted (what needs no endpoint is issued at once), workload.exposed (the API server's certificate
 // and the administrators' kubeconfigs follow), certs.due (renewal, and a look at everything once a week), changes of its
-// Secrets, intake.deleting and datastore.removed. It tells certs.issued once everything exists for a generation,
-// certs.rotated when something of that generation was replaced later, certs.removed.
+// Secrets and of KubeconfigGenerators, intake.deleting and datastore.removed. It tells certs.issued once everything exists
+// for a generation, certs.rotated when something of that generation was replaced later, certs.removed; certs.generated
+// about each kubeconfig of a KubeconfigGenerator, which wakes it to write that one's status.
 //
 // Files: wants.go says what must exist, policy.go whether what is there may stay, issue.go makes it anew, apply.go brings
-// it to the management cluster, remove.go takes it away.
+// it to the management cluster, remove.go takes it away. For KubeconfigGenerators, asks.go says what they ask for,
+// generators.go knows them, generated.go makes it so for a tenant, generator.go writes their status.
 package certs
 
 import (
@@ -19,6 +21,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -38,22 +41,31 @@ const lookAfter = 7 * 24 * time.Hour
 const soonest = 10 * time.Minute
 
 type svc struct {
-	kube *kube.Client
-	log  *slog.Logger
-	now  func() time.Time
+	bus        *events.Bus
+	kube       *kube.Client
+	log        *slog.Logger
+	now        func() time.Time
+	generators *generators
+}
+
+func newService(bus *events.Bus, k *kube.Client, log *slog.Logger) *svc {
+	return &svc{bus: bus, kube: k, log: log, now: time.Now, generators: newGenerators(k, log, time.Now)}
 }
 
 // Run works until ctx ends. It returns early only with an error that no waiting helps. Safe to run several times in a
 // process.
 func Run(ctx context.Context, cfg service.Config) error {
 	return service.Run(ctx, cfg, func(c *service.Clients) (*events.Loop, error) {
-		s := &svc{kube: c.Kube, log: c.Log, now: time.Now}
+		s := newService(c.Bus, c.Kube, c.Log)
 		return &events.Loop{Bus: c.Bus, Service: name.ServiceCerts, Handle: s.handle, Watch: s.watch}, nil
 	})
 }
 
-// handle is the one loop of a tenant.
+// handle is the one loop, for tenants and for KubeconfigGenerators.
 func (s *svc) handle(ctx context.Context, t *events.Turn) error {
+	if t.Key.Kind == event.KubeconfigGenerators {
+		return s.generator(ctx, t)
+	}
 	if t.Tenant == nil {
 		return nil
 	}
@@ -65,8 +77,12 @@ func (s *svc) handle(ctx context.Context, t *events.Turn) error {
 		return fmt.Errorf("own state: %w", err)
 	}
 	seen := drifted(t.Reasons, &own)
-	if len(t.Events) == 0 && !seen && t.Attempt() == 0 && t.Own() != nil {
+	if len(t.Events) == 0 && !seen && !aboutGenerators(t.Reasons) && t.Attempt() == 0 && t.Own() != nil {
 		return nil // echoes of what we wrote
+	}
+	a, err := s.generators.asks(s.definition(ctx, t))
+	if err != nil {
+		return err
 	}
 
 	var w state.Workload
@@ -74,16 +90,20 @@ func (s *svc) handle(ctx context.Context, t *events.Turn) error {
 		return err
 	}
 	in, now := inputOf(t.UID, t.Tenant, &w), s.now()
-	if in.Exposed == nil && t.Own() != nil && t.Own().Step == event.Issued && !seen && !told(t, event.Due) {
+	look := seen || told(t, event.Due) || !a.settled(own.Generated, in.Exposed != nil)
+	if in.Exposed == nil && t.Own() != nil && t.Own().Step == event.Issued && !look {
 		return t.Wait(ctx, waitEndpoint) // the endpoint went and will come back; what needs it stays as it is
 	}
 	inputs := in.hash() + "-" + strconv.FormatInt(t.Generation, 10)
-	if o := t.Own(); o != nil && o.Inputs == inputs && o.Failure == nil && o.Waiting == waiting(in) && !seen && !told(t, event.Due) {
+	if o := t.Own(); o != nil && o.Inputs == inputs && o.Failure == nil && o.Waiting == waiting(in) && !look {
 		return nil
 	}
 
 	r, err := s.ensure(ctx, in, &own, now)
 	if err != nil {
+		return err
+	}
+	if err := s.generate(ctx, t, in, a, own.Generated, r, now); err != nil {
 		return err
 	}
 	return s.done(ctx, t, in, inputs, &own, r, now)
@@ -188,9 +208,17 @@ func told(t *events.Turn, what string) bool {
 	return false
 }
 
-// watch wakes tenants whose Secrets of ours changed, or went while nobody watched. It keeps nothing of them: what was seen
-// goes into the reason, and the turn compares it with the resourceVersion in its state.
+// watch runs the watches of Secrets and of KubeconfigGenerators.
 func (s *svc) watch(ctx context.Context, partitions []int, wake events.Wake) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.watchSecrets(ctx, partitions, wake) })
+	g.Go(func() error { return s.generators.watch(ctx, partitions, wake) })
+	return g.Wait()
+}
+
+// watchSecrets wakes tenants whose Secrets of ours changed, or went while nobody watched. It keeps nothing of them: what was
+// seen goes into the reason, and the turn compares it with the resourceVersion in its state.
+func (s *svc) watchSecrets(ctx context.Context, partitions []int, wake events.Wake) error {
 	there := map[events.Key][]string{} // components by tenant, until the first list is complete
 	changed := func(c kube.Change) {
 		tenant := tenantOf(c.Object)
@@ -235,6 +263,9 @@ func componentOf(tenant, secret string) string {
 			return component
 		}
 	}
+	if generator := generatorIn(tenant, secret); generator != "" {
+		return generatedComponent(generator)
+	}
 	return ""
 }
 
@@ -267,6 +298,13 @@ func drifted(reasons []string, own *state.Certs) bool {
 			return true
 		}
 		have, known := own.Secrets[seen.component]
+		if generator, ok := seen.generator(); ok {
+			g, there := own.Generated[generator]
+			if !there {
+				continue // what generators ask for tells whether it is to be made, or to go
+			}
+			have, known = g.Secret, true
+		}
 		switch {
 		case !known:
 			if len(own.Secrets) > 0 && needsEndpoint(seen.component) {

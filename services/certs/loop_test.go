@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -22,6 +23,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
@@ -53,6 +55,34 @@ func binary(t *testing.T, image, program string) string {
 		t.Fatalf("build image %s: %v", image, err)
 	}
 	return filepath.Join(strings.TrimSpace(string(dir)), program)
+}
+
+// manifests reads the objects of a file under deployments.
+func manifests(t *testing.T, file string, each func(kind string, body []byte)) {
+	t.Helper()
+	f, err := os.Open(filepath.Join("..", "..", "deployments", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	d := yaml.NewYAMLOrJSONDecoder(f, 4096)
+	for {
+		var o map[string]any
+		if err := d.Decode(&o); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		kind, ok := o["kind"].(string)
+		if !ok {
+			continue
+		}
+		body, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		each(kind, body)
+	}
 }
 
 func freeAddress(t *testing.T) string {
@@ -146,10 +176,14 @@ func cluster(t *testing.T) (admin, certs *kube.Client) {
 		return admin.Get(t.Context(), kube.ClusterRoles, "", "cluster-admin", &rbacv1.ClusterRole{}) == nil
 	})
 
-	role := &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: "stoker-certs"},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}}},
-	}
+	role := &rbacv1.ClusterRole{}
+	manifests(t, "rbac/certs.yaml", func(kind string, body []byte) {
+		if kind == "ClusterRole" {
+			if err := json.Unmarshal(body, role); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "stoker-certs"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "stoker-certs"},
@@ -186,6 +220,7 @@ func cluster(t *testing.T) (admin, certs *kube.Client) {
 // them to.
 type rig struct {
 	t      *testing.T
+	uid    string // of the tenant
 	nats   *server.Server
 	kube   *kube.Client
 	facts  chan events.Event
@@ -203,7 +238,7 @@ const uid = "2a3c8f0e-0000-4000-8000-000000000001"
 func newRig(t *testing.T, certs *kube.Client) *rig {
 	t.Helper()
 	r := &rig{
-		t: t, kube: certs, facts: make(chan events.Event, 1000), wakes: map[string]chan events.Wake{}, buses: map[string]*events.Bus{},
+		t: t, uid: uid, kube: certs, facts: make(chan events.Event, 1000), wakes: map[string]chan events.Wake{}, buses: map[string]*events.Bus{},
 		intake: make(chan events.Outcome, 1), work: make(chan events.Outcome, 1),
 	}
 	var err error
@@ -281,7 +316,7 @@ func (r *rig) standIn(service string, outcomes chan events.Outcome) {
 			select {
 			case o := <-outcomes:
 				if tenant, ok := o.Data.(generation); ok {
-					t.UID, t.Generation, o.Data = uid, tenant.number, tenant.Tenant
+					t.UID, t.Generation, o.Data = r.uid, tenant.number, tenant.Tenant
 				}
 				for i, f := range o.Facts {
 					if f.Data == nil {
@@ -310,12 +345,14 @@ func (r *rig) do(service string, outcomes chan events.Outcome, o events.Outcome)
 	wake(key, "test")
 }
 
-func (r *rig) accept(number int64, sans ...string) {
+func (r *rig) accept(number int64, sans ...string) { r.acceptLabelled(number, nil, sans...) }
+
+func (r *rig) acceptLabelled(number int64, labels map[string]string, sans ...string) {
 	tcp := &v1alpha1.TenantControlPlane{}
 	tcp.Spec.NetworkProfile.CertSANs = sans
 	v1alpha1.Default(tcp)
 	r.do("intake", r.intake, events.Outcome{
-		Step: event.Accepted, Data: generation{number, state.Tenant{Namespace: key.Namespace, Name: key.Name, Spec: tcp.Spec}},
+		Step: event.Accepted, Data: generation{number, state.Tenant{Namespace: key.Namespace, Name: key.Name, Labels: labels, Spec: tcp.Spec}},
 		Facts: []events.Tell{{What: event.Accepted}},
 	})
 }
@@ -333,7 +370,7 @@ func (r *rig) expose(endpoint string) {
 
 // certs runs the service.
 func (r *rig) certs() (stop func()) {
-	s := &svc{kube: r.kube, log: testLog(), now: time.Now}
+	s := newService(r.bus("certs"), r.kube, testLog())
 	return r.run(&events.Loop{Bus: r.bus("certs"), Service: "certs", Handle: s.handle, Watch: s.watch})
 }
 

@@ -162,11 +162,14 @@ func signedByAnother(s *subject) (Reason, string) {
 // subjectChanged ensures that the certificate stands for the user or server it must.
 func subjectChanged(s *subject) (Reason, string) {
 	have := s.found.cert.Subject
-	if have.CommonName != s.cred.CommonName || !slices.Equal(have.Organization, s.cred.Organizations) {
+	// Organizations are a set: a certificate doesn't keep their order.
+	if have.CommonName != s.cred.CommonName || !slices.Equal(sorted(have.Organization), sorted(s.cred.Organizations)) {
 		return SubjectChanged, fmt.Sprintf("%s is for %q, organizations %q", s.found.key, clip(have.CommonName), have.Organization)
 	}
 	return "", ""
 }
+
+func sorted(list []string) []string { return slices.Sorted(slices.Values(list)) }
 
 // usageChanged ensures that peers accept the certificate for what it is used for.
 func usageChanged(s *subject) (Reason, string) {

@@ -521,7 +521,7 @@ func TestSecretsOfOthersAreNotTaken(t *testing.T) {
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			t.Parallel()
-			if err := mine(demo(), &corev1.Secret{ObjectMeta: test.meta}); (err == nil) != test.ok {
+			if err := mine(demo(), &want{}, &corev1.Secret{ObjectMeta: test.meta}); (err == nil) != test.ok {
 				t.Errorf("got %v", err)
 			}
 		})

@@ -11,13 +11,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
-	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
 // removedSecrets is the key under which this service counts.
@@ -46,16 +44,13 @@ func (s *svc) remove(ctx context.Context, t *events.Turn) error {
 	ours := removable(t.Key.Name, have)
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(sideBySide)
-	for secret, o := range ours {
-		g.Go(func() error {
-			_, err := s.kube.Delete(gctx, kube.Secrets, o.Namespace, secret, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}})
-			if err != nil {
-				return fmt.Errorf("delete Secret %s: %w", secret, err)
-			}
-			return nil
-		})
+	for _, o := range ours {
+		g.Go(func() error { return s.delete(gctx, o) })
 	}
 	if err := g.Wait(); err != nil {
+		return err
+	}
+	if err := s.tellGenerated(ctx, t, own.Generated, nil); err != nil {
 		return err
 	}
 	return t.Done(ctx, events.Outcome{
@@ -90,6 +85,11 @@ func removable(tenant string, have map[string]*corev1.Secret) map[string]*corev1
 			ours[secret] = o
 		}
 	}
+	for secret, o := range have {
+		if generatorOf(tenant, o) != "" {
+			ours[secret] = o
+		}
+	}
 	return ours
 }
 
@@ -106,6 +106,11 @@ func removals(about event.About, before *event.Removals, own *state.Certs, ours 
 	}
 	for _, secret := range own.Secrets {
 		names[secret.Name] = true
+	}
+	for _, g := range own.Generated {
+		if g.Name != "" {
+			names[g.Name] = true
+		}
 	}
 	r.Removed[removedSecrets] = len(names)
 	return r

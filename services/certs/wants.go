@@ -80,7 +80,9 @@ const (
 // want is a Secret as it must be.
 type want struct {
 	Component, Secret string
-	Kind              kind
+	// Generator that asks for it, empty for the tenant's own.
+	Generator string
+	Kind      kind
 	// Signer is the component of the CA that signs, empty unless issued.
 	Signer string
 	// Lifecycle is the value of the lifecycle label, empty for none: Kamaji leaves CAs and ServiceAccount keys out.
@@ -160,8 +162,7 @@ func wants(in input) (roots, leaves []want, err error) {
 		return nil, nil, err
 	}
 	secret := components(in.Name)
-	port := strconv.Itoa(int(in.Port))
-	local := "https://" + net.JoinHostPort("127.0.0.1", port)
+	local := "https://" + net.JoinHostPort("127.0.0.1", in.port())
 
 	roots = []want{{
 		Component: name.ComponentCA, Kind: authority, CommonName: "kubernetes",
@@ -199,8 +200,7 @@ func wants(in input) (roots, leaves []want, err error) {
 		}},
 	}}
 	if in.Exposed != nil {
-		public := (&url.URL{Scheme: "https", Host: in.Exposed.Endpoint}).String()
-		inside := "https://" + net.JoinHostPort(in.serviceName(), port)
+		at := func(key string) kubeconfig { return kubeconfig{key, in.Name, in.server(key)} }
 		leaves = append(leaves, want{
 			Component: name.ComponentAPIServerCertificate, Signer: name.ComponentCA, Lifecycle: name.LifecycleX509,
 			Credentials: []credential{{
@@ -211,10 +211,10 @@ func wants(in input) (roots, leaves []want, err error) {
 			Component: name.ComponentAdminKubeconfig, Signer: name.ComponentCA, Lifecycle: name.LifecycleKubeconfig,
 			Credentials: []credential{{
 				CommonName: "kubernetes-admin", Organizations: []string{organizationAdmins}, Usage: x509.ExtKeyUsageClientAuth,
-				Kubeconfigs: []kubeconfig{{name.KeyAdminConf, in.Name, public}, {name.KeyAdminSvc, in.Name, inside}},
+				Kubeconfigs: []kubeconfig{at(name.KeyAdminConf), at(name.KeyAdminSvc)},
 			}, {
 				CommonName: "kubernetes-super-admin", Organizations: []string{organizationMasters}, Usage: x509.ExtKeyUsageClientAuth,
-				Kubeconfigs: []kubeconfig{{name.KeySuperAdminConf, in.Name, public}, {name.KeySuperAdminSvc, in.Name, inside}},
+				Kubeconfigs: []kubeconfig{at(name.KeySuperAdminConf), at(name.KeySuperAdminSvc)},
 			}},
 		})
 	}
@@ -227,6 +227,28 @@ func wants(in input) (roots, leaves []want, err error) {
 		}
 	}
 	return roots, leaves, nil
+}
+
+func (in input) port() string { return strconv.Itoa(int(in.Port)) }
+
+// server is the URL in a kubeconfig of the administrators' Secret, once the endpoint is known.
+func (in input) server(key string) string {
+	if key == name.KeyAdminConf || key == name.KeySuperAdminConf {
+		return (&url.URL{Scheme: "https", Host: in.Exposed.Endpoint}).String()
+	}
+	return "https://" + net.JoinHostPort(in.serviceName(), in.port())
+}
+
+// generated is the Secret that a generator asks for, once the endpoint is known.
+func (in input) generated(a ask) want {
+	return want{
+		Component: name.ComponentGeneratedKubeconfig, Secret: name.GeneratedKubeconfig(in.Name, a.generator), Generator: a.generator,
+		Kind: issued, Signer: name.ComponentCA, Lifecycle: name.LifecycleKubeconfig,
+		Credentials: []credential{{
+			CommonName: a.user, Organizations: a.groups, Usage: x509.ExtKeyUsageClientAuth,
+			Kubeconfigs: []kubeconfig{{name.KeyGeneratedKubeconfig, in.Name, in.server(a.endpoint)}},
+		}},
+	}
 }
 
 // serviceName is how the Service is reached inside the management cluster.

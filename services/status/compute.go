@@ -25,6 +25,7 @@ const (
 	PhasePaused      = "Paused"
 	PhaseDeleting    = "Deleting"
 	PhaseDeleted     = "Deleted"
+	PhaseReleased    = "Released"
 	PhaseFailed      = "Failed"
 	PhaseReconciling = "Reconciling"
 )
@@ -99,8 +100,6 @@ func shownStatus(t *state.Tenant, in States, p standing, readyGeneration int64) 
 // phase is the one word portals get.
 func phase(t *state.Tenant, p standing, shown v1alpha1.KubernetesVersionStatus) string {
 	switch {
-	case t.Paused:
-		return PhasePaused
 	case t.Deleting:
 		return PhaseDeleting
 	case p.stalled != nil:
@@ -114,14 +113,14 @@ func phase(t *state.Tenant, p standing, shown v1alpha1.KubernetesVersionStatus) 
 }
 
 // rebuilding reports whether a tenant that was Ready merely seems not to be, because not all services have looked at it
-// since NATS lost its state.
+// since NATS lost its state, also if that was while it was paused.
 func (in States) rebuilding(next state.Status) bool {
 	if !in.Previous.Ready || in.Previous.ReadyGeneration != in.Generation || next.Ready || next.Phase == PhaseFailed ||
-		next.Phase == PhasePaused || next.Phase == PhaseDeleting || next.Phase == string(v1alpha1.VersionSleeping) {
+		next.Phase == PhaseDeleting || next.Phase == string(v1alpha1.VersionSleeping) {
 		return false
 	}
 	for _, s := range []*state.State{in.Certs.State, in.Datastore.State, in.Workload.State, in.Addons.State} {
-		if s == nil || s.Waiting != "" {
+		if s == nil || s.Waiting != "" && in.Previous.Phase == "" {
 			return true
 		}
 	}
@@ -181,6 +180,7 @@ func apiStatus(t *state.Tenant, in States, next state.Status, shown v1alpha1.Kub
 		if t.Spec.ControlPlane.Ingress != nil {
 			s.Kubernetes.Ingress = &v1alpha1.KubernetesIngressStatus{Name: name.Ingress(t.Name), Namespace: t.Namespace}
 		}
+		s.Kubernetes.Gateway = w.Gateway
 	}
 
 	a := in.Addons.Data
@@ -207,7 +207,16 @@ func storage(d state.Datastore) v1alpha1.StorageStatus {
 		Certificate: v1alpha1.DataStoreCertificateStatus{
 			SecretName: d.Certificate.Name, Checksum: d.Certificate.Checksum, LastUpdate: at(d.Certificate.LastUpdate),
 		},
+		Usage: usage(d),
 	}
+}
+
+// usage is nil until the tenant was measured.
+func usage(d state.Datastore) *v1alpha1.StorageUsage {
+	if d.MeasuredAt.IsZero() {
+		return nil
+	}
+	return &v1alpha1.StorageUsage{Bytes: d.Bytes, Keys: d.Keys, MeasuredAt: at(d.MeasuredAt)}
 }
 
 func serviceStatus(t *state.Tenant, w state.Workload) *v1alpha1.KubernetesServiceStatus {

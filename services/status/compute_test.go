@@ -224,18 +224,6 @@ func TestCompute(t *testing.T) {
 			},
 			want: want{"Provisioning", "Provisioning", "WorkloadWaiting", false, 0, "Reconciling " + all, "workload waits for Deployment default/demo"},
 		},
-		"a paused tenant stays Ready and says that it is paused": {
-			settled: true,
-			change:  func(tenant *state.Tenant, _ *States) { tenant.Paused = true },
-			want:    want{"Paused", "Ready", "Ready", true, 1, "Paused " + all, "answers"},
-		},
-		"paused before its first Ready, nothing is in progress": {
-			change: func(tenant *state.Tenant, in *States) {
-				tenant.Paused = true
-				*in = States{UID: "u1", Generation: 1}
-			},
-			want: want{"Paused", "Provisioning", "Paused", false, 0, "Paused", "paused before this generation was done"},
-		},
 		"a deletion says whose turn it is": {
 			settled: true,
 			change: func(tenant *state.Tenant, in *States) {
@@ -375,6 +363,15 @@ func TestRebuilding(t *testing.T) {
 		"a new generation is not taken for the one that was Ready": {
 			func(in *States) { in.Generation, in.Addons = 2, Stage[state.Addons]{} }, false,
 		},
+		"after a pause, too": {
+			func(in *States) { in.Previous.Phase, in.Workload = PhasePaused, Stage[state.Workload]{} }, true,
+		},
+		"a service that waits when a pause ends has looked": {
+			func(in *States) {
+				in.Previous.Phase, in.Workload.Data.ReadyReplicas = PhasePaused, 0
+				in.Addons.State = &state.State{Generation: 1, Waiting: "the workload"}
+			}, false,
+		},
 		"a tenant that never was Ready is not rebuilt but made": {
 			func(in *States) { in.Previous, in.Addons = state.Status{}, Stage[state.Addons]{} }, false,
 		},
@@ -403,36 +400,6 @@ func TestMessagesAreShortAndReasonsValid(t *testing.T) {
 			t.Errorf("%s: %q, %d bytes", c.Type, c.Reason, len(c.Message))
 		}
 	}
-}
-
-func TestComputeDataStore(t *testing.T) {
-	t.Parallel()
-	check := event.DatastoreChecked{About: event.About{Name: "default", Generation: 3}, Driver: "etcd", Ready: true, UsedBy: []string{"b/y", "a/x"}}
-	first := ComputeDataStore(check, v1alpha1.DataStoreStatus{}, clock)
-	t.Run("a DataStore in use is ready and not to be deleted", func(t *testing.T) {
-		t.Parallel()
-		if !first.Ready || first.ObservedGeneration != 3 || first.UsedBy[0] != "a/x" ||
-			!meta.IsStatusConditionTrue(first.Conditions, v1alpha1.DataStoreConditionValid) ||
-			!meta.IsStatusConditionFalse(first.Conditions, v1alpha1.DataStoreConditionAllowedDeletion) {
-			t.Errorf("%+v", first)
-		}
-	})
-	t.Run("the same check later changes nothing", func(t *testing.T) {
-		t.Parallel()
-		if a, b := encode(t, first), encode(t, ComputeDataStore(check, first, clock.Add(time.Hour))); !bytes.Equal(a, b) {
-			t.Errorf("\n%s\n%s", a, b)
-		}
-	})
-	t.Run("a check that failed says why", func(t *testing.T) {
-		t.Parallel()
-		failed := check
-		failed.Ready, failed.Reason, failed.Message = false, v1alpha1.DataStoreReasonTLSConfigFailed, "Secret default/etcd-ca has no key ca.key"
-		s := ComputeDataStore(failed, first, clock)
-		c := meta.FindStatusCondition(s.Conditions, v1alpha1.DataStoreConditionValid)
-		if s.Ready || c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.DataStoreReasonTLSConfigFailed || c.Message != failed.Message {
-			t.Errorf("%+v", s)
-		}
-	})
 }
 
 func encode(t *testing.T, v any) []byte {

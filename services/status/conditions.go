@@ -156,17 +156,12 @@ func conditions(t *state.Tenant, in States, p standing, next state.Status) (all 
 	switch {
 	case p.stalled != nil:
 		truth(ConditionStalled, p.stalled.reason, p.stalled.service+": "+p.stalled.message)
-	case t.Paused:
-		// Nothing is in progress.
 	case p.retrying != nil:
 		truth(ConditionReconciling, p.retrying.reason, p.retrying.service+": "+p.retrying.message)
 	case p.ready && !p.workload.done:
 		truth(ConditionReconciling, "WorkloadRollingOut", p.workload.service+" "+p.workload.message)
 	case !p.ready && !p.asleep:
 		truth(ConditionReconciling, ready.Reason, ready.Message)
-	}
-	if t.Paused {
-		truth(ConditionPaused, "Annotated", "annotation "+name.AnnotationPaused+" stops all services for this object")
 	}
 	all = append(all,
 		certificates(in, p), datastore(in, p), workload(t, in, p), addons(in, p), endpoint(t, in, p))
@@ -183,12 +178,8 @@ func summary(t *state.Tenant, p standing, next state.Status) metav1.Condition {
 		c.Message = fmt.Sprintf("Kubernetes %s answers at %s", next.Version, next.Endpoint)
 	case p.stalled != nil:
 		c.Reason, c.Message = p.stalled.reason, p.stalled.service+": "+p.stalled.message
-	case t.Deleting && t.Paused:
-		c.Reason, c.Message = PhasePaused, "deletion was asked for and waits until the pause ends"
 	case t.Deleting:
 		c.Reason, c.Message = PhaseDeleting, p.removing()
-	case t.Paused:
-		c.Reason, c.Message = PhasePaused, "paused before this generation was done"
 	case p.asleep:
 		c.Reason, c.Message = ReasonSleeping, "no pods are asked for and none runs"
 	case sleepAsked(t):

@@ -1,16 +1,17 @@
 package status
 
-// The status of DataStores. Wakes on datastore.checked; makes so status.ready, usedBy and the conditions of the DataStore.
+// The status of DataStores, as far as the datastore service says it: intake says who uses them. Wakes on datastore.checked and
+// datastore.measured; makes so ready, observedGeneration, the condition of validation, and usage.
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
@@ -20,20 +21,29 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
-// dataStore writes down the latest check. DataStores have no bucket, so what was written is read from the object.
+// dataStore writes down the latest check and the latest measurement. DataStores have no bucket, so what was written is read
+// from the object.
 func (s *svc) dataStore(ctx context.Context, t *events.Turn) error {
-	var last *event.DatastoreChecked
+	var checked *event.DatastoreChecked
+	var measured *event.DatastoreMeasured
 	for _, e := range t.Events {
-		if e.Err != nil || e.Service != name.ServiceDatastore || e.What != event.Checked {
+		if e.Err != nil || e.Service != name.ServiceDatastore {
 			continue
 		}
-		c := event.DatastoreChecked{}
-		if err := json.Unmarshal(e.Data(), &c); err != nil {
-			return &events.Permanent{Reason: "InvalidPayload", Message: "datastore.checked of " + t.Key.String() + " is not readable", Err: err}
+		var err error
+		switch e.What {
+		case event.Checked:
+			checked = &event.DatastoreChecked{}
+			err = json.Unmarshal(e.Data(), checked)
+		case event.Measured:
+			measured = &event.DatastoreMeasured{}
+			err = json.Unmarshal(e.Data(), measured)
 		}
-		last = &c
+		if err != nil {
+			return &events.Permanent{Reason: "InvalidPayload", Message: "datastore." + e.What + " of " + t.Key.String() + " is not readable", Err: err}
+		}
 	}
-	if last == nil {
+	if checked == nil && measured == nil {
 		return nil
 	}
 	ds := v1alpha1.DataStore{}
@@ -44,11 +54,15 @@ func (s *svc) dataStore(ctx context.Context, t *events.Turn) error {
 	if err != nil {
 		return fmt.Errorf("DataStore %s: %w", t.Key.Name, err)
 	}
-	if last.UID != "" && last.UID != string(ds.UID) || last.Generation < ds.Status.ObservedGeneration {
-		return nil // about an earlier one of that name, or overtaken
+	// About an earlier one of that name, or overtaken.
+	if checked != nil && (checked.UID != "" && checked.UID != string(ds.UID) || checked.Generation < ds.Status.ObservedGeneration) {
+		checked = nil
 	}
-	next := ComputeDataStore(*last, ds.Status, time.Now())
-	if equality.Semantic.DeepEqual(next, ds.Status) {
+	if u := ds.Status.Usage; measured != nil && (measured.UID != string(ds.UID) || u != nil && measured.MeasuredAt.Before(u.MeasuredAt.Time)) {
+		measured = nil
+	}
+	next := ComputeDataStore(checked, measured, ds.Status, time.Now())
+	if next.said(ds.Status) {
 		return nil
 	}
 	err = s.kube.ApplyStatus(ctx, kube.DataStores, "", t.Key.Name, next)
@@ -58,8 +72,36 @@ func (s *svc) dataStore(ctx context.Context, t *events.Turn) error {
 	return err
 }
 
-// ComputeDataStore returns the status of a DataStore after a check.
-func ComputeDataStore(c event.DatastoreChecked, previous v1alpha1.DataStoreStatus, now time.Time) v1alpha1.DataStoreStatus {
+// DataStoreCheck is this service's part of a DataStore's status. What isn't ready says so.
+type DataStoreCheck struct {
+	ObservedGeneration int64                    `json:"observedGeneration"`
+	Ready              bool                     `json:"ready"`
+	Conditions         []metav1.Condition       `json:"conditions"`
+	Usage              *v1alpha1.DataStoreUsage `json:"usage,omitempty"`
+}
+
+// ComputeDataStore returns what a check and a measurement mean for the status of a DataStore; what there is no news of, nil,
+// stays.
+func ComputeDataStore(checked *event.DatastoreChecked, measured *event.DatastoreMeasured, previous v1alpha1.DataStoreStatus, now time.Time) DataStoreCheck {
+	next := DataStoreCheck{ObservedGeneration: previous.ObservedGeneration, Ready: previous.Ready, Conditions: []metav1.Condition{}, Usage: previous.Usage}
+	if c := meta.FindStatusCondition(previous.Conditions, v1alpha1.DataStoreConditionValid); c != nil {
+		next.Conditions = append(next.Conditions, *c)
+	}
+	if checked != nil {
+		next.ObservedGeneration, next.Ready = checked.Generation, checked.Ready
+		next.Conditions = settle([]metav1.Condition{validity(*checked)}, previous.Conditions, checked.Generation, now)
+	}
+	if measured != nil {
+		next.Usage = &v1alpha1.DataStoreUsage{
+			StorageUsage:        v1alpha1.StorageUsage{Bytes: measured.Bytes, Keys: measured.Keys, MeasuredAt: at(measured.MeasuredAt)},
+			LatencyMilliseconds: measured.LatencyMilliseconds,
+		}
+	}
+	return next
+}
+
+// validity is the condition that a check comes to.
+func validity(c event.DatastoreChecked) metav1.Condition {
 	valid := metav1.Condition{
 		Type: v1alpha1.DataStoreConditionValid, Status: metav1.ConditionTrue, Reason: v1alpha1.DataStoreReasonValid, Message: "the DataStore answers",
 	}
@@ -72,20 +114,18 @@ func ComputeDataStore(c event.DatastoreChecked, previous v1alpha1.DataStoreStatu
 	if c.Message != "" {
 		valid.Message = c.Message
 	}
-	deletion := metav1.Condition{
-		Type: v1alpha1.DataStoreConditionAllowedDeletion, Status: metav1.ConditionTrue, Reason: v1alpha1.DataStoreReasonUnused,
-		Message: "no tenant uses the DataStore",
+	return valid
+}
+
+// said reports whether a status has this part already.
+func (d DataStoreCheck) said(s v1alpha1.DataStoreStatus) bool {
+	if d.Ready != s.Ready || d.ObservedGeneration != s.ObservedGeneration || !equality.Semantic.DeepEqual(d.Usage, s.Usage) {
+		return false
 	}
-	usedBy := slices.Sorted(slices.Values(c.UsedBy))
-	if len(usedBy) > 0 {
-		deletion.Status, deletion.Reason = metav1.ConditionFalse, v1alpha1.DataStoreReasonStillUsed
-		deletion.Message = fmt.Sprintf("%d tenants use the DataStore", len(usedBy))
-		if len(usedBy) == 1 {
-			deletion.Message = "tenant " + usedBy[0] + " uses the DataStore"
+	for _, c := range d.Conditions {
+		if have := meta.FindStatusCondition(s.Conditions, c.Type); have == nil || !equality.Semantic.DeepEqual(c, *have) {
+			return false
 		}
 	}
-	return v1alpha1.DataStoreStatus{
-		ObservedGeneration: c.Generation, Ready: c.Ready, UsedBy: usedBy,
-		Conditions: settle([]metav1.Condition{valid, deletion}, previous.Conditions, c.Generation, now),
-	}
+	return true
 }

@@ -1,7 +1,7 @@
 package status
 
 // The last word about each tenant on stoker.status.<namespace>.<name>, for portals, and the end of a tenant. Wakes on
-// intake.removed; tells status.deleted.
+// intake.removed and intake.released; tells status.deleted.
 
 import (
 	"context"
@@ -69,7 +69,16 @@ func (s *svc) publish(ctx context.Context, key events.Key, id, what string, gene
 // removed announces the end of a tenant. gone says that nothing is left to compute a status for.
 func (s *svc) removed(ctx context.Context, t *events.Turn) (gone bool, err error) {
 	for _, e := range t.Events {
-		if e.Err != nil || e.Service != name.ServiceIntake || e.What != event.Removed {
+		if e.Err != nil || e.Service != name.ServiceIntake {
+			continue
+		}
+		if e.What == event.Released && t.Tenant == nil { // else it has come back
+			if err := s.released(ctx, t, e); err != nil {
+				return false, err
+			}
+			gone = true
+		}
+		if e.What != event.Removed {
 			continue
 		}
 		var r event.Removals
@@ -96,4 +105,18 @@ func (s *svc) removed(ctx context.Context, t *events.Turn) (gone bool, err error
 		gone = true
 	}
 	return gone, nil
+}
+
+// released tells portals that a tenant is another installation's now.
+func (s *svc) released(ctx context.Context, t *events.Turn, e events.Event) error {
+	var r event.IntakeReleased
+	if err := json.Unmarshal(e.Data(), &r); err != nil {
+		return &events.Permanent{Reason: "InvalidPayload", Message: "intake.released of " + t.Key.String() + " is not readable", Err: err}
+	}
+	last := event.StatusChanged{
+		About: r.About, Phase: PhaseReleased, Reason: PhaseReleased,
+		Message: "the object belongs to another installation now (label " + name.LabelWatchFilter + "), which goes on with it",
+	}
+	s.metrics.forget(t.Key)
+	return s.publish(ctx, t.Key, events.ID(e.ID(), "portal"), event.Changed, r.Generation, "", event.Marshal(last), keepDeleted)
 }

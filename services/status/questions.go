@@ -112,6 +112,9 @@ func told(key events.Key, states map[string]*state.State) (about event.About, te
 // Get answers stoker.status.get.
 func Get(key events.Key, states map[string]*state.State) event.StatusReply {
 	about, tenant, last := told(key, states)
+	if own := states[name.ServiceStatus]; own != nil {
+		about.Generation = own.Generation // not yet the accepted one: what is said is of before
+	}
 	return event.StatusReply{StatusChanged: Reply(about, &tenant, last), Conditions: last.Conditions}
 }
 
@@ -120,7 +123,7 @@ func Why(key events.Key, states map[string]*state.State) event.WhyReply {
 	about, tenant, last := told(key, states)
 	w := event.WhyReply{
 		About: about, Phase: last.Phase, Ready: last.Ready, Reason: last.Reason, Message: last.Message,
-		AcceptedAt: tenant.AcceptedAt, Deleting: tenant.Deleting, Paused: tenant.Paused,
+		AcceptedAt: tenant.AcceptedAt, Deleting: tenant.Deleting, Paused: tenant.Paused, PausedUntil: tenant.PausedUntil,
 	}
 	for _, service := range name.Services() {
 		a := event.ServiceState{Service: service}

@@ -17,8 +17,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -63,50 +61,45 @@ func (s *svc) handle(ctx context.Context, t *events.Turn) error {
 		return nil
 	}
 
+	if t.Tenant.Paused {
+		return s.paused(ctx, t)
+	}
+
 	in, err := s.read(ctx, t)
 	if err != nil {
 		return err
 	}
 	known := in.Previous.Phase != ""
 	if !known {
-		if in.Previous, err = s.seed(ctx, t); err != nil {
+		was, err := s.object(ctx, t)
+		if err != nil {
 			return err
 		}
+		in.Previous = seed(was)
 	}
 	now := time.Now()
 	status, next := Compute(t.Tenant, in, now)
-	if !known && in.rebuilding(next) {
+	if (!known || in.Previous.Phase == PhasePaused) && in.rebuilding(next) && !waitedLong(t.Own(), now) {
 		// NATS was lost: the tenant was Ready and nobody has said otherwise, so the status stays until all have looked.
 		t.Alarm(lookSlow, wakeLook)
 		return t.Wait(ctx, "the services to look at the tenant again, whose state was lost")
 	}
 
-	body, err := json.Marshal(status)
-	if err != nil {
-		return err
-	}
-	sum := sha256.Sum256(body)
-	next.Applied = hex.EncodeToString(sum[:16])
-	changed := in.changed(t, next)
-
 	current, age := false, time.Duration(0)
 	if own := t.Own(); own != nil {
 		current, age = own.Generation == t.Generation, now.Sub(own.UpdatedAt)
 	}
-	same := changed == nil && next.Applied == in.Previous.Applied
+	if next.Applied, err = checksum(status); err != nil {
+		return err
+	}
+	same := in.changed(t, next) == nil && next.Applied == in.Previous.Applied
 	look := lookAt(in.Previous, next, current, same, t.Woken(wakeLook), age)
 	if look.Later {
 		s.metrics.note(t.Key, next.Phase)
 		t.Alarm(look.Again, wakeLook)
 		return nil
 	}
-	if next.Applied != in.Previous.Applied {
-		err := s.kube.ApplyStatus(ctx, kube.TenantControlPlanes, t.Key.Namespace, t.Key.Name, json.RawMessage(body))
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("status of %s: %w", t.Key, err)
-		}
-	}
-	if err := s.tell(ctx, t, in, next, changed); err != nil {
+	if err := s.write(ctx, t, in, status, next); err != nil {
 		return err
 	}
 	if look.Again > 0 {
@@ -115,6 +108,37 @@ func (s *svc) handle(ctx context.Context, t *events.Turn) error {
 		t.NoAlarm()
 	}
 	return nil
+}
+
+// rebuildFor bounds how long a status stays only because services have not looked at the tenant again.
+const rebuildFor = time.Minute
+
+func waitedLong(own *state.State, now time.Time) bool {
+	return own != nil && own.Waiting != "" && now.Sub(own.UpdatedAt) > rebuildFor
+}
+
+// checksum of a status as the API gets it.
+func checksum(status v1alpha1.TenantControlPlaneStatus) (string, error) {
+	body, err := json.Marshal(status)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:16]), nil
+}
+
+// write makes the object's status so, and then tells.
+func (s *svc) write(ctx context.Context, t *events.Turn, in States, status v1alpha1.TenantControlPlaneStatus, next state.Status) (err error) {
+	if next.Applied, err = checksum(status); err != nil {
+		return err
+	}
+	if next.Applied != in.Previous.Applied {
+		err := s.kube.ApplyStatus(ctx, kube.TenantControlPlanes, t.Key.Namespace, t.Key.Name, status)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("status of %s: %w", t.Key, err)
+		}
+	}
+	return s.tell(ctx, t, in, next, in.changed(t, next))
 }
 
 // read gathers what the services know of the tenant.
@@ -140,8 +164,8 @@ func (s *svc) read(ctx context.Context, t *events.Turn) (States, error) {
 	return in, g.Wait()
 }
 
-// seed makes a previous status from the object: transition times outlive the loss of NATS.
-func (s *svc) seed(ctx context.Context, t *events.Turn) (state.Status, error) {
+// object reads the status of the tenant's object, empty when there is none or it is another's.
+func (s *svc) object(ctx context.Context, t *events.Turn) (v1alpha1.TenantControlPlaneStatus, error) {
 	object := struct {
 		Metadata struct {
 			UID string `json:"uid"`
@@ -150,16 +174,12 @@ func (s *svc) seed(ctx context.Context, t *events.Turn) (state.Status, error) {
 	}{}
 	err := s.kube.Get(ctx, kube.TenantControlPlanes, t.Key.Namespace, t.Key.Name, &object)
 	if apierrors.IsNotFound(err) || err == nil && object.Metadata.UID != t.UID {
-		return state.Status{}, nil
+		return v1alpha1.TenantControlPlaneStatus{}, nil
 	}
 	if err != nil {
-		return state.Status{}, fmt.Errorf("status of %s: %w", t.Key, err)
+		return v1alpha1.TenantControlPlaneStatus{}, fmt.Errorf("status of %s: %w", t.Key, err)
 	}
-	prev := state.Status{Conditions: object.Status.Conditions, ObservedGeneration: object.Status.ObservedGeneration}
-	if c := meta.FindStatusCondition(prev.Conditions, ConditionReady); c != nil && c.Status == metav1.ConditionTrue {
-		prev.Ready, prev.ReadyGeneration = true, c.ObservedGeneration
-	}
-	return prev, nil
+	return object.Status, nil
 }
 
 // tell publishes what portals see when it changed, and writes the own state last: until then everything is done again.

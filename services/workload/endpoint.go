@@ -71,6 +71,11 @@ func publicHostname(c *v1alpha1.ControlPlane) string {
 	case c.Ingress != nil:
 		return c.Ingress.Hostname
 	case c.Gateway != nil:
+		for _, parent := range c.Gateway.ParentRefs {
+			if parent.Port != nil { // the listener's
+				return net.JoinHostPort(string(c.Gateway.Hostname), strconv.Itoa(int(*parent.Port)))
+			}
+		}
 		return string(c.Gateway.Hostname)
 	}
 	return ""

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
@@ -69,6 +70,20 @@ func TestExpose(t *testing.T) {
 		"what is advertised is of the primary service network's family": {
 			kind: v1alpha1.ServiceTypeClusterIP, clusters: "10.0.0.7", spec: func(s *spec) { s.NetworkProfile.ServiceCIDRs = []string{"fd00:1::/112", "10.96.0.0/16"} },
 			want: exposure{"10.0.0.7:6443", "10.0.0.7", 6443, "10.0.0.7", "2001:db8::1"},
+		},
+		"a Gateway's host name is the endpoint": {
+			kind: v1alpha1.ServiceTypeClusterIP, clusters: "10.0.0.7",
+			spec: func(s *spec) {
+				s.ControlPlane.Gateway = &v1alpha1.GatewaySpec{Hostname: "demo.example.com", ParentRefs: []gatewayv1.ParentReference{{Name: "edge"}}}
+			},
+			want: exposure{"demo.example.com:6443", "demo.example.com", 6443, "10.0.0.7", "10.0.0.7"},
+		},
+		"at the port of its listener, if that is named": {
+			kind: v1alpha1.ServiceTypeClusterIP, clusters: "10.0.0.7",
+			spec: func(s *spec) {
+				s.ControlPlane.Gateway = &v1alpha1.GatewaySpec{Hostname: "demo.example.com", ParentRefs: []gatewayv1.ParentReference{{Name: "edge", Port: new(gatewayv1.PortNumber(443))}}}
+			},
+			want: exposure{"demo.example.com:443", "demo.example.com", 443, "10.0.0.7", "10.0.0.7"},
 		},
 		"an Ingress' host name is the endpoint": {
 			kind: v1alpha1.ServiceTypeClusterIP, clusters: "10.0.0.7",

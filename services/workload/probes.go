@@ -22,11 +22,14 @@ var (
 )
 
 func probe(path string, port int32, t timing) *corev1.Probe {
+	return probeOf(corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
+		Path: path, Port: intstr.FromInt32(port), Scheme: corev1.URISchemeHTTPS,
+	}}, t)
+}
+
+func probeOf(handler corev1.ProbeHandler, t timing) *corev1.Probe {
 	return &corev1.Probe{
-		ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
-			Path: path, Port: intstr.FromInt32(port), Scheme: corev1.URISchemeHTTPS,
-		}},
-		TimeoutSeconds: t.timeout, PeriodSeconds: t.period, SuccessThreshold: 1, FailureThreshold: t.failures,
+		ProbeHandler: handler, TimeoutSeconds: t.timeout, PeriodSeconds: t.period, SuccessThreshold: 1, FailureThreshold: t.failures,
 	}
 }
 
@@ -43,7 +46,7 @@ func override(c *corev1.Container, all *v1alpha1.ControlPlaneProbes, one *v1alph
 }
 
 func retime(p *corev1.Probe, s *v1alpha1.ProbeSpec) {
-	if s == nil {
+	if p == nil || s == nil {
 		return
 	}
 	for _, field := range []struct {

@@ -1,5 +1,5 @@
-// Deletion. It wakes on addons.removed and on the end of the Deployment, takes away Deployment and pods, then Service and
-// Ingress, and tells workload.removed with what was removed so far.
+// Deletion. It wakes on addons.removed and on the end of the Deployment, takes away Deployment and pods, then Service,
+// Ingress and TLSRoute, and tells workload.removed with what was removed so far.
 
 package workload
 
@@ -62,6 +62,7 @@ func (s *svc) remove(ctx context.Context, t *turn) error {
 	}{
 		{kube.Services, name.Service(tenant), true},
 		{kube.Ingresses, name.Ingress(tenant), t.in.ingress != ""},
+		{kube.TLSRoutes, name.Route(tenant), t.in.route != ""},
 	} {
 		if !o.made {
 			continue

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -64,6 +65,8 @@ type Input struct {
 	// Certs and Datastore are what these services have made.
 	Certs     state.Certs
 	Datastore state.Datastore
+	// KineImage is the image of kine; empty for the default.
+	KineImage string
 }
 
 // meta is the metadata of an object of the tenant. Stoker's own labels win over the user's: watches rely on them.
@@ -219,7 +222,7 @@ func (in Input) pod() corev1.PodSpec {
 	spec := &in.Tenant.Spec.ControlPlane.Deployment
 	pod := corev1.PodSpec{
 		InitContainers:                spec.AdditionalInitContainers,
-		Containers:                    append([]corev1.Container{}, spec.AdditionalContainers...),
+		Containers:                    in.additional(),
 		Volumes:                       append(in.volumes(), spec.AdditionalVolumes...),
 		NodeSelector:                  spec.NodeSelector,
 		Tolerations:                   spec.Tolerations,
@@ -230,6 +233,9 @@ func (in Input) pod() corev1.PodSpec {
 		TerminationGracePeriodSeconds: new(terminationGrace),
 	}
 	pod.Containers = append(pod.Containers, in.apiServer(), in.scheduler(), in.controllerManager())
+	if in.needsKine() {
+		pod.InitContainers = append(slices.Clone(pod.InitContainers), in.kine())
+	}
 	if spec.RuntimeClassName != "" {
 		pod.RuntimeClassName = &spec.RuntimeClassName
 	}
@@ -249,6 +255,9 @@ func (in Input) apiServer() corev1.Container {
 	c.Ports = []corev1.ContainerPort{{Name: name.PortAPIServer, ContainerPort: port, Protocol: corev1.ProtocolTCP}}
 	c.LivenessProbe, c.ReadinessProbe, c.StartupProbe = probe("/livez", port, liveness), probe("/readyz", port, readiness), probe("/livez", port, startup)
 	c.VolumeMounts = append([]corev1.VolumeMount{{Name: name.VolumePKI, MountPath: dirPKI, ReadOnly: true}}, caMounts()...)
+	if in.needsKine() {
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name.VolumeKineUDS, MountPath: dirKineSocket})
+	}
 	if p := spec.Probes; p != nil {
 		override(&c, p, p.APIServer)
 	}
@@ -339,26 +348,17 @@ func pki(file string) string { return path.Join(dirPKI, file) }
 
 func (in Input) apiServerArgs() []string {
 	spec, user := &in.Tenant.Spec, in.extraArgs().APIServer
-	var plugins, addresses, servers []string
+	var plugins, addresses []string
 	for _, p := range spec.Kubernetes.AdmissionControllers {
 		plugins = append(plugins, string(p))
 	}
 	for _, a := range spec.Kubernetes.Kubelet.PreferredAddressTypes {
 		addresses = append(addresses, string(a))
 	}
-	for _, e := range in.Datastore.Endpoints {
-		servers = append(servers, "https://"+e)
-	}
 	managed := flags{
 		"advertise-address":                in.Advertise,
 		"client-ca-file":                   pki(name.KeyCACert),
 		"enable-admission-plugins":         strings.Join(plugins, ","),
-		"etcd-cafile":                      pki(path.Join(dirEtcd, name.KeyDatastoreCACert)),
-		"etcd-certfile":                    pki(path.Join(dirEtcd, name.KeyDatastoreCert)),
-		"etcd-keyfile":                     pki(path.Join(dirEtcd, name.KeyDatastoreKey)),
-		"etcd-compaction-interval":         "0", // many tenants share an etcd, which compacts by itself
-		"etcd-prefix":                      "/" + in.Datastore.Schema,
-		"etcd-servers":                     strings.Join(servers, ","),
 		"kubelet-client-certificate":       pki(name.KeyAPIServerKubeletClientCert),
 		"kubelet-client-key":               pki(name.KeyAPIServerKubeletClientKey),
 		"kubelet-preferred-address-types":  strings.Join(addresses, ","),
@@ -373,6 +373,7 @@ func (in Input) apiServerArgs() []string {
 		"tls-cert-file":                    pki(name.KeyAPIServerCert),
 		"tls-private-key-file":             pki(name.KeyAPIServerKey),
 	}
+	maps.Copy(managed, in.storageFlags())
 	defaults := flags{
 		"allow-privileged":                   "true",
 		"authorization-mode":                 "Node,RBAC",
@@ -390,6 +391,26 @@ func (in Input) apiServerArgs() []string {
 		delete(defaults, "authorization-mode") // the API server refuses both
 	}
 	return layer(managed, defaults, user)
+}
+
+// storageFlags say where the API server keeps what it is given.
+func (in Input) storageFlags() flags {
+	if in.needsKine() {
+		// A database of the tenant's own: nobody else compacts it, and no prefix tells it from others.
+		return flags{"etcd-servers": kineSocket}
+	}
+	all := flags{
+		"etcd-cafile":              pki(path.Join(dirEtcd, name.KeyDatastoreCACert)),
+		"etcd-certfile":            pki(path.Join(dirEtcd, name.KeyDatastoreCert)),
+		"etcd-keyfile":             pki(path.Join(dirEtcd, name.KeyDatastoreKey)),
+		"etcd-compaction-interval": "0", // many tenants share an etcd, which compacts by itself
+		"etcd-prefix":              "/" + in.Datastore.Schema,
+		"etcd-servers":             urls(in.Datastore.Endpoints, ","),
+	}
+	if o := in.overrides(); o != "" {
+		all["etcd-servers-overrides"] = o
+	}
+	return all
 }
 
 func (in Input) schedulerArgs() []string {
@@ -456,8 +477,6 @@ func (in Input) volumes() []corev1.Volume {
 			LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Items: items("", keys...),
 		}}
 	}
-	etcd := projection(name.DatastoreCertificate(tenant))
-	etcd.Secret.Items = items(dirEtcd, name.KeyDatastoreCACert, name.KeyDatastoreCert, name.KeyDatastoreKey)
 	volumes := []corev1.Volume{{
 		Name: name.VolumePKI,
 		// Key by key: the key of the front proxy's CA, for one, is needed by none of the containers.
@@ -468,9 +487,13 @@ func (in Input) volumes() []corev1.Volume {
 			projection(name.FrontProxyCA(tenant), name.KeyFrontProxyCACert),
 			projection(name.FrontProxyClientCertificate(tenant), name.KeyFrontProxyClientCert, name.KeyFrontProxyClientKey),
 			projection(name.ServiceAccountKeys(tenant), name.KeyServiceAccountPublic, name.KeyServiceAccountPrivate),
-			etcd,
 		}}},
 	}}
+	if !in.needsKine() {
+		etcd := projection(name.DatastoreCertificate(tenant))
+		etcd.Secret.Items = items(dirEtcd, name.KeyDatastoreCACert, name.KeyDatastoreCert, name.KeyDatastoreKey)
+		volumes[0].Projected.Sources = append(volumes[0].Projected.Sources, etcd)
+	}
 	secret := func(volume, secret string, keys ...string) {
 		volumes = append(volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{
 			Secret: &corev1.SecretVolumeSource{SecretName: secret, DefaultMode: new(mode), Items: items("", keys...)},
@@ -482,6 +505,9 @@ func (in Input) volumes() []corev1.Volume {
 	}
 	secret(name.VolumeSchedulerKubeconfig, name.SchedulerKubeconfig(tenant), name.KeySchedulerConf)
 	secret(name.VolumeControllerManagerKubeconfig, name.ControllerManagerKubeconfig(tenant), name.KeyControllerManagerConf)
+	if in.needsKine() {
+		volumes = append(volumes, in.kineVolumes()...)
+	}
 	return volumes
 }
 

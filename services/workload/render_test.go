@@ -55,12 +55,31 @@ func inputOf(tcp *v1alpha1.TenantControlPlane) Input {
 	return in
 }
 
+// on moves a tenant to a database behind kine; keys are those of the Secret it connects with.
+func on(in Input, driver v1alpha1.Driver, keys ...string) Input {
+	in.Datastore.Driver, in.Datastore.Endpoints, in.Datastore.Certificate.Keys = string(driver), []string{"db-0:1", "db-1:1"}, keys
+	return in
+}
+
 func TestGolden(t *testing.T) {
-	for _, tenant := range []string{"minimal", "everything", "v1.35.4", "dualstack"} {
+	tenants := map[string]Input{}
+	for _, tenant := range []string{"minimal", "everything", "v1.35.4", "dualstack", "gateway"} {
+		tenants[tenant] = load(t, tenant)
+	}
+	for _, driver := range []v1alpha1.Driver{v1alpha1.DriverPostgreSQL, v1alpha1.DriverMySQL, v1alpha1.DriverNATS} {
+		file := "kine-" + strings.ToLower(string(driver))
+		var keys []string
+		if driver == v1alpha1.DriverNATS {
+			keys = []string{name.KeyDatastoreContext}
+		}
+		tenants[file] = on(load(t, "minimal"), driver, keys...)
+		tenants[file+"-tls"] = on(load(t, "minimal"), driver, append([]string{name.KeyDatastoreCACert}, keys...)...)
+	}
+	tenants["kine-everything"] = on(load(t, "everything"), v1alpha1.DriverPostgreSQL, name.KeyDatastoreCACert, name.KeyDatastoreCert, name.KeyDatastoreKey)
+	for tenant, in := range tenants {
 		t.Run(tenant, func(t *testing.T) {
-			in := load(t, tenant)
 			var out []byte
-			for _, o := range []any{Service(in.Subject), Ingress(in.Subject), Deployment(in)} {
+			for _, o := range []any{Service(in.Subject), Ingress(in.Subject), Route(in.Subject), Deployment(in)} {
 				if reflect.ValueOf(o).IsNil() {
 					continue
 				}
@@ -176,11 +195,13 @@ func TestDeployment(t *testing.T) {
 		}
 	})
 	t.Run("every mount has its volume", func(t *testing.T) {
-		pod := Deployment(load(t, "everything")).Spec.Template.Spec
-		for _, c := range pod.Containers {
-			for _, m := range c.VolumeMounts {
-				if !slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name }) {
-					t.Errorf("container %s mounts %s, which is no volume", c.Name, m.Name)
+		for _, in := range []Input{load(t, "everything"), on(load(t, "everything"), v1alpha1.DriverMySQL), on(load(t, "everything"), v1alpha1.DriverMySQL, name.KeyDatastoreCACert)} {
+			pod := Deployment(in).Spec.Template.Spec
+			for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+				for _, m := range c.VolumeMounts {
+					if !slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name }) {
+						t.Errorf("container %s mounts %s, which is no volume", c.Name, m.Name)
+					}
 				}
 			}
 		}

@@ -45,6 +45,12 @@ func complete(d *appsv1.Deployment) bool {
 		s.ReadyReplicas == want && s.AvailableReplicas == want && s.UnavailableReplicas == 0
 }
 
+// sleeps reports whether a spec asks for no pods.
+func sleeps(spec *v1alpha1.TenantControlPlaneSpec) bool {
+	r := spec.ControlPlane.Deployment.Replicas
+	return r != nil && *r == 0
+}
+
 func desired(d *appsv1.Deployment) int32 {
 	if d.Spec.Replicas == nil {
 		return 1

@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -130,7 +131,7 @@ func TestJudge(t *testing.T) {
 				t.Errorf("upgraded from %q", v.From)
 			}
 			again := judge(spec, v.Data, v.Step, true, deploymentOf(test.replicas, test.status))
-			if len(again.Tell) != 0 || again.Data != v.Data {
+			if len(again.Tell) != 0 || !reflect.DeepEqual(again.Data, v.Data) {
 				t.Errorf("a second look tells %v and changes the data from\n%+v to\n%+v", again.Tell, v.Data, again.Data)
 			}
 		})

@@ -17,6 +17,7 @@ const (
 	service kind = iota
 	deployment
 	ingress
+	route
 	kinds
 )
 
@@ -95,6 +96,14 @@ func (s *sights) get(key events.Key, k kind, fallback string) sight {
 		o.known = fallback
 	}
 	return o
+}
+
+// any reports whether a watch sees the tenant's Service or Deployment.
+func (s *sights) any(key events.Key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.m[key]
+	return o != nil && (o[service].seen != "" || o[deployment].seen != "")
 }
 
 // know notes which version of an object was taken into account. An object that was written after it went is there again.

@@ -1,13 +1,13 @@
 // Package workload exposes each tenant's control plane and rolls out its pods.
 //
 // It wakes on intake.accepted (the Service, and with it the endpoint), certs.issued, certs.rotated and
-// datastore.provisioned (the Deployment), changes of its Services, Deployments and Ingresses, a freed rollout slot,
-// pods that have not become ready after a while, intake.deleting and addons.removed. It tells workload.exposed, .available,
-// .upgraded, .degraded, .slept, .failed and .removed.
+// datastore.provisioned (the Deployment), changes of its Services, Deployments, Ingresses and TLSRoutes, a freed rollout
+// slot, pods that have not become ready and objects that have been denied after a while, intake.deleting and
+// addons.removed. It tells workload.exposed, .available, .upgraded, .degraded, .slept, .failed and .removed.
 //
-// Files: render.go, args.go and probes.go say what the objects must be, endpoint.go where a tenant is reached, rollout.go
-// how a rollout stands, reason.go why it doesn't get on; slots.go paces rollouts, sight.go tells drift from echoes,
-// remove.go takes everything away.
+// Files: render.go, kine.go, args.go and probes.go say what the objects must be, endpoint.go where a tenant is reached, route.go what
+// leads there, rollout.go how a rollout stands, reason.go why it doesn't get on, refused.go why the API server doesn't take
+// an object; watch.go and sight.go tell drift from echoes, slots.go paces rollouts, remove.go takes everything away.
 package workload
 
 import (
@@ -18,6 +18,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,7 +29,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -45,6 +45,9 @@ type Config struct {
 	// MaxRollouts is how many tenants may start pods at once per replica, a number of at least 1. Empty means 1.5 per core,
 	// at least 2. On a cluster whose nodes have room for more it can be more: the pods start there, not here.
 	MaxRollouts string
+	// KineImage is the image of kine, which runs beside the API server on other databases than etcd; empty for
+	// DefaultKineImage. Another one rolls out the tenants that run kine and don't say an image themselves.
+	KineImage string
 }
 
 // Reasons for wakes.
@@ -52,6 +55,9 @@ const (
 	wakeObject = "object"
 	wakeSlot   = "slot"
 	wakeLook   = "look"
+	// wakeAsk is for another try of an object that was denied, wakeGone for a tenant whose objects are missing.
+	wakeAsk  = "ask"
+	wakeGone = "gone"
 )
 
 // Pods that aren't ready are asked why once they have been waited for this long, and then each time this has passed.
@@ -66,7 +72,14 @@ type svc struct {
 	now    func() time.Time
 	sights sights
 	slots  *slots
-	wake   atomic.Pointer[events.Wake]
+	// kineImage is that of Config.
+	kineImage string
+	wake      atomic.Pointer[events.Wake]
+	// askAgain is when an object that was denied is applied again.
+	askAgain time.Duration
+	// routed is closed when the first TLSRoute is there: before that there may be no such kind to watch.
+	routed    chan struct{}
+	closeOnce sync.Once
 }
 
 // Run works until ctx ends. It returns early only with an error that no waiting helps. Safe to run several times in a
@@ -81,12 +94,8 @@ func Run(ctx context.Context, cfg Config) error {
 		rollouts = n
 	}
 	return common.Run(ctx, cfg.Config, func(c *common.Clients) (*events.Loop, error) {
-		s := &svc{kube: c.Kube, log: c.Log, now: time.Now}
-		s.slots = newSlots(rollouts, func(key events.Key) {
-			if wake := s.wake.Load(); wake != nil {
-				(*wake)(key, wakeSlot)
-			}
-		})
+		s := newService(c.Kube, c.Log, rollouts)
+		s.kineImage = cfg.KineImage
 		c.Metrics.MustRegister(
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 				Name: "stoker_workload_rollouts", Help: "Tenants whose pods are being rolled out.",
@@ -95,51 +104,43 @@ func Run(ctx context.Context, cfg Config) error {
 				Name: "stoker_workload_rollouts_waiting", Help: "Tenants that wait for a rollout slot.",
 			}, func() float64 { _, waiting := s.slots.count(); return float64(waiting) }),
 		)
-		return &events.Loop{Bus: c.Bus, Service: name.ServiceWorkload, Handle: s.handle, Watch: s.watch}, nil
+		return s.loop(c.Bus), nil
 	})
 }
 
-// watch wakes tenants whose objects changed otherwise than by this replica.
-func (s *svc) watch(ctx context.Context, partitions []int, wake events.Wake) error {
-	// The lists that the watches begin with say everything anew.
-	s.sights.clear()
-	s.slots.clear()
-	s.wake.Store(&wake)
-	g, ctx := errgroup.WithContext(ctx)
-	follow := func(r kube.Resource, k kind, object func(tenant string) string) {
-		g.Go(func() error {
-			return s.kube.Watch(ctx, r, "", events.Filter(partitions), func(c kube.Change) {
-				tenant := c.Object.Labels[name.LabelName]
-				if tenant == "" || c.Object.Name != object(tenant) {
-					return // labelled alike by somebody else
-				}
-				key := events.Tenant(c.Object.Namespace, tenant)
-				if s.sights.see(key, k, c.Object.ResourceVersion, c.Type == watch.Deleted) {
-					wake(key, wakeObject)
-				}
-			})
-		})
+func newService(client *kube.Client, log *slog.Logger, rollouts int) *svc {
+	s := &svc{kube: client, log: log, now: time.Now, askAgain: askAgain, routed: make(chan struct{})}
+	s.slots = newSlots(rollouts, func(key events.Key) {
+		if wake := s.wake.Load(); wake != nil {
+			(*wake)(key, wakeSlot)
+		}
+	})
+	return s
+}
+
+func (s *svc) loop(bus *events.Bus) *events.Loop {
+	return &events.Loop{
+		// Who is paused rolls out nothing; its slot is for others.
+		Bus: bus, Service: name.ServiceWorkload, Handle: s.handle, Paused: s.slots.free, Watch: s.watch,
 	}
-	follow(kube.Services, service, name.Service)
-	follow(kube.Deployments, deployment, name.Deployment)
-	follow(kube.Ingresses, ingress, name.Ingress)
-	return g.Wait()
 }
 
 // inputs are the hashes of what each object was last made from, the Inputs of the own state.
-type inputs struct{ service, ingress, deployment string }
+type inputs struct{ service, ingress, deployment, route string }
 
-func (i inputs) String() string { return i.service + "/" + i.ingress + "/" + i.deployment }
+func (i inputs) String() string {
+	return strings.Join([]string{i.service, i.ingress, i.deployment, i.route}, "/")
+}
 
 func parseInputs(o *state.State) inputs {
 	if o == nil {
 		return inputs{}
 	}
-	parts := strings.Split(o.Inputs, "/")
-	if len(parts) != 3 {
+	parts := append(strings.Split(o.Inputs, "/"), "") // before there were routes, there were three
+	if len(parts) < 4 {
 		return inputs{}
 	}
-	return inputs{parts[0], parts[1], parts[2]}
+	return inputs{parts[0], parts[1], parts[2], parts[3]}
 }
 
 // turn is one pass for one tenant.
@@ -182,19 +183,26 @@ func (s *svc) handle(ctx context.Context, et *events.Turn) error {
 	}
 
 	waiting, err := t.expose(ctx)
-	if err != nil || waiting != "" {
-		return t.end(ctx, waiting, err)
+	if err == nil && waiting == "" {
+		err = t.lead(ctx)
 	}
-	if err := t.route(ctx); err != nil {
-		return err
+	if err == nil && waiting == "" {
+		waiting, err = t.rollOut(ctx)
 	}
-	waiting, err = t.rollOut(ctx)
 	return t.end(ctx, waiting, err)
 }
 
 // end writes what the turn has come to, unless nothing has changed but versions of objects. After an error it writes what
 // is owed to others, without whom it may not pass.
 func (t *turn) end(ctx context.Context, waiting string, err error) error {
+	if no := (*denied)(nil); errors.As(err, &no) {
+		waiting, t.failure, err = no.kind+" to be allowed", &state.Failure{Reason: no.reason, Message: no.message}, nil
+		if t.step = event.Exposed; t.data.Endpoint == "" {
+			t.step = ""
+			t.provisioning()
+		}
+		t.Alarm(t.s.askAgain, wakeAsk)
+	}
 	if err != nil {
 		if len(t.tell) == 0 {
 			return err
@@ -221,7 +229,7 @@ func sameFailure(noted, f *state.Failure) bool {
 // Deployment's controller at it.
 func sameButVersions(a, b state.Workload) bool {
 	b.ServiceVersion, b.DeploymentVersion = a.ServiceVersion, a.DeploymentVersion
-	return a == b
+	return hash(a) == hash(b)
 }
 
 // expose makes the Service so and decides the endpoint. It returns what is missing for it.
@@ -245,7 +253,7 @@ func (t *turn) expose(ctx context.Context) (waiting string, err error) {
 		if keep && apierrors.IsInvalid(err) {
 			return "", fmt.Errorf("service asks for the addresses it had: %w", err)
 		}
-		return "", refused(err, "Service")
+		return "", refused(err, t.spec, want, kube.Services.Kind)
 	}
 	t.s.sights.know(t.Key, service, live.ResourceVersion, 0)
 	t.in.service, t.data.ServiceVersion = inputs, live.ResourceVersion
@@ -290,44 +298,13 @@ func (t *turn) provisioning() {
 	}
 }
 
-// route makes the Ingress so, or takes it away when the spec no longer asks for it.
-func (t *turn) route(ctx context.Context) error {
-	want := Ingress(t.subject)
-	if want == nil {
-		if t.in.ingress == "" {
-			return nil
-		}
-		if _, err := t.s.kube.Delete(ctx, kube.Ingresses, t.Key.Namespace, name.Ingress(t.Key.Name), metav1.DeleteOptions{}); err != nil {
-			return err
-		}
-		t.in.ingress = ""
-		return nil
-	}
-	inputs := hash(want)
-	if t.in.ingress == inputs && !t.s.sights.get(t.Key, ingress, "").news() {
-		return nil
-	}
-	if err := t.s.kube.Apply(ctx, kube.Ingresses, want); err != nil {
-		return refused(err, "Ingress")
-	}
-	t.s.sights.know(t.Key, ingress, want.ResourceVersion, 0)
-	t.in.ingress = inputs
-	return nil
-}
-
 // rollOut makes the Deployment so and looks how far it is. It returns what is missing.
 func (t *turn) rollOut(ctx context.Context) (waiting string, err error) {
-	in := Input{Subject: t.subject, Advertise: t.data.AdvertiseAddress}
+	in := Input{Subject: t.subject, Advertise: t.data.AdvertiseAddress, KineImage: t.s.kineImage}
 	waiting, err = t.read(ctx, &in)
 	if err != nil || waiting != "" {
 		t.step = event.Exposed // of this generation no more is done
 		return waiting, err
-	}
-	if in.Datastore.Driver != string(v1alpha1.DriverEtcd) {
-		return "", &events.Permanent{
-			Reason:  "DriverUnsupported",
-			Message: fmt.Sprintf("DataStore %s has driver %s: control planes run on etcd only so far", in.Datastore.DataStore, in.Datastore.Driver),
-		}
 	}
 	want := Deployment(in)
 	inputs, config := hash(want), want.Spec.Template.Annotations[name.AnnotationConfigHash]
@@ -367,7 +344,7 @@ func (t *turn) rollOut(ctx context.Context) (waiting string, err error) {
 		live = want.DeepCopy()
 		if err := t.s.kube.Apply(ctx, kube.Deployments, live); err != nil {
 			t.s.slots.free(t.Key)
-			return "", refused(err, "Deployment")
+			return "", refused(err, t.spec, want, kube.Deployments.Kind)
 		}
 		t.in.deployment = inputs
 	}
@@ -375,6 +352,7 @@ func (t *turn) rollOut(ctx context.Context) (waiting string, err error) {
 
 	v := judge(t.spec, t.data, t.step, told, live)
 	t.step, t.data = v.Step, v.Data
+	t.data.Overrides = usedBy(v.Step, t.before.Overrides, &in.Datastore)
 	for _, what := range v.Tell {
 		t.tell = append(t.tell, events.Tell{What: what, Data: t.payload(what, v)})
 	}
@@ -434,7 +412,10 @@ func (t *turn) read(ctx context.Context, in *Input) (waiting string, err error) 
 	if err := g.Wait(); err != nil {
 		return "", err
 	}
-	return missing(t.Generation, certs, &in.Certs, datastore, &in.Datastore), nil
+	if waiting = missing(t.Generation, certs, &in.Certs, datastore, &in.Datastore); waiting == "" && !overridden(t.spec, &in.Datastore) {
+		waiting = "datastore: the DataStores of dataStoreOverrides"
+	}
+	return waiting, nil
 }
 
 // payload of a fact about the rollout.
@@ -450,7 +431,7 @@ func (t *turn) payload(what string, v verdict) any {
 
 // pace holds the tenant's slot while its pods start, for as long as slotTime, and else gives it back.
 func (t *turn) pace() {
-	starting := t.step != event.Available && t.step != event.Slept && t.data.ConfigHash != ""
+	starting := t.step != event.Available && t.step != event.Slept && t.data.ConfigHash != "" && !sleeps(t.spec)
 	if left := slotTime - t.s.now().Sub(t.data.LastUpdate); starting && left > 0 {
 		t.s.slots.keep(t.Key, left)
 		return
@@ -472,13 +453,4 @@ func contains(live, want metav1.Object) bool {
 	}
 	owner := metav1.GetControllerOf(live)
 	return owner != nil && owner.UID == metav1.GetControllerOf(want).UID
-}
-
-// refused gives an API server's refusal of an object its intent: one that says that the object isn't valid is the spec's
-// fault, and another try changes nothing.
-func refused(err error, object string) error {
-	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
-		return &events.Permanent{Reason: object + "Refused", Message: "the management cluster refuses the " + object, Err: err}
-	}
-	return err
 }

@@ -17,5 +17,6 @@ func main() {
 		},
 		func(flag service.Flag) {
 			flag(&cfg.MaxRollouts, "max-rollouts", "", "`number` of tenants whose pods roll out at once per replica; default 1.5 per core, at least 2")
+			flag(&cfg.KineImage, "kine-image", workload.DefaultKineImage, "`image` of kine, which runs beside the API server on databases other than etcd; another one rolls out")
 		})
 }

@@ -1,0 +1,123 @@
+package certs
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+)
+
+func TestStatusOfAGenerator(t *testing.T) {
+	t.Parallel()
+	type kg = v1alpha1.KubeconfigGenerator
+	failures := func(n int) []v1alpha1.KubeconfigGeneratorStatusError {
+		var all []v1alpha1.KubeconfigGeneratorStatusError
+		for i := range n {
+			all = append(all, v1alpha1.KubeconfigGeneratorStatusError{Resource: fmt.Sprintf("default/t%03d", n-1-i), Message: "no"})
+		}
+		return all
+	}
+	until := now.Add(time.Hour).UTC().Format(time.RFC3339)
+	for sentence, test := range map[string]struct {
+		change  func(*kg)
+		count   count
+		ready   metav1.ConditionStatus
+		reason  string
+		message string
+		paused  string // message, empty for no condition
+		errors  int
+	}{
+		"all have theirs":           {count: count{selected: 3, available: 3}, ready: "True", reason: "Ready", message: "all 3 tenants have their kubeconfig"},
+		"nobody is selected":        {count: count{}, ready: "True", reason: "NoTenants", message: "no tenant is selected"},
+		"some wait":                 {count: count{selected: 3, available: 1}, ready: "False", reason: "Waiting", message: "2 of 3 tenants have no kubeconfig as asked yet: they have no endpoint, are paused, or are being worked on"},
+		"some failed":               {count: count{selected: 3, available: 1, failures: failures(2)}, ready: "False", reason: "Failed", message: "2 of 3 tenants: no kubeconfig could be made as asked; the first is default/t000: no", errors: 2},
+		"of many failures, some":    {count: count{selected: 300, failures: failures(150)}, ready: "False", reason: "Failed", message: "150 of 300 tenants: no kubeconfig could be made as asked; the first is default/t000: no", errors: 100},
+		"the generator can't be":    {change: func(o *kg) { o.Name = "ca" }, ready: "False", reason: "InvalidGenerator", message: `metadata.name "ca": Secrets whose names end in -ca are those of tenants' control planes; choose another name`},
+		"paused with nothing to do": {change: func(o *kg) { o.Annotations = map[string]string{name.AnnotationPaused: ""} }, count: count{selected: 1, available: 1}, ready: "True", reason: "Ready", message: "all 1 tenants have their kubeconfig", paused: "annotation kamaji.clastix.io/paused: its kubeconfigs are left alone"},
+		"paused with something":     {change: func(o *kg) { o.Annotations = map[string]string{name.AnnotationPausedUntil: until} }, count: count{selected: 2, available: 1}, ready: "False", reason: "Paused", message: "1 of 2 tenants wait for the end of the pause", paused: "annotation stoker.dev/paused-until: until " + until + " its kubeconfigs are left alone"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			if test.change == nil {
+				test.change = func(*kg) {}
+			}
+			s := statusOf(changed(test.change), test.count, v1alpha1.KubeconfigGeneratorStatus{}, now)
+			if s.Resources != test.count.selected || s.AvailableResources != test.count.available || s.ObservedGeneration != 3 || len(s.Errors) != test.errors {
+				t.Errorf("%+v", s)
+			}
+			if c := s.Conditions[0]; c.Type != "Ready" || c.Status != test.ready || c.Reason != test.reason || c.Message != test.message || c.ObservedGeneration != 3 {
+				t.Errorf("%+v", c)
+			}
+			switch {
+			case test.paused == "" && len(s.Conditions) != 1:
+				t.Errorf("%+v", s.Conditions)
+			case test.paused != "" && (len(s.Conditions) != 2 || s.Conditions[1].Type != "Paused" || s.Conditions[1].Message != test.paused):
+				t.Errorf("%+v", s.Conditions)
+			}
+		})
+	}
+	t.Run("a condition keeps the time of its last transition", func(t *testing.T) {
+		t.Parallel()
+		g, all := changed(func(*kg) {}), count{selected: 1, available: 1}
+		first := statusOf(g, all, v1alpha1.KubeconfigGeneratorStatus{}, now)
+		later := statusOf(g, all, first, now.Add(time.Hour))
+		if !later.Conditions[0].LastTransitionTime.Equal(&first.Conditions[0].LastTransitionTime) {
+			t.Error("it doesn't")
+		}
+		failed := statusOf(g, count{selected: 1}, later, now.Add(2*time.Hour))
+		if !failed.Conditions[0].LastTransitionTime.Equal(new(metav1.NewTime(now.Add(2 * time.Hour)))) {
+			t.Error("it keeps that of another status")
+		}
+	})
+}
+
+func TestWhatBecomesOfWhatNobodyAsksFor(t *testing.T) {
+	t.Parallel()
+	in := demo()
+	secret := func(generator string) *corev1.Secret {
+		w := in.generated(ask{generator: generator, user: "x", endpoint: name.KeyAdminConf})
+		return newSecret(in, &w, map[string][]byte{"value": []byte(generator)})
+	}
+	have := map[string]*corev1.Secret{"demo-a": secret("a"), "demo-c": secret("c"), name.CA("demo"): {ObjectMeta: metav1.ObjectMeta{Name: name.CA("demo")}}}
+	got := unasked("demo", asked{asks: map[string]ask{"a": {}}}, map[string]state.Generated{"a": {}, "b": {}}, have)
+	if b, ok := got["b"]; len(got) != 2 || !ok || b != nil || got["c"] == nil {
+		t.Errorf("got %v", got)
+	}
+	was := state.Generated{Secret: state.Secret{Name: "demo-c", Checksum: name.Checksum(have["demo-c"].Data), ResourceVersion: "6"}, Inputs: "a-1"}
+	have["demo-c"].ResourceVersion = "7"
+	for sentence, test := range map[string]struct {
+		before state.Generated
+		o      *corev1.Secret
+		left   state.Generated
+	}{
+		"what is left alone stays as it was":     {was, have["demo-c"], state.Generated{Secret: state.Secret{Name: "demo-c", Checksum: was.Checksum, ResourceVersion: "7"}, Inputs: "a-1"}},
+		"what was edited isn't as asked":         {state.Generated{Secret: state.Secret{Name: "demo-c", Checksum: "other"}, Inputs: "a-1"}, have["demo-c"], state.Generated{Secret: state.Secret{Name: "demo-c", Checksum: was.Checksum, ResourceVersion: "7"}}},
+		"what was deleted isn't there":           {was, nil, state.Generated{}},
+		"what nobody knew is noted":              {state.Generated{}, have["demo-c"], state.Generated{Secret: state.Secret{Name: "demo-c", Checksum: was.Checksum, ResourceVersion: "7"}}},
+		"what failed before still has its cause": {state.Generated{Error: "taken", Since: now}, nil, state.Generated{Error: "taken", Since: now}},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			if got := left(test.before, test.o); !reflect.DeepEqual(got, test.left) {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+	t.Run("a failure is told since when it is there", func(t *testing.T) {
+		t.Parallel()
+		first := failed(was, have["demo-c"], errUnreadable, now)
+		if first.Error == "" || first.Since != now || first.Inputs != "" || first.Name != "demo-c" {
+			t.Errorf("%+v", first)
+		}
+		if again := failed(first, have["demo-c"], errNoText, now.Add(time.Hour)); again.Since != now || again.Error == first.Error {
+			t.Errorf("%+v", again)
+		}
+	})
+}

@@ -1,0 +1,179 @@
+// kine, which serves etcd's API to the API server and keeps what it is given in a database of another kind. Pure.
+
+package workload
+
+import (
+	"maps"
+	"net"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+)
+
+// DefaultKineImage is the image of kine unless the service or the tenant says otherwise.
+const DefaultKineImage = "docker.io/rancher/kine:v0.16.4"
+
+// Where kine's things are in its container and the API server's.
+const (
+	dirKineSocket = "/uds"
+	dirKineCerts  = "/certs"
+	kineSocket    = "unix://" + dirKineSocket + "/kine"
+)
+
+const (
+	// portKine is etcd's. Nothing listens there, for kine serves the socket alone; Kamaji's pods name it.
+	portKine = 2379
+	// portKineMetrics is where kine listens for Prometheus unless its flags say otherwise.
+	portKineMetrics     = 8080
+	flagKineMetricsBind = "metrics-bind-address"
+)
+
+// kineEndpoints are what kine connects to, by driver. The variables are the keys of <t>-datastore-config; what they hold
+// needs no escaping in a URL, which the datastore service sees to. etcd, which needs no kine, is missing.
+var kineEndpoints = map[string]string{
+	string(v1alpha1.DriverPostgreSQL): "postgres://" + kineUser + "@" + variable(name.KeyDBConnectionString) + "/" + variable(name.KeyDBSchema),
+	string(v1alpha1.DriverMySQL):      "mysql://" + kineUser + "@tcp(" + variable(name.KeyDBConnectionString) + ")/" + variable(name.KeyDBSchema),
+	// noEmbed: kine would else run a NATS server of its own. It makes sure of its bucket, and ends if that has other replicas.
+	string(v1alpha1.DriverNATS): "nats://?contextFile=" + path.Join(dirKineCerts, name.KeyDatastoreContext) + "&bucket=" + variable(name.KeyDBSchema) +
+		"&replicas=" + variable(name.KeyDBReplicas) + "&noEmbed",
+}
+
+// kineConnections limit kine's connections to an SQL server, which has many tenants. Without, kine opens one for each
+// request under way, so that a hundred at once take a small server from everybody, and keeps 20 for two minutes. As many
+// may be idle as there may be: to open another soon after costs more than what it is for (test/bench/datastore).
+var kineConnections = flags{
+	"datastore-max-open-connections": "10", "datastore-max-idle-connections": "10", "datastore-connection-max-idle-time": "30s",
+}
+
+var kineUser = variable(name.KeyDBUser) + ":" + variable(name.KeyDBPassword)
+
+// variable is how a container's arguments name one of its environment.
+func variable(name string) string { return "$(" + name + ")" }
+
+// needsKine reports whether the tenant's database speaks something else than etcd's API.
+func (in Input) needsKine() bool { return in.Datastore.Driver != string(v1alpha1.DriverEtcd) }
+
+// kine returns the container. It is an init container that goes on running: kubelet starts the API server when kine has
+// reached the database, and ends kine only after the API server, which has requests to finish, has ended. As one of the
+// containers, where Kamaji has it, it would end with the first signal and take those requests with it.
+func (in Input) kine() corev1.Container {
+	spec := &in.Tenant.Spec.ControlPlane.Deployment
+	args := in.kineArgs()
+	c := corev1.Container{
+		Name: name.ContainerKine, Image: in.kineImage(), ImagePullPolicy: corev1.PullIfNotPresent,
+		Command: []string{"/bin/kine"}, Args: args,
+		RestartPolicy: new(corev1.ContainerRestartPolicyAlways),
+		EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: name.DatastoreConfig(in.Tenant.Name)},
+		}}},
+		Ports:        []corev1.ContainerPort{{Name: name.PortKine, ContainerPort: portKine, Protocol: corev1.ProtocolTCP}},
+		VolumeMounts: []corev1.VolumeMount{{Name: name.VolumeKineUDS, MountPath: dirKineSocket}},
+	}
+	if len(in.Datastore.Certificate.Keys) > 0 {
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name.VolumeKineCerts, MountPath: dirKineCerts, ReadOnly: true})
+	}
+	// kine tells nobody how it is, but it opens this port once it has reached the database and serves the socket. What
+	// happens later shows in the API server's own probes, which ask through kine.
+	if port := metricsPort(args); port != 0 {
+		c.StartupProbe = probeOf(corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(port)}}, startup)
+	}
+	if p := spec.Probes; p != nil {
+		override(&c, p, nil)
+	}
+	if r := spec.Resources; r != nil {
+		c.Resources = resources(r.Kine)
+	}
+	if s := spec.ContainerSecurityContexts; s != nil {
+		c.SecurityContext = s.Kine
+	}
+	return c
+}
+
+// kineImage is that of an additional container named kine, if there is one, as with Kamaji.
+func (in Input) kineImage() string {
+	for _, c := range in.Tenant.Spec.ControlPlane.Deployment.AdditionalContainers {
+		if c.Name == name.ContainerKine && c.Image != "" {
+			return c.Image
+		}
+	}
+	if in.KineImage == "" {
+		return DefaultKineImage
+	}
+	return in.KineImage
+}
+
+// additional are the user's containers that run: one named kine only says which image kine has.
+func (in Input) additional() []corev1.Container {
+	all := in.Tenant.Spec.ControlPlane.Deployment.AdditionalContainers
+	return slices.DeleteFunc(slices.Clone(all), func(c corev1.Container) bool { return c.Name == name.ContainerKine })
+}
+
+func (in Input) kineArgs() []string {
+	defaults := flags{}
+	switch in.Datastore.Driver {
+	case string(v1alpha1.DriverPostgreSQL), string(v1alpha1.DriverMySQL):
+		maps.Copy(defaults, kineConnections)
+	}
+	for key, flag := range map[string]string{
+		name.KeyDatastoreCACert: "ca-file", name.KeyDatastoreCert: "cert-file", name.KeyDatastoreKey: "key-file",
+	} {
+		if slices.Contains(in.Datastore.Certificate.Keys, key) {
+			defaults[flag] = path.Join(dirKineCerts, key)
+		}
+	}
+	user := slices.Clone(in.extraArgs().Kine)
+	for i, arg := range user {
+		// To kine, one dash is as good as two.
+		if strings.HasPrefix(arg, "-") && !strings.HasPrefix(arg, "--") {
+			user[i] = "-" + arg
+		}
+	}
+	return layer(flags{"endpoint": kineEndpoints[in.Datastore.Driver], "listen-address": kineSocket}, defaults, user)
+}
+
+// metricsPort is where kine listens once it works; 0 if its flags keep it from that, or say where in a way unknown here.
+func metricsPort(args []string) int32 {
+	address := ":" + strconv.Itoa(portKineMetrics)
+	for i, arg := range args {
+		flag, inline := flagName(arg)
+		switch {
+		case flag != flagKineMetricsBind:
+		case inline:
+			_, address, _ = strings.Cut(arg, "=")
+		case i+1 < len(args):
+			address = args[i+1]
+		}
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return 0
+	}
+	return int32(n)
+}
+
+// kineVolumes are the directory of the socket, and what the connection to the database is made with. kine takes files
+// as they are, of whatever mode and owner: Kamaji's init container, which copies them to have others, has no use.
+func (in Input) kineVolumes() []corev1.Volume {
+	volumes := []corev1.Volume{{Name: name.VolumeKineUDS, VolumeSource: corev1.VolumeSource{
+		EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory},
+	}}}
+	if keys := in.Datastore.Certificate.Keys; len(keys) > 0 {
+		volumes = append(volumes, corev1.Volume{Name: name.VolumeKineCerts, VolumeSource: corev1.VolumeSource{
+			Secret: &corev1.SecretVolumeSource{
+				SecretName: name.DatastoreCertificate(in.Tenant.Name), DefaultMode: new(mode), Items: items("", keys...),
+			},
+		}})
+	}
+	return volumes
+}

@@ -1,0 +1,69 @@
+// Resources that are kept in other DataStores than the rest (dataStoreOverrides). Pure.
+
+package workload
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+)
+
+// overrides is the value of kube-apiserver's flag that says which resources are where, empty for none.
+func (in Input) overrides() string {
+	at := map[string]string{}
+	for _, o := range in.Datastore.Overrides {
+		for _, resource := range o.Resources {
+			at[resource] = urls(o.Endpoints, ";")
+		}
+	}
+	var all []string
+	for _, resource := range slices.Sorted(maps.Keys(at)) {
+		all = append(all, resource+"#"+at[resource])
+	}
+	return strings.Join(all, ",")
+}
+
+// urls of an etcd's endpoints.
+func urls(endpoints []string, separator string) string {
+	var all []string
+	for _, e := range endpoints {
+		all = append(all, "https://"+e)
+	}
+	return strings.Join(all, separator)
+}
+
+// overridden reports whether the overrides are those of the spec: a pod that is started before would not find its account
+// there, and one that is started with those of before would be replaced again.
+func overridden(spec *v1alpha1.TenantControlPlaneSpec, d *state.Datastore) bool {
+	want, have := map[string]string{}, map[string]string{}
+	for _, o := range spec.DataStoreOverrides {
+		if o.DataStore != d.DataStore { // where everything is anyway
+			want[o.Resource] = o.DataStore
+		}
+	}
+	for _, o := range d.Overrides {
+		for _, resource := range o.Resources {
+			have[resource] = o.DataStore
+		}
+	}
+	return maps.Equal(want, have)
+}
+
+// usedBy are the DataStores of overrides that pods use: before a rollout is complete, those of the former ones, too.
+func usedBy(step string, before []string, d *state.Datastore) []string {
+	var use []string
+	for _, o := range d.Overrides {
+		if len(o.Resources) > 0 {
+			use = append(use, o.DataStore)
+		}
+	}
+	if step != event.Available && step != event.Slept {
+		use = append(use, before...)
+	}
+	slices.Sort(use)
+	return slices.Compact(use)
+}

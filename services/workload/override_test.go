@@ -1,0 +1,53 @@
+package workload
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+)
+
+func TestOverridesAreAFlag(t *testing.T) {
+	in := Input{Datastore: state.Datastore{Overrides: []state.Override{
+		{DataStore: "b", Resources: []string{"/events", "coordination.k8s.io/leases"}, Endpoints: []string{"b1:2379", "b2:2379"}},
+		{DataStore: "c", Resources: []string{"apps/deployments"}, Endpoints: []string{"c:2379"}},
+		{DataStore: "left", Endpoints: []string{"l:2379"}},
+	}}}
+	if got, want := in.overrides(), "/events#https://b1:2379;https://b2:2379,apps/deployments#https://c:2379,"+
+		"coordination.k8s.io/leases#https://b1:2379;https://b2:2379"; got != want {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestOverridden(t *testing.T) {
+	d := state.Datastore{DataStore: "a", Overrides: []state.Override{{DataStore: "b", Resources: []string{"/events"}}, {DataStore: "left"}}}
+	for sentence, test := range map[string]struct {
+		spec []v1alpha1.DataStoreOverride
+		want bool
+	}{
+		"as the spec says":                   {[]v1alpha1.DataStoreOverride{{Resource: "/events", DataStore: "b"}}, true},
+		"the tenant's own DataStore is none": {[]v1alpha1.DataStoreOverride{{Resource: "/events", DataStore: "b"}, {Resource: "/pods", DataStore: "a"}}, true},
+		"one more":                           {[]v1alpha1.DataStoreOverride{{Resource: "/events", DataStore: "b"}, {Resource: "/pods", DataStore: "b"}}, false},
+		"one less":                           {nil, false},
+		"elsewhere":                          {[]v1alpha1.DataStoreOverride{{Resource: "/events", DataStore: "c"}}, false},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			if got := overridden(&v1alpha1.TenantControlPlaneSpec{DataStoreOverrides: test.spec}, &d); got != test.want {
+				t.Errorf("got %t", got)
+			}
+		})
+	}
+}
+
+func TestPodsUseTheDataStoresOfBeforeUntilTheLastIsGone(t *testing.T) {
+	d := state.Datastore{Overrides: []state.Override{{DataStore: "c", Resources: []string{"/events"}}, {DataStore: "b"}}}
+	for step, want := range map[string][]string{
+		event.Exposed: {"b", "c"}, event.Degraded: {"b", "c"}, event.Available: {"c"}, event.Slept: {"c"},
+	} {
+		if got := usedBy(step, []string{"b"}, &d); !slices.Equal(got, want) {
+			t.Errorf("%s: %q", step, got)
+		}
+	}
+}

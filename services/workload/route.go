@@ -1,0 +1,158 @@
+// What leads to the Service from outside: an Ingress, or a TLSRoute of the Gateway API.
+
+package workload
+
+import (
+	"cmp"
+	"context"
+	"net"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+)
+
+// lead makes Ingress and TLSRoute so, or takes away what the spec no longer asks for.
+func (t *turn) lead(ctx context.Context) error {
+	if want := Ingress(t.subject); want == nil {
+		if err := t.unlead(ctx, kube.Ingresses, name.Ingress(t.Key.Name), &t.in.ingress); err != nil {
+			return err
+		}
+	} else if inputs := hash(want); t.in.ingress != inputs || t.s.sights.get(t.Key, ingress, "").news() {
+		if err := t.s.kube.Apply(ctx, kube.Ingresses, want); err != nil {
+			return refused(err, t.spec, want, kube.Ingresses.Kind)
+		}
+		t.s.sights.know(t.Key, ingress, want.ResourceVersion, 0)
+		t.in.ingress = inputs
+	}
+	want := Route(t.subject)
+	if want == nil {
+		t.data.Gateway = nil
+		return t.unlead(ctx, kube.TLSRoutes, name.Route(t.Key.Name), &t.in.route)
+	}
+	inputs := hash(want)
+	if t.in.route == inputs && !t.s.sights.get(t.Key, route, "").news() {
+		return nil
+	}
+	live := want.DeepCopy()
+	if err := t.s.kube.Apply(ctx, kube.TLSRoutes, live); err != nil {
+		return refused(err, t.spec, want, kube.TLSRoutes.Kind)
+	}
+	t.s.sights.know(t.Key, route, live.ResourceVersion, 0)
+	t.in.route = inputs
+	t.s.closeOnce.Do(func() { close(t.s.routed) }) // the kind is served, so it can be watched
+	gateways, err := t.gateways(ctx, live)
+	if err != nil {
+		return err
+	}
+	t.data.Gateway = reached(live, gateways)
+	return nil
+}
+
+// unlead takes away what was made when the spec asked for it.
+func (t *turn) unlead(ctx context.Context, r kube.Resource, object string, inputs *string) error {
+	if *inputs == "" {
+		return nil
+	}
+	if _, err := t.s.kube.Delete(ctx, r, t.Key.Namespace, object, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	*inputs = ""
+	return nil
+}
+
+// gateways reads those that have taken the route. One that can't be read is left out: where it listens is for people.
+func (t *turn) gateways(ctx context.Context, o *gatewayv1.TLSRoute) (map[string]*gatewayv1.Gateway, error) {
+	found := map[string]*gatewayv1.Gateway{}
+	for _, p := range o.Status.Parents {
+		namespace, n, ok := gatewayOf(o, p.ParentRef)
+		if !ok || found[namespace+"/"+n] != nil {
+			continue
+		}
+		g := &gatewayv1.Gateway{}
+		err := t.s.kube.Get(ctx, kube.Gateways, namespace, n, g)
+		if kube.IsAway(err) || ctx.Err() != nil {
+			return nil, err
+		}
+		if err == nil {
+			found[namespace+"/"+n] = g
+		} else if !apierrors.IsNotFound(err) {
+			t.s.log.Warn("could not read a gateway to see where it listens", "tenant", t.Key.String(), "gateway", namespace+"/"+n, "error", err)
+		}
+	}
+	return found, nil
+}
+
+// gatewayOf returns the Gateway that a reference of a route means; ok is false when it means something else.
+func gatewayOf(o *gatewayv1.TLSRoute, ref gatewayv1.ParentReference) (namespace, n string, ok bool) {
+	if ref.Kind != nil && string(*ref.Kind) != kube.Gateways.Kind || ref.Group != nil && string(*ref.Group) != kube.Gateways.GroupVersion.Group {
+		return "", "", false
+	}
+	namespace = o.Namespace
+	if ref.Namespace != nil {
+		namespace = string(*ref.Namespace)
+	}
+	return namespace, string(ref.Name), true
+}
+
+// Route returns the TLSRoute of the API server, nil when the spec asks for none. The gateway passes TLS through to the API
+// server by the name the client asks for.
+func Route(s Subject) *gatewayv1.TLSRoute {
+	t := s.Tenant
+	spec := t.Spec.ControlPlane.Gateway
+	if spec == nil || spec.Hostname == "" {
+		return nil
+	}
+	backend := gatewayv1.BackendRef{BackendObjectReference: gatewayv1.BackendObjectReference{
+		Name: gatewayv1.ObjectName(name.Service(t.Name)), Port: new(t.Spec.NetworkProfile.Port),
+	}}
+	return &gatewayv1.TLSRoute{
+		TypeMeta:   kube.TLSRoutes.TypeMeta(),
+		ObjectMeta: s.meta(name.Route(t.Name), name.ComponentRoute, spec.AdditionalMetadata),
+		Spec: gatewayv1.TLSRouteSpec{
+			CommonRouteSpec: gatewayv1.CommonRouteSpec{ParentRefs: spec.ParentRefs},
+			Hostnames:       []gatewayv1.Hostname{spec.Hostname},
+			Rules:           []gatewayv1.TLSRouteRule{{BackendRefs: []gatewayv1.BackendRef{backend}}},
+		},
+	}
+}
+
+// reached says how a route stands with its gateways, and at which of their listeners it is reached: those of gateways that
+// are programmed and have accepted it, for TLS, of the section and port it names. Pure.
+func reached(o *gatewayv1.TLSRoute, gateways map[string]*gatewayv1.Gateway) *v1alpha1.KubernetesGatewayStatus {
+	s := &v1alpha1.KubernetesGatewayStatus{
+		RouteStatus: gatewayv1.RouteStatus{Parents: append([]gatewayv1.RouteParentStatus{}, o.Status.Parents...)},
+		RouteRef:    corev1.LocalObjectReference{Name: o.Name},
+	}
+	for _, p := range o.Status.Parents {
+		namespace, n, _ := gatewayOf(o, p.ParentRef)
+		g := gateways[namespace+"/"+n]
+		if g == nil || !meta.IsStatusConditionTrue(p.Conditions, string(gatewayv1.RouteConditionAccepted)) ||
+			!meta.IsStatusConditionTrue(g.Status.Conditions, string(gatewayv1.GatewayConditionProgrammed)) {
+			continue
+		}
+		for _, l := range g.Spec.Listeners {
+			if l.Protocol != gatewayv1.TLSProtocolType || p.ParentRef.SectionName != nil && *p.ParentRef.SectionName != l.Name ||
+				p.ParentRef.Port != nil && *p.ParentRef.Port != l.Port {
+				continue
+			}
+			for _, host := range o.Spec.Hostnames {
+				url := "https://" + net.JoinHostPort(string(host), strconv.Itoa(int(l.Port)))
+				s.AccessPoints = append(s.AccessPoints, v1alpha1.GatewayAccessPoint{
+					Type: new(gatewayv1.HostnameAddressType), Value: url, Port: l.Port, URLs: []string{url},
+				})
+			}
+		}
+	}
+	slices.SortStableFunc(s.AccessPoints, func(a, b v1alpha1.GatewayAccessPoint) int { return cmp.Compare(a.Value, b.Value) })
+	s.AccessPoints = slices.CompactFunc(s.AccessPoints, func(a, b v1alpha1.GatewayAccessPoint) bool { return a.Value == b.Value })
+	return s
+}

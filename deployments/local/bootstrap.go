@@ -74,20 +74,20 @@ func (s *Stack) bootstrap(ctx context.Context) error {
 		return err
 	}
 	for _, d := range s.stores {
-		for _, secret := range d.secrets() {
-			if _, err := s.client.CoreV1().Secrets(Namespace).Apply(ctx, secret, applyOptions()); err != nil {
-				return fmt.Errorf("secret %s: %w", *secret.Name, err)
-			}
-		}
-		if err := s.dataStore(ctx, client, d); err != nil {
+		if err := s.applyDataStore(ctx, client, d); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// dataStore applies a DataStore, if there is a definition of what that is.
-func (s *Stack) dataStore(ctx context.Context, client dynamic.Interface, d *dataStore) error {
+// applyDataStore applies a DataStore, if there is a definition of what that is, and its Secrets.
+func (s *Stack) applyDataStore(ctx context.Context, client dynamic.Interface, d *dataStore) error {
+	for _, secret := range d.secretObjects() {
+		if _, err := s.client.CoreV1().Secrets(Namespace).Apply(ctx, secret, applyOptions()); err != nil {
+			return fmt.Errorf("secret %s: %w", *secret.Name, err)
+		}
+	}
 	_, err := client.Resource(crds).Get(ctx, dataStores.GroupResource().String(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		s.log.Warn("no DataStore applied: its definition isn't installed", "datastore", d.name)

@@ -197,7 +197,7 @@ func (s *Stack) add(c *Component) {
 }
 
 // Component returns one of the stack's own processes, or nil: kube-apiserver, kube-controller-manager, kube-scheduler,
-// etcd-management, and etcd-<name> for every DataStore.
+// etcd-management, and <driver>-<name> for every DataStore.
 func (s *Stack) Component(name string) *Component {
 	s.mu.Lock()
 	defer s.mu.Unlock()

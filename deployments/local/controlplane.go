@@ -41,6 +41,9 @@ func (s *Stack) startControlPlane(ctx context.Context) error {
 	if err := s.waitAPI(ctx, etcd, apiServer); err != nil {
 		return err
 	}
+	if s.cfg.APIOnly {
+		return nil
+	}
 	self := s.block.Management().String()
 	s.add(s.kubernetes("kube-controller-manager", []string{
 		"--kubeconfig=" + s.internalConfig("kube-controller-manager"),

@@ -2,127 +2,188 @@ package local
 
 import (
 	"context"
-	"crypto/tls"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
+	"io/fs"
+	"os"
 	"path/filepath"
-	"time"
+	"slices"
+	"strings"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/stoker-k8s/stoker/deployments/local/pki"
 )
 
-// root is the user that etcd demands to exist before it looks at users at all.
-const root = "root"
+// A DataStore is a database to run, and the DataStore object for it.
+type DataStore struct {
+	// Name of the object.
+	Name string `json:"name"`
+	// Driver is one of Drivers.
+	Driver string `json:"driver"`
+}
 
-// A dataStore is the etcd behind one DataStore object.
+// Drivers are the kinds of database that a stack can run.
+var Drivers = []string{DriverEtcd, DriverPostgres, DriverMySQL, DriverNATS}
+
+// The kinds of database.
+const (
+	DriverEtcd     = "etcd"
+	DriverPostgres = "postgres"
+	DriverMySQL    = "mysql"
+	DriverNATS     = "nats"
+)
+
+// A dataStore is the database behind one DataStore object.
 type dataStore struct {
 	name      string
-	endpoint  string // host:port
 	ca        *pki.Authority
-	client    pki.Pair // of user root
 	component *Component
+	// ready waits until tenants can be put there.
+	ready func(context.Context) error
+	// secrets hold what it takes to administer it, by name, in Namespace.
+	secrets map[string]map[string][]byte
+	// spec of the object.
+	spec map[string]any
 }
 
-func (s *Stack) openDataStore(name string) (*dataStore, error) {
-	component := "etcd-" + name
-	at := s.block.DataStore(s.state.DataStores[name])
-	ca, err := pki.OpenAuthority(filepath.Join(s.cfg.Dir, "pki", component), "stoker-local-"+component)
+// openDataStore prepares a database; its component is still to be added.
+func (s *Stack) openDataStore(ctx context.Context, want DataStore) (*dataStore, error) {
+	d := &dataStore{name: want.Name}
+	component := want.Driver + "-" + want.Name
+	var err error
+	if d.ca, err = pki.OpenAuthority(filepath.Join(s.cfg.Dir, "pki", component), "stoker-local-"+component); err != nil {
+		return nil, err
+	}
+	if _, ok := s.state.DataStores[want.Name]; !ok {
+		s.state.DataStores[want.Name] = len(s.state.DataStores)
+	}
+	s.state.Drivers[want.Name] = want.Driver
+	at := s.block.DataStore(s.state.DataStores[want.Name])
+	server, err := d.ca.Issue(pki.Leaf{File: "server", Name: component, Hosts: []string{at.String()}})
 	if err != nil {
 		return nil, err
 	}
-	server, err := ca.Issue(pki.Leaf{File: "server", Name: component, Hosts: []string{at.String()}})
+	switch want.Driver {
+	case DriverEtcd:
+		err = s.openEtcd(d, component, at, server)
+	case DriverPostgres:
+		err = s.openPostgres(ctx, d, component, at, server)
+	case DriverMySQL:
+		err = s.openMySQL(ctx, d, component, at, server)
+	case DriverNATS:
+		err = s.openNATS(ctx, d, component, at, server)
+	default:
+		err = fmt.Errorf("driver %q: must be one of %s", want.Driver, strings.Join(Drivers, ", "))
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("datastore %s: %w", want.Name, err)
 	}
-	d := &dataStore{name: name, endpoint: net.JoinHostPort(at.String(), "2379"), ca: ca}
-	if d.client, err = ca.Issue(pki.Leaf{File: "root", Name: root}); err != nil {
-		return nil, err
-	}
-	d.component, err = s.etcdComponent(component, at, ca.Pair, server)
 	s.stores = append(s.stores, d)
-	return d, err
+	return d, nil
 }
 
-// secure has etcd check who its clients are: the common name of a client's certificate is its user. Without, each
-// tenant could read every other's keys.
-func (d *dataStore) secure(ctx context.Context) error {
-	cert, err := d.client.TLS()
+// AddDataStore runs one more DataStore on a stack that runs, and returns when tenants can be put there. One that runs
+// already stays as it is.
+func (s *Stack) AddDataStore(ctx context.Context, want DataStore) error {
+	s.adding.Lock()
+	defer s.adding.Unlock()
+	if slices.ContainsFunc(s.stores, func(d *dataStore) bool { return d.name == want.Name }) && s.state.driver(want.Name) == want.Driver {
+		return nil
+	}
+	if _, err := s.state.want([]DataStore{want}); err != nil {
+		return err
+	}
+	client, err := dynamic.NewForConfig(s.admin)
 	if err != nil {
 		return err
 	}
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{"https://" + d.endpoint}, DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
-		TLS: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, RootCAs: d.ca.Pool()},
-	})
+	d, err := s.openDataStore(ctx, want)
 	if err != nil {
-		return fmt.Errorf("datastore %s: %w", d.name, err)
-	}
-	defer client.Close()
-	return wait(ctx, 100*time.Millisecond, "datastore "+d.name, func(ctx context.Context) error {
-		if err := d.component.giveUp(); err != nil {
-			return stopWaiting{err}
-		}
-		status, err := client.AuthStatus(ctx)
-		if err != nil || status.Enabled {
-			return err
-		}
-		// A crash may have left any part of this done.
-		if _, err := client.RoleAdd(ctx, root); err != nil && !errors.Is(err, rpctypes.ErrRoleAlreadyExist) {
-			return err
-		}
-		_, err = client.UserAddWithOptions(ctx, root, "", &clientv3.UserAddOptions{NoPassword: true})
-		if err != nil && !errors.Is(err, rpctypes.ErrUserAlreadyExist) {
-			return err
-		}
-		if _, err := client.UserGrantRole(ctx, root, root); err != nil {
-			return err
-		}
-		_, err = client.AuthEnable(ctx)
 		return err
-	})
+	}
+	s.add(d.component)
+	return errors.Join(s.save(), d.ready(ctx), s.applyDataStore(ctx, client, d))
 }
 
-// The names of the Secrets of a DataStore, in Namespace.
-func (d *dataStore) certsSecret() string  { return "etcd-" + d.name + "-certs" }
-func (d *dataStore) clientSecret() string { return "etcd-" + d.name + "-client" }
-
-// secrets hold what it takes to give out users of this etcd.
-func (d *dataStore) secrets() []*applycorev1.SecretApplyConfiguration {
-	return []*applycorev1.SecretApplyConfiguration{
-		applycorev1.Secret(d.certsSecret(), Namespace).WithType(corev1.SecretTypeOpaque).
-			WithData(map[string][]byte{"ca.crt": d.ca.Cert, "ca.key": d.ca.Key}),
-		applycorev1.Secret(d.clientSecret(), Namespace).WithType(corev1.SecretTypeTLS).
-			WithData(map[string][]byte{"tls.crt": d.client.Cert, "tls.key": d.client.Key}),
+// password returns the administrator's, which is made once.
+func (s *Stack) password(component string) (file, password string, err error) {
+	file = filepath.Join(s.cfg.Dir, "pki", component, "password")
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		data = []byte(rand.Text())
+		err = writeFile(file, data)
 	}
+	return file, string(data), err
+}
+
+// basicAuth describes a database that clients log in to with a password, over TLS.
+func (d *dataStore) basicAuth(driver, component, endpoint, user, password string) {
+	certs, admin := component+"-certs", component+"-admin"
+	d.secrets = map[string]map[string][]byte{
+		certs: {"ca.crt": d.ca.Cert},
+		admin: {"username": []byte(user), "password": []byte(password)},
+	}
+	d.spec = map[string]any{
+		"driver": driver, "endpoints": []any{endpoint},
+		"tlsConfig": map[string]any{"certificateAuthority": map[string]any{"certificate": ref(certs, "ca.crt")}},
+		"basicAuth": map[string]any{"username": ref(admin, "username"), "password": ref(admin, "password")},
+	}
+}
+
+// ref is how a DataStore says where a value is.
+func ref(secret, key string) map[string]any {
+	return map[string]any{"secretReference": map[string]any{"name": secret, "namespace": Namespace, "keyPath": key}}
+}
+
+// secretObjects are the Secrets as they are applied.
+func (d *dataStore) secretObjects() []*applycorev1.SecretApplyConfiguration {
+	var all []*applycorev1.SecretApplyConfiguration
+	for name, data := range d.secrets {
+		kind := corev1.SecretTypeOpaque
+		if _, pair := data["tls.key"]; pair {
+			kind = corev1.SecretTypeTLS
+		}
+		all = append(all, applycorev1.Secret(name, Namespace).WithType(kind).WithData(data))
+	}
+	return all
 }
 
 // object is the DataStore.
 func (d *dataStore) object() map[string]any {
-	ref := func(secret, key string) map[string]any {
-		return map[string]any{"secretReference": map[string]any{"name": secret, "namespace": Namespace, "keyPath": key}}
-	}
 	return map[string]any{
-		"apiVersion": "kamaji.clastix.io/v1alpha1",
-		"kind":       "DataStore",
-		"metadata":   map[string]any{"name": d.name},
-		"spec": map[string]any{
-			"driver":    "etcd",
-			"endpoints": []any{d.endpoint},
-			"tlsConfig": map[string]any{
-				"certificateAuthority": map[string]any{
-					"certificate": ref(d.certsSecret(), "ca.crt"), "privateKey": ref(d.certsSecret(), "ca.key"),
-				},
-				"clientCertificate": map[string]any{
-					"certificate": ref(d.clientSecret(), "tls.crt"), "privateKey": ref(d.clientSecret(), "tls.key"),
-				},
-			},
-		},
+		"apiVersion": "kamaji.clastix.io/v1alpha1", "kind": "DataStore",
+		"metadata": map[string]any{"name": d.name}, "spec": d.spec,
 	}
+}
+
+// want are the DataStores to run: those asked for and those that Dir remembers, whose tenants are still there. A
+// DataStore keeps its driver.
+func (s *state) want(asked []DataStore) ([]DataStore, error) {
+	all := slices.Clone(asked)
+	for i, d := range asked {
+		if slices.ContainsFunc(asked[:i], func(o DataStore) bool { return o.Name == d.Name }) {
+			return nil, fmt.Errorf("DataStore %s is asked for twice", d.Name)
+		}
+		if _, ok := s.DataStores[d.Name]; ok && s.driver(d.Name) != d.Driver {
+			return nil, fmt.Errorf("DataStore %s is on %s already, and can't be on %s", d.Name, s.driver(d.Name), d.Driver)
+		}
+	}
+	for name := range s.DataStores {
+		if !slices.ContainsFunc(all, func(d DataStore) bool { return d.Name == name }) {
+			all = append(all, DataStore{Name: name, Driver: s.driver(name)})
+		}
+	}
+	return all, nil
+}
+
+// driver of a DataStore that is remembered: at first there was but one.
+func (s *state) driver(name string) string {
+	if driver, ok := s.Drivers[name]; ok {
+		return driver
+	}
+	return DriverEtcd
 }

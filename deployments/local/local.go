@@ -1,5 +1,5 @@
 // Package local runs a management cluster on one machine as child processes: etcd, a real kube-apiserver, controller
-// manager and scheduler, an etcd per DataStore, a node that runs pods as processes, and load balancer addresses. It
+// manager and scheduler, a database per DataStore, a node that runs pods as processes, and load balancer addresses. It
 // takes Linux, Go and the module proxy, and neither root nor a container engine.
 //
 // What it runs are programs of package images; how pods run is told in package node.
@@ -51,8 +51,11 @@ type Config struct {
 	Progress func(string)
 	// Block is the N of the stack's addresses, 127.N.0.0/16; 0 chooses one, which Dir remembers.
 	Block int
-	// DataStores are the names of the DataStores to run an etcd for. Default "default".
-	DataStores []string
+	// DataStores to run, beside those that Dir remembers. Default: one named default, on etcd.
+	DataStores []DataStore
+	// APIOnly runs the API server and its etcd, and nothing that acts on objects: no controllers, no scheduler, no node, no
+	// balancer, no DataStores. For tests of what the API server itself decides.
+	APIOnly bool
 }
 
 // RunningError tells that another process runs a stack on the same directory.
@@ -77,6 +80,7 @@ type Stack struct {
 	client kubernetes.Interface
 	node   *node.Node
 
+	adding     sync.Mutex // guards stores and state once the stack runs
 	stores     []*dataStore
 	components []*Component
 	bins       string // directory of the Kubernetes programs
@@ -100,6 +104,8 @@ type Stack struct {
 type state struct {
 	Block      int            `json:"block"`
 	DataStores map[string]int `json:"dataStores"` // name → which address
+	// Drivers of the DataStores; one that is missing is on etcd.
+	Drivers map[string]string `json:"drivers,omitempty"`
 }
 
 // Start starts a stack, or resumes the one Dir holds, and returns when it is of use: the API answers, manifests are
@@ -121,8 +127,10 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	if cfg.Source == "" {
 		cfg.Source = "."
 	}
-	if len(cfg.DataStores) == 0 {
-		cfg.DataStores = []string{"default"}
+	if cfg.APIOnly {
+		cfg.DataStores = nil
+	} else if len(cfg.DataStores) == 0 {
+		cfg.DataStores = []DataStore{{Name: "default", Driver: DriverEtcd}}
 	}
 	var err error
 	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil {
@@ -172,21 +180,28 @@ func (s *Stack) start(ctx context.Context) error {
 	s.cfg.Progress("starting etcd and the API server at " + s.API())
 	var stores sync.WaitGroup
 	storeErrors := make([]error, len(s.cfg.DataStores))
-	for i, name := range s.cfg.DataStores {
-		store, err := s.openDataStore(name)
+	for i, want := range s.cfg.DataStores {
+		store, err := s.openDataStore(ctx, want)
 		if err != nil {
+			stores.Wait()
 			return err
 		}
 		s.add(store.component)
-		stores.Go(func() { storeErrors[i] = store.secure(ctx) })
+		stores.Go(func() { storeErrors[i] = store.ready(ctx) })
+	}
+	// One that can't be had, for its package is missing, is not remembered.
+	if err := s.save(); err != nil {
+		return err
 	}
 	if err := s.startControlPlane(ctx); err != nil {
 		stores.Wait()
 		return err
 	}
-	if err := s.startNode(kubelet); err != nil {
-		stores.Wait()
-		return err
+	if !s.cfg.APIOnly {
+		if err := s.startNode(kubelet); err != nil {
+			stores.Wait()
+			return err
+		}
 	}
 	s.cfg.Progress("applying manifests")
 	if err := s.bootstrap(ctx); err != nil {
@@ -197,14 +212,16 @@ func (s *Stack) start(ctx context.Context) error {
 	if err := errors.Join(storeErrors...); err != nil {
 		return err
 	}
-	if err := s.waitNode(ctx); err != nil {
-		return err
+	if !s.cfg.APIOnly {
+		if err := s.waitNode(ctx); err != nil {
+			return err
+		}
 	}
 	s.cfg.Progress("management cluster is ready: " + s.Kubeconfig("admin"))
 	return nil
 }
 
-// load reads what Dir remembers and gives every DataStore its number.
+// load reads what Dir remembers, and with it which DataStores to run.
 func (s *Stack) load() error {
 	path := filepath.Join(s.cfg.Dir, "state.json")
 	data, err := os.ReadFile(path)
@@ -219,12 +236,25 @@ func (s *Stack) load() error {
 	if s.state.DataStores == nil {
 		s.state.DataStores = map[string]int{}
 	}
-	for _, name := range s.cfg.DataStores {
-		if _, ok := s.state.DataStores[name]; !ok {
-			s.state.DataStores[name] = len(s.state.DataStores)
-		}
+	if s.state.Drivers == nil {
+		s.state.Drivers = map[string]string{}
+	}
+	if s.cfg.APIOnly {
+		return nil
+	}
+	if s.cfg.DataStores, err = s.state.want(s.cfg.DataStores); err != nil {
+		return err
 	}
 	return nil
+}
+
+// save writes what Dir is to remember.
+func (s *Stack) save() error {
+	data, err := json.MarshalIndent(s.state, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(s.cfg.Dir, "state.json"), append(data, '\n'))
 }
 
 // claim takes the address block, and remembers it.
@@ -246,11 +276,7 @@ func (s *Stack) claim() (net.Listener, error) {
 	}
 	s.releases = append(s.releases, func() { listener.Close() })
 	s.block, s.state.Block = block, int(block)
-	data, err := json.MarshalIndent(s.state, "", "  ")
-	if err != nil {
-		return nil, err
-	}
-	if err := writeFile(filepath.Join(s.cfg.Dir, "state.json"), append(data, '\n')); err != nil {
+	if err := s.save(); err != nil {
 		return nil, err
 	}
 	if s.shortDir, err = shortDir(block); err != nil {
@@ -307,7 +333,7 @@ func (s *Stack) startNode(kubelet net.Listener) error {
 	return nil
 }
 
-// Stop ends everything: first pods and load balancers, then the control plane, then the etcds. It returns when no
+// Stop ends everything: first pods and load balancers, then the control plane, then the databases. It returns when no
 // process is left. When ctx ends, what hasn't ended yet is killed.
 func (s *Stack) Stop(ctx context.Context) error {
 	s.stop.Do(func() {
@@ -392,5 +418,8 @@ func (s *Stack) Images() *images.Store { return s.store }
 
 // ContainerPID returns the process id of a pod's container in the management cluster, or 0 if it isn't running.
 func (s *Stack) ContainerPID(namespace, pod, container string) int {
+	if s.node == nil {
+		return 0
+	}
 	return s.node.ContainerPID(namespace, pod, container)
 }

@@ -1,7 +1,7 @@
 // Package images says what the name of a container image runs as on the local stack, and builds it.
 //
 // There is no registry and no container runtime here: an image is a Go module of its own beside this file
-// (kubernetes-v1.36.3, kubernetes-v1.35.4, etcd), built from the module proxy into a cache, and "pulling" an image is
+// (kubernetes-v1.36.3, kubernetes-v1.35.4, etcd, kine, nats-server), built from the module proxy into a cache, and "pulling" an image is
 // building it. The registry an image name begins with doesn't matter; its last path element and its tag do.
 package images
 
@@ -18,8 +18,11 @@ import (
 // Default is the Kubernetes that the management cluster itself runs.
 const Default = "kubernetes-v1.36.3"
 
-// Etcd is the module the etcd server is built from.
-const Etcd = "etcd"
+// Etcd is the module the etcd server is built from, NATS that of the NATS server.
+const (
+	Etcd = "etcd"
+	NATS = "nats-server"
+)
 
 // image is one module below this directory.
 type image struct {
@@ -36,6 +39,8 @@ var catalog = []image{
 	{name: "kubernetes-v1.36.3", version: "v1.36.3", programs: kubernetesPrograms, kube: true},
 	{name: "kubernetes-v1.35.4", version: "v1.35.4", programs: kubernetesPrograms, kube: true},
 	{name: "etcd", version: "v3.6.8", programs: []string{"etcd"}},
+	{name: "kine", version: "v0.16.4", programs: []string{"kine"}},
+	{name: "nats-server", version: "v2.15.2", programs: []string{"nats-server"}},
 }
 
 // Names returns the name of every image there is, as Build takes it.

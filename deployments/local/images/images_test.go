@@ -13,6 +13,7 @@ func TestResolve(t *testing.T) {
 		"localhost:5000/a/b/kube-controller-manager:v1.36.3@sha:1": {Image: "kubernetes-v1.36.3", Name: "kube-controller-manager"},
 		"quay.io/coreos/etcd:v3.6.8":                               {Image: "etcd", Name: "etcd"},
 		"registry.k8s.io/etcd:3.6.8-0":                             {Image: "etcd", Name: "etcd"},
+		"docker.io/rancher/kine:v0.16.4":                           {Image: "kine", Name: "kine"},
 	} {
 		got, err := Resolve(reference)
 		if err != nil || got != want {

@@ -26,15 +26,17 @@ func (t translation) command(program string, args []string) []string {
 		}
 		out = append(out, arg)
 	}
-	if bindsEverywhere[program] && !hasFlag(out, "--bind-address") {
-		out = append(out, "--bind-address="+t.address)
+	if bind, ok := bindsEverywhere[program]; ok && !hasFlag(out, bind.flag) {
+		out = append(out, bind.flag+"="+t.address+bind.port)
 	}
 	return out
 }
 
-// bindsEverywhere are the programs that listen on all addresses unless told otherwise, the pod's and everyone else's.
-var bindsEverywhere = map[string]bool{
-	"kube-apiserver": true, "kube-controller-manager": true, "kube-scheduler": true,
+// bindsEverywhere are the programs that listen on all addresses unless told otherwise, the pod's and everyone else's; the
+// flag tells them.
+var bindsEverywhere = map[string]struct{ flag, port string }{
+	"kube-apiserver": {"--bind-address", ""}, "kube-controller-manager": {"--bind-address", ""}, "kube-scheduler": {"--bind-address", ""},
+	"kine": {"--metrics-bind-address", ":8080"},
 }
 
 func hasFlag(args []string, name string) bool {
@@ -72,9 +74,10 @@ func (t translation) path(s string) string {
 	return out.String()
 }
 
-// startsPath tells whether a / after this text begins an absolute path, as it does after = or , and in unix:///run.
+// startsPath tells whether a / after this text begins an absolute path, as it does after = or , and in unix:///run, but
+// not in MySQL's tcp(host:port)/database.
 func startsPath(before string) bool {
-	return before == "" || strings.HasSuffix(before, "://") || !isPathByte(before[len(before)-1])
+	return before == "" || strings.HasSuffix(before, "://") || !isPathByte(before[len(before)-1]) && before[len(before)-1] != ')'
 }
 
 func endsName(after string) bool {

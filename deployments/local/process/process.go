@@ -2,6 +2,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,13 @@ type Spec struct {
 	Env  []string // its whole environment
 	Dir  string   // its working directory
 	Log  string   // file that takes what it prints, appended; created with mode 0600
+	// Input is a file it reads as its standard input; empty for none.
+	Input string
+	// StopSignal asks it to end; 0 is SIGTERM.
+	StopSignal syscall.Signal
+	// NotRoot has root's processes think that they run as nobody, for programs that refuse to be root's. Their files are
+	// this user's as ever. Linux only, and only where root may make user namespaces.
+	NotRoot bool
 }
 
 // An Exit is how a process ended.
@@ -32,6 +40,7 @@ type Exit struct {
 // A Process runs, or has run, in a process group of its own. It is safe for concurrent use.
 type Process struct {
 	cmd     *exec.Cmd
+	stop    syscall.Signal
 	started time.Time
 	done    chan struct{}
 	exit    Exit // valid once done is closed
@@ -46,14 +55,41 @@ func Start(spec Spec) (*Process, error) {
 	defer log.Close()
 	cmd := &exec.Cmd{
 		Path: spec.Path, Args: spec.Args, Env: spec.Env, Dir: spec.Dir,
-		Stdout: log, Stderr: log, SysProcAttr: attributes(),
+		Stdout: log, Stderr: log, SysProcAttr: attributes(spec.NotRoot && os.Getuid() == 0),
+	}
+	if spec.Input != "" {
+		input, err := os.Open(spec.Input)
+		if err != nil {
+			return nil, err
+		}
+		defer input.Close()
+		cmd.Stdin = input
 	}
 	if err := spawn(cmd); err != nil {
 		return nil, fmt.Errorf("start %s: %w", spec.Path, err)
 	}
-	p := &Process{cmd: cmd, started: time.Now(), done: make(chan struct{})}
+	p := &Process{cmd: cmd, stop: cmp.Or(spec.StopSignal, syscall.SIGTERM), started: time.Now(), done: make(chan struct{})}
 	go p.wait()
 	return p, nil
+}
+
+// Run runs a process to its end. Its error tells how it ended otherwise than well.
+func Run(ctx context.Context, spec Spec) error {
+	p, err := Start(spec)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-p.Done():
+	case <-ctx.Done():
+		p.Stop(ctx, 0)
+		return context.Cause(ctx)
+	}
+	if exit := p.Exit(); exit.Code != 0 {
+		text, _ := os.ReadFile(spec.Log)
+		return fmt.Errorf("%s ended with code %d; the end of %s:\n%s", spec.Path, exit.Code, spec.Log, text[max(0, len(text)-2000):])
+	}
+	return nil
 }
 
 func (p *Process) wait() {
@@ -110,7 +146,7 @@ func (p *Process) Stop(ctx context.Context, grace time.Duration) {
 		return
 	}
 	_ = p.Signal(syscall.SIGCONT) // a paused process can't end itself
-	_ = p.Signal(syscall.SIGTERM)
+	_ = p.Signal(p.stop)
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {

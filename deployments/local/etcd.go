@@ -1,0 +1,84 @@
+package local
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/netip"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/stoker-k8s/stoker/deployments/local/pki"
+)
+
+// root is the user that etcd demands to exist before it looks at users at all.
+const root = "root"
+
+// openEtcd makes a DataStore of an etcd whose users are the common names of their certificates.
+func (s *Stack) openEtcd(d *dataStore, component string, at netip.Addr, server pki.Pair) error {
+	client, err := d.ca.Issue(pki.Leaf{File: "root", Name: root})
+	if err != nil {
+		return err
+	}
+	endpoint := net.JoinHostPort(at.String(), "2379")
+	if d.component, err = s.etcdComponent(component, at, d.ca.Pair, server); err != nil {
+		return err
+	}
+	d.ready = func(ctx context.Context) error { return d.secure(ctx, endpoint, client) }
+	certs, admin := component+"-certs", component+"-client"
+	d.secrets = map[string]map[string][]byte{
+		certs: {"ca.crt": d.ca.Cert, "ca.key": d.ca.Key},
+		admin: {"tls.crt": client.Cert, "tls.key": client.Key},
+	}
+	d.spec = map[string]any{
+		"driver": "etcd", "endpoints": []any{endpoint},
+		"tlsConfig": map[string]any{
+			"certificateAuthority": map[string]any{"certificate": ref(certs, "ca.crt"), "privateKey": ref(certs, "ca.key")},
+			"clientCertificate":    map[string]any{"certificate": ref(admin, "tls.crt"), "privateKey": ref(admin, "tls.key")},
+		},
+	}
+	return nil
+}
+
+// secure has etcd check who its clients are: the common name of a client's certificate is its user. Without, each
+// tenant could read every other's keys.
+func (d *dataStore) secure(ctx context.Context, endpoint string, admin pki.Pair) error {
+	cert, err := admin.TLS()
+	if err != nil {
+		return err
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{"https://" + endpoint}, DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
+		TLS: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, RootCAs: d.ca.Pool()},
+	})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return wait(ctx, 100*time.Millisecond, "datastore "+d.name, func(ctx context.Context) error {
+		if err := d.component.giveUp(); err != nil {
+			return stopWaiting{err}
+		}
+		status, err := client.AuthStatus(ctx)
+		if err != nil || status.Enabled {
+			return err
+		}
+		// A crash may have left any part of this done.
+		if _, err := client.RoleAdd(ctx, root); err != nil && !errors.Is(err, rpctypes.ErrRoleAlreadyExist) {
+			return err
+		}
+		_, err = client.UserAddWithOptions(ctx, root, "", &clientv3.UserAddOptions{NoPassword: true})
+		if err != nil && !errors.Is(err, rpctypes.ErrUserAlreadyExist) {
+			return err
+		}
+		if _, err := client.UserGrantRole(ctx, root, root); err != nil {
+			return err
+		}
+		_, err = client.AuthEnable(ctx)
+		return err
+	})
+}

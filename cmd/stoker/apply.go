@@ -1,10 +1,11 @@
 package main
 
-// stoker apply: create and change tenants and DataStores by event.
+// stoker apply: create and change tenants, DataStores and KubeconfigGenerators by event.
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -13,7 +14,9 @@ import (
 
 	"github.com/stoker-k8s/stoker/cmd/stoker/internal/follow"
 	"github.com/stoker-k8s/stoker/cmd/stoker/internal/manifest"
+	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/events/portal"
 )
 
 // defaultTimeout is how long --wait waits.
@@ -23,9 +26,10 @@ func applyCommand(a *app) *cobra.Command {
 	var files []string
 	var wait bool
 	var timeout time.Duration
+	var expected int64
 	c := &cobra.Command{
 		Use:   "apply -f FILE",
-		Short: "Create or change tenants and DataStores",
+		Short: "Create or change tenants, DataStores and KubeconfigGenerators",
 		Long: `apply publishes one event for each object, exactly as a portal would, and prints what intake answers: accepted, or
 rejected with the field, the rule and the value at fault.`,
 		Example: `  # Create a tenant and follow it until it is Ready
@@ -33,19 +37,27 @@ rejected with the field, the rule and the value at fault.`,
 
   # Several objects, from a directory or a pipe
   stoker apply -f tenants/
-  kustomize build . | stoker apply -f -`,
+  kustomize build . | stoker apply -f -
+
+  # Only if nobody changed the tenant since generation 3; only if there is no such tenant
+  stoker apply -f tenant.yaml --expected-generation 3
+  stoker apply -f tenant.yaml --expected-generation 0`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			objects, err := read(files, a)
 			if err != nil {
 				return err
 			}
-			return a.apply(cmd.Context(), objects, wait, timeout)
+			if expected != anyGeneration && len(objects) != 1 {
+				return usagef("--expected-generation is for one object, and here are %d", len(objects))
+			}
+			return a.apply(cmd.Context(), objects, expected, wait, timeout)
 		},
 	}
 	c.Flags().StringSliceVarP(&files, "filename", "f", nil, "`file` or directory with YAML or JSON, - for standard input; may be repeated")
 	c.Flags().BoolVar(&wait, "wait", false, "follow tenants until they are Ready")
 	c.Flags().DurationVar(&timeout, "timeout", defaultTimeout, "how long to --wait")
+	expecting(c, &expected)
 	return c
 }
 
@@ -63,39 +75,50 @@ func read(files []string, a *app) ([]manifest.Object, error) {
 
 // following is a tenant that is waited for.
 type following struct {
-	object     manifest.Object
-	feed       *follow.Feed
-	generation int64
-	uid        string
+	object   manifest.Object
+	feed     *follow.Feed
+	accepted portal.Accepted
+	timeout  time.Duration
 }
 
-func (a *app) apply(ctx context.Context, objects []manifest.Object, wait bool, timeout time.Duration) error {
-	bus, err := a.bus(ctx)
-	if err != nil {
-		return err
-	}
-	defer bus.Close()
-	return a.commandAll(ctx, bus, objects, wait, timeout, commanding{
-		send: func(ctx context.Context, o manifest.Object) (string, following, error) {
-			what, about, err := send(ctx, bus, o, o.Apply(), o.Data)
-			return what, following{object: o, generation: about.Generation, uid: about.UID}, err
-		},
-		wait: func(ctx context.Context, f following, out func(follow.Line)) error {
-			_, err := follow.UntilReady(ctx, f.feed, f.generation, out)
-			return late(ctx, err, "%s is not Ready after %s; `stoker why %s -n %s` says what it waits for", f.object, timeout, f.object.Key.Name, f.object.Key.Namespace)
-		},
+func (a *app) apply(ctx context.Context, objects []manifest.Object, expected int64, wait bool, timeout time.Duration) error {
+	return a.commandAll(ctx, objects, wait, timeout, commanding{
+		command: func(o manifest.Object) command { return command{verb: event.Apply, data: o.Data, expected: expected} },
+		wait:    untilReady,
 	})
 }
 
-// commanding is what apply and delete do differently.
+// untilReady waits until the tenant's generation, or a later one, is Ready or asleep.
+func untilReady(ctx context.Context, f following, out func(follow.Line)) error {
+	_, err := follow.UntilReady(ctx, f.feed, f.accepted, out)
+	return f.late(ctx, err, "not Ready")
+}
+
+// late says what a tenant is not yet at the end of a person's patience.
+func (f following) late(ctx context.Context, err error, what string) error {
+	return late(ctx, err, "%s is %s after %s; `stoker why %s -n %s` says what it waits for", f.object, what, f.timeout, f.object.Key.Name, f.object.Key.Namespace)
+}
+
+// commanding is what commands do differently.
 type commanding struct {
-	send func(context.Context, manifest.Object) (string, following, error)
+	command func(manifest.Object) command
+	// done says what was done of an object, in place of the answer's own word; may be nil.
+	done func(event.IntakeAccepted) string
 	wait func(context.Context, following, func(follow.Line)) error
 }
 
 // commandAll sends a command for each object in order, then waits for all tenants side by side. A refused object does not
 // keep the others from being sent.
-func (a *app) commandAll(ctx context.Context, bus *events.Bus, objects []manifest.Object, wait bool, timeout time.Duration, c commanding) error {
+func (a *app) commandAll(ctx context.Context, objects []manifest.Object, wait bool, timeout time.Duration, c commanding) error {
+	bus, err := a.bus(ctx)
+	if err != nil {
+		return err
+	}
+	defer bus.Close()
+	client, err := portal.New(bus.Conn(), "/stoker/"+events.UserOperator)
+	if err != nil {
+		return err
+	}
 	var failed error
 	report := func(err error) {
 		a.complain(err)
@@ -115,7 +138,7 @@ func (a *app) commandAll(ctx context.Context, bus *events.Bus, objects []manifes
 			}
 			defer feed.Close()
 		}
-		what, f, err := c.send(ctx, o)
+		answer, err := send(ctx, client, o, c.command(o))
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -123,13 +146,16 @@ func (a *app) commandAll(ctx context.Context, bus *events.Bus, objects []manifes
 			report(err)
 			continue
 		}
-		if f.generation > 0 {
-			a.sayf(a.out, "%s %s (generation %d)\n", o, what, f.generation)
-		} else {
-			a.sayf(a.out, "%s %s\n", o, what)
+		what := answer.What
+		if c.done != nil {
+			what = c.done(answer.IntakeAccepted)
 		}
-		if f.feed = feed; feed != nil {
-			follows = append(follows, f)
+		if answer.Generation > 0 {
+			what = fmt.Sprintf("%s (generation %d)", what, answer.Generation)
+		}
+		a.sayf(a.out, "%s %s\n", o, what)
+		if feed != nil {
+			follows = append(follows, following{object: o, feed: feed, accepted: answer, timeout: timeout})
 		}
 	}
 

@@ -56,15 +56,33 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		"apply of a tenant with no name": {
 			args: []string{"apply", "-f", "-"}, in: "apiVersion: kamaji.clastix.io/v1alpha1\nkind: TenantControlPlane\n", says: "metadata.name",
 		},
-		"delete of nothing":              {args: []string{"delete"}, says: "KIND/NAME"},
-		"delete of an unknown kind":      {args: []string{"delete", "pod/x"}, says: "tcp"},
-		"watch without a name":           {args: []string{"watch"}, says: "accepts 1 arg"},
-		"watch of a name that can't be":  {args: []string{"watch", "a.>"}, says: "can't be the name"},
-		"watch of the future":            {args: []string{"watch", "demo", "--since", "-1h"}, says: "negative"},
-		"an unknown format":              {args: []string{"get", "-o", "xml"}, says: "must be table"},
-		"an unknown format of watch":     {args: []string{"watch", "demo", "-o", "yaml"}, says: "must be json"},
-		"an unknown format of why":       {args: []string{"why", "demo", "-o", "yaml"}, says: "must be json"},
-		"more arguments than one to get": {args: []string{"get", "a", "b"}, says: "at most 1 arg"},
+		"delete of nothing":               {args: []string{"delete"}, says: "KIND/NAME"},
+		"delete of an unknown kind":       {args: []string{"delete", "pod/x"}, says: "tcp"},
+		"two objects and one generation":  {args: []string{"apply", "-f", "-", "--expected-generation", "1"}, in: tenantYAML + "---\n" + tenantYAML, says: "for one object"},
+		"a pause of nothing":              {args: []string{"pause"}, says: "at least 1 arg"},
+		"a pause of an unknown kind":      {args: []string{"pause", "pod/x"}, says: "datastore"},
+		"a pause with two ends":           {args: []string{"pause", "demo", "--for", "1h", "--until", "2027-01-31T18:00:00Z"}, says: "one of them"},
+		"a pause until some day":          {args: []string{"pause", "demo", "--until", "tomorrow"}, says: "RFC 3339"},
+		"a pause until yesterday":         {args: []string{"pause", "demo", "--until", "2020-01-31T18:00:00Z"}, says: "is past"},
+		"a pause for less than nothing":   {args: []string{"pause", "demo", "--for", "-1h"}, says: "negative"},
+		"a DataStore's sleep":             {args: []string{"sleep", "datastore/main"}, says: "is no tenant"},
+		"a patch of nothing":              {args: []string{"patch", "demo"}, says: "-p"},
+		"a patch that is none":            {args: []string{"patch", "demo", "-p", "x"}, says: "RFC 7386"},
+		"a patch of the metadata":         {args: []string{"patch", "demo", "-p", `{"metadata":{"labels":{"a":"b"}}}`}, says: "changes the spec"},
+		"a patch of more than the spec":   {args: []string{"patch", "demo", "-p", `{"spec":{},"status":{}}`}, says: "changes the spec"},
+		"a generation for two patches":    {args: []string{"patch", "a", "b", "-p", `{"spec":{}}`, "--expected-generation", "1"}, says: "for one object"},
+		"watch without a name":            {args: []string{"watch"}, says: "accepts 1 arg"},
+		"watch of a name that can't be":   {args: []string{"watch", "a.>"}, says: "can't be the name"},
+		"watch of the future":             {args: []string{"watch", "demo", "--since", "-1h"}, says: "negative"},
+		"an unknown format":               {args: []string{"get", "-o", "xml"}, says: "must be table"},
+		"an unknown format of watch":      {args: []string{"watch", "demo", "-o", "yaml"}, says: "must be json"},
+		"an unknown format of why":        {args: []string{"why", "demo", "-o", "yaml"}, says: "must be json"},
+		"a removal of all orphans":        {args: []string{"datastores", "orphans", "--remove", "--yes"}, says: "name it"},
+		"a removal that nobody confirms":  {args: []string{"datastores", "orphans", "etcd-1", "--remove"}, says: "--yes"},
+		"a yes to nothing":                {args: []string{"datastores", "orphans", "--yes"}, says: "is for --remove"},
+		"orphans of two DataStores":       {args: []string{"datastores", "orphans", "a", "b"}, says: "at most 1 arg"},
+		"an unknown format of datastores": {args: []string{"datastores", "-o", "xml"}, says: "must be table"},
+		"more arguments than one to get":  {args: []string{"get", "a", "b"}, says: "at most 1 arg"},
 	}
 	for sentence, test := range tests {
 		t.Run(sentence+" is wrong usage, says what is wrong and where help is", func(t *testing.T) {
@@ -124,7 +142,7 @@ func install(t *testing.T) installation {
 	intake, status := connect(name.ServiceIntake), connect(name.ServiceStatus)
 	inst := installation{
 		flags:    []string{"--nats", srv.URL(), "--nkey", srv.SeedFile(events.UserOperator)},
-		commands: make(chan events.Event, 16),
+		commands: make(chan events.Event, 64),
 	}
 	loop := &events.Loop{Bus: intake, Service: name.ServiceIntake, Commands: true, Ensure: intake.Provision, Handle: func(ctx context.Context, turn *events.Turn) error {
 		for _, e := range turn.Events {
@@ -161,6 +179,13 @@ func obey(ctx context.Context, intake, status *events.Bus, key events.Key, e eve
 			About: about, Kind: key.Kind, Command: e.ID(),
 			Errors: []event.FieldError{{Field: "spec.kubernetes.version", Rule: "Invalid", Value: "v9", Message: "must be a version"}},
 		})
+	case e.Type() == event.CommandType(event.TenantControlPlanes, event.Pause):
+		if err := intake.Answer(inbox, key, e.ID()+"-answer", event.Accepted, event.IntakeAccepted{About: about, Paused: true}); err != nil {
+			return err
+		}
+		return status.Tell(ctx, key, 1, e.ID()+"-paused", event.Changed, event.StatusChanged{About: about, Phase: "Paused", Ready: true})
+	case !key.IsTenant():
+		return intake.Answer(inbox, key, e.ID()+"-answer", event.Accepted, event.IntakeAccepted{About: about})
 	case e.Type() == event.TenantDelete:
 		if err := intake.Answer(inbox, key, e.ID()+"-answer", event.Deleting, event.IntakeDeleting{About: about}); err != nil {
 			return err
@@ -226,6 +251,23 @@ func TestCommandsByEvent(t *testing.T) {
 			args:     []string{"delete", "tcp/demo", "--wait"}, code: exitOK,
 			out: []string{"tenantcontrolplane/demo deleting", "status.deleted", "1 workload/Deployment"}, errs: []string{"prefix /u-demo/"},
 		},
+		{
+			sentence: "pause says until when, and waits until it is so",
+			args:     []string{"pause", "demo", "datastore/main", "--until", "2097-01-31T18:00:00+01:00", "--wait"}, code: exitOK,
+			out: []string{"tenantcontrolplane/demo paused until 2097-01-31T18:00:00+01:00 (generation 1)", "datastore/main paused until", "Paused"},
+		},
+		{sentence: "resume", args: []string{"resume", "demo", "kc/ops", "--wait"}, code: exitOK, out: []string{"tenantcontrolplane/demo resumed", "kubeconfiggenerator/ops resumed", "Ready"}},
+		{sentence: "sleep", args: []string{"sleep", "demo"}, code: exitOK, out: []string{"tenantcontrolplane/demo put to sleep"}},
+		{sentence: "wake", args: []string{"wake", "tcp/demo", "--wait"}, code: exitOK, out: []string{"tenantcontrolplane/demo woken", "Ready"}},
+		{
+			sentence: "patch in YAML, for an expected generation",
+			args:     []string{"patch", "demo", "-p", "spec: {kubernetes: {version: v1.36.3}}", "--expected-generation", "7"}, code: exitOK,
+			out: []string{"tenantcontrolplane/demo patched (generation 1)"},
+		},
+		{
+			sentence: "a refused change is said like any other",
+			args:     []string{"wake", "bad"}, code: exitFailed, errs: []string{"error: tenantcontrolplane/bad was rejected:"},
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.sentence, func(t *testing.T) {
@@ -257,6 +299,36 @@ func TestCommandsByEvent(t *testing.T) {
 			`"spec":{"kubernetes":{"version":"v1.36.3"},"unknown":"field"}}`
 		if string(e.Data()) != want {
 			t.Errorf("%s", e.Data())
+		}
+		if _, ok := e.Extensions()[events.ExtExpectedGeneration]; ok {
+			t.Error("a generation is expected that nobody asked for")
+		}
+	})
+	t.Run("so are changes", func(t *testing.T) {
+		cli(t, "", append([]string{"delete", "tcp/last", "--expected-generation", "0"}, inst.flags...)...)
+		got := map[string]events.Event{}
+		for {
+			e := <-inst.commands
+			if e.Subject() == "default/last" {
+				got["last"] = e
+				break
+			}
+			got[e.Type()+" "+e.Subject()] = e
+		}
+		for command, data := range map[string]string{
+			"dev.stoker.tenantcontrolplane.pause.v1 default/demo": `{"until":"2097-01-31T18:00:00+01:00"}`, "dev.stoker.datastore.pause.v1 main": `{"until":"2097-01-31T18:00:00+01:00"}`,
+			"dev.stoker.kubeconfiggenerator.resume.v1 ops": `{}`, "dev.stoker.tenantcontrolplane.sleep.v1 default/demo": `{}`,
+			"dev.stoker.tenantcontrolplane.patch.v1 default/demo": `{"spec":{"kubernetes":{"version":"v1.36.3"}}}`,
+		} {
+			if e, ok := got[command]; !ok || string(e.Data()) != data {
+				t.Errorf("%s: %s", command, e.Data())
+			}
+		}
+		for command, generation := range map[string]string{"dev.stoker.tenantcontrolplane.patch.v1 default/demo": "7", "last": "0"} {
+			e := got[command]
+			if g := e.Extensions()[events.ExtExpectedGeneration]; g != generation {
+				t.Errorf("%s expects generation %v", command, g)
+			}
 		}
 	})
 	t.Run("watch shows history, and as CloudEvents when asked", func(t *testing.T) {

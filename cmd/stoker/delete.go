@@ -1,6 +1,6 @@
 package main
 
-// stoker delete: delete tenants and DataStores by event.
+// stoker delete: delete tenants, DataStores and KubeconfigGenerators by event.
 
 import (
 	"context"
@@ -18,24 +18,22 @@ func deleteCommand(a *app) *cobra.Command {
 	var files []string
 	var wait bool
 	var timeout time.Duration
+	var expected int64
 	c := &cobra.Command{
 		Use:   "delete (KIND/NAME | NAME | -f FILE)",
-		Short: "Delete tenants and everything of them, or DataStores",
+		Short: "Delete tenants and everything of them, DataStores or KubeconfigGenerators",
 		Long: `delete publishes one event for each object, as a portal would. A tenant's data, keys and pods are removed for good; its
-last status says what was removed, and what could not be. A DataStore goes once no tenant uses it.`,
+last status says what was removed, and what could not be. A DataStore goes once no tenant uses it, a KubeconfigGenerator with
+the kubeconfigs it made.`,
 		Example: `  # Delete a tenant and wait until nothing of it is left
   stoker delete tcp/demo --wait
 
   # What a file created
   stoker delete -f tenant.yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var objects []manifest.Object
-			for _, arg := range args {
-				o, err := manifest.Named(arg, a.ns())
-				if err != nil {
-					return &usageError{err}
-				}
-				objects = append(objects, o)
+			objects, err := a.named(args)
+			if err != nil {
+				return err
 			}
 			if len(files) > 0 {
 				more, err := read(files, a)
@@ -47,30 +45,29 @@ last status says what was removed, and what could not be. A DataStore goes once 
 			if len(objects) == 0 {
 				return usagef("name what to delete: KIND/NAME, or -f FILE")
 			}
-			return a.delete(cmd.Context(), objects, wait, timeout)
+			if expected != anyGeneration && len(objects) != 1 {
+				return usagef("--expected-generation is for one object, and here are %d", len(objects))
+			}
+			return a.delete(cmd.Context(), objects, expected, wait, timeout)
 		},
+		ValidArgsFunction: a.complete,
 	}
 	c.Flags().StringSliceVarP(&files, "filename", "f", nil, "`file` or directory with the objects to delete, - for standard input; may be repeated")
 	c.Flags().BoolVar(&wait, "wait", false, "follow tenants until nothing of them is left")
 	c.Flags().DurationVar(&timeout, "timeout", defaultTimeout, "how long to --wait")
+	expecting(c, &expected)
 	return c
 }
 
-func (a *app) delete(ctx context.Context, objects []manifest.Object, wait bool, timeout time.Duration) error {
-	bus, err := a.bus(ctx)
-	if err != nil {
-		return err
-	}
-	defer bus.Close()
-	return a.commandAll(ctx, bus, objects, wait, timeout, commanding{
-		send: func(ctx context.Context, o manifest.Object) (string, following, error) {
-			what, about, err := send(ctx, bus, o, o.Delete(), event.DeleteCommand{})
-			return what, following{object: o, generation: about.Generation, uid: about.UID}, err
+func (a *app) delete(ctx context.Context, objects []manifest.Object, expected int64, wait bool, timeout time.Duration) error {
+	return a.commandAll(ctx, objects, wait, timeout, commanding{
+		command: func(manifest.Object) command {
+			return command{verb: event.Delete, data: event.DeleteCommand{}, expected: expected}
 		},
 		wait: func(ctx context.Context, f following, out func(follow.Line)) error {
-			last, err := follow.UntilDeleted(ctx, f.feed, f.uid, out)
+			last, err := follow.UntilDeleted(ctx, f.feed, f.accepted.UID, out)
 			if err != nil {
-				return late(ctx, err, "%s is not gone after %s; `stoker why %s -n %s` says what it waits for", f.object, timeout, f.object.Key.Name, f.object.Key.Namespace)
+				return f.late(ctx, err, "not gone")
 			}
 			if len(last.Left) > 0 {
 				a.sayf(a.err, "Left behind, remove it by hand:\n  %s\n", strings.Join(last.Left, "\n  "))

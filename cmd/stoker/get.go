@@ -24,7 +24,7 @@ import (
 )
 
 func getCommand(a *app) *cobra.Command {
-	var output string
+	var format string
 	c := &cobra.Command{
 		Use:   "get [NAME]",
 		Short: "List tenants",
@@ -34,8 +34,8 @@ func getCommand(a *app) *cobra.Command {
   stoker get demo -o yaml`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !slices.Contains([]string{"", "table", "wide", "json", "yaml", "name"}, output) {
-				return usagef("-o %s: must be table, wide, json, yaml or name", output)
+			if err := checkOutput(format); err != nil {
+				return err
 			}
 			list := v1alpha1.TenantControlPlaneList{}
 			if len(args) == 1 {
@@ -66,15 +66,15 @@ func getCommand(a *app) *cobra.Command {
 				if err := k.List(cmd.Context(), kube.TenantControlPlanes, a.namespace, "", &list); err != nil {
 					return fmt.Errorf("tenants: %w", err)
 				}
-				if len(list.Items) == 0 && (output == "" || output == "table" || output == "wide") {
+				if len(list.Items) == 0 && forPeople(format) {
 					a.sayf(a.err, "no tenants found; create one with `stoker apply -f FILE --wait`\n")
 					return nil
 				}
 			}
-			return show(a.out, list.Items, output, len(args) == 1, time.Now())
+			return show(a.out, list.Items, format, len(args) == 1, time.Now())
 		},
 	}
-	c.Flags().StringVarP(&output, "output", "o", "", "table, wide, json, yaml or name")
+	output(c, &format)
 	return c
 }
 
@@ -88,6 +88,44 @@ func show(w io.Writer, tenants []v1alpha1.TenantControlPlane, format string, sin
 	if single {
 		what = tenants[0]
 	}
+	names := make([]string, 0, len(tenants))
+	for _, t := range tenants {
+		names = append(names, "tenantcontrolplane/"+t.Name)
+	}
+	return write(w, format, what, names, func(wide bool) [][]string {
+		head := []string{"NAMESPACE", "NAME", "READY", "VERSION", "STATUS", "DATASTORE", "ENDPOINT", "AGE"}
+		if wide {
+			head = append(head, "REASON", "REPLICAS", "MESSAGE")
+		}
+		rows := [][]string{head}
+		for _, o := range tenants {
+			rows = append(rows, cells(&o, wide, now))
+		}
+		return rows
+	})
+}
+
+// formats are the values of -o.
+var formats = []string{"table", "wide", "json", "yaml", "name"}
+
+// output declares -o.
+func output(c *cobra.Command, format *string) {
+	c.Flags().StringVarP(format, "output", "o", "", "table, wide, json, yaml or name")
+}
+
+// checkOutput refuses a -o that is no format.
+func checkOutput(format string) error {
+	if format != "" && !slices.Contains(formats, format) {
+		return usagef("-o %s: must be table, wide, json, yaml or name", format)
+	}
+	return nil
+}
+
+// forPeople reports whether a format is read by a person.
+func forPeople(format string) bool { return format == "" || format == "table" || format == "wide" }
+
+// write writes in one of the formats: what for programs, its names, or a table, whose first row is the head.
+func write(w io.Writer, format string, what any, names []string, rows func(wide bool) [][]string) error {
 	switch format {
 	case "json":
 		e := json.NewEncoder(w)
@@ -101,31 +139,16 @@ func show(w io.Writer, tenants []v1alpha1.TenantControlPlane, format string, sin
 		_, err = w.Write(data)
 		return err
 	case "name":
-		for _, t := range tenants {
-			if _, err := fmt.Fprintln(w, "tenantcontrolplane/"+t.Name); err != nil {
+		for _, n := range names {
+			if _, err := fmt.Fprintln(w, n); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	return table(w, tenants, format == "wide", now)
-}
-
-func table(w io.Writer, tenants []v1alpha1.TenantControlPlane, wide bool, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	row := func(cells []string) error {
-		_, err := fmt.Fprintln(t, strings.Join(cells, "\t"))
-		return err
-	}
-	head := []string{"NAMESPACE", "NAME", "READY", "VERSION", "STATUS", "DATASTORE", "ENDPOINT", "AGE"}
-	if wide {
-		head = append(head, "REASON", "REPLICAS", "MESSAGE")
-	}
-	if err := row(head); err != nil {
-		return err
-	}
-	for _, o := range tenants {
-		if err := row(cells(&o, wide, now)); err != nil {
+	for _, cells := range rows(format == "wide") {
+		if _, err := fmt.Fprintln(t, strings.Join(cells, "\t")); err != nil {
 			return err
 		}
 	}
@@ -138,13 +161,9 @@ func cells(o *v1alpha1.TenantControlPlane, wide bool, now time.Time) []string {
 	if ready == nil {
 		ready = &metav1.Condition{Status: metav1.ConditionUnknown}
 	}
-	age := "<unknown>"
-	if !o.CreationTimestamp.IsZero() {
-		age = duration.HumanDuration(now.Sub(o.CreationTimestamp.Time))
-	}
 	c := []string{
 		o.Namespace, o.Name, string(ready.Status), dash(cmp.Or(s.Kubernetes.Version.Version, o.Spec.Kubernetes.Version)), status(o, ready),
-		dash(cmp.Or(s.Storage.DataStoreName, o.Spec.DataStore)), dash(s.ControlPlaneEndpoint), age,
+		dash(cmp.Or(s.Storage.DataStoreName, o.Spec.DataStore)), dash(s.ControlPlaneEndpoint), age(o, now),
 	}
 	if wide {
 		replicas := "-"
@@ -176,6 +195,15 @@ func status(o *v1alpha1.TenantControlPlane, ready *metav1.Condition) string {
 		return "Reconciling"
 	}
 	return word
+}
+
+// age of an object, as kubectl writes it.
+func age(o metav1.Object, now time.Time) string {
+	made := o.GetCreationTimestamp()
+	if made.IsZero() {
+		return "<unknown>"
+	}
+	return duration.HumanDuration(now.Sub(made.Time))
 }
 
 func dash(s string) string { return cmp.Or(s, "-") }

@@ -1,4 +1,4 @@
-// Command stoker works with an installation of Stoker: it applies and deletes tenants by event, follows what happens to
+// Command stoker works with an installation of Stoker: it applies, changes and deletes tenants by event, follows what happens to
 // them, explains what they wait for, and runs everything on one machine (`stoker up`).
 package main
 

@@ -95,8 +95,8 @@ func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "stoker",
 		Short: "Managed Kubernetes control planes, by event",
-		Long: `stoker works with an installation of Stoker: it creates, changes and deletes tenants (Kubernetes control planes) by
-the same events a portal would send, follows what happens to them and explains what they wait for.
+		Long: `stoker works with an installation of Stoker: it creates, changes, pauses and deletes tenants (Kubernetes control planes)
+by the same events a portal would send, follows what happens to them and explains what they wait for.
 
 The installation is found in this order:
   1. the flags --nats, --nkey, --nats-ca, --kubeconfig
@@ -132,6 +132,9 @@ Exit codes: 0 done, 1 rejected or failed, 2 wrong usage, 3 not done in time.`,
 	root.AddCommand(commands(a)...)
 	for _, c := range root.Commands() {
 		usageArgs(c)
+		for _, under := range c.Commands() {
+			usageArgs(under)
+		}
 	}
 	return root
 }
@@ -139,7 +142,7 @@ Exit codes: 0 done, 1 rejected or failed, 2 wrong usage, 3 not done in time.`,
 // commands are all commands but cobra's own.
 func commands(a *app) []*cobra.Command {
 	return []*cobra.Command{
-		applyCommand(a), deleteCommand(a), getCommand(a), watchCommand(a), whyCommand(a), kubeconfigCommand(a),
+		applyCommand(a), patchCommand(a), deleteCommand(a), pauseCommand(a), resumeCommand(a), sleepCommand(a), wakeCommand(a), getCommand(a), watchCommand(a), whyCommand(a), kubeconfigCommand(a), dataStoresCommand(a),
 		upCommand(a), downCommand(a), versionCommand(a),
 	}
 }

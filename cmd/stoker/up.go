@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -35,6 +36,7 @@ const envDetached = "STOKER_UP_DETACHED"
 type upFlags struct {
 	dir, source string
 	files       []string
+	datastores  []string
 	detach      bool
 	verbose     bool
 }
@@ -52,6 +54,7 @@ It needs Go and the module proxy to build Kubernetes the first time (some minute
 clone, or name one with --source.`,
 		Example: `  stoker up
   stoker up --apply examples/tenant.yaml
+  stoker up --datastore postgres --apply examples/tenant.yaml
   stoker up --detach && stoker get`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -64,6 +67,8 @@ clone, or name one with --source.`,
 	c.Flags().StringVar(&f.dir, "dir", target.LocalDir, "`directory` for everything that is kept")
 	c.Flags().StringVar(&f.source, "source", "", "root `directory` of the source tree (default: the nearest with a go.work)")
 	c.Flags().StringSliceVar(&f.files, "apply", nil, "`file` with tenants to create once everything is up; may be repeated")
+	c.Flags().StringSliceVar(&f.datastores, "datastore", nil, "`database` to have a DataStore on, of "+strings.Join(local.Drivers, ", ")+
+		": etcd's is named default, others like the database; may be repeated, and the first is that of tenants that name none (default etcd)")
 	c.Flags().BoolVarP(&f.detach, "detach", "d", false, "go on in the background once everything is up")
 	c.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "also log what happens in detail to <dir>/logs/stoker.log")
 	return c
@@ -108,6 +113,11 @@ func (a *app) up(ctx context.Context, f upFlags) error {
 	if err != nil {
 		return err
 	}
+	for _, d := range f.datastores {
+		if !slices.Contains(local.Drivers, d) {
+			return usagef("--datastore %s: must be one of %s", d, strings.Join(local.Drivers, ", "))
+		}
+	}
 	var objects []manifest.Object
 	if len(f.files) > 0 {
 		if objects, err = read(f.files, a); err != nil {
@@ -121,7 +131,7 @@ func (a *app) up(ctx context.Context, f upFlags) error {
 		return err
 	}
 	defer closeLog()
-	s, err := stack.Start(ctx, stack.Config{Dir: f.dir, Source: src, Log: log, Progress: say})
+	s, err := stack.Start(ctx, stack.Config{Dir: f.dir, Source: src, Log: log, Progress: say, Drivers: f.datastores})
 	var running *local.RunningError
 	if errors.As(err, &running) {
 		a.sayf(a.out, "stoker is up already: process %d runs the stack in %s\n\n", running.PID, running.Dir)
@@ -188,7 +198,7 @@ func tools(l *local.Stack, dir string) error {
 func (a *app) example(ctx context.Context, objects []manifest.Object, dir string) error {
 	if len(objects) > 0 {
 		a.sayf(a.out, "\n")
-		if err := a.apply(ctx, objects, true, defaultTimeout); err != nil {
+		if err := a.apply(ctx, objects, anyGeneration, true, defaultTimeout); err != nil {
 			return err
 		}
 	}
@@ -239,6 +249,9 @@ func (a *app) hints(kubeconfig, dir string) {
 		a.sayf(a.out, "  %s --kubeconfig %s get tcp -A\n", kubectl, filepath.Join(dir, "kubeconfigs", "admin.kubeconfig"))
 	}
 	a.sayf(a.out, "  %s get\n", bin)
+	if url, err := os.ReadFile(filepath.Join(dir, "http", "url")); err == nil {
+		a.sayf(a.out, "\nCloudEvents by HTTP: POST %s with the token in %s (docs/http.md)\n", strings.TrimSpace(string(url)), filepath.Join(dir, "http", "token"))
+	}
 }
 
 // logTo opens the log of a stack.
@@ -282,6 +295,9 @@ func (a *app) detach(ctx context.Context, f upFlags) error {
 	}
 	for _, file := range f.files {
 		args = append(args, "--apply", file)
+	}
+	for _, d := range f.datastores {
+		args = append(args, "--datastore", d)
 	}
 	if f.verbose {
 		args = append(args, "--verbose")

@@ -137,8 +137,11 @@ const silent = 30 * time.Second
 func advise(r event.WhyReply, now time.Time) []string {
 	var lines []string
 	if r.Paused {
-		lines = append(lines, fmt.Sprintf("The tenant is paused: nothing changes until the annotation %s is removed:", name.AnnotationPaused),
-			fmt.Sprintf("kubectl -n %s annotate tcp %s %s-", r.Namespace, r.Name, name.AnnotationPaused))
+		end := "somebody resumes it"
+		if !r.PausedUntil.IsZero() {
+			end = r.PausedUntil.UTC().Format(time.RFC3339)
+		}
+		lines = append(lines, "The tenant is paused: nothing changes until "+end+". To resume it:", fmt.Sprintf("stoker resume %s -n %s", r.Name, r.Namespace))
 	}
 	working := false
 	for _, s := range r.Services {

@@ -4,11 +4,13 @@ package stack
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/stoker-k8s/stoker/deployments/local"
@@ -24,7 +26,7 @@ import (
 	"github.com/stoker-k8s/stoker/services/workload"
 )
 
-// DefaultDataStore is the DataStore of tenants that name none.
+// DefaultDataStore is the DataStore on etcd, and that of tenants that name none unless Config.Drivers says otherwise.
 const DefaultDataStore = "default"
 
 // Config of an installation; see local.Config.
@@ -32,6 +34,40 @@ type Config struct {
 	Dir, Source string
 	Log         *slog.Logger
 	Progress    func(string)
+	// Drivers are the databases that the stack has a DataStore on, of local.Drivers; none means etcd. The first one's
+	// DataStore is that of tenants that name none.
+	Drivers []string
+	// APIOnly starts an API server and NATS only; see local.Config.
+	APIOnly bool
+}
+
+// DataStore is the DataStore on a database: etcd's is the default one, others are named for the database.
+func DataStore(driver string) string {
+	if driver == local.DriverEtcd {
+		return DefaultDataStore
+	}
+	return driver
+}
+
+// dataStores are those on the databases asked for, and the default one.
+func (c Config) dataStores() []local.DataStore {
+	drivers := c.Drivers
+	if !slices.Contains(drivers, local.DriverEtcd) {
+		drivers = append(slices.Clone(drivers), local.DriverEtcd)
+	}
+	var all []local.DataStore
+	for _, d := range drivers {
+		all = append(all, local.DataStore{Name: DataStore(d), Driver: d})
+	}
+	return all
+}
+
+// first is the DataStore of tenants that name none.
+func (c Config) first() string {
+	if len(c.Drivers) == 0 {
+		return DefaultDataStore
+	}
+	return DataStore(c.Drivers[0])
 }
 
 // Stack is a running installation without its services; see Run.
@@ -43,7 +79,9 @@ type Stack struct {
 
 // Start starts the management cluster and NATS. The error is a *local.RunningError when there is one on Dir already.
 func Start(ctx context.Context, cfg Config) (*Stack, error) {
-	l, err := local.Start(ctx, local.Config{Dir: cfg.Dir, Source: cfg.Source, Log: cfg.Log, Progress: cfg.Progress})
+	l, err := local.Start(ctx, local.Config{
+		Dir: cfg.Dir, Source: cfg.Source, Log: cfg.Log, Progress: cfg.Progress, APIOnly: cfg.APIOnly, DataStores: cfg.dataStores(),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +98,29 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 		return nil, errors.Join(err, s.Stop(context.WithoutCancel(ctx)))
 	}
 	cfg.Progress("NATS is ready: " + s.NATS.URL())
+	if err := s.keepHTTP(); err != nil {
+		return nil, errors.Join(err, s.Stop(context.WithoutCancel(ctx)))
+	}
 	return s, nil
+}
+
+// HTTP is intake's way in for CloudEvents over HTTP, without TLS: the address is a loopback one.
+func (s *Stack) HTTP() intake.HTTP {
+	return intake.HTTP{Address: s.Local.Block().Management().String() + ":8080", Token: filepath.Join(s.Local.Dir(), "http", "token")}
+}
+
+// keepHTTP writes down where events are taken, and makes the token they come with, once.
+func (s *Stack) keepHTTP() error {
+	h := s.HTTP()
+	if err := os.MkdirAll(filepath.Dir(h.Token), 0o700); err != nil {
+		return err
+	}
+	if _, err := os.Stat(h.Token); errors.Is(err, os.ErrNotExist) {
+		if err := os.WriteFile(h.Token, []byte(rand.Text()+"\n"), 0o600); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(filepath.Dir(h.Token), "url"), []byte("http://"+h.Address+"/events\n"), 0o600)
 }
 
 // provision makes the streams before anybody uses them; intake would, too, but a little later.
@@ -103,7 +163,7 @@ func (s *Stack) Run(ctx context.Context) error {
 	for _, n := range name.Services() {
 		cfg := s.Service(n, "local")
 		wg.Go(func() {
-			if err := Serve(ctx, cfg); err != nil {
+			if err := s.serve(ctx, cfg); err != nil {
 				errs <- fmt.Errorf("service %s: %w", n, err)
 				cancel()
 			}
@@ -118,11 +178,11 @@ func (s *Stack) Run(ctx context.Context) error {
 	return all
 }
 
-// Serve runs one service until ctx ends.
-func Serve(ctx context.Context, cfg service.Config) error {
+// serve runs one service until ctx ends.
+func (s *Stack) serve(ctx context.Context, cfg service.Config) error {
 	switch cfg.Name {
 	case name.ServiceIntake:
-		return intake.Run(ctx, intake.Config{Config: cfg, DataStore: DefaultDataStore})
+		return intake.Run(ctx, intake.Config{Config: cfg, DataStore: s.cfg.first(), Events: s.HTTP()})
 	case name.ServiceCerts:
 		return certs.Run(ctx, cfg)
 	case name.ServiceDatastore:

@@ -1,6 +1,6 @@
 package follow
 
-// Questions to the status service.
+// Questions to the services.
 
 import (
 	"context"
@@ -13,39 +13,76 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
-// askTimeout bounds a question.
-const askTimeout = 5 * time.Second
+// Bounds of a question, of a look into all DataStores, and of the removal of what is there.
+const (
+	askTimeout     = 5 * time.Second
+	orphansTimeout = 30 * time.Second
+	dropTimeout    = 6 * time.Minute
+)
 
-// ErrNoTenant means that there is no tenant of that name.
-var ErrNoTenant = errors.New("there is no such tenant")
+// Errors of questions about what isn't there.
+var (
+	// ErrNoTenant means that there is no tenant of that name.
+	ErrNoTenant = errors.New("there is no such tenant")
+	// ErrNoDataStore means that there is no DataStore of that name.
+	ErrNoDataStore = errors.New("there is no such DataStore")
+)
 
 // Status asks for the status of a tenant. ErrNoTenant when there is none.
 func Status(ctx context.Context, bus *events.Bus, key events.Key) (event.StatusReply, error) {
-	return ask[event.StatusReply](ctx, bus, event.QueryStatus, key)
+	return about[event.StatusReply](ctx, bus, event.QueryStatus, key)
 }
 
 // Why asks where each service stands with a tenant. ErrNoTenant when there is none.
 func Why(ctx context.Context, bus *events.Bus, key events.Key) (event.WhyReply, error) {
-	return ask[event.WhyReply](ctx, bus, event.QueryWhy, key)
+	return about[event.WhyReply](ctx, bus, event.QueryWhy, key)
 }
 
-func ask[T any](ctx context.Context, bus *events.Bus, subject string, key events.Key) (reply T, err error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+// Orphans asks what DataStores, or one, keep for owners that are no tenant. ErrNoDataStore when there is none.
+func Orphans(ctx context.Context, bus *events.Bus, dataStore string) (event.OrphansReply, error) {
+	reply, err := ask[event.OrphansReply](ctx, bus, orphansTimeout, name.ServiceDatastore, event.QueryOrphans, event.OrphansQuery{DataStore: dataStore})
+	if errors.Is(err, errNothing) {
+		err = fmt.Errorf("%w: %s", ErrNoDataStore, dataStore)
+	}
+	return reply, err
+}
+
+// DropOrphans has orphans of a DataStore removed.
+func DropOrphans(ctx context.Context, bus *events.Bus, dataStore string, orphans []event.Orphan) (event.DropReply, error) {
+	q := event.DropQuery{DataStore: dataStore, Orphans: orphans}
+	return ask[event.DropReply](ctx, bus, dropTimeout, name.ServiceDatastore, event.QueryDrop, q)
+}
+
+// about asks the status service about a tenant.
+func about[T any](ctx context.Context, bus *events.Bus, subject string, key events.Key) (T, error) {
+	reply, err := ask[T](ctx, bus, askTimeout, name.ServiceStatus, subject, event.Query{Namespace: key.Namespace, Name: key.Name})
+	if errors.Is(err, errNothing) {
+		err = fmt.Errorf("%w: %s", ErrNoTenant, key)
+	}
+	return reply, err
+}
+
+// errNothing means that there is nothing of the name that was asked for.
+var errNothing = errors.New("there is no such thing")
+
+func ask[T any](ctx context.Context, bus *events.Bus, patience time.Duration, service, subject string, query any) (reply T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	m, err := bus.Conn().RequestWithContext(ctx, subject, event.Marshal(event.Query{Namespace: key.Namespace, Name: key.Name}))
+	m, err := bus.Conn().RequestWithContext(ctx, subject, event.Marshal(query))
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
-		return reply, errors.New("no status service answers: is one running? (`nats micro ls` shows them)")
+		return reply, fmt.Errorf("no %s service answers: is one running? (`nats micro ls` shows them)", service)
 	case err != nil:
 		return reply, fmt.Errorf("asking %s: %w", subject, err)
 	}
 	switch code := m.Header.Get(micro.ErrorCodeHeader); code {
 	case "":
 	case "404":
-		return reply, fmt.Errorf("%w: %s", ErrNoTenant, key)
+		return reply, errNothing
 	default:
 		return reply, fmt.Errorf("%s answers %s: %s", subject, code, m.Header.Get(micro.ErrorHeader))
 	}

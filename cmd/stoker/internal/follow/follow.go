@@ -15,6 +15,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/events/portal"
 )
 
 // Line is one fact, ready to be shown.
@@ -140,19 +141,30 @@ func Facts(ctx context.Context, bus *events.Bus, key events.Key, o Options, out 
 	}
 }
 
-// FailedError says that a tenant won't become Ready without somebody's help.
-type FailedError struct{ Status event.StatusChanged }
-
-func (e *FailedError) Error() string {
-	return fmt.Sprintf("%s/%s is %s: %s: %s", e.Status.Namespace, e.Status.Name, e.Status.Phase, e.Status.Reason, e.Status.Message)
+// UntilReady gives every fact of the feed to out (may be nil) until the tenant is what was accepted: Ready in that
+// generation or a later one, or asleep. It returns a *portal.FailedError when it won't be, ctx's error when that ends first.
+func UntilReady(ctx context.Context, f *Feed, accepted portal.Accepted, out func(Line)) (event.StatusChanged, error) {
+	return until(ctx, f, out, accepted.Settled)
 }
 
-// UntilReady gives every fact of the feed to out (may be nil) until the tenant's given generation, or a later one, is
-// Ready or asleep. It returns a *FailedError when it won't be, ctx's error when that ends first.
-func UntilReady(ctx context.Context, f *Feed, generation int64, out func(Line)) (event.StatusChanged, error) {
+// UntilPaused gives every fact of the feed to out (may be nil) until the tenant's status says that it is paused.
+func UntilPaused(ctx context.Context, f *Feed, out func(Line)) (event.StatusChanged, error) {
+	return until(ctx, f, out, func(s event.StatusChanged) (bool, error) { return s.Phase == paused, nil })
+}
+
+// paused is the phase of a tenant that is.
+const paused = "Paused"
+
+// until gives every fact of the feed to out until a status is judged to be the end.
+func until(ctx context.Context, f *Feed, out func(Line), judge func(event.StatusChanged) (bool, error)) (event.StatusChanged, error) {
 	// The status may be there already when nothing changed; the feed was opened before, so nothing falls in between.
 	if s, err := Status(ctx, f.bus, f.key); err == nil {
-		if done, err := settled(s.StatusChanged, generation); done {
+		if done, err := judge(s.StatusChanged); done {
+			if out != nil {
+				l := Line{Service: name.ServiceStatus, What: event.Changed, Time: time.Now(), Since: -1}
+				l.Text, l.Mood = words(l.Service, l.What, event.Marshal(s.StatusChanged))
+				out(l)
+			}
 			return s.StatusChanged, err
 		}
 	}
@@ -171,23 +183,10 @@ func UntilReady(ctx context.Context, f *Feed, generation int64, out func(Line)) 
 		if err := json.Unmarshal(l.Event.Data(), &s); err != nil {
 			return s, fmt.Errorf("%s about %s: %w", l.Event.Type(), f.key, err)
 		}
-		if done, err := settled(s, generation); done {
+		if done, err := judge(s); done {
 			return s, err
 		}
 	}
-}
-
-// settled judges a status.
-func settled(s event.StatusChanged, generation int64) (bool, error) {
-	switch {
-	case s.Generation < generation:
-		return false, nil
-	case s.Ready, s.Phase == "Sleeping":
-		return true, nil
-	case s.Phase == "Failed", s.Phase == "Paused", s.Phase == "Deleting", s.Phase == "Deleted":
-		return true, &FailedError{s}
-	}
-	return false, nil
 }
 
 // UntilDeleted gives every fact of the feed to out (may be nil) until nothing of the tenant with this UID (any, when

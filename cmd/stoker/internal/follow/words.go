@@ -36,7 +36,7 @@ func words(service, what string, data []byte) (string, Mood) {
 	switch service + "." + what {
 	case "intake.accepted":
 		return say(data, Plain, func(p event.IntakeAccepted) string {
-			return join("generation "+fmt.Sprint(p.Generation), p.Version, prefix("on ", p.DataStore))
+			return join("generation "+fmt.Sprint(p.Generation), p.Version, prefix("on ", p.DataStore), map[bool]string{true: "paused"}[p.Paused])
 		})
 	case "intake.rejected":
 		return say(data, Bad, func(p event.IntakeRejected) string { return strings.Join(Problems(p), "; ") })
@@ -47,6 +47,10 @@ func words(service, what string, data []byte) (string, Mood) {
 	case "datastore.checked":
 		return say(data, Plain, func(p event.DatastoreChecked) string {
 			return join(p.Driver, map[bool]string{true: "ready", false: "not ready"}[p.Ready], p.Reason, p.Message)
+		})
+	case "datastore.measured":
+		return say(data, Plain, func(p event.DatastoreMeasured) string {
+			return fmt.Sprintf("%s, %d keys on %s", name.Bytes(p.Bytes), p.Keys, p.DataStore)
 		})
 	case "certs.issued", "certs.rotated":
 		return say(data, Plain, func(p event.CertsIssued) string {

@@ -69,30 +69,3 @@ func TestPrint(t *testing.T) {
 		t.Errorf("got\n%swant\n%s", b.String(), want)
 	}
 }
-
-func TestSettled(t *testing.T) {
-	t.Parallel()
-	at := func(generation int64, phase string, ready bool) event.StatusChanged {
-		return event.StatusChanged{About: event.About{Generation: generation}, Phase: phase, Ready: ready}
-	}
-	tests := map[string]struct {
-		status       event.StatusChanged
-		done, failed bool
-	}{
-		"Ready for an earlier generation is not the end": {at(1, "Ready", true), false, false},
-		"Ready for this generation is":                   {at(2, "Ready", true), true, false},
-		"Ready for a later one is":                       {at(3, "WriteLimited", true), true, false},
-		"asleep as asked for is":                         {at(2, "Sleeping", false), true, false},
-		"under way is not":                               {at(2, "Upgrading", false), false, false},
-		"Failed is an error":                             {at(2, "Failed", false), true, true},
-		"Paused is an error":                             {at(2, "Paused", false), true, true},
-	}
-	for sentence, test := range tests {
-		t.Run(sentence, func(t *testing.T) {
-			t.Parallel()
-			if done, err := settled(test.status, 2); done != test.done || (err != nil) != test.failed {
-				t.Errorf("done %t, %v", done, err)
-			}
-		})
-	}
-}

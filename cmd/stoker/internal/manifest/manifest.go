@@ -33,21 +33,8 @@ type Object struct {
 	Source string
 }
 
-// Apply and Delete are the types of the commands for the object.
-func (o Object) Apply() string {
-	if o.Key.IsTenant() {
-		return event.TenantApply
-	}
-	return event.DataStoreApply
-}
-
-// Delete is the type of the command that deletes the object.
-func (o Object) Delete() string {
-	if o.Key.IsTenant() {
-		return event.TenantDelete
-	}
-	return event.DataStoreDelete
-}
+// Command is the type of the command for the object with a verb (event.Apply).
+func (o Object) Command(verb string) string { return event.CommandType(o.Key.Kind, verb) }
 
 // String is kind/name, as kubectl says it.
 func (o Object) String() string { return strings.ToLower(o.Kind) + "/" + o.Key.Name }
@@ -179,6 +166,8 @@ func parse(data []byte, source, namespace string) ([]Object, error) {
 		object.Key = events.Tenant(namespace, o.Metadata.Name)
 	case kube.DataStores.Kind:
 		object.Key, namespace = events.DataStore(o.Metadata.Name), ""
+	case kube.KubeconfigGenerators.Kind:
+		object.Key, namespace = events.Generator(o.Metadata.Name), ""
 	default:
 		return nil, fmt.Errorf("%s: kind %s can't be applied by event, apply it with kubectl", source, o.Kind)
 	}
@@ -230,8 +219,10 @@ func Named(arg, namespace string) (Object, error) {
 		o.Kind, o.Key = kube.TenantControlPlanes.Kind, events.Tenant(namespace, objectName)
 	case "datastore", "datastores", "ds":
 		o.Kind, o.Key = kube.DataStores.Kind, events.DataStore(objectName)
+	case "kubeconfiggenerator", "kubeconfiggenerators", "kc":
+		o.Kind, o.Key = kube.KubeconfigGenerators.Kind, events.Generator(objectName)
 	default:
-		return o, fmt.Errorf("%q: the kind must be tcp (TenantControlPlane) or datastore", arg)
+		return o, fmt.Errorf("%q: the kind must be tcp (TenantControlPlane), datastore or kc (KubeconfigGenerator)", arg)
 	}
 	if !o.Key.Valid() {
 		return o, fmt.Errorf("%q: %q in namespace %q can't be the name of a %s", arg, objectName, namespace, o.Kind)

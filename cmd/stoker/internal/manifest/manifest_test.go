@@ -61,7 +61,7 @@ func TestNamed(t *testing.T) {
 	t.Parallel()
 	for arg, want := range map[string]string{
 		"demo": "tenantcontrolplane/demo", "tcp/demo": "tenantcontrolplane/demo", "TenantControlPlane/demo": "tenantcontrolplane/demo",
-		"datastore/etcd": "datastore/etcd",
+		"datastore/etcd": "datastore/etcd", "ds/main.eu": "datastore/main.eu", "kc/ops": "kubeconfiggenerator/ops",
 	} {
 		if o, err := Named(arg, "default"); err != nil || o.String() != want {
 			t.Errorf("%s is %s, %v", arg, o, err)

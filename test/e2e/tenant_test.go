@@ -343,7 +343,8 @@ func belongs(t testing.TB, schema string) bool {
 		t.Fatal(err)
 	}
 	for _, o := range list.Items {
-		if string(o.UID) == schema {
+		uid := string(o.UID)
+		if schema == name.DataStoreSchema(o.Namespace, o.Name, uid) || schema == name.DataStoreUser(o.Namespace, o.Name, uid) {
 			return true
 		}
 	}

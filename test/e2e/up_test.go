@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,7 +21,8 @@ import (
 func TestUp(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), ".stoker")
 	stoker := func(args ...string) (string, error) {
-		cmd := exec.CommandContext(t.Context(), e.StokerBin(), args...)
+		// The last `down` comes when the test's context has ended.
+		cmd := exec.CommandContext(context.WithoutCancel(t.Context()), e.StokerBin(), args...)
 		cmd.Dir = filepath.Dir(dir)
 		out, err := cmd.CombinedOutput()
 		return string(out), err
@@ -77,6 +81,39 @@ func TestUp(t *testing.T) {
 			t.Errorf("a bad port: %v %s", err, out)
 		}
 	})
+	t.Run("a tenant sleeps, wakes, is paused and changed by its name", func(t *testing.T) {
+		must("Sleeping", "sleep", "demo", "--wait")
+		must("Ready: ", "wake", "demo", "--wait")
+		must("Paused: ", "pause", "demo", "--for", "1h", "--wait")
+		must("stoker resume demo", "why", "demo")
+		must("Ready: ", "resume", "demo", "--wait")
+		must("patched", "patch", "demo", "-p", "spec: {networkProfile: {certSANs: [demo.example]}}", "--wait")
+		if out, err := stoker("patch", "demo", "-p", "spec: {}", "--expected-generation", "1"); err == nil || !strings.Contains(out, "Conflict") {
+			t.Errorf("a patch for an earlier generation: %v %s", err, out)
+		}
+	})
+	t.Run("a CloudEvent comes in by HTTP, with the token", func(t *testing.T) {
+		url := strings.TrimSpace(string(readFile(t, filepath.Join(dir, "http", "url"))))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, v := range map[string]string{
+			"Authorization": "Bearer " + strings.TrimSpace(string(readFile(t, filepath.Join(dir, "http", "token")))), "Content-Type": "application/json",
+			"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/test", "ce-type": "dev.stoker.tenantcontrolplane.resume.v1", "ce-subject": "default/demo",
+		} {
+			req.Header.Set(k, v)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(body), `"command":"1"`) {
+			t.Errorf("%s: %v %s", resp.Status, err, body)
+		}
+	})
 	t.Run("files with keys are the owner's alone", func(t *testing.T) {
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !d.Type().IsRegular() {
@@ -87,7 +124,7 @@ func TestUp(t *testing.T) {
 				return nil //nolint:nilerr // likewise
 			}
 			data, _ := os.ReadFile(path)
-			if strings.Contains(string(data), "PRIVATE KEY") && info.Mode().Perm()&0o077 != 0 {
+			if (strings.Contains(string(data), "PRIVATE KEY") || d.Name() == "token") && info.Mode().Perm()&0o077 != 0 {
 				t.Errorf("%s has mode %v", path, info.Mode())
 			}
 			return nil

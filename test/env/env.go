@@ -10,11 +10,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -63,20 +65,42 @@ func Root() string {
 	}
 }
 
+// Option of Main.
+type Option func(*options)
+
+type options struct {
+	apiOnly  bool
+	services []string // to build
+}
+
+// APIOnly starts an API server and NATS, nothing that acts on objects, and makes intake's binary only: what events and
+// kubectl are answered needs no more.
+func APIOnly(o *options) { o.apiOnly, o.services = true, []string{name.ServiceIntake} }
+
 // Main starts an installation without services, runs a package's tests with it, and takes it down: for TestMain.
-func Main(m *testing.M, set func(*Env)) {
+func Main(m *testing.M, set func(*Env), opts ...Option) {
+	o := options{services: name.Services()}
+	for _, opt := range opts {
+		opt(&o)
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "stoker-test-")
 		if err != nil {
 			panic(err)
 		}
-		e, err := start(dir)
+		e, err := start(dir, o)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "installation under test:", err)
 			return 1
 		}
 		set(e)
 		code := m.Run()
+		check, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := e.checkEvents(check); err != nil {
+			fmt.Fprintln(os.Stderr, "events that are not as the catalogue says:", err)
+			code = 1
+		}
 		if err := e.close(); err != nil {
 			fmt.Fprintln(os.Stderr, "installation under test:", err)
 			code = 1
@@ -90,7 +114,7 @@ func Main(m *testing.M, set func(*Env)) {
 	}())
 }
 
-func start(dir string) (*Env, error) {
+func start(dir string, o options) (*Env, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
 	logFile, err := os.Create(filepath.Join(dir, "stack.log"))
@@ -99,9 +123,9 @@ func start(dir string) (*Env, error) {
 	}
 	e := &Env{dir: dir, bins: filepath.Join(Root(), "bin", "test"), procs: map[string]*Process{}}
 	built := make(chan error, 1)
-	go func() { built <- e.build() }()
+	go func() { built <- e.build(o) }()
 	e.Stack, err = stack.Start(ctx, stack.Config{
-		Dir: filepath.Join(dir, "data"), Source: Root(), Log: slog.New(slog.NewTextHandler(logFile, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Dir: filepath.Join(dir, "data"), Source: Root(), APIOnly: o.apiOnly, Log: slog.New(slog.NewTextHandler(logFile, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Progress: func(line string) { fmt.Fprintln(os.Stderr, "  ", line) },
 	})
 	if err := errors.Join(err, <-built); err != nil {
@@ -118,15 +142,17 @@ func start(dir string) (*Env, error) {
 }
 
 // build makes the services' binaries, with the race detector, which STOKER_TEST_RACE=0 leaves out.
-func (e *Env) build() error {
+func (e *Env) build(o options) error {
 	args := []string{"build", "-o", e.bins + "/"}
 	if os.Getenv("STOKER_TEST_RACE") != "0" {
 		args = append(args, "-race")
 	}
-	for _, s := range name.Services() {
+	for _, s := range o.services {
 		args = append(args, "./services/"+s+"/cmd/stoker-"+s)
 	}
-	args = append(args, "./cmd/stoker")
+	if !o.apiOnly {
+		args = append(args, "./cmd/stoker")
+	}
 	if err := os.MkdirAll(e.bins, 0o755); err != nil {
 		return err
 	}
@@ -190,6 +216,17 @@ func (e *Env) Services(t testing.TB) map[string]*Process {
 		all[s] = e.Service(t, s, "a")
 	}
 	return all
+}
+
+// NoServices stops all that run, for a test that runs its own.
+func (e *Env) NoServices(t testing.TB) {
+	t.Helper()
+	e.mu.Lock()
+	procs := slices.Collect(maps.Values(e.procs))
+	e.mu.Unlock()
+	for _, p := range procs {
+		p.Remove(t)
+	}
 }
 
 func (p *Process) start() (err error) {

@@ -1,8 +1,10 @@
 package env
 
 import (
+	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -19,8 +21,56 @@ type Usage struct {
 const clockTick = 100
 
 // Usage reads what the process has used so far.
-func (p *Process) Usage() (Usage, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+func (p *Process) Usage() (Usage, error) { return UsageOf(p.PID()) }
+
+// Self is the name of this process, which has the NATS server in it, among Usages.
+const Self = "NATS and the test"
+
+// Usages reads what this process and its children have used so far, by their programs' names.
+func (e *Env) Usages() map[string]Usage {
+	all := map[string]Usage{}
+	if u, err := UsageOf(os.Getpid()); err == nil {
+		all[Self] = u
+	}
+	processes, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range processes {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		name := string(stat[bytes.IndexByte(stat, '(')+1 : bytes.LastIndexByte(stat, ')')])
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && fields[1] == strconv.Itoa(os.Getpid()) {
+			if u, err := UsageOf(pid); err == nil {
+				all[name] = Usage{CPU: all[name].CPU + u.CPU, MB: all[name].MB + u.MB}
+			}
+		}
+	}
+	return all
+}
+
+// Machine reads how many CPU seconds all processes of the machine have used, and how many it had left, over all its cores.
+// What is measured while others work here is a lower bound.
+func Machine() (busy, idle float64) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, 0
+	}
+	line, _, _ := strings.Cut(string(stat), "\n")
+	for i, f := range strings.Fields(line)[1:9] { // those behind are in these already (proc(5))
+		n, _ := strconv.ParseFloat(f, 64)
+		if i == 3 || i == 4 { // idle, and waiting for disks
+			idle += n / clockTick
+		} else {
+			busy += n / clockTick
+		}
+	}
+	return busy, idle
+}
+
+// UsageOf reads what any process has used so far.
+func UsageOf(pid int) (Usage, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return Usage{}, err
 	}
@@ -34,7 +84,7 @@ func (p *Process) Usage() (Usage, error) {
 		}
 		u.CPU += n / clockTick
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return u, err
 	}

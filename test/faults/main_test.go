@@ -4,6 +4,7 @@
 package faults
 
 import (
+	"flag"
 	"testing"
 
 	"github.com/stoker-k8s/stoker/test/env"
@@ -11,4 +12,13 @@ import (
 
 var e *env.Env
 
-func TestMain(m *testing.M) { env.Main(m, func(started *env.Env) { e = started }) }
+// atOnce is how many tests of one group run side by side: most of what they do is wait.
+const atOnce = "3"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", atOnce); err != nil {
+		panic(err)
+	}
+	env.Main(m, func(started *env.Env) { e = started })
+}

@@ -1,0 +1,163 @@
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
+	"github.com/stoker-k8s/stoker/test/env"
+)
+
+// TestOverrides keeps Leases and Events of a tenant in other etcds than the rest.
+func TestOverrides(t *testing.T) {
+	e.Services(t)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	ca, servers := etcdserver.NewAuthority(t, key), map[string]*etcdserver.Server{}
+	for _, n := range []string{"first", "second", "third"} {
+		server := etcdserver.StartWith(t, ca, "127.0.0.2")
+		servers[n] = server
+		c := server.Config(t)
+		content := func(b []byte) v1alpha1.ContentRef { return v1alpha1.ContentRef{Content: b} }
+		o := &v1alpha1.DataStore{TypeMeta: kube.DataStores.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Name: n}}
+		o.Spec = v1alpha1.DataStoreSpec{Driver: v1alpha1.DriverEtcd, Endpoints: c.Endpoints, TLSConfig: &v1alpha1.TLSConfig{
+			CertificateAuthority: v1alpha1.CertKeyPair{Certificate: content(c.CA), PrivateKey: new(content(c.CAKey))},
+			ClientCertificate:    &v1alpha1.ClientCertificate{Certificate: content(c.ClientCert), PrivateKey: content(c.ClientKey)},
+		}}
+		must(t, e.Admin.Create(t.Context(), kube.DataStores, o))
+	}
+	for n := range servers {
+		storeSays(t, n, v1alpha1.DataStoreConditionValid, metav1.ConditionTrue, v1alpha1.DataStoreReasonValid)
+	}
+	overriding := func(o *v1alpha1.TenantControlPlane, pairs ...string) *v1alpha1.TenantControlPlane {
+		o.Spec.DataStore = "first"
+		for _, pair := range pairs {
+			resource, dataStore, _ := strings.Cut(pair, "#")
+			o.Spec.DataStoreOverrides = append(o.Spec.DataStoreOverrides, v1alpha1.DataStoreOverride{Resource: resource, DataStore: dataStore})
+		}
+		return o
+	}
+	// resources are what an etcd holds of a tenant, by the first part of the keys.
+	resources := func(t testing.TB, n string, key events.Key) []string {
+		t.Helper()
+		schema := "/" + read(t, key).Status.Storage.Setup.Schema + "/"
+		got, err := servers[n].Root.Get(t.Context(), schema, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+		must(t, err)
+		var all []string
+		for _, kv := range got.Kvs {
+			resource, _, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), schema), "/")
+			all = append(all, resource)
+		}
+		slices.Sort(all)
+		return slices.Compact(all)
+	}
+	// empty reports what an etcd holds though it must hold nothing of tenants.
+	empty := func(t testing.TB, n string) {
+		t.Helper()
+		c, ctx := servers[n].Root, t.Context()
+		got, err := c.Get(ctx, "", clientv3.WithFromKey(), clientv3.WithKeysOnly())
+		must(t, err)
+		users, err := c.UserList(ctx)
+		must(t, err)
+		roles, err := c.RoleList(ctx)
+		must(t, err)
+		if len(got.Kvs) > 0 || len(users.Users) > 1 || len(roles.Roles) > 1 {
+			t.Errorf("%s holds %v, users %v, roles %v", n, got.Kvs, users.Users, roles.Roles)
+		}
+	}
+
+	o := overriding(env.Tenant("parts", "v1.36.3"), "/events#third", "coordination.k8s.io/leases#second")
+	parts := events.Tenant(o.Namespace, o.Name)
+	e.Apply(t, o)
+	e.Ready(t, parts)
+	kubeconfig := e.Kubeconfig(t, parts)
+	e.Kubectl(t, kubeconfig, "create", "deployment", "web", "--image=nginx") // of which Events tell
+	sees := func(t *testing.T, n string) {
+		t.Helper()
+		env.Eventually(t, "Events in "+n, func() error {
+			if !slices.Contains(resources(t, n, parts), "events") {
+				return errNotYet
+			}
+			return nil
+		})
+	}
+
+	t.Run("each resource is where its override says, and nowhere else", func(t *testing.T) {
+		sees(t, "third")
+		if second, third := resources(t, "second", parts), resources(t, "third", parts); !slices.Equal(second, []string{"leases"}) || !slices.Equal(third, []string{"events"}) {
+			t.Errorf("second holds %v, third %v", second, third)
+		}
+		held := resources(t, "first", parts)
+		if slices.Contains(held, "leases") || slices.Contains(held, "events") || !slices.Contains(held, "deployments") {
+			t.Errorf("first holds %v", held)
+		}
+		if out := e.Kubectl(t, kubeconfig, "get", "events", "-A", "-o", "name"); !strings.Contains(out, "event/") {
+			t.Errorf("events: %q", out)
+		}
+	})
+	t.Run("all three are used by it", func(t *testing.T) {
+		for n := range servers {
+			usedBy(t, n, parts)
+		}
+	})
+	t.Run("a DataStore whose override goes is held until no pod uses it, and holds nothing then", func(t *testing.T) {
+		erase(t, kube.DataStores, "", "third")
+		merge(t, kube.TenantControlPlanes, parts.Namespace, parts.Name, map[string]any{"spec": map[string]any{
+			"dataStoreOverrides": []any{map[string]any{"resource": "coordination.k8s.io/leases", "dataStore": "second"}},
+		}})
+		vanished(t, kube.DataStores, "", "third")
+		empty(t, "third")
+		e.Ready(t, parts)
+		e.Kubectl(t, kubeconfig, "create", "deployment", "again", "--image=nginx")
+		sees(t, "first")
+		if got := read(t, parts).Annotations[name.AnnotationDatastoreOverrides]; got != "second" {
+			t.Errorf("on record is %q", got)
+		}
+	})
+	t.Run("deletion leaves nothing in either", func(t *testing.T) {
+		o := overriding(asleep("parts-asleep"), "/pods#second")
+		key := events.Tenant(o.Namespace, o.Name)
+		e.Apply(t, o)
+		env.Eventually(t, "its account in both", func() error {
+			o := &v1alpha1.TenantControlPlane{}
+			if err := e.Admin.Get(t.Context(), kube.TenantControlPlanes, key.Namespace, key.Name, o); err != nil {
+				return err
+			}
+			if o.Status.Storage.DataStoreName == "" {
+				return fmt.Errorf("%+v", o.Status.Conditions)
+			}
+			return nil
+		})
+		e.Delete(t, key)
+		s := e.Gone(t, key)
+		if s.Removed["datastore/User"] != 2 || s.Removed["datastore/Role"] != 2 || len(s.Left) > 0 {
+			t.Errorf("removed %v, left %v", s.Removed, s.Left)
+		}
+	})
+	t.Run("with one of them away it ends, too, and says what is left there", func(t *testing.T) {
+		servers["second"].Kill(t)
+		e.Delete(t, parts)
+		s := e.Gone(t, parts)
+		if len(s.Left) != 1 || !strings.HasPrefix(s.Left[0], "left in DataStore second: keys from /") || s.Removed["datastore/User"] != 1 {
+			t.Errorf("removed %v, left %q", s.Removed, s.Left)
+		}
+		nothingLeft(t, parts)
+		empty(t, "first")
+	})
+	for _, n := range []string{"first", "second"} {
+		erase(t, kube.DataStores, "", n)
+		vanished(t, kube.DataStores, "", n)
+	}
+}

@@ -1,0 +1,181 @@
+package env
+
+// Everything that was said is what the catalogue says: at the end of each package of tests, every fact and status in the
+// streams is held against its published schema, and so is every command that intake accepted.
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/events"
+)
+
+// schemas are the catalogue's, by type.
+func schemas() (map[string]*jsonschema.Schema, error) {
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	all := map[string]*jsonschema.Schema{}
+	for _, e := range event.Catalogue() {
+		s, err := c.Compile(filepath.Join(Root(), "pkg/api/event/schemas", e.Short()+".json"))
+		if err != nil {
+			return nil, err
+		}
+		all[e.Type] = s
+	}
+	return all, nil
+}
+
+// maxComplaints bounds what is told of what is wrong.
+const maxComplaints = 20
+
+// checkEvents reads all that is left in the streams.
+func (e *Env) checkEvents(ctx context.Context) error {
+	schemas, err := schemas()
+	if err != nil {
+		return err
+	}
+	var wrong []error
+	accepted := map[string]bool{} // commands, by id
+	patched := map[string]bool{}  // objects, by the subject of their commands
+	patches := map[string]bool{}  // types of commands
+	for _, c := range event.Catalogue() {
+		patches[c.Type] = c.Command && c.What == event.Patch
+	}
+	for _, stream := range []string{events.StreamFacts, events.StreamStatus, events.StreamIntake} {
+		err := e.each(ctx, stream, func(m jetstream.Msg) {
+			said, err := events.Decode(m.Headers(), m.Data())
+			if strings.HasPrefix(m.Subject(), "stoker.timer.") || err != nil && stream == events.StreamIntake {
+				return
+			}
+			data := said.Data()
+			if stream == events.StreamIntake {
+				if !accepted[said.ID()] {
+					return // it may be anything
+				}
+				data = withoutNulls(data)
+				patched[m.Subject()] = patched[m.Subject()] || patches[said.Type()]
+			} else if said.Type() == event.FactType(name.ServiceIntake, event.Accepted) {
+				var a event.IntakeAccepted
+				if json.Unmarshal(data, &a) == nil && a.Command != "" {
+					accepted[a.Command] = true
+				}
+			}
+			if err == nil {
+				err = valid(schemas[said.Type()], data)
+			}
+			if stream == events.StreamIntake && patched[m.Subject()] && lacksOnly(err) {
+				err = nil // what a patch set before stays when an apply leaves it out
+			}
+			if err != nil && len(wrong) < maxComplaints {
+				wrong = append(wrong, fmt.Errorf("%s %s: %w in %s", m.Subject(), said.Type(), err, data))
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("stream %s: %w", stream, err)
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// withoutNulls is the data of a command without the fields that are null: those are absent, and so is the data itself.
+func withoutNulls(data []byte) []byte {
+	var v any
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	if d.Decode(&v) != nil || v == nil {
+		return []byte("{}")
+	}
+	var clean func(v any)
+	clean = func(v any) {
+		switch x := v.(type) {
+		case map[string]any:
+			for k, y := range x {
+				if y == nil {
+					delete(x, k)
+				}
+				clean(y)
+			}
+		case []any:
+			for _, y := range x {
+				clean(y)
+			}
+		}
+	}
+	clean(v)
+	return event.Marshal(v)
+}
+
+func valid(schema *jsonschema.Schema, data []byte) error {
+	if schema == nil {
+		return errors.New("a type that isn't in the catalogue")
+	}
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	if status, ok := v.(map[string]any); ok && status["phase"] != nil {
+		known := false
+		for _, phase := range event.Phases() {
+			known = known || phase == status["phase"]
+		}
+		if !known {
+			return fmt.Errorf("phase %v, which event.Phases doesn't list", status["phase"])
+		}
+	}
+	return schema.Validate(v)
+}
+
+// lacksOnly reports whether all that is wrong is that fields are missing.
+func lacksOnly(err error) bool {
+	var no *jsonschema.ValidationError
+	if !errors.As(err, &no) {
+		return false
+	}
+	if len(no.Causes) == 0 {
+		_, is := no.ErrorKind.(*kind.Required)
+		return is
+	}
+	for _, cause := range no.Causes {
+		if !lacksOnly(cause) {
+			return false
+		}
+	}
+	return true
+}
+
+// each calls out for every message of a stream; for none when there is no such stream.
+func (e *Env) each(ctx context.Context, stream string, f func(jetstream.Msg)) error {
+	c, err := e.Operator.JetStream().OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for {
+		batch, err := c.Fetch(500, jetstream.FetchMaxWait(500*time.Millisecond))
+		if err != nil {
+			return err
+		}
+		n := 0
+		for m := range batch.Messages() {
+			n++
+			f(m)
+		}
+		if n == 0 || ctx.Err() != nil {
+			return errors.Join(batch.Error(), ctx.Err())
+		}
+	}
+}

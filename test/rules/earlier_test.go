@@ -1,0 +1,234 @@
+package rules
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1/ruletest"
+	"github.com/stoker-k8s/stoker/test/env"
+)
+
+// earlier are objects that break rules, as they may have been stored before there were any.
+var earlier = map[string]struct {
+	object string
+	// keeps changes what breaks no rule, breaks what does.
+	keeps, breaks string
+}{
+	v1alpha1.TenantControlPlaneKind: {
+		object: `
+metadata:
+  name: earlier
+  annotations: {kamaji.clastix.io/kubeconfig-secret-key: nope, stoker.dev/paused-until: whenever}
+  finalizers: [test.stoker.dev/hold]
+spec:
+  dataStore: gone
+  kubernetes: {version: v1.20.0}
+  controlPlane:
+    deployment: {replicas: 1, nodeSelector: {"a b": c}, additionalContainers: [{name: kube-apiserver}]}
+    service: {serviceType: NodePort}
+`,
+		keeps:  `{"spec":{"addons":{"coreDNS":{}},"kubernetes":{"admissionControllers":["PodSecurity"]}}}`,
+		breaks: `{"spec":{"kubernetes":{"version":"v1.20.1"}}}`,
+	},
+	v1alpha1.DataStoreKind: {
+		object: `{metadata: {name: earlier, finalizers: [test.stoker.dev/hold]}, spec: {endpoints: [nowhere], tlsConfig: null}}`,
+		keeps:  `{"metadata":{"annotations":{"note":"b"}}}`,
+		breaks: `{"spec":{"endpoints":["elsewhere"]}}`,
+	},
+	v1alpha1.KubeconfigGeneratorKind: {
+		object: `{metadata: {name: earlier-ca, finalizers: [test.stoker.dev/hold]}, spec: {user: {stringValue: null}, namespaceSelector: {matchLabels: {"a b": c}}}}`,
+		keeps:  `{"metadata":{"annotations":{"note":"b"}}}`,
+		breaks: `{"spec":{"user":{"fromDefinition":"nothing"}}}`,
+	},
+}
+
+// TestWhatWasStoredEarlierIsLeftAlone stores objects while there are no rules. Afterwards all but what breaks a rule can be
+// changed, and nothing keeps them from being deleted.
+func TestWhatWasStoredEarlierIsLeftAlone(t *testing.T) {
+	cfg, _ := admin(t)
+	d, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	putBack := dropRules(t, d)
+	for kind, e := range earlier {
+		o := &unstructured.Unstructured{Object: ruletest.Object(kind, e.object)}
+		env.Eventually(t, "the rules of "+kind+" to be gone", func() error {
+			_, err := resource(d, kind).Create(t.Context(), o, metav1.CreateOptions{})
+			return err
+		})
+	}
+	putBack()
+	for kind, e := range earlier {
+		t.Run(kind, func(t *testing.T) {
+			n := ruletest.Object(kind, e.object)["metadata"].(map[string]any)["name"].(string)
+			env.Eventually(t, "the rules to be back", func() error {
+				o := &unstructured.Unstructured{Object: ruletest.Object(kind, e.object)}
+				o.SetName("later")
+				if kind == v1alpha1.KubeconfigGeneratorKind {
+					o.SetName("later-ca")
+				}
+				_, err := resource(d, kind).Create(t.Context(), o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+				if !apierrors.IsInvalid(err) {
+					return fmt.Errorf("not refused: %w", cmp.Or(err, errors.New("accepted")))
+				}
+				return nil
+			})
+			patch := func(what, data string, sub ...string) error {
+				_, err := resource(d, kind).Patch(t.Context(), n, types.MergePatchType, []byte(data), metav1.PatchOptions{}, sub...)
+				if err != nil {
+					return fmt.Errorf("%s: %w", what, err)
+				}
+				return nil
+			}
+			for _, err := range []error{
+				patch("a label", `{"metadata":{"labels":{"a":"b"}}}`),
+				patch("the status", `{"status":{"observedGeneration":1}}`, "status"),
+				patch("something else", e.keeps),
+			} {
+				if err != nil {
+					t.Error(err)
+				}
+			}
+			if err := patch("what breaks a rule", e.breaks); !apierrors.IsInvalid(err) {
+				t.Errorf("what breaks a rule was changed: %v", err)
+			}
+			if err := resource(d, kind).Delete(t.Context(), n, metav1.DeleteOptions{}); err != nil {
+				t.Error(err)
+			}
+			o, err := resource(d, kind).Get(t.Context(), n, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.SetFinalizers(nil)
+			if _, err := resource(d, kind).Update(t.Context(), o, metav1.UpdateOptions{}); err != nil {
+				t.Errorf("its finalizers can't be removed: %v", err)
+			}
+			if _, err := resource(d, kind).Get(t.Context(), n, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				t.Errorf("it is still there: %v", err)
+			}
+		})
+	}
+}
+
+// dropRules takes the rules out of the definitions and keeps policies from denying; what it returns puts them back.
+func dropRules(t *testing.T, d dynamic.Interface) (putBack func()) {
+	t.Helper()
+	bindings := d.Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"})
+	list, err := bindings.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	act := func(how string) {
+		for _, b := range list.Items {
+			patch := `{"spec":{"validationActions":["` + how + `"]}}`
+			if _, err := bindings.Patch(t.Context(), b.GetName(), types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	act("Audit")
+	change := func(definition string, spec any) (before any) {
+		o, err := d.Resource(definitions).Get(t.Context(), definition, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before = o.Object["spec"]
+		o.Object["spec"] = spec
+		if _, err := d.Resource(definitions).Update(t.Context(), o, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		return before
+	}
+	before := map[string]any{}
+	for _, plural := range plurals {
+		definition := plural + "." + v1alpha1.GroupName
+		o, err := d.Resource(definitions).Get(t.Context(), definition, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lax := o.DeepCopy().Object["spec"].(map[string]any)
+		lax["versions"].([]any)[0].(map[string]any)["schema"] = map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}
+		before[definition] = change(definition, lax)
+	}
+	return func() {
+		t.Helper()
+		for definition, spec := range before {
+			change(definition, spec)
+		}
+		act("Deny")
+	}
+}
+
+// TestGatewayNeedsTLSRoutes asks for a gateway where TLSRoutes are not served.
+func TestGatewayNeedsTLSRoutes(t *testing.T) {
+	e.Service(t, name.ServiceIntake, "a")
+	cfg, _ := admin(t)
+	d, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	setRoutesServed(t, d, false)
+	fails := ruletest.NoRoutes
+	for way, write := range map[string]writer{"kubectl": clientWriter(asAuthor(t)), "event": eventWriter(t)} {
+		env.Eventually(t, way+" to be refused", func() error {
+			o := ruletest.Object(v1alpha1.TenantControlPlaneKind, fails.Object)
+			o["metadata"].(map[string]any)["name"] = "no-gateway-by-" + way
+			no := write(t, v1alpha1.TenantControlPlaneKind, o)
+			if len(no) != 1 || !no[0].is(fails) {
+				// The policy may not have heard of it yet; then the tenant was made, and the next one is another.
+				_ = resource(d, v1alpha1.TenantControlPlaneKind).Delete(t.Context(), "no-gateway-by-"+way, metav1.DeleteOptions{})
+				return fmt.Errorf("got %v", no)
+			}
+			return nil
+		})
+	}
+}
+
+// TestKubectlSaysWhatIsWrong runs kubectl itself for some rules of each kind of check: field, value and message are in what
+// it prints.
+func TestKubectlSaysWhatIsWrong(t *testing.T) {
+	some := map[string]bool{
+		"a version is one of those supported, with or without v": true, "a DataStore's name fits a label": true,
+		"mounts of the control plane's containers are at paths that are free":       true,
+		"a tenant is reached by a kubeconfig that there is of a TenantControlPlane": true,
+		"a user is a text or taken from the tenant":                                 true,
+	}
+	asAuthor(t)
+	for _, rule := range ruletest.Rules() {
+		if !some[rule.Name] {
+			continue
+		}
+		delete(some, rule.Name)
+		t.Run(rule.Name, func(t *testing.T) {
+			fails := rule.Fails[0]
+			data, err := json.Marshal(named(rule, fails.Object, "kubectl"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := e.TryKubectl(t.Context(), e.Local.Kubeconfig("admin"), bytes.NewReader(data), "apply", "--as="+author, "-f", "-")
+			for _, part := range []string{fails.Field, fails.Value, fails.Message} {
+				if err == nil || !strings.Contains(out, part) {
+					t.Errorf("%v, %q isn't in:\n%s", err, part, out)
+				}
+			}
+		})
+	}
+	for n := range some {
+		t.Errorf("no rule %q", n)
+	}
+}

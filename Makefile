@@ -3,7 +3,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 MODULES := pkg services/intake services/certs services/datastore services/workload services/addons services/status \
-	deployments/local cmd/stoker test
+	deployments/local cmd/stoker examples/portal test
+BENCH ?= ./bench/...
 GO_FILES = $(shell git ls-files -co --exclude-standard '*.go' '**/go.mod' go.work)
 
 .PHONY: help
@@ -33,18 +34,22 @@ test: ## run every test, with real servers (NATS, Kubernetes, etcd), under the r
 	@echo "== test"; cd test && go test -race -p 1 -timeout 45m $(TEST_FLAGS) ./...
 
 .PHONY: bench
-bench: ## measure 1, 5 and 10 tenants: seconds, CPU and memory of each service
-	cd test && STOKER_TEST_RACE=0 go test -run '^$$' -bench . -benchtime 1x -timeout 60m ./bench
+bench: ## measure tenants (seconds, CPU, memory), intake, the drivers of DataStores; BENCH=./bench/datastore for one
+	cd test && STOKER_TEST_RACE=0 go test -p 1 -run '^$$' -bench '$(or $(ONLY),.)' -benchtime 1x -timeout 60m $(BENCH)
 
 .PHONY: lint
 lint: ## check the code with golangci-lint
 	@bad=0; for m in $(MODULES); do echo "== $$m"; (cd $$m && GOWORK=off go tool -modfile=$(CURDIR)/tools/lint/go.mod golangci-lint run ./...) || bad=1; done; exit $$bad
 
 .PHONY: generate
-generate: ## generate deepcopy code, CRDs, JSON Schemas and the NATS users' rights
+generate: ## generate deepcopy code, CRDs, JSON Schemas, the catalogue of events and the NATS users' rights
 	cd pkg && GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod controller-gen object \
 		crd:generateEmbeddedObjectMeta=false paths=./api/v1alpha1/... output:crd:artifacts:config=../deployments/crds
 	cd pkg && go generate ./...
+
+.PHONY: publish
+publish: ## publish the JSON Schemas of events: take note of compatible changes, refuse others
+	cd pkg && go run ./internal/generate publish ..
 
 .PHONY: images
 images: ## build the programs that the local stack's pods run (Kubernetes v1.36.3 and v1.35.4, etcd)

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
@@ -54,14 +55,10 @@ func TestServiceOnNATS(t *testing.T) {
 		x.t.Spec.DataStore = "nats"
 		return x
 	}
-	// write puts a key into a bucket with what a tenant's Secrets say.
-	write := func(ctx context.Context, x *tenant, bucket string) error {
+	// writeBy puts a key into a bucket with what a Secret says.
+	writeBy := func(ctx context.Context, s *corev1.Secret, bucket string) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Second) // who may not is not answered
 		defer cancel()
-		s, err := x.secret(name.DatastoreCertificate(x.key.Name))
-		if err != nil {
-			return err
-		}
 		var c struct {
 			URL   string `json:"url"`
 			Token string `json:"user_jwt"`
@@ -86,6 +83,13 @@ func TestServiceOnNATS(t *testing.T) {
 			_, err = kv.Put(ctx, "key", []byte("value"))
 		}
 		return err
+	}
+	write := func(ctx context.Context, x *tenant, bucket string) error {
+		s, err := x.secret(name.DatastoreCertificate(x.key.Name))
+		if err != nil {
+			return err
+		}
+		return writeBy(ctx, s, bucket)
 	}
 	demo, second := tenantOf("demo"), tenantOf("second")
 	provisioned, removed := event.DatastoreProvisioned{}, event.Removals{}
@@ -121,6 +125,21 @@ func TestServiceOnNATS(t *testing.T) {
 		if after, still := demo.state(); own.Certificate.ResourceVersion != still.Certificate.ResourceVersion || !bytes.Equal(event.Marshal(before), event.Marshal(after)) {
 			t.Errorf("before %+v\nafter %+v", before, after)
 		}
+	})
+	t.Run("a password that is deleted gives other credentials, which are told, and those of before last until pods have them", func(t *testing.T) {
+		before, err := second.secret(name.DatastoreCertificate(second.key.Name))
+		in.must(err)
+		in.quiet()
+		_, err = in.kube.Delete(t.Context(), kube.Secrets, in.namespace, name.DatastoreConfig(second.key.Name), metav1.DeleteOptions{})
+		in.must(err)
+		second.await(event.Provisioned, &provisioned)
+		after, err := second.secret(name.DatastoreCertificate(second.key.Name))
+		in.must(err)
+		if bytes.Equal(before.Data[name.KeyDatastoreContext], after.Data[name.KeyDatastoreContext]) {
+			t.Error("the credentials are the same")
+		}
+		in.must(writeBy(t.Context(), after, second.account().Schema))
+		in.must(writeBy(t.Context(), before, second.account().Schema))
 	})
 	t.Run("while the server is away tenants wait, and go on when it is back", func(t *testing.T) {
 		server.Stop()

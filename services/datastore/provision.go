@@ -229,7 +229,7 @@ func accountOf(key events.Key, uid string, spec *v1alpha1.TenantControlPlaneSpec
 }
 
 // apply makes it so: first that schema and user are nobody else's, for who has the certificate is that user; then the
-// certificate beside the password, and the user, who may need the password.
+// password, of which other credentials may be made; then these beside the user.
 func (s *datastore) apply(ctx context.Context, t *events.Turn, st *store, account driver.Account, want *state.Datastore) error {
 	var renewAt time.Time
 	err := st.do(ctx, func(d driver.Driver) error {
@@ -237,6 +237,16 @@ func (s *datastore) apply(ctx context.Context, t *events.Turn, st *store, accoun
 			return err
 		}
 		if err := d.Claim(ctx, account); err != nil {
+			return err
+		}
+		config := secretFor(t.Key, t.UID, name.DatastoreConfig(t.Key.Name), name.ComponentDatastoreConfig)
+		var err error
+		want.Config, err = s.ensure(ctx, config, want.Config, func(have map[string][]byte, trusted bool) (map[string][]byte, error) {
+			data := configData(have, trusted, account, d, password)
+			account.Password = string(data[name.KeyDBPassword])
+			return data, nil
+		})
+		if err != nil {
 			return err
 		}
 		g, ctx := errgroup.WithContext(ctx)
@@ -252,17 +262,7 @@ func (s *datastore) apply(ctx context.Context, t *events.Turn, st *store, accoun
 			return err
 		})
 		g.Go(func() (err error) {
-			account := account
-			secret := secretFor(t.Key, t.UID, name.DatastoreConfig(t.Key.Name), name.ComponentDatastoreConfig)
-			want.Config, err = s.ensure(ctx, secret, want.Config, func(have map[string][]byte, trusted bool) (map[string][]byte, error) {
-				data := configData(have, trusted, account, d, password)
-				account.Password = string(data[name.KeyDBPassword])
-				return data, nil
-			})
-			if err == nil {
-				_, err = d.Provision(ctx, account)
-			}
-			if err == nil {
+			if _, err = d.Provision(ctx, account); err == nil {
 				want.Account, err = surveyed(ctx, d, account)
 			}
 			return err

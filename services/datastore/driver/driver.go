@@ -13,7 +13,10 @@
 //     reaches, or refuses with a *TakenError and changes nothing. Nothing is made for a tenant, there or elsewhere,
 //     before it has claimed its account; above all no Access, which is the key to the user, whoever's that is.
 //     Provision claims again, then makes the account so, from whatever it is: missing, half made, changed by hand, or
-//     already right, which costs reads only. Access says how the tenant's API server connects.
+//     already right, which costs reads only. Access says how the tenant's API server connects. Of another password than
+//     before, Provision and Access make other credentials where these depend on it; the former ones end at once, or, where
+//     open connections would end with them, after a time in which pods are replaced. Provision removes them then, and a
+//     Surveyor shows the account as changed until it has.
 //  5. Drop removes the data and user that are the owner's on record, and the record as its very last step. It, too,
 //     starts from whatever there is, and leaves alone what is another's.
 //  6. When the DataStore or its credentials change, a new driver is opened and the old one is closed after its last call
@@ -130,7 +133,8 @@ type Account struct {
 	Remembered bool
 	// Schema is the name of the database, key prefix or bucket. User is the name of the user.
 	Schema, User string
-	// Password of the user, for databases that want one. It must do without what a URL would escape.
+	// Password of the user, for databases that want one, or make its credentials of it. It must do without what a URL would
+	// escape.
 	Password string
 }
 

@@ -47,6 +47,10 @@ type Server struct {
 	Unseen []string
 	// Disown deletes the records of an account's owner, so that it is as it was made before there were such records.
 	Disown func(t *testing.T, a driver.Account)
+	// Outlast lets the time pass in which former credentials get in beside new ones; nil where they end at once. Lasting
+	// says that they don't depend on the password at all.
+	Outlast func(t *testing.T)
+	Lasting bool
 	// CrashAfter has the driver stop, with an error, before the change that follows n more; a negative n is never.
 	CrashAfter func(n int)
 	// Stop ends the server as a crash would, Start brings it back with its data.
@@ -214,6 +218,62 @@ func Run(t *testing.T, s Server) {
 			drop(t, a)
 		})
 	}
+
+	t.Run("another password lets the tenant in, and its former credentials no more if they depend on it", func(t *testing.T) {
+		a := account("rotated")
+		_, err := d.Provision(ctx, a)
+		must(t, err)
+		have, err := d.Access(a, driver.Access{}, time.Now())
+		must(t, err)
+		before := s.Connect(t, a, have)
+		must(t, before.Write(ctx, a.Schema, "key", "kept"))
+		reads := func(tenant Tenant) error {
+			value, err := tenant.Read(ctx, a.Schema, "key")
+			if err == nil && value != "kept" {
+				err = fmt.Errorf("it reads %q", value)
+			}
+			return err
+		}
+		a.Password = "another"
+		changed, err := d.Provision(ctx, a)
+		must(t, err)
+		access, err := d.Access(a, have, time.Now())
+		must(t, err)
+		after := s.Connect(t, a, access)
+		must(t, reads(after))
+		if s.Lasting {
+			must(t, reads(before))
+			if len(changed) > 0 || !reflect.DeepEqual(have, access) {
+				t.Errorf("changed %q, access another: %t", changed, !reflect.DeepEqual(have, access))
+			}
+			drop(t, a)
+			return
+		}
+		if len(changed) == 0 {
+			t.Error("nothing was changed")
+		}
+		if s.Outlast != nil {
+			must(t, reads(before))
+			surveyed := survey(t, a)
+			s.Outlast(t)
+			if surveys && survey(t, a) == surveyed {
+				t.Error("the survey doesn't notice that their time is up")
+			}
+			changed, err := d.Provision(ctx, a)
+			must(t, err)
+			if len(changed) == 0 {
+				t.Error("nothing was changed when their time was up")
+			}
+			must(t, reads(after))
+		}
+		if reads(before) == nil {
+			t.Error("the former credentials still get in")
+		}
+		if changed, err := d.Provision(ctx, a); err != nil || len(changed) > 0 {
+			t.Errorf("provisioned again, changed %q: %v", changed, err)
+		}
+		drop(t, a)
+	})
 
 	t.Run("drop counts what it removed, and nothing the second time", func(t *testing.T) {
 		a, tenant := provision(t, "counted")

@@ -95,7 +95,7 @@ func TestContract(t *testing.T) {
 			return driver.Removed{"Key": keys, "Role": 1, "User": 1, driver.RemovedOwner: 2}
 		},
 		ReservedSchemas: []string{"root"}, ReservedUsers: []string{"root"},
-		Drifts: drifts,
+		Drifts: drifts, Lasting: true,
 		Disown: func(t *testing.T, a driver.Account) {
 			for _, key := range ownerKeys(a) {
 				if done, err := root.Delete(t.Context(), key); err != nil || done.Deleted != 1 {

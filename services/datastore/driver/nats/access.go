@@ -25,8 +25,8 @@ type natsContext struct {
 // server has been asked for them.
 func (s *server) Replicas() int { return int(max(1, s.replicas.Load())) }
 
-// Access is what the tenant's kine connects with: a user of its own account, that it keeps while the operator's key is
-// the same; or the administrator.
+// Access is what the tenant's kine connects with: a user of its own account, that it keeps while its password and the
+// operator's key are the same; or the administrator.
 func (s *server) Access(a driver.Account, have driver.Access, now time.Time) (access driver.Access, err error) {
 	if err := s.Validate(a); err != nil {
 		return driver.Access{}, err
@@ -55,8 +55,7 @@ func (s *server) Access(a driver.Account, have driver.Access, now time.Time) (ac
 // user is the tenant's: the one it has if it still is that, else a new one.
 func (s *server) user(a driver.Account, have driver.Access) (login, error) {
 	account := accountOf(a.Schema)
-	purpose := []string{forTenant, a.Owner}
-	_, signer, err := s.login.operator.signer(account, purpose...)
+	pair, signer, err := s.login.operator.tenant(account, a)
 	if err != nil {
 		return login{}, err
 	}
@@ -68,7 +67,7 @@ func (s *server) user(a driver.Account, have driver.Access) (login, error) {
 			return login{token: c.Token, seed: c.Seed}, nil
 		}
 	}
-	return s.login.operator.user(a.User, account, purpose...)
+	return newUser(a.User, account, pair, true)
 }
 
 // publicOf is the public key to a seed, empty if it is none.

@@ -1,10 +1,13 @@
 package nats
 
 import (
+	"bytes"
 	"crypto/hkdf"
 	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,8 +41,8 @@ func newOperator(seed string) (o *operator, err error) {
 // String keeps the seed out of logs and messages.
 func (o *operator) String() string { return "operator " + o.public }
 
-// keyOverlap is how long the tenant's user of before a change of the operator's key still gets in: pods that run have its
-// credentials until they are replaced.
+// keyOverlap is how long the tenant's user of before a change of its password, or of the operator's key, still gets in:
+// pods that run have its credentials until they are replaced, and are thrown out with it.
 const keyOverlap = time.Hour
 
 // homeName is the name of the account of the records; no schema is named so.
@@ -96,28 +99,83 @@ func (o *operator) claimsOf(name string) (*jwt.AccountClaims, error) {
 	return claims, nil
 }
 
+// tenant is the signer of a tenant's user. Another password makes another.
+func (o *operator) tenant(account string, a driver.Account) (nkeys.KeyPair, string, error) {
+	return o.signer(account, forTenant, a.Owner, a.Password)
+}
+
 // claimsFor is what the account of a tenant is, given what it is now (nil when it isn't there).
 func (o *operator) claimsFor(a driver.Account, have *jwt.AccountClaims, now time.Time) (*jwt.AccountClaims, error) {
 	claims, err := o.claimsOf(a.Schema)
 	if err != nil {
 		return nil, err
 	}
-	_, tenant, err := o.signer(claims.Subject, forTenant, a.Owner)
+	_, tenant, err := o.tenant(claims.Subject, a)
 	if err != nil {
 		return nil, err
 	}
 	scope := scopeOf(tenant, a)
 	claims.SigningKeys.AddScopedSigner(scope)
-	if have == nil || have.Issuer == o.public && now.Sub(time.Unix(have.IssuedAt, 0)) > keyOverlap {
+	if have == nil {
 		return claims, nil
 	}
-	// The same user under another operator's key.
+	// The same user by former keys. One without an end was the tenant's until now, however old the account is.
+	ends, last, lines := endsOf(have), now.Add(keyOverlap), []string{}
 	for key, old := range have.SigningKeys {
-		if old, ok := old.(*jwt.UserScope); ok && key != tenant && old.Role == scope.Role {
+		if old, ok := old.(*jwt.UserScope); !ok || key == tenant || old.Role != scope.Role {
+			continue
+		}
+		end, known := ends[key]
+		if !known || end.After(last) {
+			end = last
+		}
+		if end.After(now) {
 			claims.SigningKeys.AddScopedSigner(scopeOf(key, a))
+			lines = append(lines, key+until+end.UTC().Format(time.RFC3339))
 		}
 	}
+	slices.Sort(lines)
+	claims.Description = strings.Join(lines, "\n")
 	return claims, nil
+}
+
+// until stands between a former key and its end, on a line each of the account's description: the key's own scope must
+// stay as it is, or the servers throw its user out.
+const until = " until "
+
+// endsOf reads when the former keys of an account end.
+func endsOf(claims *jwt.AccountClaims) map[string]time.Time {
+	ends := map[string]time.Time{}
+	for line := range strings.SplitSeq(claims.Description, "\n") {
+		key, end, _ := strings.Cut(line, until)
+		if at, err := time.Parse(time.RFC3339, end); err == nil {
+			ends[key] = at
+		}
+	}
+	return ends
+}
+
+// overdue reports whether a former key is in an account after its end. Hardly an account has one, and the others aren't
+// decoded: to verify thousands takes a second.
+func overdue(token string, now time.Time) bool {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return false
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil || !bytes.Contains(payload, []byte(until)) {
+		return false
+	}
+	claims, err := jwt.DecodeAccountClaims(token)
+	if err != nil {
+		return false
+	}
+	for _, end := range endsOf(claims) {
+		if !end.After(now) {
+			return true
+		}
+	}
+	return false
 }
 
 // scopeOf is what users may do whom a key signs: what kine does with its bucket, and nothing else. Rights are the
@@ -174,15 +232,16 @@ func (o *operator) change(have, want *jwt.AccountClaims) (string, error) {
 
 // administrator is the login of somebody who may do everything in an account.
 func (o *operator) administrator(name string) (login, error) {
-	return o.user("stoker", accountOf(name), forAdministrator)
-}
-
-// user makes a user of an account.
-func (o *operator) user(name, account string, purpose ...string) (login, error) {
-	signer, _, err := o.signer(account, purpose...)
+	account := accountOf(name)
+	signer, _, err := o.signer(account, forAdministrator)
 	if err != nil {
 		return login{}, err
 	}
+	return newUser("stoker", account, signer, false)
+}
+
+// newUser makes a user of an account, with the rights of its signer's scope if that has one.
+func newUser(name, account string, signer nkeys.KeyPair, scoped bool) (login, error) {
 	pair, err := nkeys.CreateUser()
 	if err != nil {
 		return login{}, err
@@ -196,7 +255,7 @@ func (o *operator) user(name, account string, purpose ...string) (login, error) 
 		return login{}, err
 	}
 	claims := jwt.NewUserClaims(public)
-	if len(purpose) > 0 && purpose[0] == forTenant {
+	if scoped {
 		claims.SetScoped(true)
 	}
 	claims.Name, claims.IssuerAccount = name, account

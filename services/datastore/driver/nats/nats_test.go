@@ -110,6 +110,12 @@ func (w world) in(t *testing.T, schema string, f func(js jetstream.JetStream)) {
 
 const records = "stoker records"
 
+// pass has a driver believe, until the test ends, that it is so much later.
+func pass(t *testing.T, d driver.Driver, later time.Duration) {
+	nats.SetNow(d, func() time.Time { return time.Now().Add(later) })
+	t.Cleanup(func() { nats.SetNow(d, time.Now) })
+}
+
 // streams are those of an account, with all that JetStream says of their content.
 func (w world) streams(t *testing.T, schema string) (list []string) {
 	t.Helper()
@@ -280,6 +286,7 @@ func TestContract(t *testing.T) {
 				check(t, stream.Purge(t.Context(), jetstream.WithPurgeSubject("$KV.stoker_owners.user."+a.User)))
 			})
 		},
+		Outlast: func(t *testing.T) { t.Helper(); pass(t, d, time.Hour+time.Second) },
 		CrashAfter: func(n int) {
 			var left atomic.Int64
 			left.Store(int64(n))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -211,9 +212,10 @@ func TestAccessIsAnotherWhenItMust(t *testing.T) {
 		"one keeps its user when the servers move":               {open(t, moved), a, first, true},
 		"one keeps its user when the administrator is another":   {open(t, again), a, first, true},
 		"one keeps its user when the file was written otherwise": {d, a, with("\n", ""), true},
-		"one of another user is made anew":                       {d, driver.Account{Owner: a.Owner, Schema: "a", User: "b"}, first, false},
+		"one of another user is made anew":                       {d, driver.Account{Owner: a.Owner, Schema: "a", User: "b", Password: a.Password}, first, false},
 		"one of another schema is made anew":                     {d, a, other, false},
-		"one of another owner is made anew":                      {d, driver.Account{Owner: "x", Schema: "a", User: "a"}, first, false},
+		"one of another owner is made anew":                      {d, driver.Account{Owner: "x", Schema: "a", User: "a", Password: a.Password}, first, false},
+		"one of another password is made anew":                   {d, driver.Account{Owner: a.Owner, Schema: "a", User: "a", Password: "x"}, first, false},
 		"one with another seed is made anew":                     {d, a, with("SU", "SO"), false},
 		"one without a token is made anew":                       {d, a, with("user_jwt", "x"), false},
 		"one that is no file is made anew":                       {d, a, driver.Access{CA: first.CA, Credentials: []byte("{")}, false},
@@ -258,7 +260,7 @@ func TestOperatorsKeyIsReplaced(t *testing.T) {
 	if changed, err := d.Provision(t.Context(), a); err != nil || len(changed) > 0 {
 		t.Errorf("changed %q: %v", changed, err)
 	}
-	nats.SetNow(d, func() time.Time { return time.Now().Add(2 * time.Hour) })
+	pass(t, d, 2*time.Hour)
 	if changed, err := d.Provision(t.Context(), a); err != nil || len(changed) != 1 {
 		t.Errorf("two hours later, changed %q: %v", changed, err)
 	}
@@ -268,6 +270,76 @@ func TestOperatorsKeyIsReplaced(t *testing.T) {
 	if value, err := after.Read(t.Context(), "a", "key"); err != nil || value != "kept" {
 		t.Errorf("two hours later, the new user reads %q: %v", value, err)
 	}
+}
+
+func TestPasswordIsReplaced(t *testing.T) {
+	w := world{natsserver.Start(t, natsserver.Options{})}
+	d := open(t, w.Config(t))
+	const days = 72 * time.Hour
+	var all []tenant
+	join := func(password string) *gonats.Conn {
+		t.Helper()
+		a := account("a")
+		a.Password = password
+		in := tenant{w.Server, a, join(t, d, a)}
+		all = append(all, in)
+		nc, err := in.connect()
+		check(t, err)
+		t.Cleanup(nc.Close)
+		return nc
+	}
+	// in says which of the credentials get in, oldest first.
+	in := func() (in []bool) {
+		t.Helper()
+		for _, tenant := range all {
+			nc, err := tenant.connect()
+			if err == nil {
+				nc.Close()
+			} else if !errors.Is(err, gonats.ErrAuthorization) {
+				t.Error(err)
+			}
+			in = append(in, err == nil)
+		}
+		return in
+	}
+	is := func(want ...bool) {
+		t.Helper()
+		if got := in(); !slices.Equal(got, want) {
+			t.Errorf("they get in: %v, want %v", got, want)
+		}
+	}
+	first := join("first")
+	pass(t, d, days)
+	join("second")
+	t.Run("the former credentials go on, however old the account is, and nobody is thrown out", func(t *testing.T) {
+		is(true, true)
+		check(t, first.FlushTimeout(5*time.Second))
+	})
+	pass(t, d, days+30*time.Minute)
+	join("third")
+	is(true, true, true)
+	pass(t, d, days+61*time.Minute)
+	_, err := d.Provision(t.Context(), all[2].a)
+	check(t, err)
+	t.Run("each ends an hour after it was replaced, whatever happened since, open connections too", func(t *testing.T) {
+		is(false, true, true)
+		drivertest.Eventually(t, 5*time.Second, func() error {
+			if !first.IsClosed() {
+				return errors.New("the first one is still connected")
+			}
+			return nil
+		})
+	})
+	_, err = d.Provision(t.Context(), all[1].a)
+	check(t, err)
+	pass(t, d, 2*days)
+	_, err = d.Provision(t.Context(), all[1].a)
+	check(t, err)
+	t.Run("a password that comes back is the tenant's again", func(t *testing.T) { is(false, true, false) })
+	join("fourth")
+	_, err = d.Drop(t.Context(), all[3].a)
+	check(t, err)
+	t.Run("a drop ends former ones at once, too", func(t *testing.T) { is(false, false, false, false) })
 }
 
 func TestManyAtOnce(t *testing.T) {

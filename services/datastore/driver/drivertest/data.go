@@ -8,6 +8,9 @@ import (
 	"iter"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -86,6 +89,41 @@ func OpenData(t *testing.T, d driver.Driver, name string) (driver.Data, driver.A
 		}
 	})
 	return again(t, d, a), a
+}
+
+// NoFiles shows that nothing of a tenant lies on disk while its data are open, nor in memory once they are closed.
+func NoFiles(t *testing.T, d driver.Driver) {
+	if runtime.GOOS != "linux" {
+		t.Skip("elsewhere its credentials are in a directory")
+	}
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	inMemory := func() (found []string) {
+		all, err := filepath.Glob("/proc/self/fd/*")
+		if err != nil {
+			t.Error(err)
+		}
+		for _, fd := range all {
+			if what, err := os.Readlink(fd); err == nil && strings.HasPrefix(what, "/memfd:") {
+				found = append(found, what)
+			}
+		}
+		return found
+	}
+	t.Cleanup(func() {
+		if left := inMemory(); len(left) > 0 {
+			t.Errorf("left in memory: %q", left)
+		}
+	})
+	data, _ := OpenData(t, d, "no-files")
+	Fill(t, data, Plain(5))
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) > 0 {
+		t.Errorf("on disk are %v: %v", files, err)
+	}
+	if len(inMemory()) == 0 {
+		t.Error("there are no credentials in memory")
+	}
 }
 
 // again opens the data of an account that is provisioned.

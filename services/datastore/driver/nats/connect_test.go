@@ -45,6 +45,10 @@ func TestConnections(t *testing.T) {
 	}
 	drivertest.Combinations(t, nats.Open, all)
 
+	t.Run("to a tenant's data with credentials and a certificate that lie on no disk", func(t *testing.T) {
+		drivertest.NoFiles(t, open(t, as(strict, certificate, func(c *driver.Config) { c.CAKey = strict.CA.KeyPEM(t) })))
+	})
+
 	plain := natsserver.Start(t, natsserver.Options{Users: natsserver.Users})
 	other := testserver.NewAuthority(t, testserver.EC(t))
 	cert, key := other.Issue(t, natsserver.Admin)

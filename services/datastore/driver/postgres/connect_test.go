@@ -70,6 +70,12 @@ func TestConnections(t *testing.T) {
 		_, err = d.Drop(t.Context(), a)
 		check(t, err)
 	})
+	t.Run("to a tenant's data with a certificate that lies on no disk", func(t *testing.T) {
+		server.Authenticate(t, anybody+" clientcert=verify-full")
+		d := open(t, with(func(c *driver.Config) { certificate(c); signs(c) }))
+		drivertest.Eventually(t, 5*time.Second, func() error { return d.Check(t.Context()) })
+		drivertest.NoFiles(t, d)
+	})
 	server.Authenticate(t, password)
 	other := testserver.NewAuthority(t, testserver.EC(t))
 	cert, key := other.Issue(t, postgresserver.Admin)

@@ -1,6 +1,6 @@
 // Package kine runs kine in this process, so that a tenant's data in a database which isn't an etcd are read and written
-// by etcd's API, as the kine beside its API server does. It listens in memory: no port, no socket, no file but those of
-// its credentials, which are gone with it.
+// by etcd's API, as the kine beside its API server does. It listens in memory: no port, no socket, and on Linux no file, for
+// those of its credentials are in memory, too.
 package kine
 
 import (
@@ -10,8 +10,6 @@ import (
 	"io"
 	"math"
 	"net"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -121,7 +119,7 @@ func (o Options) classify(err error) error {
 type process struct {
 	cancel   context.CancelFunc
 	running  sync.WaitGroup
-	dir      string
+	files    files
 	backend  server.Backend
 	settled  time.Time // from when all is visible that was under way when it started
 	listener *bufconn.Listener
@@ -129,20 +127,15 @@ type process struct {
 }
 
 func (k *process) start(ctx context.Context, o Options) (err error) {
-	if k.dir, err = os.MkdirTemp("", "stoker-data-"); err != nil {
-		return err
-	}
 	config := drivers.Config{
 		// Only the kine beside the API server compacts.
 		CompactInterval: 0, CompactBatchSize: 1000, CompactTimeout: 5 * time.Second, PollBatchSize: 500,
 		ConnectionPoolConfig: generic.ConnectionPoolConfig{MaxIdle: maxIdle, MaxOpen: maxConnections},
 	}
-	file := func(name string, content []byte) string {
-		path := filepath.Join(k.dir, name)
-		if len(content) == 0 || err != nil {
-			return ""
+	file := func(name string, content []byte) (path string) {
+		if len(content) > 0 && err == nil {
+			path, err = k.files.write(name, content)
 		}
-		err = os.WriteFile(path, content, 0o600)
 		return path
 	}
 	config.Endpoint = o.Endpoint(file("credentials", o.Access.Credentials))
@@ -194,8 +187,5 @@ func (k *process) shut() error {
 	}
 	k.cancel()
 	k.running.Wait()
-	if k.dir == "" {
-		return nil
-	}
-	return os.RemoveAll(k.dir)
+	return k.files.remove()
 }

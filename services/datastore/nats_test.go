@@ -6,13 +6,17 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
@@ -21,6 +25,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1/ruletest"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -140,6 +145,43 @@ func TestServiceOnNATS(t *testing.T) {
 		}
 		in.must(writeBy(t.Context(), after, second.account().Schema))
 		in.must(writeBy(t.Context(), before, second.account().Schema))
+		// until reads the end of those of before.
+		until := func() time.Time {
+			t.Helper()
+			all, err := os.ReadDir(server.Accounts)
+			in.must(err)
+			for _, file := range all {
+				token, err := os.ReadFile(filepath.Join(server.Accounts, file.Name()))
+				in.must(err)
+				claims, err := jwt.DecodeAccountClaims(string(token))
+				in.must(err)
+				if _, end, found := strings.Cut(claims.Description, " until "); found && claims.Name == second.account().Schema {
+					at, err := time.Parse(time.RFC3339, end)
+					in.must(err)
+					return at
+				}
+			}
+			t.Fatal("they end at no time")
+			return time.Time{}
+		}
+		_, own := second.state()
+		if left := time.Until(until()); !own.Former || left < 50*time.Minute || left > time.Hour {
+			t.Errorf("they end in %s, on record %t", left, own.Former)
+		}
+		second.workload(event.Available, state.Workload{Credentials: []string{own.Certificate.Checksum, "of before"}})
+		second.workload(event.Available, state.Workload{Credentials: []string{own.Certificate.Checksum}})
+		drivertest.Eventually(t, 10*time.Second, func() error {
+			if _, own := second.state(); own.Former {
+				return errors.New("they are on record")
+			}
+			return nil
+		})
+		if left := time.Until(until()); left > time.Minute {
+			t.Errorf("when all pods have the new ones, they end in %s", left)
+		}
+		if again, err := second.secret(name.DatastoreCertificate(second.key.Name)); err != nil || again.ResourceVersion != after.ResourceVersion {
+			t.Errorf("the Secret is another: %v", err)
+		}
 	})
 	t.Run("while the server is away tenants wait, and go on when it is back", func(t *testing.T) {
 		server.Stop()

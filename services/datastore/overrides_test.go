@@ -33,9 +33,14 @@ func (in *installation) etcdStore(n string, server *etcdserver.Server) {
 // pods tells, as workload would, how the tenant's pods stand and which DataStores of overrides they use.
 func (x *tenant) pods(step string, overrides ...string) {
 	x.installation.t.Helper()
+	x.workload(step, state.Workload{Overrides: overrides})
+}
+
+func (x *tenant) workload(step string, w state.Workload) {
+	x.installation.t.Helper()
 	msg := nats.NewMsg("$KV." + x.key.Bucket() + ".workload")
 	msg.Data = event.Marshal(state.State{
-		UID: x.spec.UID, Generation: x.spec.Generation, Step: step, Data: event.Marshal(state.Workload{Overrides: overrides}),
+		UID: x.spec.UID, Generation: x.spec.Generation, Step: step, Data: event.Marshal(w),
 		UpdatedAt: time.Now().Add(time.Minute), // after the fact below, which it is never older than
 	})
 	_, err := x.bus[name.ServiceWorkload].JetStream().PublishMsg(x.installation.t.Context(), msg)

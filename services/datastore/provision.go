@@ -75,10 +75,18 @@ func (s *datastore) provision(ctx context.Context, t *events.Turn) error {
 	}
 	p := plan{want: state.Datastore{
 		DataStore: n, Driver: string(object.Spec.Driver), Endpoints: object.Spec.Endpoints, Schema: account.Schema, User: account.User,
-		Account: own.Account, Config: own.Config, Certificate: own.Certificate, Overrides: overrides,
+		Account: own.Account, Config: own.Config, Certificate: own.Certificate, Former: own.Former, Overrides: overrides,
 		Bytes: own.Bytes, Keys: own.Keys, MeasuredAt: own.MeasuredAt,
 	}, inputs: events.ID(n, string(object.UID), string(object.Spec.Driver), account.Schema, account.User, st.tenantsPart(), accountVersion+others)}
-	p.decide(t, own)
+	if own.Former {
+		workload := state.Workload{}
+		pods, err := t.Read(ctx, name.ServiceWorkload, &workload)
+		if err != nil {
+			return err
+		}
+		account.RolledOut = rolledOut(pods, workload, own.Certificate.Checksum)
+	}
+	p.decide(t, own, account.RolledOut)
 	if p.settled {
 		for _, st := range stays {
 			st.leftAs(t.Key, own)
@@ -151,11 +159,17 @@ type plan struct {
 	known            bool // the state is of a provisioning from the same inputs
 }
 
-// decide compares what must be with the state and with what woke the turn.
-func (p *plan) decide(t *events.Turn, own state.Datastore) {
+// rolledOut reports whether all pods, if there are any, have the credentials of a checksum.
+func rolledOut(pods *state.State, workload state.Workload, checksum string) bool {
+	return pods != nil && (pods.Step == event.Available || pods.Step == event.Slept) && slices.Equal(workload.Credentials, []string{checksum})
+}
+
+// decide compares what must be with the state and with what woke the turn. retire says that there are former credentials
+// that nobody needs any more.
+func (p *plan) decide(t *events.Turn, own state.Datastore, retire bool) {
 	s := t.Own()
 	p.known = s != nil && s.Step == event.Provisioned && s.Inputs == p.inputs
-	p.settled = p.known && s.Failure == nil && !touched(t.Reasons, own) && !due(t.Events)
+	p.settled = p.known && s.Failure == nil && !touched(t.Reasons, own) && !due(t.Events) && !retire
 	p.nothing = p.settled && s.Generation == t.Generation && s.Waiting == ""
 }
 
@@ -253,12 +267,15 @@ func (s *datastore) apply(ctx context.Context, t *events.Turn, st *store, accoun
 		g.Go(func() (err error) {
 			var access driver.Access
 			secret := secretFor(t.Key, t.UID, name.DatastoreCertificate(t.Key.Name), name.ComponentDatastoreCertificate)
+			before := want.Certificate.Checksum
 			want.Certificate, err = s.ensure(ctx, secret, want.Certificate, func(have map[string][]byte, _ bool) (_ map[string][]byte, err error) {
 				access, err = d.Access(account, accessOf(have), s.now())
 				return certificateData(access), err
 			})
 			want.Certificate.NotAfter, renewAt = access.NotAfter, access.RenewAt
 			want.Certificate.Keys = slices.Sorted(maps.Keys(secret.Data)) // kine is told of each
+			replaced := len(access.Credentials) > 0 && before != "" && before != want.Certificate.Checksum
+			want.Former = want.Former && !account.RolledOut || replaced
 			return err
 		})
 		g.Go(func() (err error) {

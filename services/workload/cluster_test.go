@@ -483,6 +483,22 @@ func TestOnARealAPIServer(t *testing.T) {
 		}
 	})
 
+	in("pods may have credentials of before until the rollout is complete", func(t *testing.T) {
+		_, stop := c.service(3)
+		defer stop()
+		x := c.tenant("default", "credentials")
+		x.Datastore.Certificate.Checksum = "first"
+		x.available()
+		has := func(want ...string) func(*state.State, *state.Workload) bool {
+			return func(_ *state.State, w *state.Workload) bool { return slices.Equal(w.Credentials, want) }
+		}
+		x.becomes("with the first", has("first"))
+		x.Datastore.Certificate.Checksum = "second"
+		x.accept()
+		x.becomes("with both", has("first", "second"))
+		x.rolledOut()
+		x.becomes("with the second", has("second"))
+	})
 	in("a pause gives the rollout slot to who waits, and its end goes on with what was begun", func(t *testing.T) {
 		s, _ := c.service(1)
 		one, two := c.tenant("default", "one"), c.tenant("default", "two")

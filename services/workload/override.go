@@ -53,7 +53,7 @@ func overridden(spec *v1alpha1.TenantControlPlaneSpec, d *state.Datastore) bool 
 	return maps.Equal(want, have)
 }
 
-// usedBy are the DataStores of overrides that pods use: before a rollout is complete, those of the former ones, too.
+// usedBy are the DataStores of overrides that pods use.
 func usedBy(step string, before []string, d *state.Datastore) []string {
 	var use []string
 	for _, o := range d.Overrides {
@@ -61,6 +61,11 @@ func usedBy(step string, before []string, d *state.Datastore) []string {
 			use = append(use, o.DataStore)
 		}
 	}
+	return inUse(step, before, use)
+}
+
+// inUse is what pods use of some kind: before a rollout is complete, what the former ones use, too.
+func inUse(step string, before, use []string) []string {
 	if step != event.Available && step != event.Slept {
 		use = append(use, before...)
 	}

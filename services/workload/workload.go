@@ -353,6 +353,7 @@ func (t *turn) rollOut(ctx context.Context) (waiting string, err error) {
 	v := judge(t.spec, t.data, t.step, told, live)
 	t.step, t.data = v.Step, v.Data
 	t.data.Overrides = usedBy(v.Step, t.before.Overrides, &in.Datastore)
+	t.data.Credentials = inUse(v.Step, t.before.Credentials, []string{in.Datastore.Certificate.Checksum})
 	for _, what := range v.Tell {
 		t.tell = append(t.tell, events.Tell{What: what, Data: t.payload(what, v)})
 	}

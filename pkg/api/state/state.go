@@ -149,6 +149,8 @@ type Datastore struct {
 	// Config and Certificate are the Secrets <t>-datastore-config and <t>-datastore-certificate.
 	Config      Secret `json:"config"`
 	Certificate Secret `json:"certificate"`
+	// Former says that credentials of before Certificate may get in still, for pods that have them.
+	Former bool `json:"former,omitempty"`
 	// Overrides are the other DataStores that hold something of the tenant, by name.
 	Overrides []Override `json:"overrides,omitempty"`
 	// Removed counts what a deletion has removed that isn't done yet, by kind.
@@ -187,6 +189,9 @@ type Workload struct {
 	// Overrides are the DataStores beside the tenant's own that its pods use: those of the last complete rollout, and of all
 	// that were begun since.
 	Overrides []string `json:"overrides,omitempty"`
+	// Credentials are the checksums of <t>-datastore-certificate that its pods may have started with: that of the last
+	// complete rollout, and of all that were begun since.
+	Credentials []string `json:"credentials,omitempty"`
 	// Phase is the value of status.kubernetesResources.version.status (Provisioning, Ready, Upgrading, …).
 	Phase string `json:"phase,omitempty"`
 	// Replicas as the Deployment reports them.

@@ -15,8 +15,8 @@
 //     Provision claims again, then makes the account so, from whatever it is: missing, half made, changed by hand, or
 //     already right, which costs reads only. Access says how the tenant's API server connects. Of another password than
 //     before, Provision and Access make other credentials where these depend on it; the former ones end at once, or, where
-//     open connections would end with them, after a time in which pods are replaced. Provision removes them then, and a
-//     Surveyor shows the account as changed until it has.
+//     open connections would end with them, when pods have been replaced, or have had the time. Provision removes them then,
+//     and a Surveyor shows the account as changed until it has.
 //  5. Drop removes the data and user that are the owner's on record, and the record as its very last step. It, too,
 //     starts from whatever there is, and leaves alone what is another's.
 //  6. When the DataStore or its credentials change, a new driver is opened and the old one is closed after its last call
@@ -136,6 +136,9 @@ type Account struct {
 	// Password of the user, for databases that want one, or make its credentials of it. It must do without what a URL would
 	// escape.
 	Password string
+	// RolledOut says that all pods have what Access returned last, and those of before are ending: former credentials may
+	// end soon, too.
+	RolledOut bool
 }
 
 // Access is how a tenant proves who it is.

@@ -45,6 +45,9 @@ func (o *operator) String() string { return "operator " + o.public }
 // pods that run have its credentials until they are replaced, and are thrown out with it.
 const keyOverlap = time.Hour
 
+// podsEnd is what is left of it once they have been: longer than the last of them take to end.
+const podsEnd = time.Minute
+
 // homeName is the name of the account of the records; no schema is named so.
 const homeName = "stoker records"
 
@@ -119,15 +122,23 @@ func (o *operator) claimsFor(a driver.Account, have *jwt.AccountClaims, now time
 	if have == nil {
 		return claims, nil
 	}
-	// The same user by former keys. One without an end was the tenant's until now, however old the account is.
-	ends, last, lines := endsOf(have), now.Add(keyOverlap), []string{}
+	// The same user by former keys. One without an end was the tenant's until now, however old the account is, and whatever
+	// pods had before.
+	ends, lines := endsOf(have), []string{}
+	latest := now.Add(keyOverlap)
+	if a.RolledOut {
+		latest = now.Add(podsEnd)
+	}
 	for key, old := range have.SigningKeys {
 		if old, ok := old.(*jwt.UserScope); !ok || key == tenant || old.Role != scope.Role {
 			continue
 		}
 		end, known := ends[key]
-		if !known || end.After(last) {
-			end = last
+		switch {
+		case !known:
+			end = now.Add(keyOverlap)
+		case end.After(latest):
+			end = latest
 		}
 		if end.After(now) {
 			claims.SigningKeys.AddScopedSigner(scopeOf(key, a))

@@ -336,7 +336,24 @@ func TestPasswordIsReplaced(t *testing.T) {
 	_, err = d.Provision(t.Context(), all[1].a)
 	check(t, err)
 	t.Run("a password that comes back is the tenant's again", func(t *testing.T) { is(false, true, false) })
-	join("fourth")
+	t.Run("when pods have the new ones, those of before end in a minute, but for any that were good until now", func(t *testing.T) {
+		join("fourth")
+		rolledOut := all[3].a
+		rolledOut.RolledOut = true
+		_, err := d.Provision(t.Context(), rolledOut)
+		check(t, err)
+		if changed, err := d.Provision(t.Context(), rolledOut); err != nil || len(changed) > 0 {
+			t.Errorf("changed %q: %v", changed, err)
+		}
+		is(false, true, false, true)
+		rolledOut.Password = "fifth"
+		_, err = d.Provision(t.Context(), rolledOut)
+		check(t, err)
+		pass(t, d, 2*days+time.Minute+time.Second)
+		_, err = d.Provision(t.Context(), rolledOut)
+		check(t, err)
+		is(false, false, false, true)
+	})
 	_, err = d.Drop(t.Context(), all[3].a)
 	check(t, err)
 	t.Run("a drop ends former ones at once, too", func(t *testing.T) { is(false, false, false, false) })

@@ -37,6 +37,8 @@ type Loop struct {
 	// Paused is called in Handle's place for a tenant that is paused, and lets go of what the service holds in memory for
 	// it: connections, places in a queue. May be nil.
 	Paused func(Key)
+	// Known reports whether a service knows what watches saw of an object, so that it needs no turn for it. May be nil.
+	Known func(key Key, reasons []string) bool
 	// Classify gives errors of the service's own dependencies their intent; may be nil.
 	Classify func(error) error
 	// Watch runs watches for the partitions this replica holds until ctx ends; it is started anew when they change. May

@@ -186,11 +186,14 @@ func sameConsumer(have, want jetstream.ConsumerConfig) bool {
 func createBucket(ctx context.Context, js jetstream.JetStream, key Key, replicas int) error {
 	ask, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	_, err := js.CreateKeyValue(ask, jetstream.KeyValueConfig{
-		Bucket: key.Bucket(), Description: "state of tenant " + key.String(), History: historyOfState,
-		Storage: jetstream.FileStorage, Replicas: max(replicas, 1),
+	// What CreateKeyValue makes, without its question about the account before.
+	_, err := js.CreateStream(ask, jetstream.StreamConfig{
+		Name: "KV_" + key.Bucket(), Description: "state of tenant " + key.String(), Subjects: []string{"$KV." + key.Bucket() + ".>"},
+		MaxMsgsPerSubject: historyOfState, Discard: jetstream.DiscardNew, Duplicates: 2 * time.Minute,
+		Storage: jetstream.FileStorage, Replicas: max(replicas, 1), AllowDirect: true, AllowRollup: true, DenyDelete: true,
+		MaxMsgs: -1, MaxBytes: -1, MaxMsgSize: -1, MaxConsumers: -1,
 	})
-	if err != nil && !errors.Is(err, jetstream.ErrBucketExists) {
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		return late(ctx, err)
 	}
 	return nil

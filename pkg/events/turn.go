@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,19 +46,17 @@ func (t *Turn) load(ctx context.Context, again bool) error {
 		return nil
 	}
 	b, l := t.loop.Bus, t.loop
-	spec, err := (*state.State)(nil), error(nil)
-	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) {
-		t.own, t.revision, err = b.readState(gctx, t.Key, l.ownKey())
-		return present(err)
-	})
+	var spec *state.State
+	var g errgroup.Group
 	if l.ownKey() != KeySpec {
 		g.Go(func() (err error) {
-			spec, _, err = b.readState(gctx, t.Key, KeySpec)
+			spec, _, err = b.readState(ctx, t.Key, KeySpec)
 			return present(err)
 		})
 	}
-	if err = g.Wait(); err != nil {
+	var err error
+	t.own, t.revision, err = b.readState(ctx, t.Key, l.ownKey())
+	if err := cmp.Or(present(err), g.Wait()); err != nil {
 		return err
 	}
 	if l.ownKey() == KeySpec {

@@ -201,13 +201,19 @@ func (c *Client) ApplyStatus(ctx context.Context, r Resource, namespace, name st
 	return c.apply(ctx, r.Path(namespace, name)+"/status", body, nil)
 }
 
-// ApplyRaw applies the JSON of an object and decodes the result into out, unless nil.
+// ApplyRaw applies the JSON of an object, no key twice, and decodes the result into out, unless nil; a *json.RawMessage is given it as it is,
+// here as elsewhere.
 func (c *Client) ApplyRaw(ctx context.Context, r Resource, namespace, name string, body []byte, out any) error {
 	return c.apply(ctx, r.Path(namespace, name), body, out)
 }
 
 func (c *Client) apply(ctx context.Context, path string, body []byte, out any) error {
-	return c.do(ctx, http.MethodPatch, path+"?force=true&fieldValidation=Strict&fieldManager="+url.QueryEscape(c.manager), string(types.ApplyPatchType), body, out)
+	// The server reads an apply as YAML. Its parser takes what begins and ends on one line for a possible key, and keeps all
+	// of it until it knows better; with a line break it needs half the memory.
+	body = bytes.Replace(body, []byte("{"), []byte("{\n"), 1)
+	// An apply with fields that the server doesn't know is always refused. Strict would have it read the YAML a second time,
+	// for keys that are given twice, which our JSON has not.
+	return c.do(ctx, http.MethodPatch, path+"?force=true&fieldValidation=Ignore&fieldManager="+url.QueryEscape(c.manager), string(types.ApplyPatchType), body, out)
 }
 
 // applyBody encodes an object without what a field manager must not claim: status and the server's own metadata.
@@ -376,6 +382,10 @@ func (c *Client) do(ctx context.Context, method, path, contentType string, body 
 		c.health.Up(Dependency)
 	}
 	if out == nil {
+		return nil
+	}
+	if raw, ok := out.(*json.RawMessage); ok {
+		*raw = data
 		return nil
 	}
 	if err := json.Unmarshal(data, out); err != nil {

@@ -192,11 +192,15 @@ func (s *intake) carryOut(ctx context.Context, t *events.Turn, o order) (what st
 
 // read reads the object a command is about, nil when there is none. One that belongs to another installation is refused.
 func (s *intake) read(ctx context.Context, o order) (*object, error) {
-	there := &object{}
-	err := s.kube.Get(ctx, o.kind.Resource, bare(o.key.Namespace), o.key.Name, there)
+	var raw json.RawMessage
+	err := s.kube.Get(ctx, o.kind.Resource, bare(o.key.Namespace), o.key.Name, &raw)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
+	if err != nil {
+		return nil, err
+	}
+	there, err := o.object(raw)
 	if err != nil {
 		return nil, err
 	}
@@ -273,8 +277,11 @@ func (s *intake) apply(ctx context.Context, t *events.Turn, o order) (string, an
 		if err != nil {
 			return nil, err
 		}
-		after := &object{}
-		return after, s.kube.ApplyRaw(ctx, o.kind.Resource, bare(o.key.Namespace), o.key.Name, data, after)
+		var raw json.RawMessage
+		if err := s.kube.ApplyRaw(ctx, o.kind.Resource, bare(o.key.Namespace), o.key.Name, data, &raw); err != nil {
+			return nil, err
+		}
+		return o.object(raw)
 	}
 	if o.key.IsTenant() && t.UID == "" && (o.expected == nil || *o.expected == 0) { // most likely new: one question less
 		after, err := write(nil, unborn)
@@ -332,12 +339,8 @@ func (s *intake) accepted(ctx context.Context, t *events.Turn, o order, after *o
 		data.Paused, _, _ = name.Paused(after.Annotations, time.Now())
 		return event.Accepted, data, s.bus.Tell(ctx, o.key, after.Generation, events.ID(o.mark(), event.Accepted), event.Accepted, data)
 	}
-	tcp, err := after.tenant()
-	if err != nil {
-		return "", nil, fmt.Errorf("the API server's answer about %s: %w", o.key, err)
-	}
 	trace, _ := e.Extensions()[events.ExtTraceParent].(string)
-	if err := s.accept(ctx, t, tcp, e.ID(), trace); err != nil {
+	if err := s.accept(ctx, t, after.tenant, e.ID(), trace); err != nil {
 		return "", nil, err
 	}
 	if t.Tenant != nil {

@@ -42,8 +42,8 @@ func FuzzPatch(f *testing.F) {
 	f.Add(event.Pause, []byte(`{"until":12}`))
 	f.Add(event.Sleep, []byte(`null`))
 	f.Add(event.Wake, []byte(`{"uid":7}`))
-	there := &object{}
-	if err := json.Unmarshal([]byte(good), there); err != nil {
+	there, err := order{key: events.Tenant("default", "demo")}.object([]byte(good))
+	if err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, verb string, data []byte) {

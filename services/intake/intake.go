@@ -53,7 +53,7 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 		s := &intake{kube: c.Kube, bus: c.Bus, log: c.Log, fallback: cfg.DataStore, namespace: cfg.Namespace, watchFilter: cfg.WatchFilter}
 		return &events.Loop{
-			Bus: c.Bus, Service: name.ServiceIntake, Handle: s.handle, Watch: s.watch, Ensure: c.Bus.Provision, Commands: true,
+			Bus: c.Bus, Service: name.ServiceIntake, Handle: s.handle, Known: s.index.known, Watch: s.watch, Ensure: c.Bus.Provision, Commands: true,
 		}, nil
 	})
 }

@@ -37,19 +37,30 @@ var kinds = map[string]kind{
 	event.KubeconfigGenerators: {kube.KubeconfigGenerators, check[v1alpha1.KubeconfigGenerator]},
 }
 
-// object is an object of any kind as the API server gave it: its metadata, and the rest when it is asked for.
+// object is an object of any kind as the API server gave it: its metadata, and all of a tenant.
 type object struct {
 	metav1.ObjectMeta
-	raw json.RawMessage
+	tenant *v1alpha1.TenantControlPlane
+	raw    json.RawMessage
 }
 
-// UnmarshalJSON keeps the whole and decodes the metadata.
-func (o *object) UnmarshalJSON(data []byte) error {
-	o.raw = slices.Clone(data)
-	meta := metav1.PartialObjectMetadata{}
-	err := json.Unmarshal(data, &meta)
-	o.ObjectMeta = meta.ObjectMeta
-	return err
+// object decodes the API server's answer about the object of an order.
+func (o order) object(raw json.RawMessage) (*object, error) {
+	there := &object{raw: raw}
+	var err error
+	if o.key.IsTenant() {
+		there.tenant = &v1alpha1.TenantControlPlane{}
+		err = json.Unmarshal(raw, there.tenant)
+		there.ObjectMeta = there.tenant.ObjectMeta
+	} else {
+		var meta metav1.PartialObjectMetadata
+		err = json.Unmarshal(raw, &meta)
+		there.ObjectMeta = meta.ObjectMeta
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the API server's answer about %s: %w", o.key, err)
+	}
+	return there, nil
 }
 
 // meta is the metadata, nil of no object.
@@ -58,11 +69,6 @@ func (o *object) meta() *metav1.ObjectMeta {
 		return nil
 	}
 	return &o.ObjectMeta
-}
-
-func (o *object) tenant() (*v1alpha1.TenantControlPlane, error) {
-	t := &v1alpha1.TenantControlPlane{}
-	return t, json.Unmarshal(o.raw, t)
 }
 
 // decode decodes the data of a command strictly. Its error is a refusal.

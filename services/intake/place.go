@@ -163,7 +163,9 @@ type index struct {
 	used    map[string]int
 	// given are DataStores given to tenants whose labels the watch has not shown yet. One whose apply was refused is
 	// never shown, and forgotten.
-	given                       map[events.Key]given
+	given map[events.Key]given
+	// echoes are the fingerprints of what was accepted last, which the watch is about to show.
+	echoes                      map[events.Key]string
 	storesListed, tenantsListed bool
 }
 
@@ -195,7 +197,28 @@ func (x *index) begin() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.stores, x.tenants, x.used, x.given = map[string]store{}, map[events.Key]seen{}, map[string]int{}, map[events.Key]given{}
+	x.echoes = map[events.Key]string{}
 	x.storesListed, x.tenantsListed = false, false
+}
+
+// expect notes what the watch will show of a tenant that was just accepted.
+func (x *index) expect(key events.Key, fingerprint string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.echoes != nil {
+		x.echoes[key] = fingerprint
+	}
+}
+
+// known reports whether a watch showed no more than what was expected. Only once: whatever else it shows is looked at.
+func (x *index) known(key events.Key, reasons []string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(reasons) != 1 || reasons[0] != x.echoes[key] {
+		return false
+	}
+	delete(x.echoes, key)
+	return true
 }
 
 // listed notes that everything there is of a kind has been seen, and reports whether that goes for both.
@@ -283,6 +306,7 @@ func (x *index) drop(key events.Key) (before seen) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.take(key)
+	delete(x.echoes, key)
 	before, known := x.tenants[key]
 	if known {
 		x.count(before, -1)

@@ -268,6 +268,9 @@ func (s *intake) acceptAt(ctx context.Context, t *events.Turn, o *v1alpha1.Tenan
 		return err
 	}
 	t.Tenant = &tenant
+	if tenant.Spec.DataStore != "" && tenant.PausedUntil.IsZero() {
+		s.index.expect(t.Key, tenant.Seen)
+	}
 	return nil
 }
 

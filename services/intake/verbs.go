@@ -165,12 +165,8 @@ func resuming(have map[string]string) map[string]any {
 // scaling makes a change of replicas, and of the annotation that remembers how many there were, a patch.
 func scaling(want func(replicas int32, remembered string) (to int32, note any)) func(*object) (map[string]any, error) {
 	return func(there *object) (map[string]any, error) {
-		tcp, err := there.tenant()
-		if err != nil {
-			return nil, err
-		}
 		replicas := v1alpha1.DefaultReplicas
-		if r := tcp.Spec.ControlPlane.Deployment.Replicas; r != nil {
+		if r := there.tenant.Spec.ControlPlane.Deployment.Replicas; r != nil {
 			replicas = *r
 		}
 		remembered, noted := there.Annotations[name.AnnotationAwakeReplicas]
@@ -245,10 +241,14 @@ func (s *intake) change(ctx context.Context, t *events.Turn, o order) (string, a
 		if o.expected != nil || c.exact || c.uid != "" {
 			within(patch, "metadata")["resourceVersion"] = there.ResourceVersion
 		}
-		after := &object{}
-		err = s.kube.MergePatch(ctx, o.kind.Resource, bare(o.key.Namespace), o.key.Name, patch, after)
+		var raw json.RawMessage
+		err = s.kube.MergePatch(ctx, o.kind.Resource, bare(o.key.Namespace), o.key.Name, patch, &raw)
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			continue
+		}
+		var after *object
+		if err == nil {
+			after, err = o.object(raw)
 		}
 		whole, _ := parse(there.raw)
 		return s.end(ctx, t, o, after, err, merge(any(whole), any(patch)))

@@ -1,7 +1,6 @@
 package intake
 
 import (
-	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -39,8 +38,8 @@ func ordered(key events.Key, verb, data string) order {
 
 func objectOf(t *testing.T, data string) *object {
 	t.Helper()
-	o := &object{}
-	if err := json.Unmarshal([]byte(data), o); err != nil {
+	o, err := order{key: events.Tenant("default", "demo")}.object([]byte(data))
+	if err != nil {
 		t.Fatal(err)
 	}
 	return o

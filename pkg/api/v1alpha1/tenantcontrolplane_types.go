@@ -535,9 +535,7 @@ type KubernetesSpec struct {
 	// Version of Kubernetes, with or without a leading v, from v1.30 to v1.36. It can move one minor version up at a
 	// time, never to a lower minor version, and freely among the patches of one.
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule="self.matches('^v?(0|[1-9][0-9]{0,5})[.](0|[1-9][0-9]{0,5})[.](0|[1-9][0-9]{0,5})(-[0-9A-Za-z.-]+)?$')",message="unable to parse the desired Kubernetes version: it must be a semantic version with or without a leading v, such as v1.36.3"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^v?[0-9]{1,6}[.][0-9]{1,6}[.]') || (int(self.split('.')[0].replace('v', '')) == 1 && int(self.split('.')[1]) >= 30)",message="unable to use a Kubernetes version lower than the supported one, at least v1.30"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^v?[0-9]{1,6}[.][0-9]{1,6}[.]') || (int(self.split('.')[0].replace('v', '')) == 1 && int(self.split('.')[1]) <= 36)",message="unable to use a Kubernetes version greater than the supported one, at most v1.36"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^v?1[.]3[0-6][.](0|[1-9][0-9]{0,5})(-[0-9A-Za-z.-]+)?$')",messageExpression="!self.matches('^v?(0|[1-9][0-9]{0,5})[.](0|[1-9][0-9]{0,5})[.](0|[1-9][0-9]{0,5})(-[0-9A-Za-z.-]+)?$') ? 'unable to parse the desired Kubernetes version: it must be a semantic version with or without a leading v, such as v1.36.3' : int(self.split('.')[0].replace('v', '')) < 1 || int(self.split('.')[0].replace('v', '')) == 1 && int(self.split('.')[1]) < 30 ? 'unable to use a Kubernetes version lower than the supported one, at least v1.30' : 'unable to use a Kubernetes version greater than the supported one, at most v1.36'"
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^v?[0-9]{1,6}[.][0-9]{1,6}[.]') || !oldSelf.matches('^v?[0-9]{1,6}[.][0-9]{1,6}[.]') || int(self.split('.')[1]) >= int(oldSelf.split('.')[1])",message="unable to downgrade to a lower minor version of Kubernetes"
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^v?[0-9]{1,6}[.][0-9]{1,6}[.]') || !oldSelf.matches('^v?[0-9]{1,6}[.][0-9]{1,6}[.]') || int(self.split('.')[1]) <= int(oldSelf.split('.')[1]) + 1",message="unable to upgrade in a non-sequential mode: one minor version of Kubernetes at a time"
 	// +required
@@ -570,7 +568,7 @@ type KubeletSpec struct {
 	// +kubebuilder:default={"InternalIP","ExternalIP","Hostname"}
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=5
-	// +kubebuilder:validation:XValidation:rule="self.all(t, self.exists_one(u, u == t))",messageExpression="'\"%s\": preferredAddressTypes entries must be unique'.format([self.filter(t, !self.exists_one(u, u == t))[0]])"
+	// +kubebuilder:validation:XValidation:rule="self.all(t, self.indexOf(t) == self.lastIndexOf(t))",messageExpression="'\"%s\": preferredAddressTypes entries must be unique'.format([self.filter(t, self.indexOf(t) != self.lastIndexOf(t))[0]])"
 	// +listType=atomic
 	// +optional
 	PreferredAddressTypes []KubeletPreferredAddressType `json:"preferredAddressTypes,omitempty"`
@@ -661,8 +659,7 @@ type NetworkProfileSpec struct {
 	// ClusterDomain is the DNS domain of the tenant. It is fixed once set. Default: cluster.local.
 	// +kubebuilder:default="cluster.local"
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.contains('.')",message="must contain a dot"
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be a DNS name"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)+$')",messageExpression="self.contains('.') ? 'must be a DNS name' : 'must contain a dot'"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="changing the cluster domain is not supported"
 	// +optional
 	ClusterDomain string `json:"clusterDomain,omitempty"`

@@ -419,7 +419,7 @@ func strategy() fields {
 	}
 	return fields{
 		"": {
-			ruleAt(".rollingUpdate.maxUnavailable", "!has(self.rollingUpdate) || has(self.type) && self.type == 'Recreate' || !("+zero("maxUnavailable")+" && "+zero("maxSurge")+")", "cannot be 0 when maxSurge is 0"),
+			ruleAt(".rollingUpdate.maxUnavailable", "!has(self.rollingUpdate) || has(self.type) && self.type == 'Recreate' || !("+zero("maxSurge")+" && "+zero("maxUnavailable")+")", "cannot be 0 when maxSurge is 0"),
 		},
 		"type":                         {oneOf("", "RollingUpdate", "Recreate")},
 		"rollingUpdate.maxUnavailable": {text(8, `^0*(100|[0-9]{1,2})%$`), between(0, 1<<31-1)},

@@ -23,9 +23,19 @@ const KeySpec = "spec"
 // is short; the lane asks again.
 const stateTimeout = 2 * time.Second
 
-// readState reads one key of a tenant's bucket with a direct get: one round trip, no handle per tenant. ErrNotFound when
-// the bucket or the key isn't there. The revision is the one to update.
+// readState reads one key of a tenant's bucket. ErrNotFound when the bucket or the key isn't there. The revision is the one
+// to update.
 func (b *Bus) readState(ctx context.Context, key Key, of string) (*state.State, uint64, error) {
+	s, revision, err := b.askState(ctx, key, of)
+	if errors.Is(err, nats.ErrNoResponders) {
+		// Either the bucket isn't there or JetStream isn't; only the server's word for the former counts.
+		return nil, 0, b.missing(ctx, key.Bucket())
+	}
+	return s, revision, err
+}
+
+// askState is readState with a direct get: one round trip, no handle per tenant. When there is no bucket, nobody answers.
+func (b *Bus) askState(ctx context.Context, key Key, of string) (*state.State, uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
 	defer cancel()
 	bucket := key.Bucket()
@@ -33,8 +43,7 @@ func (b *Bus) readState(ctx context.Context, key Key, of string) (*state.State, 
 	msg, err := b.nc.RequestWithContext(ctx, subject, nil)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
-		// Either the bucket isn't there or JetStream isn't; only the server's word for the former counts.
-		return nil, 0, b.missing(ctx, bucket)
+		return nil, 0, err
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, 0, &Unavailable{Dependency: "nats", Err: err}
 	case err != nil:
@@ -73,6 +82,8 @@ func (b *Bus) State(ctx context.Context, key Key, service string) (*state.State,
 
 // missing tells a bucket that isn't there from a JetStream that isn't.
 func (b *Bus) missing(ctx context.Context, bucket string) error {
+	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
+	defer cancel()
 	_, err := b.js.KeyValue(ctx, bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
 		return ErrNotFound

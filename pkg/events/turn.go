@@ -55,7 +55,14 @@ func (t *Turn) load(ctx context.Context, again bool) error {
 		})
 	}
 	var err error
-	t.own, t.revision, err = b.readState(ctx, t.Key, l.ownKey())
+	if t.commandsOnly() {
+		t.own, t.revision, err = b.askState(ctx, t.Key, l.ownKey())
+		if errors.Is(err, nats.ErrNoResponders) {
+			err = ErrNotFound
+		}
+	} else {
+		t.own, t.revision, err = b.readState(ctx, t.Key, l.ownKey())
+	}
 	if err := cmp.Or(present(err), g.Wait()); err != nil {
 		return err
 	}
@@ -88,6 +95,13 @@ func (t *Turn) load(ctx context.Context, again bool) error {
 	}
 	t.settled(t.own != nil)
 	return nil
+}
+
+// commandsOnly reports whether a turn is about commands and nothing else. They concern the object, and the state only once that
+// is written: if there is one after all, of a bucket that didn't answer yet, then the write is refused as stale. So there is no
+// need to ask whether a bucket is really not there, which it isn't for each new tenant.
+func (t *Turn) commandsOnly() bool {
+	return len(t.Events) > 0 && len(t.Reasons) == 0 && !slices.ContainsFunc(t.Events, func(e Event) bool { return e.Service != "" })
 }
 
 // settled notes whether the facts of the own state are known to be published.

@@ -198,14 +198,14 @@ func pausedCondition(until time.Time) *metav1.Condition {
 	return c
 }
 
-// tellUse writes intake's part of the status if it is another, at most once a second: with many new tenants each write tells
-// of several.
+// tellUse writes intake's part of the status if it is another, with a pause after each write, so that with many new tenants
+// each tells of several.
 func (s *intake) tellUse(ctx context.Context, t *events.Turn, o *v1alpha1.DataStore, users []string, paused *metav1.Condition, now time.Time) error {
 	u := useOf(o, users, paused, now)
 	if u.said(o) {
 		return nil
 	}
-	if wait := s.written.wait(o.Name, time.Now()); wait > 0 {
+	if wait := s.written.wait(o.Name, len(users), time.Now()); wait > 0 {
 		t.Alarm(wait, usage)
 		return nil
 	}
@@ -216,38 +216,41 @@ func (s *intake) tellUse(ctx context.Context, t *events.Turn, o *v1alpha1.DataSt
 	return err
 }
 
-// written is when the statuses of DataStores were written last. It is safe for concurrent use.
+// written is when the statuses of DataStores may be written again. It is safe for concurrent use.
 type written struct {
-	mu sync.Mutex
-	at map[string]time.Time
+	mu   sync.Mutex
+	next map[string]time.Time
 }
 
-// writeEvery is the least time between two writes of one DataStore's status.
-const writeEvery = time.Second
+// pauseAfter is the least time between two writes of one DataStore's status: a second, and more for those with many users, all
+// of whom each write says, so that a thousand new tenants don't cost a million names.
+func pauseAfter(users int) time.Duration {
+	return time.Second + time.Duration(users)*5*time.Millisecond
+}
 
 // left returns how long a write has to wait, zero or less when it hasn't.
 func (w *written) left(n string, now time.Time) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return writeEvery - now.Sub(w.at[n])
+	return w.next[n].Sub(now)
 }
 
-// wait is left; if there is no need to wait, the write is noted.
-func (w *written) wait(n string, now time.Time) time.Duration {
+// wait is left; if there is no need to wait, the write, with so many users, is noted.
+func (w *written) wait(n string, users int, now time.Time) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if d := writeEvery - now.Sub(w.at[n]); d > 0 {
+	if d := w.next[n].Sub(now); d > 0 {
 		return d
 	}
-	if w.at == nil {
-		w.at = map[string]time.Time{}
+	if w.next == nil {
+		w.next = map[string]time.Time{}
 	}
-	w.at[n] = now
+	w.next[n] = now.Add(pauseAfter(users))
 	return 0
 }
 
 func (w *written) forget(n string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.at, n)
+	delete(w.next, n)
 }

@@ -119,18 +119,23 @@ func TestUses(t *testing.T) {
 	}
 }
 
-func TestWrittenAtMostOnceASecond(t *testing.T) {
+func TestWrittenWithPauses(t *testing.T) {
 	var w written
-	if d := w.wait("d", clock); d != 0 {
-		t.Error(d)
-	}
-	if d := w.wait("d", clock.Add(300*time.Millisecond)); d != 700*time.Millisecond {
-		t.Error(d)
-	}
-	if d := w.wait("other", clock.Add(300*time.Millisecond)); d != 0 {
-		t.Error(d)
-	}
-	if d := w.wait("d", clock.Add(time.Second)); d != 0 {
-		t.Error(d)
+	for _, c := range []struct {
+		store string
+		users int
+		at    time.Duration
+		wait  time.Duration
+	}{
+		{"d", 0, 0, 0},
+		{"d", 9, 300 * time.Millisecond, 700 * time.Millisecond},
+		{"other", 0, 300 * time.Millisecond, 0},
+		{"d", 1000, time.Second, 0},
+		{"d", 1001, 3 * time.Second, 4 * time.Second}, // the second, and five milliseconds for each user
+		{"d", 1001, 7 * time.Second, 0},
+	} {
+		if d := w.wait(c.store, c.users, clock.Add(c.at)); d != c.wait {
+			t.Errorf("%+v: %s", c, d)
+		}
 	}
 }

@@ -201,8 +201,8 @@ func (c *Client) ApplyStatus(ctx context.Context, r Resource, namespace, name st
 	return c.apply(ctx, r.Path(namespace, name)+"/status", body, nil)
 }
 
-// ApplyRaw applies the JSON of an object, no key twice, and decodes the result into out, unless nil; a *json.RawMessage is given it as it is,
-// here as elsewhere.
+// ApplyRaw applies the JSON or YAML of an object, no key twice, and decodes the result into out, unless nil; a *json.RawMessage
+// is given it as it is, here as elsewhere.
 func (c *Client) ApplyRaw(ctx context.Context, r Resource, namespace, name string, body []byte, out any) error {
 	return c.apply(ctx, r.Path(namespace, name), body, out)
 }
@@ -210,7 +210,9 @@ func (c *Client) ApplyRaw(ctx context.Context, r Resource, namespace, name strin
 func (c *Client) apply(ctx context.Context, path string, body []byte, out any) error {
 	// The server reads an apply as YAML. Its parser takes what begins and ends on one line for a possible key, and keeps all
 	// of it until it knows better; with a line break it needs half the memory.
-	body = bytes.Replace(body, []byte("{"), []byte("{\n"), 1)
+	if rest, ok := bytes.CutPrefix(body, []byte("{")); ok {
+		body = append([]byte("{\n"), rest...)
+	}
 	// An apply with fields that the server doesn't know is always refused. Strict would have it read the YAML a second time,
 	// for keys that are given twice, which our JSON has not.
 	return c.do(ctx, http.MethodPatch, path+"?force=true&fieldValidation=Ignore&fieldManager="+url.QueryEscape(c.manager), string(types.ApplyPatchType), body, out)

@@ -150,6 +150,7 @@ func (s *datastore) ensure(ctx context.Context, want *corev1.Secret, last state.
 			return last, err
 		}
 	}
+	key := types.NamespacedName{Namespace: want.Namespace, Name: want.Name}
 	err = s.kube.Get(ctx, kube.Secrets, want.Namespace, want.Name, have)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -160,13 +161,20 @@ func (s *datastore) ensure(ctx context.Context, want *corev1.Secret, last state.
 		if err := s.kube.Create(ctx, kube.Secrets, made); err != nil {
 			return last, err
 		}
+		s.written.Store(key, name.Checksum(made.Data))
 		return s.seen(made, last), nil
 	case err != nil:
 		return last, err
 	}
-	// Without a memory of it, as after the loss of NATS, what is there is trusted.
-	if err := fill(have.Data, last.Checksum == "" || last.Checksum == name.Checksum(have.Data)); err != nil {
+	// Without a memory of it, as after the loss of NATS, what is there is trusted. So is what a turn wrote that failed before
+	// its state was written: else each try would make another password.
+	sum := name.Checksum(have.Data)
+	ours, _ := s.written.Load(key)
+	if err := fill(have.Data, last.Checksum == "" || last.Checksum == sum || ours == sum); err != nil {
 		return last, err
+	}
+	if last.Checksum == sum {
+		s.written.Delete(key)
 	}
 	patch := repair(have, want)
 	if patch == nil {
@@ -176,6 +184,7 @@ func (s *datastore) ensure(ctx context.Context, want *corev1.Secret, last state.
 	if err := s.kube.MergePatch(ctx, kube.Secrets, want.Namespace, want.Name, patch, patched); err != nil {
 		return last, err
 	}
+	s.written.Store(key, name.Checksum(patched.Data))
 	return s.seen(patched, last), nil
 }
 

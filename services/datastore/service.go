@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
@@ -62,6 +63,9 @@ type datastore struct {
 	now    func() time.Time
 
 	references *references
+	// written are the checksums of Secrets that were there before and were written by this replica, by types.NamespacedName,
+	// until a state has them.
+	written sync.Map
 }
 
 // handle is the one loop, for tenants and for DataStores.

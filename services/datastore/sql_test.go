@@ -131,6 +131,37 @@ func (in *installation) sql(kind string, d database) {
 			t.Error("the password of before is good still")
 		}
 	})
+	t.Run("a turn that fails and is tried again makes one new password", func(t *testing.T) {
+		x := tenantOf("once")
+		x.accept()
+		x.await(event.Provisioned, &provisioned)
+		before, _ := x.credentials()
+		in.quiet()
+		cert, config := name.DatastoreCertificate(x.key.Name), name.DatastoreConfig(x.key.Name)
+		in.must(in.kube.MergePatch(ctx, kube.Secrets, in.namespace, cert, map[string]any{"data": nil, "immutable": true}, nil))
+		failed := event.StepFailed{}
+		if x.await(event.Failed, &failed); !strings.Contains(failed.Message, "immutable") {
+			t.Errorf("failed for another reason: %+v", failed)
+		}
+		_, err := in.kube.Delete(ctx, kube.Secrets, in.namespace, config, metav1.DeleteOptions{})
+		in.must(err)
+		var first map[string][]byte
+		drivertest.Eventually(t, 10*time.Second, func() error {
+			s, err := x.secret(config)
+			if err == nil {
+				first = s.Data
+			}
+			return err
+		})
+		_, err = in.kube.Delete(ctx, kube.Secrets, in.namespace, cert, metav1.DeleteOptions{})
+		in.must(err)
+		x.await(event.Provisioned, &provisioned)
+		last, _ := x.credentials()
+		if a, b, c := string(before["DB_PASSWORD"]), string(first["DB_PASSWORD"]), string(last["DB_PASSWORD"]); a == b || b != c {
+			t.Errorf("%q, then %q, then %q", a, b, c)
+		}
+		in.must(d.enters(ctx, x))
+	})
 	t.Run("what somebody changed in the database is put right within the minute, and costs the Secrets nothing", func(t *testing.T) {
 		drifted := map[string]*tenant{}
 		for what := range d.drifts(driver.Account{}) {

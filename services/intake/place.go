@@ -214,7 +214,8 @@ func (x *index) expect(key events.Key, fingerprint string) {
 func (x *index) known(key events.Key, reasons []string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if len(reasons) != 1 || reasons[0] != x.echoes[key] {
+	echo, expected := x.echoes[key]
+	if !expected || len(reasons) != 1 || reasons[0] != echo {
 		return false
 	}
 	delete(x.echoes, key)

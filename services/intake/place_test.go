@@ -290,6 +290,45 @@ func TestIndex(t *testing.T) {
 	})
 }
 
+func TestEchoes(t *testing.T) {
+	demo, other := events.Tenant("default", "demo"), events.Tenant("default", "other")
+	var x index
+	x.expect(demo, "early") // before the first watch
+	for what, c := range map[string]struct {
+		reasons [][]string
+		known   []bool
+	}{
+		"what was accepted, once":   {[][]string{{"b"}, {"b"}}, []bool{true, false}},
+		"what was accepted before":  {[][]string{{"a"}}, []bool{false}},
+		"more than what was":        {[][]string{{"b", stores}, {"b"}}, []bool{false, true}},
+		"nothing that has to be":    {[][]string{{""}, {}}, []bool{false, false}},
+		"that it is gone meanwhile": {[][]string{{gone}}, []bool{false}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			x.begin()
+			x.expect(demo, "a")
+			x.expect(demo, "b")
+			for i, r := range c.reasons {
+				if x.known(other, r) {
+					t.Errorf("%q of another", r)
+				}
+				if known := x.known(demo, r); known != c.known[i] {
+					t.Errorf("%q: %t", r, known)
+				}
+			}
+			x.drop(demo)
+			if x.known(demo, []string{"b"}) {
+				t.Error("of a tenant that is gone")
+			}
+		})
+	}
+	x.expect(demo, "a")
+	x.begin()
+	if x.known(demo, []string{"a"}) {
+		t.Error("a watch that starts shows what may have changed meanwhile")
+	}
+}
+
 func TestLabelOf(t *testing.T) {
 	s := &intake{fallback: "d"}
 	s.index.fill("a")

@@ -31,6 +31,7 @@ down: bin/stoker ## end what `make up` started; its data stays in .stoker/
 .PHONY: test
 test: ## run every test, with real servers (NATS, Kubernetes, etcd), under the race detector
 	@set -e; for m in $(filter-out test,$(MODULES)); do echo "== $$m"; (cd $$m && go test -race -timeout 20m $(TEST_FLAGS) ./...); done
+	@echo "== images"; go run ./deployments/local/cmd/images >/dev/null # a Kubernetes takes minutes, which no test should wait for
 	@echo "== test"; cd test && go test -race -p 1 -timeout 45m $(TEST_FLAGS) ./...
 
 .PHONY: bench

@@ -29,10 +29,19 @@ func (b *Bus) readState(ctx context.Context, key Key, of string) (*state.State, 
 	s, revision, err := b.askState(ctx, key, of)
 	if errors.Is(err, nats.ErrNoResponders) {
 		// Either the bucket isn't there or JetStream isn't; only the server's word for the former counts.
-		return nil, 0, b.missing(ctx, key.Bucket())
+		err = b.missing(ctx, key.Bucket())
+	}
+	if errors.Is(err, errSilent) { // it was made between the two questions, unless it is only about to answer
+		s, revision, err = b.askState(ctx, key, of)
+		if errors.Is(err, nats.ErrNoResponders) {
+			err = &Unavailable{Dependency: "nats", Err: errSilent}
+		}
 	}
 	return s, revision, err
 }
+
+// errSilent means that a bucket is there, and nobody answered for it.
+var errSilent = errors.New("the tenant's bucket does not answer yet")
 
 // askState is readState with a direct get: one round trip, no handle per tenant. When there is no bucket, nobody answers.
 func (b *Bus) askState(ctx context.Context, key Key, of string) (*state.State, uint64, error) {
@@ -89,7 +98,7 @@ func (b *Bus) missing(ctx context.Context, bucket string) error {
 		return ErrNotFound
 	}
 	if err == nil {
-		return &Unavailable{Dependency: "nats", Err: errors.New("bucket " + bucket + " does not answer yet")}
+		return &Unavailable{Dependency: "nats", Err: fmt.Errorf("%w: %s", errSilent, bucket)}
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return &Unavailable{Dependency: "nats", Err: err}

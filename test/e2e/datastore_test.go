@@ -195,7 +195,8 @@ func annotations(pairs map[string]any) map[string]any {
 func (in *installation) state(t testing.TB, key events.Key, of string, data any) *state.State {
 	t.Helper()
 	s, err := in.bus.State(t.Context(), key, of)
-	if errors.Is(err, events.ErrNotFound) {
+	var away *events.Unavailable
+	if errors.Is(err, events.ErrNotFound) || errors.As(err, &away) { // its bucket is just being made
 		return nil
 	}
 	must(t, err)

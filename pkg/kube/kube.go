@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -168,12 +169,8 @@ func (f fenced) RoundTrip(req *http.Request) (*http.Response, error) {
 	return f.RoundTripper.RoundTrip(req)
 }
 
-// CloseIdleConnections makes http.Client.CloseIdleConnections reach the transport.
-func (f fenced) CloseIdleConnections() {
-	if c, ok := f.RoundTripper.(interface{ CloseIdleConnections() }); ok {
-		c.CloseIdleConnections()
-	}
-}
+// CloseIdleConnections makes http.Client.CloseIdleConnections reach the transport, below what client-go wraps it in.
+func (f fenced) CloseIdleConnections() { utilnet.CloseIdleConnectionsFor(f.RoundTripper) }
 
 // Close drops idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }

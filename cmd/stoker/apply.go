@@ -16,7 +16,7 @@ import (
 	"github.com/stoker-k8s/stoker/cmd/stoker/internal/manifest"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/events"
-	"github.com/stoker-k8s/stoker/pkg/events/portal"
+	"github.com/stoker-k8s/stoker/pkg/portal"
 )
 
 // defaultTimeout is how long --wait waits.

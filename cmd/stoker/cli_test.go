@@ -13,12 +13,13 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/stoker-k8s/stoker/deployments/natsserver"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
-	"github.com/stoker-k8s/stoker/pkg/events/server"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -121,12 +122,12 @@ func TestNobodyThere(t *testing.T) {
 // "slow".
 type installation struct {
 	flags    []string
-	commands chan events.Event
+	commands chan loop.Event
 }
 
 func install(t *testing.T) installation {
 	t.Helper()
-	srv, err := server.Start(t.Context(), t.TempDir(), "127.0.0.1:-1", nil)
+	srv, err := natsserver.Start(t.Context(), t.TempDir(), "127.0.0.1:-1", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,9 +143,9 @@ func install(t *testing.T) installation {
 	intake, status := connect(name.ServiceIntake), connect(name.ServiceStatus)
 	inst := installation{
 		flags:    []string{"--nats", srv.URL(), "--nkey", srv.SeedFile(events.UserOperator)},
-		commands: make(chan events.Event, 64),
+		commands: make(chan loop.Event, 64),
 	}
-	loop := &events.Loop{Bus: intake, Service: name.ServiceIntake, Commands: true, Ensure: intake.Provision, Handle: func(ctx context.Context, turn *events.Turn) error {
+	loop := &loop.Loop{Bus: intake, Service: name.ServiceIntake, Commands: true, Ensure: intake.Provision, Handle: func(ctx context.Context, turn *loop.Turn) error {
 		for _, e := range turn.Events {
 			if e.Service == "" {
 				inst.commands <- e
@@ -170,7 +171,7 @@ func install(t *testing.T) installation {
 	return inst
 }
 
-func obey(ctx context.Context, intake, status *events.Bus, key events.Key, e events.Event) error {
+func obey(ctx context.Context, intake, status *events.Bus, key events.Key, e loop.Event) error {
 	inbox, _ := e.Extensions()[events.ExtReplyTo].(string)
 	about := event.About{Namespace: key.Namespace, Name: key.Name, UID: "u-" + key.Name, Generation: 1}
 	switch {
@@ -306,7 +307,7 @@ func TestCommandsByEvent(t *testing.T) {
 	})
 	t.Run("so are changes", func(t *testing.T) {
 		cli(t, "", append([]string{"delete", "tcp/last", "--expected-generation", "0"}, inst.flags...)...)
-		got := map[string]events.Event{}
+		got := map[string]loop.Event{}
 		for {
 			e := <-inst.commands
 			if e.Subject() == "default/last" {

@@ -8,16 +8,16 @@ import (
 
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/stoker-k8s/stoker/deployments/natsserver"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
-	"github.com/stoker-k8s/stoker/pkg/events/server"
 )
 
 // TestOrphans has a service that knows DataStores etcd-1, with two orphans, one of which can't be removed, clean, and away.
 func TestOrphans(t *testing.T) {
 	t.Parallel()
-	srv, err := server.Start(t.Context(), t.TempDir(), "127.0.0.1:-1", nil)
+	srv, err := natsserver.Start(t.Context(), t.TempDir(), "127.0.0.1:-1", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/stoker-k8s/stoker/cmd/stoker/internal/follow"
 	"github.com/stoker-k8s/stoker/cmd/stoker/internal/manifest"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
-	"github.com/stoker-k8s/stoker/pkg/events/portal"
+	"github.com/stoker-k8s/stoker/pkg/portal"
 )
 
 // answerTimeout is how long intake is waited for.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
-	"github.com/stoker-k8s/stoker/pkg/events/portal"
+	"github.com/stoker-k8s/stoker/pkg/portal"
 )
 
 func main() {

@@ -44,7 +44,7 @@ func (b *Bus) Answered(ctx context.Context, source, id string) (*Answer, error) 
 	}
 	msg, err := b.nc.RequestWithContext(ask, "$JS.API.STREAM.MSG.GET.KV_"+BucketCommands, request)
 	if err != nil {
-		return nil, late(ctx, fmt.Errorf("answer to command %s: %w", clip(id), err))
+		return nil, late(ctx, fmt.Errorf("answer to command %s: %w", Clip(id), err))
 	}
 	var got struct {
 		Error   *jetstream.APIError `json:"error"`
@@ -53,17 +53,17 @@ func (b *Bus) Answered(ctx context.Context, source, id string) (*Answer, error) 
 		} `json:"message"`
 	}
 	if err := json.Unmarshal(msg.Data, &got); err != nil {
-		return nil, fmt.Errorf("answer to command %s: %w", clip(id), err)
+		return nil, fmt.Errorf("answer to command %s: %w", Clip(id), err)
 	}
 	switch {
 	case got.Error != nil && got.Error.Code == 404: // neither is it an error that the bucket is gone
 		return nil, nil
 	case got.Error != nil:
-		return nil, classify(got.Error)
+		return nil, Classify(got.Error)
 	}
 	a := &Answer{}
 	if err := json.Unmarshal(got.Message.Data, a); err != nil {
-		return nil, fmt.Errorf("answer to command %s is not JSON: %w", clip(id), err)
+		return nil, fmt.Errorf("answer to command %s is not JSON: %w", Clip(id), err)
 	}
 	return a, nil
 }
@@ -73,13 +73,13 @@ func (b *Bus) NoteAnswer(ctx context.Context, source, id string, a Answer) error
 	msg := nats.NewMsg(answerSubject(source, id))
 	data, err := json.Marshal(a)
 	if err != nil {
-		return fmt.Errorf("answer to command %s: %w", clip(id), err)
+		return fmt.Errorf("answer to command %s: %w", Clip(id), err)
 	}
 	msg.Data = data
-	_, err = b.publish(ctx, msg)
+	_, err = b.PublishMsg(ctx, msg)
 	if errors.Is(err, jetstream.ErrNoStreamResponse) { // removed by hand, if JetStream is there at all
 		if err = provisionBuckets(ctx, b.js, b.cfg.StreamReplicas); err == nil {
-			_, err = b.publish(ctx, msg)
+			_, err = b.PublishMsg(ctx, msg)
 		}
 	}
 	return err

@@ -5,11 +5,12 @@ import (
 	"testing"
 
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/internal/natstest"
 )
 
 func TestAnswers(t *testing.T) {
-	s := startNATS(t)
-	in := connect(t, s, "intake", "")
+	s := natstest.Start(t)
+	in := s.Connect(t, "intake", "")
 	if err := in.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ func TestAnswers(t *testing.T) {
 		}
 	})
 	t.Run("no other service reads or writes answers", func(t *testing.T) {
-		other := connect(t, s, "certs", "")
+		other := s.Connect(t, "certs", "")
 		if err := other.NoteAnswer(t.Context(), "/portal", "3", events.Answer{}); err == nil {
 			t.Error("certs noted an answer")
 		}

@@ -15,15 +15,16 @@ import (
 	ce "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/pkg/health"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 )
 
-// requestTimeout bounds every single question to NATS.
-const requestTimeout = 3 * time.Second
+// RequestTimeout bounds every single question to NATS.
+const RequestTimeout = 3 * time.Second
 
 // Config says how to reach NATS and as whom.
 type Config struct {
@@ -39,20 +40,18 @@ type Config struct {
 	Replica string
 	// StreamReplicas is how many servers hold each stream; 1, 3 or 5.
 	StreamReplicas int
-	// Log, Health and Metrics may be nil.
-	Log     *slog.Logger
-	Health  *health.Health
-	Metrics prometheus.Registerer
+	// Log and Health may be nil.
+	Log    *slog.Logger
+	Health *health.Health
 }
 
 // Bus is a connection to NATS with Stoker's rules on it. It is safe for concurrent use.
 type Bus struct {
-	cfg     Config
-	nc      *nats.Conn
-	js      jetstream.JetStream
-	log     *slog.Logger
-	health  *health.Health
-	metrics *metrics
+	cfg    Config
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	log    *slog.Logger
+	health *health.Health
 }
 
 // Connect opens a connection that survives any outage of the servers. While they are away at the start it returns at once
@@ -64,7 +63,7 @@ func Connect(cfg Config) (*Bus, error) {
 	if cfg.Health == nil {
 		cfg.Health = health.New(cfg.Log)
 	}
-	b := &Bus{cfg: cfg, log: cfg.Log, health: cfg.Health, metrics: newMetrics(cfg.Metrics)}
+	b := &Bus{cfg: cfg, log: cfg.Log, health: cfg.Health}
 	options := []nats.Option{
 		nats.Name("stoker-" + cfg.User),
 		nats.MaxReconnects(-1),
@@ -75,8 +74,8 @@ func Connect(cfg Config) (*Bus, error) {
 		nats.IgnoreAuthErrorAbort(),
 		// Nothing is buffered while away: what could not be published is done again by whoever holds the tenant then.
 		nats.ReconnectBufSize(-1),
-		nats.ConnectHandler(func(*nats.Conn) { b.health.Up("nats") }),
-		nats.ReconnectHandler(func(*nats.Conn) { b.health.Up("nats") }),
+		nats.ConnectHandler(func(*nats.Conn) { b.health.Up(Dependency) }),
+		nats.ReconnectHandler(func(*nats.Conn) { b.health.Up(Dependency) }),
 		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
 			if nc.IsClosed() {
 				return
@@ -84,7 +83,7 @@ func Connect(cfg Config) (*Bus, error) {
 			if err == nil {
 				err = errors.New("disconnected")
 			}
-			b.health.Down("nats", err)
+			b.health.Down(Dependency, err)
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			b.log.Error("nats refused", "error", err)
@@ -108,9 +107,9 @@ func Connect(cfg Config) (*Bus, error) {
 		return nil, fmt.Errorf("nats %s: %w", cfg.URL, err)
 	}
 	if !nc.IsConnected() {
-		b.health.Down("nats", fmt.Errorf("no server answers at %s", cfg.URL))
+		b.health.Down(Dependency, fmt.Errorf("no server answers at %s", cfg.URL))
 	}
-	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(requestTimeout))
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(RequestTimeout))
 	if err != nil {
 		nc.Close()
 		return nil, err
@@ -128,6 +127,9 @@ func (b *Bus) JetStream() jetstream.JetStream { return b.js }
 // Conn is the connection itself, for subscriptions and micro endpoints.
 func (b *Bus) Conn() *nats.Conn { return b.nc }
 
+// Config is what the connection was made with; Log and Health are set.
+func (b *Bus) Config() Config { return b.cfg }
+
 // Provision brings streams, consumers and the bucket of replicas to what they should be.
 func (b *Bus) Provision(ctx context.Context) error {
 	return Provision(ctx, b.js, b.cfg.StreamReplicas)
@@ -137,13 +139,14 @@ func (b *Bus) Provision(ctx context.Context) error {
 // is no error; duplicate tells.
 func (b *Bus) Publish(ctx context.Context, subject string, e ce.Event) (duplicate bool, err error) {
 	if len(e.Data()) > MaxPayload {
-		return false, &Permanent{Reason: "TooLarge", Message: fmt.Sprintf("data of event %s has %d bytes, more than %d", e.ID(), len(e.Data()), MaxPayload)}
+		return false, &intent.Permanent{Reason: "TooLarge", Message: fmt.Sprintf("data of event %s has %d bytes, more than %d", e.ID(), len(e.Data()), MaxPayload)}
 	}
-	return b.publish(ctx, Encode(subject, e))
+	return b.PublishMsg(ctx, Encode(subject, e))
 }
 
-func (b *Bus) publish(ctx context.Context, msg *nats.Msg) (duplicate bool, err error) {
-	if err := Held(ctx); err != nil {
+// PublishMsg is Publish for a message as it is.
+func (b *Bus) PublishMsg(ctx context.Context, msg *nats.Msg) (duplicate bool, err error) {
+	if err := fence.Check(ctx); err != nil {
 		return false, err
 	}
 	ask, cancel := context.WithTimeout(ctx, stateTimeout)
@@ -169,8 +172,8 @@ func (b *Bus) NewEvent(key Key, id, typ string, data any, at time.Time) ce.Event
 	return e
 }
 
-// factEvent makes the CloudEvent of a fact.
-func (b *Bus) factEvent(key Key, generation int64, trace string, f state.Fact) ce.Event {
+// FactEvent makes the CloudEvent of a fact that a state announces. trace is the W3C trace context, empty for none.
+func (b *Bus) FactEvent(key Key, generation int64, trace string, f state.Fact) ce.Event {
 	e := b.NewEvent(key, f.ID, event.FactType(b.cfg.User, f.What), f.Data, f.Time)
 	e.SetExtension(ExtSequence, strconv.FormatInt(generation, 10))
 	if trace != "" {
@@ -179,19 +182,52 @@ func (b *Bus) factEvent(key Key, generation int64, trace string, f state.Fact) c
 	return e
 }
 
+// LastFact reads id and time of the last fact on a subject; id is empty when there is none, at is zero when it says no time.
+func (b *Bus) LastFact(ctx context.Context, subject string) (id string, at time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
+	defer cancel()
+	msg, err := b.nc.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+StreamFacts+"."+subject, nil)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return "", time.Time{}, &intent.Unavailable{Dependency: Dependency, Err: err}
+	case err != nil:
+		return "", time.Time{}, Classify(err)
+	case msg.Header.Get("Status") == "404":
+		return "", time.Time{}, nil
+	}
+	at, err = time.Parse(time.RFC3339Nano, msg.Header.Get(headerPrefix+"time"))
+	if err != nil {
+		at = time.Time{} // told by somebody else, on no clock of ours
+	}
+	return msg.Header.Get(headerPrefix + "id"), at, nil
+}
+
+// SetTimer has the server publish the fact <service>.due of the connection's service at a time, in place of an earlier timer
+// of that service about the object. Whole seconds, and never before its time. The server keeps it; it outlives every replica.
+func (b *Bus) SetTimer(ctx context.Context, key Key, due ce.Event, at time.Time) error {
+	service := b.cfg.User
+	msg := Encode(key.TimerSubject(service, event.Due), due)
+	// A timer replaces the one before, so that a repeat is harmless; by its id the server would drop a timer that is set again.
+	msg.Header.Del(nats.MsgIdHdr)
+	msg.Header.Set("Nats-Schedule", "@at "+at.UTC().Add(time.Second-1).Format(time.RFC3339))
+	msg.Header.Set("Nats-Schedule-Target", key.FactSubject(service, event.Due))
+	_, err := b.PublishMsg(ctx, msg)
+	return err
+}
+
 // Tell publishes a fact that no state announces (about objects that have no bucket). The id makes repeats harmless.
 func (b *Bus) Tell(ctx context.Context, key Key, generation int64, id, what string, data any) error {
 	f := state.Fact{ID: id, What: what, Time: time.Now(), Data: event.Marshal(data)}
-	_, err := b.Publish(ctx, key.FactSubject(b.cfg.User, what), b.factEvent(key, generation, "", f))
+	_, err := b.Publish(ctx, key.FactSubject(b.cfg.User, what), b.FactEvent(key, generation, "", f))
 	return err
 }
 
 // Answer tells the sender of a command what became of it, on the inbox it named. Nobody may be listening any more, so it
-// is sent once and not waited for. *Permanent when what was named is no inbox: the sender has no say in what this user
+// is sent once and not waited for. *[intent.Permanent] when what was named is no inbox: the sender has no say in what this user
 // publishes elsewhere.
 func (b *Bus) Answer(inbox string, key Key, id, what string, data any) error {
 	if !IsInbox(inbox) {
-		return &Permanent{Reason: "InvalidInbox", Message: fmt.Sprintf("the answer can't be sent to %q, which is no inbox", clip(inbox))}
+		return &intent.Permanent{Reason: "InvalidInbox", Message: fmt.Sprintf("the answer can't be sent to %q, which is no inbox", Clip(inbox))}
 	}
 	return b.nc.PublishMsg(Encode(inbox, b.NewEvent(key, id, event.FactType(b.cfg.User, what), data, time.Now())))
 }
@@ -203,21 +239,16 @@ func IsInbox(subject string) bool {
 		return false
 	}
 	for _, t := range strings.Split(subject, ".") {
-		if t == "" || token(t) != t {
+		if t == "" || Token(t) != t {
 			return false
 		}
 	}
 	return true
 }
 
-// Bury stores an event in the dead letters with its cause: for those whose sender can't be told.
-func (b *Bus) Bury(ctx context.Context, key Key, e Event, reason, message string) error {
-	return b.bury(ctx, b.cfg.User, key, e, state.Failure{Reason: reason, Message: message})
-}
-
 // CreateBucket makes the tenant's bucket; it is no error when it is there.
 func (b *Bus) CreateBucket(ctx context.Context, key Key) error {
-	if err := Held(ctx); err != nil {
+	if err := fence.Check(ctx); err != nil {
 		return err
 	}
 	return createBucket(ctx, b.js, key, b.cfg.StreamReplicas)
@@ -225,13 +256,13 @@ func (b *Bus) CreateBucket(ctx context.Context, key Key) error {
 
 // Forget removes what NATS holds for a tenant beside the history: its bucket and its timers.
 func (b *Bus) Forget(ctx context.Context, key Key) error {
-	if err := Held(ctx); err != nil {
+	if err := fence.Check(ctx); err != nil {
 		return err
 	}
 	if err := deleteBucket(ctx, b.js, key); err != nil {
 		return err
 	}
-	ask, cancel := context.WithTimeout(ctx, requestTimeout)
+	ask, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	s, err := b.js.Stream(ask, StreamFacts)
 	if err != nil {
@@ -261,8 +292,8 @@ func DefaultReplica() string {
 	return h
 }
 
-// token makes a name fit for one token of a subject.
-func token(s string) string {
+// Token makes a name fit for one token of a subject.
+func Token(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
 			return r

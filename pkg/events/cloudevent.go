@@ -93,7 +93,7 @@ func Decode(header nats.Header, data []byte) (ce.Event, error) {
 		return e, &AttributeError{"specversion", "", "missing: send CloudEvents headers (ce-specversion, ce-id, ce-source, ce-type), or " + structuredMedia}
 	}
 	if version != ce.CloudEventsVersionV1 {
-		return e, &AttributeError{"specversion", clip(version), "must be 1.0"}
+		return e, &AttributeError{"specversion", Clip(version), "must be 1.0"}
 	}
 	for k, values := range header {
 		attribute, ok := strings.CutPrefix(strings.ToLower(k), headerPrefix)
@@ -118,7 +118,7 @@ func Decode(header nats.Header, data []byte) (ce.Event, error) {
 		case "time":
 			t, err := time.Parse(time.RFC3339Nano, v)
 			if err != nil {
-				return e, &AttributeError{"time", clip(v), "must be an RFC 3339 time"}
+				return e, &AttributeError{"time", Clip(v), "must be an RFC 3339 time"}
 			}
 			e.SetTime(t)
 		default:
@@ -142,7 +142,7 @@ func decodeStructured(data []byte) (ce.Event, error) {
 				return e, &AttributeError{attribute, "", err.Error()}
 			}
 		}
-		return e, &AttributeError{"data", clip(string(data)), "the structured event isn't a JSON CloudEvent: " + err.Error()}
+		return e, &AttributeError{"data", Clip(string(data)), "the structured event isn't a JSON CloudEvent: " + err.Error()}
 	}
 	return e, valid(e)
 }
@@ -164,7 +164,7 @@ func valid(e ce.Event) error {
 	}
 	t, _, err := mime.ParseMediaType(e.DataContentType())
 	if e.DataContentType() != "" && (err != nil || t != jsonMedia) {
-		return &AttributeError{"datacontenttype", clip(e.DataContentType()), "must be " + jsonMedia}
+		return &AttributeError{"datacontenttype", Clip(e.DataContentType()), "must be " + jsonMedia}
 	}
 	return nil
 }
@@ -182,8 +182,8 @@ func headerValue(h nats.Header, key string) string {
 	return ""
 }
 
-// clip shortens a value that goes into a message.
-func clip(s string) string {
+// Clip shortens a value that goes into a message to 256 bytes, at a whole character.
+func Clip(s string) string {
 	if len(s) > 256 {
 		return strings.ToValidUTF8(s[:256], "") + "…"
 	}

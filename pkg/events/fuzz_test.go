@@ -70,7 +70,7 @@ func FuzzSubject(f *testing.F) {
 	f.Add("stoker.fact.3.-kubeconfiggenerators.ops.certs.generated")
 	f.Add("stoker.fact.....")
 	f.Fuzz(func(t *testing.T, subject string) {
-		key, _, service, what, err := parseSubject(subject)
+		key, _, service, what, err := ParseSubject(subject)
 		if err != nil || !key.Valid() {
 			return
 		}
@@ -89,7 +89,7 @@ func FuzzSubject(f *testing.F) {
 			key.FactSubject(service, what),
 			strings.Replace(key.CommandSubject(), "stoker.intake.", fmt.Sprintf("stoker.intake.%d.", key.Partition()), 1),
 		} {
-			got, partition, _, _, err := parseSubject(own)
+			got, partition, _, _, err := ParseSubject(own)
 			if err != nil || got != key || partition != key.Partition() || partition >= name.Partitions {
 				t.Errorf("%s leads to %v in partition %d: %v", own, got, partition, err)
 			}

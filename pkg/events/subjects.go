@@ -115,11 +115,16 @@ func (k Key) scope() string {
 	return k.Namespace
 }
 
-// consumer is the durable of a service for one partition.
-func consumer(service string, partition int) string { return fmt.Sprintf("%s-%d", service, partition) }
+// StateKey is the key of a service's state in a tenant's bucket: its name, for intake [KeySpec].
+func StateKey(service string) string {
+	if service == name.ServiceIntake {
+		return KeySpec
+	}
+	return service
+}
 
-// parseSubject finds what a delivered message is about; what and service are empty for commands.
-func parseSubject(subject string) (key Key, partition int, service, what string, err error) {
+// ParseSubject finds what a delivered message is about; what and service are empty for commands.
+func ParseSubject(subject string) (key Key, partition int, service, what string, err error) {
 	t := strings.Split(subject, ".")
 	switch {
 	case len(t) == 6 && t[0] == "stoker" && t[1] == "intake":

@@ -26,8 +26,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
-	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/pkg/health"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 )
 
 // Dependency is the name under which the management API appears on /readyz.
@@ -162,7 +163,7 @@ type fenced struct{ http.RoundTripper }
 
 func (f fenced) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Method != http.MethodGet {
-		if err := events.Held(req.Context()); err != nil {
+		if err := fence.Check(req.Context()); err != nil {
 			return nil, err
 		}
 	}
@@ -177,7 +178,7 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Apply makes the fields of an object so (server-side apply, force) and decodes the result into obj. obj is a pointer to
 // a typed object or to a map; namespace and name are its metadata's. Errors are those of apimachinery's errors package,
-// *events.Unavailable when the server can't be reached, and events.ErrFenced.
+// *intent.Unavailable when the server can't be reached, and fence.ErrFenced.
 func (c *Client) Apply(ctx context.Context, r Resource, obj metav1.Object) error {
 	body, err := applyBody(r, obj)
 	if err != nil {
@@ -360,8 +361,8 @@ func (c *Client) do(ctx context.Context, method, path, contentType string, body 
 	req.Header.Set("Accept", "application/json")
 	req.GetBody = nil // a write is not repeated behind our back
 	resp, err := c.http.Do(req)
-	if errors.Is(err, events.ErrFenced) {
-		return events.ErrFenced
+	if errors.Is(err, fence.ErrFenced) {
+		return fence.ErrFenced
 	}
 	if err != nil {
 		return c.away(ctx, err)
@@ -401,7 +402,7 @@ func (c *Client) away(ctx context.Context, err error) error {
 	if c.health != nil {
 		c.health.Down(Dependency, err)
 	}
-	return &events.Unavailable{Dependency: Dependency, Err: err}
+	return &intent.Unavailable{Dependency: Dependency, Err: err}
 }
 
 // statusError makes the server's Status an error of apimachinery's errors package.
@@ -428,7 +429,7 @@ func away(err error) bool {
 
 // IsAway reports whether an error means that the server couldn't be reached or couldn't answer.
 func IsAway(err error) bool {
-	var u *events.Unavailable
+	var u *intent.Unavailable
 	var n net.Error
 	return errors.As(err, &u) || errors.As(err, &n)
 }

@@ -10,11 +10,14 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
 )
 
 // Change is what a watch saw.
@@ -244,4 +247,16 @@ func readStatus(resp *http.Response) error {
 	data := make([]byte, 64<<10)
 	n, _ := resp.Body.Read(data)
 	return statusError(resp, data[:n])
+}
+
+// InPartitions returns the label selector that limits a watch to the tenants of partitions.
+func InPartitions(partitions []int) string {
+	if len(partitions) == name.Partitions {
+		return name.LabelPartition
+	}
+	values := make([]string, len(partitions))
+	for i, p := range partitions {
+		values[i] = strconv.Itoa(p)
+	}
+	return name.LabelPartition + " in (" + strings.Join(values, ",") + ")"
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/health"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 // Config is how every service is configured.
@@ -62,11 +63,10 @@ func Connect(cfg Config) (*Clients, error) {
 	log := cfg.Log.With("service", cfg.Name)
 	h := health.New(log)
 	registry := prometheus.NewRegistry()
-	labels := prometheus.WrapRegistererWith(prometheus.Labels{"service": cfg.Name}, registry)
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	bus, err := events.Connect(events.Config{
 		URL: cfg.NATS, User: cfg.Name, SeedFile: cfg.NATSSeed, CAFile: cfg.NATSCA, Replica: cfg.Replica,
-		StreamReplicas: cfg.StreamReplicas, Log: log, Health: h, Metrics: labels,
+		StreamReplicas: cfg.StreamReplicas, Log: log, Health: h,
 	})
 	if err != nil {
 		return nil, err
@@ -110,16 +110,17 @@ func (c *Clients) Serve(ctx context.Context, addr string) error {
 }
 
 // Run opens the connections, serves HTTP and runs the loop that build makes, until ctx ends or one of them fails for good.
-func Run(ctx context.Context, cfg Config, build func(*Clients) (*events.Loop, error)) error {
+func Run(ctx context.Context, cfg Config, build func(*Clients) (*loop.Loop, error)) error {
 	c, err := Connect(cfg)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	loop, err := build(c)
+	l, err := build(c)
 	if err != nil {
 		return err
 	}
+	l.Metrics = prometheus.WrapRegistererWith(prometheus.Labels{"service": cfg.Name}, c.Metrics)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	served := make(chan struct{})
@@ -129,7 +130,7 @@ func Run(ctx context.Context, cfg Config, build func(*Clients) (*events.Loop, er
 			cancel(err)
 		}
 	}()
-	err = loop.Run(ctx)
+	err = l.Run(ctx)
 	cancel(nil)
 	<-served
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {

@@ -28,7 +28,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/fence"
 )
 
 // FieldManager owns, in the tenant, the fields this service applies.
@@ -296,7 +296,7 @@ func (c *Cluster) do(ctx context.Context, method, path, contentType string, body
 // send returns the answer if it is one of success.
 func (c *Cluster) send(ctx context.Context, method, path, contentType, accept string, body []byte) (*http.Response, error) {
 	if method != http.MethodGet {
-		if err := events.Held(ctx); err != nil {
+		if err := fence.Check(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -367,7 +367,7 @@ func retry(ctx context.Context, do func() error) error {
 
 // passing tells an error that may be gone in a moment.
 func passing(err error) bool {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, events.ErrFenced) {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, fence.ErrFenced) {
 		return false
 	}
 	var answered apierrors.APIStatus

@@ -23,16 +23,19 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/fence"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/pkg/service"
 )
 
 // Run runs the service until ctx ends.
 func Run(ctx context.Context, cfg service.Config) error {
 	var s *addons
-	err := service.Run(ctx, cfg, func(c *service.Clients) (*events.Loop, error) {
+	err := service.Run(ctx, cfg, func(c *service.Clients) (*loop.Loop, error) {
 		s = &addons{clients: c, tenants: map[events.Key]*connection{}}
-		return &events.Loop{
+		return &loop.Loop{
 			// Nothing is watched during a pause. What drifts meanwhile is told when the watch starts again, from the versions
 			// that are in the state.
 			Bus: c.Bus, Service: name.ServiceAddons, Handle: s.handle, Paused: s.drop, Watch: s.watch,
@@ -48,7 +51,7 @@ type addons struct {
 	clients *service.Clients
 
 	mu      sync.Mutex
-	wake    events.Wake
+	wake    loop.Waker
 	tenants map[events.Key]*connection
 }
 
@@ -68,12 +71,12 @@ type connection struct {
 }
 
 // watch holds the partitions' tenants: those that were looked after by another replica are looked at once.
-func (s *addons) watch(ctx context.Context, partitions []int, wake events.Wake) error {
+func (s *addons) watch(ctx context.Context, partitions []int, wake loop.Waker) error {
 	s.mu.Lock()
 	s.wake = wake
 	s.mu.Unlock()
 	s.keep(partitions)
-	objects, err := s.clients.Kube.Metadata(ctx, kube.TenantControlPlanes, events.Filter(partitions))
+	objects, err := s.clients.Kube.Metadata(ctx, kube.TenantControlPlanes, kube.InPartitions(partitions))
 	if err != nil {
 		return err
 	}
@@ -123,7 +126,7 @@ func (w *connection) close() {
 	w.cluster.Close()
 }
 
-func (s *addons) handle(ctx context.Context, t *events.Turn) error {
+func (s *addons) handle(ctx context.Context, t *loop.Turn) error {
 	switch {
 	case t.Tenant == nil:
 		s.drop(t.Key)
@@ -168,18 +171,18 @@ func (s *addons) handle(ctx context.Context, t *events.Turn) error {
 		if own.Generation == t.Generation && own.Waiting == "" {
 			return nil
 		}
-		return s.done(ctx, t, inputs, before, events.Tell{What: event.Applied, Data: event.AddonsApplied{About: t.About(), Objects: before.Objects}})
+		return s.done(ctx, t, inputs, before, loop.Tell{What: event.Applied, Data: event.AddonsApplied{About: t.About(), Objects: before.Objects}})
 	}
 	return s.apply(ctx, t, w, input, inputs, before, same, drift)
 }
 
 // apply applies everything, or, when only something drifted, that.
-func (s *addons) apply(ctx context.Context, t *events.Turn, w *connection, input Input, inputs string, before state.Addons, same bool, drift map[string]string) error {
+func (s *addons) apply(ctx context.Context, t *loop.Turn, w *connection, input Input, inputs string, before state.Addons, same bool, drift map[string]string) error {
 	objects, err := Render(input)
 	if err != nil {
 		var in *InputError
 		if errors.As(err, &in) {
-			return &events.Permanent{Reason: "InvalidAddons", Message: "the tenant's objects can't be rendered: " + err.Error(), Err: err}
+			return &intent.Permanent{Reason: "InvalidAddons", Message: "the tenant's objects can't be rendered: " + err.Error(), Err: err}
 		}
 		return err
 	}
@@ -208,7 +211,7 @@ func (s *addons) apply(ctx context.Context, t *events.Turn, w *connection, input
 	if after.Hash, err = Hash(objects); err != nil {
 		return err
 	}
-	tell := events.Tell{What: event.Applied, Data: event.AddonsApplied{About: t.About(), Objects: len(objects)}}
+	tell := loop.Tell{What: event.Applied, Data: event.AddonsApplied{About: t.About(), Objects: len(objects)}}
 	if same {
 		var repaired []string
 		after.Versions = maps.Clone(before.Versions)
@@ -219,7 +222,7 @@ func (s *addons) apply(ctx context.Context, t *events.Turn, w *connection, input
 			after.Versions[ref] = version
 		}
 		slices.Sort(repaired)
-		tell = events.Tell{What: event.Repaired, Data: event.AddonsRepaired{About: t.About(), Objects: repaired}}
+		tell = loop.Tell{What: event.Repaired, Data: event.AddonsRepaired{About: t.About(), Objects: repaired}}
 		if len(repaired) == 0 {
 			after.LastUpdate = before.LastUpdate
 			if err := s.done(ctx, t, inputs, after); err != nil {
@@ -238,23 +241,23 @@ func (s *addons) apply(ctx context.Context, t *events.Turn, w *connection, input
 	return nil
 }
 
-func (s *addons) done(ctx context.Context, t *events.Turn, inputs string, data state.Addons, facts ...events.Tell) error {
-	return t.Done(ctx, events.Outcome{Step: event.Applied, Inputs: inputs, Data: data, Facts: facts})
+func (s *addons) done(ctx context.Context, t *loop.Turn, inputs string, data state.Addons, facts ...events.Tell) error {
+	return t.Done(ctx, loop.Outcome{Step: event.Applied, Inputs: inputs, Data: data, Facts: facts})
 }
 
 // remove ends the care for a tenant that is being deleted. What is inside it goes with its data.
-func (s *addons) remove(ctx context.Context, t *events.Turn) error {
+func (s *addons) remove(ctx context.Context, t *loop.Turn) error {
 	s.drop(t.Key)
 	if own := t.Own(); own != nil && own.Step == event.Removed {
 		return nil
 	}
-	return t.Done(ctx, events.Outcome{Step: event.Removed, Facts: []events.Tell{{
+	return t.Done(ctx, loop.Outcome{Step: event.Removed, Facts: []loop.Tell{{
 		What: event.Removed, Data: event.Removals{About: t.About(), Removed: map[string]int{}},
 	}}})
 }
 
 // connect returns the connection to the tenant, a new one when its kubeconfig changed.
-func (s *addons) connect(ctx context.Context, t *events.Turn, access string) (*connection, error) {
+func (s *addons) connect(ctx context.Context, t *loop.Turn, access string) (*connection, error) {
 	s.mu.Lock()
 	w := s.tenants[t.Key]
 	s.mu.Unlock()
@@ -345,13 +348,13 @@ func drifts(reasons []string) map[string]string {
 func tenantAway(key events.Key, err error) error {
 	var answered apierrors.APIStatus
 	var object *ObjectError
-	if errors.As(err, &object) && object.Webhook != "" || errors.Is(err, events.ErrFenced) {
+	if errors.As(err, &object) && object.Webhook != "" || errors.Is(err, fence.ErrFenced) {
 		return err
 	}
 	if errors.As(err, &answered) && answered.Status().Code < 500 {
 		return err
 	}
-	return &events.Unavailable{Err: fmt.Errorf("API of tenant %s: %w", key, err)}
+	return &intent.Unavailable{Err: fmt.Errorf("API of tenant %s: %w", key, err)}
 }
 
 // inputOf maps the tenant's states to what is rendered.

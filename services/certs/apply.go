@@ -21,7 +21,6 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
-	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
@@ -206,7 +205,7 @@ func (s *svc) get(ctx context.Context, namespace, secret string) (*corev1.Secret
 // intent says of the API server's refusals that no retry helps.
 func intent(err, cause error) error {
 	if apierrors.IsInvalid(cause) || apierrors.IsBadRequest(cause) || apierrors.IsRequestEntityTooLargeError(cause) {
-		return &events.Permanent{Reason: "SecretRefused", Message: "the management cluster refused a Secret", Err: err}
+		return &intent.Permanent{Reason: "SecretRefused", Message: "the management cluster refused a Secret", Err: err}
 	}
 	return err
 }
@@ -214,7 +213,7 @@ func intent(err, cause error) error {
 // mine refuses a Secret that bears the name but is something else's, so that a user's own is never overwritten.
 func mine(in input, w *want, secret *corev1.Secret) error {
 	taken := func(instead string) error {
-		return &events.Permanent{
+		return &intent.Permanent{
 			Reason:  "NameTaken",
 			Message: fmt.Sprintf("Secret %s/%s belongs to something else; delete it or give the %s another name", in.Namespace, secret.Name, instead),
 		}

@@ -30,6 +30,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/pkg/service"
 )
 
@@ -55,14 +56,14 @@ func newService(bus *events.Bus, k *kube.Client, log *slog.Logger) *svc {
 // Run works until ctx ends. It returns early only with an error that no waiting helps. Safe to run several times in a
 // process.
 func Run(ctx context.Context, cfg service.Config) error {
-	return service.Run(ctx, cfg, func(c *service.Clients) (*events.Loop, error) {
+	return service.Run(ctx, cfg, func(c *service.Clients) (*loop.Loop, error) {
 		s := newService(c.Bus, c.Kube, c.Log)
-		return &events.Loop{Bus: c.Bus, Service: name.ServiceCerts, Handle: s.handle, Watch: s.watch}, nil
+		return &loop.Loop{Bus: c.Bus, Service: name.ServiceCerts, Handle: s.handle, Watch: s.watch}, nil
 	})
 }
 
 // handle is the one loop, for tenants and for KubeconfigGenerators.
-func (s *svc) handle(ctx context.Context, t *events.Turn) error {
+func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
 	if t.Key.Kind == event.KubeconfigGenerators {
 		return s.generator(ctx, t)
 	}
@@ -120,7 +121,7 @@ func waiting(in input) string {
 }
 
 // done writes what has come of a turn, and tells it when everything exists.
-func (s *svc) done(ctx context.Context, t *events.Turn, in input, inputs string, own *state.Certs, r *result, now time.Time) error {
+func (s *svc) done(ctx context.Context, t *loop.Turn, in input, inputs string, own *state.Certs, r *result, now time.Time) error {
 	step, issuedBefore := "", t.Own() != nil && t.Own().Step == event.Issued
 	switch {
 	case in.Exposed != nil:
@@ -156,17 +157,17 @@ func (s *svc) done(ctx context.Context, t *events.Turn, in input, inputs string,
 		return err
 	}
 
-	o := events.Outcome{Step: step, Inputs: inputs, Waiting: waiting(in), Data: r.data}
+	o := loop.Outcome{Step: step, Inputs: inputs, Waiting: waiting(in), Data: r.data}
 	if step == event.Issued {
 		if what := announce(t.Own(), own, inputs, r); what != "" {
-			o.Facts = []events.Tell{{What: what, Data: fact(t.About(), r)}}
+			o.Facts = []loop.Tell{{What: what, Data: fact(t.About(), r)}}
 		}
 	}
 	return t.Done(ctx, o)
 }
 
 // timer sets the next look. A turn that only confirms what is known leaves the timer that runs.
-func (s *svc) timer(ctx context.Context, t *events.Turn, own *state.Certs, r *result, next time.Time) error {
+func (s *svc) timer(ctx context.Context, t *loop.Turn, own *state.Certs, r *result, next time.Time) error {
 	if t.Own() != nil && !told(t, event.Due) && own.RenewAt.Equal(r.data.RenewAt) {
 		return nil
 	}
@@ -199,7 +200,7 @@ func fact(about event.About, r *result) event.CertsIssued {
 }
 
 // told reports whether one of the turn's events is this fact of certs'.
-func told(t *events.Turn, what string) bool {
+func told(t *loop.Turn, what string) bool {
 	for _, e := range t.Events {
 		if e.Service == name.ServiceCerts && e.What == what {
 			return true
@@ -209,7 +210,7 @@ func told(t *events.Turn, what string) bool {
 }
 
 // watch runs the watches of Secrets and of KubeconfigGenerators.
-func (s *svc) watch(ctx context.Context, partitions []int, wake events.Wake) error {
+func (s *svc) watch(ctx context.Context, partitions []int, wake loop.Waker) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.watchSecrets(ctx, partitions, wake) })
 	g.Go(func() error { return s.generators.watch(ctx, partitions, wake) })
@@ -218,7 +219,7 @@ func (s *svc) watch(ctx context.Context, partitions []int, wake events.Wake) err
 
 // watchSecrets wakes tenants whose Secrets of ours changed, or went while nobody watched. It keeps nothing of them: what was
 // seen goes into the reason, and the turn compares it with the resourceVersion in its state.
-func (s *svc) watchSecrets(ctx context.Context, partitions []int, wake events.Wake) error {
+func (s *svc) watchSecrets(ctx context.Context, partitions []int, wake loop.Waker) error {
 	there := map[events.Key][]string{} // components by tenant, until the first list is complete
 	changed := func(c kube.Change) {
 		tenant := tenantOf(c.Object)
@@ -242,7 +243,7 @@ func (s *svc) watchSecrets(ctx context.Context, partitions []int, wake events.Wa
 		}
 		there = nil
 	}
-	return s.kube.WatchListed(ctx, kube.Secrets, "", events.Filter(partitions), changed, listed)
+	return s.kube.WatchListed(ctx, kube.Secrets, "", kube.InPartitions(partitions), changed, listed)
 }
 
 // tenantOf returns the tenant a Secret belongs to: its owner's name, which is harder to edit than the label.

@@ -21,7 +21,9 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 // What could not be made is tried again after a while, first soon, then after as long as it has failed, up to an hour.
@@ -47,7 +49,7 @@ func aboutGenerators(reasons []string) bool {
 }
 
 // definition is the tenant as generators see it.
-func (s *svc) definition(ctx context.Context, t *events.Turn) *definition {
+func (s *svc) definition(ctx context.Context, t *loop.Turn) *definition {
 	return &definition{tenant: t.Tenant, uid: t.UID, read: func() (map[string]any, error) {
 		object := map[string]any{}
 		err := s.kube.Get(ctx, kube.TenantControlPlanes, t.Key.Namespace, t.Key.Name, &object)
@@ -63,11 +65,11 @@ func (s *svc) definition(ctx context.Context, t *events.Turn) *definition {
 
 // passes reports whether an error has to do with the moment and not with what was asked: then the turn is repeated.
 func passes(ctx context.Context, err error) bool {
-	return kube.IsAway(err) || errors.Is(err, events.ErrFenced) || ctx.Err() != nil
+	return kube.IsAway(err) || errors.Is(err, fence.ErrFenced) || ctx.Err() != nil
 }
 
 // generate makes a tenant's kubeconfigs of generators so, puts them into the result and tells what changed.
-func (s *svc) generate(ctx context.Context, t *events.Turn, in input, a asked, before map[string]state.Generated, r *result, now time.Time) error {
+func (s *svc) generate(ctx context.Context, t *loop.Turn, in input, a asked, before map[string]state.Generated, r *result, now time.Time) error {
 	r.data.Generated = map[string]state.Generated{}
 	var mu sync.Mutex
 	g, gctx := errgroup.WithContext(ctx)
@@ -179,7 +181,7 @@ func left(before state.Generated, o *corev1.Secret) state.Generated {
 }
 
 // retry sets the alarm for a second look at what failed.
-func (s *svc) retry(t *events.Turn, is map[string]state.Generated, now time.Time) {
+func (s *svc) retry(t *loop.Turn, is map[string]state.Generated, now time.Time) {
 	t.NoAlarm()
 	for _, g := range is {
 		if g.Error != "" {
@@ -189,7 +191,7 @@ func (s *svc) retry(t *events.Turn, is map[string]state.Generated, now time.Time
 }
 
 // tellGenerated tells of each kubeconfig that changed, before the state is written: a crash in between repeats both.
-func (s *svc) tellGenerated(ctx context.Context, t *events.Turn, before, is map[string]state.Generated) error {
+func (s *svc) tellGenerated(ctx context.Context, t *loop.Turn, before, is map[string]state.Generated) error {
 	all := maps.Clone(before)
 	if all == nil {
 		all = map[string]state.Generated{}

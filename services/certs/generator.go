@@ -25,6 +25,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 const (
@@ -53,7 +54,7 @@ const (
 )
 
 // generator brings the status of a KubeconfigGenerator up to date, some time after something changed.
-func (s *svc) generator(ctx context.Context, t *events.Turn) error {
+func (s *svc) generator(ctx context.Context, t *loop.Turn) error {
 	known, complete := s.generators.find(t.Key.Name)
 	if complete && known == nil {
 		t.NoAlarm()

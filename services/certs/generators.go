@@ -23,6 +23,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 // generators are all KubeconfigGenerators. It is safe for concurrent use.
@@ -98,7 +99,7 @@ const (
 )
 
 // watch keeps the generators up to date until ctx ends and wakes whom a change concerns in these partitions.
-func (s *generators) watch(ctx context.Context, partitions []int, wake events.Wake) error {
+func (s *generators) watch(ctx context.Context, partitions []int, wake loop.Waker) error {
 	s.mu.Lock()
 	s.all, s.places = nil, nil // others' changes may have passed meanwhile
 	s.mu.Unlock()
@@ -159,7 +160,7 @@ func (s *signal) take() map[string]bool {
 type generatorWatch struct {
 	s          *generators
 	partitions []int
-	wake       events.Wake
+	wake       loop.Waker
 	group      *errgroup.Group
 	namespaces *signal // that changed; "" says that all are known
 	endPlaces  context.CancelFunc
@@ -334,7 +335,7 @@ func (w *generatorWatch) tell(ctx context.Context, c concern) error {
 	for _, g := range c.generators {
 		of[g.name] = true
 	}
-	filter := events.Filter(w.partitions)
+	filter := kube.InPartitions(w.partitions)
 	selector := filter + "," + name.LabelManagedBy
 	if !c.all && len(of) < manyGenerators && !slices.ContainsFunc(c.generators, func(g *generator) bool { return g.problem != "" }) {
 		selector += " in (" + strings.Join(slices.Sorted(maps.Keys(of)), ",") + ")"

@@ -22,6 +22,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 // generated is a kubeconfig as found.
@@ -356,9 +357,9 @@ func TestTheLoopOfGenerators(t *testing.T) {
 	})
 	run("a tenant's deletion takes and counts them", func(t *testing.T) {
 		r.delete(kube.TenantControlPlanes, key.Namespace, key.Name)
-		r.do("intake", r.intake, events.Outcome{
+		r.do("intake", r.intake, loop.Outcome{
 			Step: event.Deleting, Data: generation{2, state.Tenant{Namespace: key.Namespace, Name: key.Name, Deleting: true}},
-			Facts: []events.Tell{{What: event.Deleting}},
+			Facts: []loop.Tell{{What: event.Deleting}},
 		})
 		gone := event.Removals{About: event.About{Namespace: key.Namespace, Name: key.Name, UID: r.uid, Generation: 2}}
 		if err := r.bus("datastore").Tell(ctx, key, 2, "gone", event.Removed, gone); err != nil {

@@ -26,13 +26,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/stoker-k8s/stoker/deployments/natsserver"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
-	"github.com/stoker-k8s/stoker/pkg/events/server"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 func testLog() *slog.Logger {
@@ -221,12 +222,12 @@ func cluster(t *testing.T) (admin, certs *kube.Client) {
 type rig struct {
 	t      *testing.T
 	uid    string // of the tenant
-	nats   *server.Server
+	nats   *natsserver.Server
 	kube   *kube.Client
-	facts  chan events.Event
-	intake chan events.Outcome
-	work   chan events.Outcome
-	wakes  map[string]chan events.Wake
+	facts  chan loop.Event
+	intake chan loop.Outcome
+	work   chan loop.Outcome
+	wakes  map[string]chan loop.Waker
 	buses  map[string]*events.Bus
 	stops  []func()
 }
@@ -238,11 +239,11 @@ const uid = "2a3c8f0e-0000-4000-8000-000000000001"
 func newRig(t *testing.T, certs *kube.Client) *rig {
 	t.Helper()
 	r := &rig{
-		t: t, uid: uid, kube: certs, facts: make(chan events.Event, 1000), wakes: map[string]chan events.Wake{}, buses: map[string]*events.Bus{},
-		intake: make(chan events.Outcome, 1), work: make(chan events.Outcome, 1),
+		t: t, uid: uid, kube: certs, facts: make(chan loop.Event, 1000), wakes: map[string]chan loop.Waker{}, buses: map[string]*events.Bus{},
+		intake: make(chan loop.Outcome, 1), work: make(chan loop.Outcome, 1),
 	}
 	var err error
-	if r.nats, err = server.Start(t.Context(), t.TempDir(), "127.0.0.1:0", testLog()); err != nil {
+	if r.nats, err = natsserver.Start(t.Context(), t.TempDir(), "127.0.0.1:0", testLog()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.nats.Stop)
@@ -254,7 +255,7 @@ func newRig(t *testing.T, certs *kube.Client) *rig {
 	}
 	r.standIn("intake", r.intake)
 	r.standIn("workload", r.work)
-	r.run(&events.Loop{Bus: r.bus("status"), Service: "status", Handle: func(_ context.Context, turn *events.Turn) error {
+	r.run(&loop.Loop{Bus: r.bus("status"), Service: "status", Handle: func(_ context.Context, turn *loop.Turn) error {
 		for _, e := range turn.Events {
 			r.facts <- e
 		}
@@ -276,7 +277,7 @@ func (r *rig) bus(user string) *events.Bus {
 	return r.buses[user]
 }
 
-func (r *rig) run(l *events.Loop) (stop func()) {
+func (r *rig) run(l *loop.Loop) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- l.Run(ctx) }()
@@ -295,11 +296,11 @@ func (r *rig) run(l *events.Loop) (stop func()) {
 	return stop
 }
 
-func (r *rig) standIn(service string, outcomes chan events.Outcome) {
-	r.wakes[service] = make(chan events.Wake, 1)
-	r.run(&events.Loop{
+func (r *rig) standIn(service string, outcomes chan loop.Outcome) {
+	r.wakes[service] = make(chan loop.Waker, 1)
+	r.run(&loop.Loop{
 		Bus: r.bus(service), Service: service,
-		Watch: func(ctx context.Context, partitions []int, wake events.Wake) error {
+		Watch: func(ctx context.Context, partitions []int, wake loop.Waker) error {
 			if slices.Contains(partitions, key.Partition()) {
 				select {
 				case r.wakes[service] <- wake:
@@ -309,7 +310,7 @@ func (r *rig) standIn(service string, outcomes chan events.Outcome) {
 			<-ctx.Done()
 			return nil
 		},
-		Handle: func(ctx context.Context, t *events.Turn) error {
+		Handle: func(ctx context.Context, t *loop.Turn) error {
 			if service != "intake" && t.Tenant == nil {
 				return errors.New("the tenant isn't accepted yet")
 			}
@@ -338,7 +339,7 @@ type generation struct {
 }
 
 // do makes a stand-in write and tell.
-func (r *rig) do(service string, outcomes chan events.Outcome, o events.Outcome) {
+func (r *rig) do(service string, outcomes chan loop.Outcome, o loop.Outcome) {
 	wake := <-r.wakes[service]
 	r.wakes[service] <- wake
 	outcomes <- o
@@ -351,9 +352,9 @@ func (r *rig) acceptLabelled(number int64, labels map[string]string, sans ...str
 	tcp := &v1alpha1.TenantControlPlane{}
 	tcp.Spec.NetworkProfile.CertSANs = sans
 	v1alpha1.Default(tcp)
-	r.do("intake", r.intake, events.Outcome{
+	r.do("intake", r.intake, loop.Outcome{
 		Step: event.Accepted, Data: generation{number, state.Tenant{Namespace: key.Namespace, Name: key.Name, Labels: labels, Spec: tcp.Spec}},
-		Facts: []events.Tell{{What: event.Accepted}},
+		Facts: []loop.Tell{{What: event.Accepted}},
 	})
 }
 
@@ -362,16 +363,16 @@ func (r *rig) expose(endpoint string) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.do("workload", r.work, events.Outcome{
+	r.do("workload", r.work, loop.Outcome{
 		Step: event.Exposed, Data: state.Workload{Endpoint: endpoint, Address: host, ClusterIP: "10.96.0.77", AdvertiseAddress: "192.0.2.1"},
-		Facts: []events.Tell{{What: event.Exposed}},
+		Facts: []loop.Tell{{What: event.Exposed}},
 	})
 }
 
 // certs runs the service.
 func (r *rig) certs() (stop func()) {
 	s := newService(r.bus("certs"), r.kube, testLog())
-	return r.run(&events.Loop{Bus: r.bus("certs"), Service: "certs", Handle: s.handle, Watch: s.watch})
+	return r.run(&loop.Loop{Bus: r.bus("certs"), Service: "certs", Handle: s.handle, Watch: s.watch})
 }
 
 // fact waits for a fact of this service.
@@ -588,9 +589,9 @@ func TestTheLoop(t *testing.T) {
 			if err := admin.Create(ctx, kube.Secrets, own); err != nil {
 				t.Fatal(err)
 			}
-			r.do("intake", r.intake, events.Outcome{
+			r.do("intake", r.intake, loop.Outcome{
 				Step: event.Deleting, Data: generation{4, state.Tenant{Namespace: key.Namespace, Name: key.Name, Deleting: true}},
-				Facts: []events.Tell{{What: event.Deleting}},
+				Facts: []loop.Tell{{What: event.Deleting}},
 			})
 			about := event.About{Namespace: key.Namespace, Name: key.Name, UID: "another", Generation: 4}
 			tell := func(id string) {

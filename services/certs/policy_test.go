@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
-	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 )
 
 var now = time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC)
@@ -453,7 +453,7 @@ func TestBadInputIsRefusedByName(t *testing.T) {
 			in := demo()
 			test.change(&in)
 			_, _, err := wants(in)
-			var p *events.Permanent
+			var p *intent.Permanent
 			if !errors.As(err, &p) || p.Reason != test.reason || !strings.Contains(p.Message, test.says) {
 				t.Errorf("got %v", err)
 			}
@@ -477,7 +477,7 @@ func FuzzAltNames(f *testing.F) {
 		in := demo()
 		in.CertSANs, in.ServiceCIDRs, in.Exposed.Endpoint = []string{san}, []string{cidr}, endpoint
 		_, leaves, err := wants(in)
-		var p *events.Permanent
+		var p *intent.Permanent
 		if err != nil {
 			if !errors.As(err, &p) {
 				t.Fatalf("%v has no intent", err)

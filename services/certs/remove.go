@@ -15,14 +15,15 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
-	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 // removedSecrets is the key under which this service counts.
 const removedSecrets = name.ServiceCerts + "/Secret"
 
 // remove takes down what was made, once it is this service's turn.
-func (s *svc) remove(ctx context.Context, t *events.Turn) error {
+func (s *svc) remove(ctx context.Context, t *loop.Turn) error {
 	if t.Own() != nil && t.Own().Step == event.Removed {
 		return nil
 	}
@@ -53,14 +54,14 @@ func (s *svc) remove(ctx context.Context, t *events.Turn) error {
 	if err := s.tellGenerated(ctx, t, own.Generated, nil); err != nil {
 		return err
 	}
-	return t.Done(ctx, events.Outcome{
+	return t.Done(ctx, loop.Outcome{
 		Step:  event.Removed,
-		Facts: []events.Tell{{What: event.Removed, Data: removals(t.About(), before, &own, ours)}},
+		Facts: []loop.Tell{{What: event.Removed, Data: removals(t.About(), before, &own, ours)}},
 	})
 }
 
 // turnToRemove returns what datastore says was removed so far, nil when it hasn't said so of this very tenant.
-func turnToRemove(list []events.Event, uid string) (*event.Removals, error) {
+func turnToRemove(list []loop.Event, uid string) (*event.Removals, error) {
 	for i := len(list) - 1; i >= 0; i-- {
 		e := list[i]
 		if e.Service != name.ServiceDatastore || e.What != event.Removed || e.Err != nil {
@@ -68,7 +69,7 @@ func turnToRemove(list []events.Event, uid string) (*event.Removals, error) {
 		}
 		var r event.Removals
 		if err := json.Unmarshal(e.Data(), &r); err != nil {
-			return nil, &events.Permanent{Reason: "InvalidFact", Message: "datastore.removed is not readable", Err: err}
+			return nil, &intent.Permanent{Reason: "InvalidFact", Message: "datastore.removed is not readable", Err: err}
 		}
 		if r.UID == uid {
 			return &r, nil

@@ -19,7 +19,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
-	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 )
 
 // input is everything the Secrets of a tenant are made from, besides what they hold already and the time.
@@ -155,7 +155,7 @@ const (
 )
 
 // wants lists the Secrets that can be made from the input: roots first, and what needs the endpoint only once it is known.
-// The error is an *events.Permanent that names the value at fault.
+// The error is an *intent.Permanent that names the value at fault.
 func wants(in input) (roots, leaves []want, err error) {
 	dns, ips, err := in.altNames()
 	if err != nil {
@@ -275,7 +275,7 @@ func (in input) altNames() (dns []string, ips []net.IP, err error) {
 		}
 		host := strings.ToLower(value)
 		if len(validation.IsDNS1123Subdomain(host)) != 0 && len(validation.IsWildcardDNS1123Subdomain(host)) != 0 {
-			return &events.Permanent{Reason: reason, Message: fmt.Sprintf("%s %q is neither an IP address nor a DNS name", what, clip(value))}
+			return &intent.Permanent{Reason: reason, Message: fmt.Sprintf("%s %q is neither an IP address nor a DNS name", what, clip(value))}
 		}
 		dns = append(dns, host)
 		return nil
@@ -283,7 +283,7 @@ func (in input) altNames() (dns []string, ips []net.IP, err error) {
 	for _, cidr := range in.ServiceCIDRs {
 		prefix, err := netip.ParsePrefix(cidr)
 		if err != nil {
-			return nil, nil, &events.Permanent{Reason: "InvalidServiceCIDR", Message: fmt.Sprintf("service network %q is no CIDR", clip(cidr))}
+			return nil, nil, &intent.Permanent{Reason: "InvalidServiceCIDR", Message: fmt.Sprintf("service network %q is no CIDR", clip(cidr))}
 		}
 		// The first address of the network is that of the Service kubernetes.
 		if first := prefix.Masked().Addr().Next(); prefix.Contains(first) {
@@ -301,7 +301,7 @@ func (in input) altNames() (dns []string, ips []net.IP, err error) {
 	if e := in.Exposed; e != nil {
 		host, port, err := net.SplitHostPort(e.Endpoint)
 		if err != nil || host == "" || port == "" {
-			return nil, nil, &events.Permanent{Reason: "InvalidEndpoint", Message: fmt.Sprintf("endpoint %q is not host:port", clip(e.Endpoint))}
+			return nil, nil, &intent.Permanent{Reason: "InvalidEndpoint", Message: fmt.Sprintf("endpoint %q is not host:port", clip(e.Endpoint))}
 		}
 		clusterIP := e.ClusterIP
 		if clusterIP == "None" { // a headless Service

@@ -15,7 +15,10 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/fence"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 // probeEvery is how often a DataStore is asked whether it is there while nobody uses it.
@@ -33,7 +36,7 @@ const (
 
 // check looks at a DataStore and tells the facts checked and measured unless its status says the same already. It wakes on
 // changes of the DataStore, on the first failure of anybody who uses it, and now and then.
-func (s *datastore) check(ctx context.Context, t *events.Turn) error {
+func (s *datastore) check(ctx context.Context, t *loop.Turn) error {
 	st := s.stores.get(t.Key.Name)
 	// Turns come seldom, and what is told must be what is.
 	st.stale()
@@ -54,7 +57,7 @@ func (s *datastore) check(ctx context.Context, t *events.Turn) error {
 	var looked error
 	if opened == nil {
 		looked = st.look(ctx)
-		if errors.Is(looked, context.Canceled) || errors.Is(looked, events.ErrFenced) {
+		if errors.Is(looked, context.Canceled) || errors.Is(looked, fence.ErrFenced) {
 			return looked
 		}
 	}
@@ -81,7 +84,7 @@ func (s *datastore) check(ctx context.Context, t *events.Turn) error {
 	case errors.As(opened, &no):
 		return nil // the kind of a DataStore can't change
 	case opened != nil:
-		return &events.Unavailable{Dependency: st.dependency(), Err: opened}
+		return &intent.Unavailable{Dependency: st.dependency(), Err: opened}
 	case looked != nil:
 		return looked
 	}
@@ -90,7 +93,7 @@ func (s *datastore) check(ctx context.Context, t *events.Turn) error {
 }
 
 // tellUsage tells the fact measured about a DataStore unless its status says much the same already.
-func (s *datastore) tellUsage(ctx context.Context, t *events.Turn, st *store, object *v1alpha1.DataStore) error {
+func (s *datastore) tellUsage(ctx context.Context, t *loop.Turn, st *store, object *v1alpha1.DataStore) error {
 	u := st.usage()
 	if !news(object.Status.Usage, u) {
 		return nil
@@ -121,13 +124,13 @@ func says(object *v1alpha1.DataStore, v verdict) bool {
 
 // watch runs the watches of this replica's partitions: metadata of the Secrets it made for tenants, and of DataStores,
 // which every replica needs; and the look at each DataStore, and at what its tenants hold, now and then.
-func (s *datastore) watch(ctx context.Context, partitions []int, wake events.Wake) error {
+func (s *datastore) watch(ctx context.Context, partitions []int, wake loop.Waker) error {
 	s.stores.mu.Lock()
 	s.stores.wake = wake
 	s.stores.mu.Unlock()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		selector := events.Filter(partitions) + "," + name.LabelComponent + " in (" + name.ComponentDatastoreConfig + "," + name.ComponentDatastoreCertificate + ")"
+		selector := kube.InPartitions(partitions) + "," + name.LabelComponent + " in (" + name.ComponentDatastoreConfig + "," + name.ComponentDatastoreCertificate + ")"
 		return s.kube.Watch(ctx, kube.Secrets, "", selector, func(c kube.Change) {
 			version := c.Object.ResourceVersion
 			if c.Type == watch.Deleted {
@@ -160,7 +163,7 @@ func (s *datastore) watch(ctx context.Context, partitions []int, wake events.Wak
 
 // probe looks at each DataStore now and then, and more often at those that are away or wrong, so that who waits for one
 // goes on soon after it is back. Every replica does so for itself: connections and credentials are its own.
-func (s *datastore) probe(ctx context.Context, wake events.Wake) {
+func (s *datastore) probe(ctx context.Context, wake loop.Waker) {
 	tick := time.NewTicker(longestPause)
 	defer tick.Stop()
 	for n := 1; ; n++ {

@@ -20,6 +20,8 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
@@ -61,7 +63,7 @@ func overridesOf(t *state.Tenant, own state.Datastore) []state.Override {
 
 // join finds the DataStores of overrides and brings what is known of them up to date. inputs is a hash of what of them shows
 // in the tenant.
-func (s *datastore) join(ctx context.Context, t *events.Turn, st *store, main *v1alpha1.DataStore, overrides []state.Override) (others []*store, inputs, waiting string, err error) {
+func (s *datastore) join(ctx context.Context, t *loop.Turn, st *store, main *v1alpha1.DataStore, overrides []state.Override) (others []*store, inputs, waiting string, err error) {
 	parts := []string{}
 	for i := range overrides {
 		o := &overrides[i]
@@ -74,12 +76,12 @@ func (s *datastore) join(ctx context.Context, t *events.Turn, st *store, main *v
 		}
 		for _, x := range []*v1alpha1.DataStore{main, object} {
 			if x.Spec.Driver != v1alpha1.DriverEtcd {
-				return nil, "", "", &events.Permanent{Reason: reasonOverrideDriver, Message: fmt.Sprintf(
+				return nil, "", "", &intent.Permanent{Reason: reasonOverrideDriver, Message: fmt.Sprintf(
 					"spec.dataStoreOverrides: DataStore %s has the driver %s: only etcds can share the resources of a tenant", x.Name, x.Spec.Driver)}
 			}
 		}
 		if !joined(st, other) {
-			return nil, "", "", &events.Permanent{Reason: reasonOverrideAuthority, Message: fmt.Sprintf(
+			return nil, "", "", &intent.Permanent{Reason: reasonOverrideAuthority, Message: fmt.Sprintf(
 				"spec.dataStoreOverrides: DataStore %s has another certificateAuthority than DataStore %s, and kube-apiserver has one certificate "+
 					"and one authority for all etcds: give both DataStores the same, or override with another DataStore", o.DataStore, st.name)}
 		}
@@ -102,7 +104,7 @@ func joined(st, other *store) bool {
 
 // share makes the tenant's account so in the DataStores of overrides. It comes before anything is made for the tenant in its
 // own: the certificate it gets is good in all of them, whoever has the user there.
-func (s *datastore) share(ctx context.Context, t *events.Turn, others []*store, account driver.Account, overrides []state.Override) error {
+func (s *datastore) share(ctx context.Context, t *loop.Turn, others []*store, account driver.Account, overrides []state.Override) error {
 	account.Remembered = false // nothing was made for overrides before owners were on record
 	g, gctx := errgroup.WithContext(ctx)
 	for _, other := range others {
@@ -125,7 +127,7 @@ func (s *datastore) share(ctx context.Context, t *events.Turn, others []*store, 
 // withdraw removes the tenant's account from the DataStores that no override names any more, unless pods may use them. It
 // returns the overrides that remain, and what is to be told. A DataStore that is away wakes the tenant when it is back; the
 // tenant doesn't wait for it.
-func (s *datastore) withdraw(ctx context.Context, t *events.Turn, account driver.Account, stays []*store, overrides []state.Override) (remain []state.Override, tell []events.Tell, err error) {
+func (s *datastore) withdraw(ctx context.Context, t *loop.Turn, account driver.Account, stays []*store, overrides []state.Override) (remain []state.Override, tell []loop.Tell, err error) {
 	named := func(o state.Override) bool { return len(o.Resources) > 0 }
 	if !slices.ContainsFunc(overrides, func(o state.Override) bool { return !named(o) }) {
 		return overrides, nil, nil
@@ -142,7 +144,7 @@ func (s *datastore) withdraw(ctx context.Context, t *events.Turn, account driver
 			continue
 		}
 		gone, why, err := s.leave(ctx, t, account, stays, o)
-		var away *events.Unavailable
+		var away *intent.Unavailable
 		if errors.As(err, &away) {
 			remain = append(remain, o)
 			continue
@@ -160,7 +162,7 @@ func (s *datastore) withdraw(ctx context.Context, t *events.Turn, account driver
 		}
 	}
 	if len(told.DataStores) > 0 {
-		tell = []events.Tell{{What: event.Withdrawn, Data: told}}
+		tell = []loop.Tell{{What: event.Withdrawn, Data: told}}
 	}
 	return remain, tell, nil
 }
@@ -173,7 +175,7 @@ func uses(pods *state.State, workload state.Workload, generation int64, dataStor
 }
 
 // leave removes the account from one DataStore, unless that is but another name of a database that stays.
-func (s *datastore) leave(ctx context.Context, t *events.Turn, account driver.Account, stays []*store, o state.Override) (removed driver.Removed, left string, err error) {
+func (s *datastore) leave(ctx context.Context, t *loop.Turn, account driver.Account, stays []*store, o state.Override) (removed driver.Removed, left string, err error) {
 	st := s.stores.get(o.DataStore)
 	st.joins(t.Key)
 	account.Remembered = false
@@ -191,7 +193,7 @@ func (s *datastore) leave(ctx context.Context, t *events.Turn, account driver.Ac
 		return nil, "", nil // nothing was ever made there
 	case opened != nil:
 		st.waits(t.Key)
-		return nil, "", &events.Unavailable{Dependency: st.dependency(), Err: opened}
+		return nil, "", &intent.Unavailable{Dependency: st.dependency(), Err: opened}
 	}
 	var place string
 	place, err = st.place(ctx, account)

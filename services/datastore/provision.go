@@ -21,7 +21,9 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
@@ -38,7 +40,7 @@ var takenReasons = map[string]string{driver.FieldSchema: "SchemaTaken", driver.F
 
 // provision wakes on intake.accepted, the timer, changes of the tenant's two Secrets and of its DataStore. It makes user,
 // schema, grants and both Secrets so, and tells datastore.provisioned.
-func (s *datastore) provision(ctx context.Context, t *events.Turn) error {
+func (s *datastore) provision(ctx context.Context, t *loop.Turn) error {
 	own := state.Datastore{}
 	if err := t.OwnData(&own); err != nil {
 		return err
@@ -48,7 +50,7 @@ func (s *datastore) provision(ctx context.Context, t *events.Turn) error {
 		return t.Wait(ctx, cmp.Or(t.Tenant.Unplaced, "a DataStore to be chosen"))
 	}
 	if own.DataStore != "" && own.DataStore != n {
-		return &events.Permanent{
+		return &intent.Permanent{
 			Reason:  "MigrationNotSupported",
 			Message: fmt.Sprintf("spec.dataStore: the tenant's data is in DataStore %s; moving it to %s is not supported", own.DataStore, n),
 		}
@@ -92,7 +94,7 @@ func (s *datastore) provision(ctx context.Context, t *events.Turn) error {
 			st.leftAs(t.Key, own)
 		}
 	}
-	var withdrawn []events.Tell
+	var withdrawn []loop.Tell
 	if p.want.Overrides, withdrawn, err = s.withdraw(ctx, t, account, stays, overrides); err != nil {
 		return err
 	}
@@ -108,14 +110,14 @@ func (s *datastore) provision(ctx context.Context, t *events.Turn) error {
 			return err
 		}
 	}
-	o := events.Outcome{Step: event.Provisioned, Inputs: p.inputs, Data: p.want, Facts: withdrawn}
+	o := loop.Outcome{Step: event.Provisioned, Inputs: p.inputs, Data: p.want, Facts: withdrawn}
 	if p.news(t, own) {
-		o.Facts = append(o.Facts, events.Tell{What: event.Provisioned, Data: event.DatastoreProvisioned{
+		o.Facts = append(o.Facts, loop.Tell{What: event.Provisioned, Data: event.DatastoreProvisioned{
 			About: t.About(), DataStore: n, Driver: p.want.Driver, Schema: account.Schema, User: account.User, Overrides: namesOf(p.want.Overrides),
 		}})
 	}
 	if weighed {
-		o.Facts = append(o.Facts, events.Tell{What: event.Measured, Data: event.DatastoreMeasured{
+		o.Facts = append(o.Facts, loop.Tell{What: event.Measured, Data: event.DatastoreMeasured{
 			About: t.About(), DataStore: n, Bytes: p.want.Bytes, Keys: p.want.Keys, MeasuredAt: p.want.MeasuredAt,
 		}})
 	}
@@ -129,7 +131,7 @@ func (s *datastore) provision(ctx context.Context, t *events.Turn) error {
 }
 
 // open finds a DataStore that the tenant uses, or says what the tenant has to wait for.
-func (s *datastore) open(ctx context.Context, t *events.Turn, n string) (st *store, object *v1alpha1.DataStore, waiting string, err error) {
+func (s *datastore) open(ctx context.Context, t *loop.Turn, n string) (st *store, object *v1alpha1.DataStore, waiting string, err error) {
 	st = s.stores.get(n)
 	st.joins(t.Key) // before looking, so that no change after it is missed
 	object, opened, err := st.load(ctx)
@@ -142,10 +144,10 @@ func (s *datastore) open(ctx context.Context, t *events.Turn, n string) (st *sto
 		st.waits(t.Key)
 		return st, nil, "DataStore " + n + " to exist", nil
 	case errors.As(opened, &no):
-		return nil, nil, "", &events.Permanent{Reason: reasonUnsupported, Message: no.Error()}
+		return nil, nil, "", &intent.Permanent{Reason: reasonUnsupported, Message: no.Error()}
 	case opened != nil:
 		st.waits(t.Key)
-		return nil, nil, "", &events.Unavailable{Dependency: st.dependency(), Err: opened}
+		return nil, nil, "", &intent.Unavailable{Dependency: st.dependency(), Err: opened}
 	}
 	return st, object, "", nil
 }
@@ -166,7 +168,7 @@ func rolledOut(pods *state.State, workload state.Workload, checksum string) bool
 
 // decide compares what must be with the state and with what woke the turn. retire says that there are former credentials
 // that nobody needs any more.
-func (p *plan) decide(t *events.Turn, own state.Datastore, retire bool) {
+func (p *plan) decide(t *loop.Turn, own state.Datastore, retire bool) {
 	s := t.Own()
 	p.known = s != nil && s.Step == event.Provisioned && s.Inputs == p.inputs
 	p.settled = p.known && s.Failure == nil && !touched(t.Reasons, own) && !due(t.Events) && !retire
@@ -175,7 +177,7 @@ func (p *plan) decide(t *events.Turn, own state.Datastore, retire bool) {
 
 // news reports whether the others must hear of the outcome: each generation is told once, and so are what rolls out pods
 // and the end of a failure that was told.
-func (p *plan) news(t *events.Turn, own state.Datastore) bool {
+func (p *plan) news(t *loop.Turn, own state.Datastore) bool {
 	return !p.known || t.Own().Generation != t.Generation || t.Own().Failure != nil ||
 		own.Config.Checksum != p.want.Config.Checksum || own.Certificate.Checksum != p.want.Certificate.Checksum
 }
@@ -206,7 +208,7 @@ func touched(reasons []string, own state.Datastore) bool {
 }
 
 // due reports whether the timer is among the events.
-func due(list []events.Event) bool {
+func due(list []loop.Event) bool {
 	for _, e := range list {
 		if e.Service == name.ServiceDatastore && e.What == event.Due {
 			return true
@@ -217,7 +219,7 @@ func due(list []events.Event) bool {
 
 // account names the tenant's schema and user. Without a memory of them, as after the loss of NATS, they are those of
 // its Secret, if it has one; held says that it has.
-func (s *datastore) account(ctx context.Context, t *events.Turn, own state.Datastore) (a driver.Account, held bool, err error) {
+func (s *datastore) account(ctx context.Context, t *loop.Turn, own state.Datastore) (a driver.Account, held bool, err error) {
 	var data map[string][]byte
 	if own.DataStore == "" {
 		secret := &corev1.Secret{}
@@ -244,7 +246,7 @@ func accountOf(key events.Key, uid string, spec *v1alpha1.TenantControlPlaneSpec
 
 // apply makes it so: first that schema and user are nobody else's, for who has the certificate is that user; then the
 // password, of which other credentials may be made; then these beside the user.
-func (s *datastore) apply(ctx context.Context, t *events.Turn, st *store, account driver.Account, want *state.Datastore) error {
+func (s *datastore) apply(ctx context.Context, t *loop.Turn, st *store, account driver.Account, want *state.Datastore) error {
 	var renewAt time.Time
 	err := st.do(ctx, func(d driver.Driver) error {
 		if err := d.Validate(account); err != nil {
@@ -309,23 +311,23 @@ func surveyed(ctx context.Context, d driver.Driver, account driver.Account) (str
 }
 
 // intentOf gives what a DataStore answered its intent, nil for no error. Who can only wait for it is noted to be woken.
-func intentOf(t *events.Turn, st *store, err error) error {
+func intentOf(t *loop.Turn, st *store, err error) error {
 	var bad *driver.NameError
 	var taken *driver.TakenError
 	var config *driver.ConfigError
-	var away *events.Unavailable
+	var away *intent.Unavailable
 	in := ""
 	if st.name != t.Tenant.Spec.DataStore {
 		in = "in DataStore " + st.name + ", by dataStoreOverrides: "
 	}
 	switch {
 	case errors.As(err, &bad):
-		return &events.Permanent{Reason: "InvalidName", Message: in + bad.Error()}
+		return &intent.Permanent{Reason: "InvalidName", Message: in + bad.Error()}
 	case errors.As(err, &taken):
-		return &events.Permanent{Reason: takenReasons[taken.Field], Message: in + taken.Error()}
+		return &intent.Permanent{Reason: takenReasons[taken.Field], Message: in + taken.Error()}
 	case errors.As(err, &config):
 		st.waits(t.Key)
-		return &events.Unavailable{Dependency: st.dependency(), Err: config}
+		return &intent.Unavailable{Dependency: st.dependency(), Err: config}
 	case errors.As(err, &away):
 		st.waits(t.Key)
 		return err

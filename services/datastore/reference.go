@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
-	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
@@ -73,7 +73,7 @@ func configOf(ds *v1alpha1.DataStore, get func(namespace, name string) (*corev1.
 	}
 	for _, w := range wants {
 		content, err := contentOf(w.ref, get)
-		var away *events.Unavailable
+		var away *intent.Unavailable
 		if errors.As(err, &away) || errors.Is(err, context.Canceled) {
 			return cfg, err
 		}

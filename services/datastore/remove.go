@@ -17,8 +17,10 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
-	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/fence"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/mysql"
@@ -36,7 +38,7 @@ const (
 
 // remove wakes on workload.removed, when no pod of the tenant is left that could write. It removes data, user and role
 // that are the tenant's, and both Secrets, and tells datastore.removed with what it removed and what it had to leave.
-func (s *datastore) remove(ctx context.Context, t *events.Turn) error {
+func (s *datastore) remove(ctx context.Context, t *loop.Turn) error {
 	own := state.Datastore{}
 	if err := t.OwnData(&own); err != nil {
 		return err
@@ -79,11 +81,11 @@ func (s *datastore) remove(ctx context.Context, t *events.Turn) error {
 	}
 	own.Removed, own.Left = nil, left
 	sum.Left = append(sum.Left, left...)
-	return t.Done(ctx, events.Outcome{Step: event.Removed, Data: own, Facts: []events.Tell{{What: event.Removed, Data: sum}}})
+	return t.Done(ctx, loop.Outcome{Step: event.Removed, Data: own, Facts: []loop.Tell{{What: event.Removed, Data: sum}}})
 }
 
 // workloadRemoved finds what workload told about this very tenant, and when.
-func workloadRemoved(t *events.Turn) (*event.Removals, time.Time) {
+func workloadRemoved(t *loop.Turn) (*event.Removals, time.Time) {
 	for _, e := range t.Events {
 		if e.Service != name.ServiceWorkload || e.What != event.Removed || e.Err != nil {
 			continue
@@ -118,7 +120,7 @@ func placesOf(t *state.Tenant, own state.Datastore) []place {
 
 // dropAll removes the tenant's data and users wherever it has some, counts that in own, and says what it had to leave. An
 // error means that the deletion is to be tried again; what was removed by then is noted.
-func (s *datastore) dropAll(ctx context.Context, t *events.Turn, own *state.Datastore, since time.Time) (left []string, err error) {
+func (s *datastore) dropAll(ctx context.Context, t *loop.Turn, own *state.Datastore, since time.Time) (left []string, err error) {
 	if own.Removed == nil {
 		own.Removed = map[string]int{}
 	}
@@ -162,14 +164,14 @@ func (s *datastore) dropAll(ctx context.Context, t *events.Turn, own *state.Data
 		if o := t.Own(); o != nil {
 			was = o
 		}
-		err = errors.Join(t.Done(ctx, events.Outcome{Step: was.Step, Inputs: was.Inputs, Waiting: was.Waiting, Data: *own}), err)
+		err = errors.Join(t.Done(ctx, loop.Outcome{Step: was.Step, Inputs: was.Inputs, Waiting: was.Waiting, Data: *own}), err)
 	}
 	return left, err
 }
 
 // drop removes the tenant's data and user from one DataStore. What can't be removed within patience is left and described. An
 // error means that it is to be tried again.
-func (s *datastore) drop(ctx context.Context, t *events.Turn, p place, account driver.Account, since time.Time) (removed driver.Removed, left string, err error) {
+func (s *datastore) drop(ctx context.Context, t *loop.Turn, p place, account driver.Account, since time.Time) (removed driver.Removed, left string, err error) {
 	st := s.stores.get(p.dataStore)
 	var opened error
 	if _, opened, err = st.load(ctx); err != nil {
@@ -198,16 +200,16 @@ func (s *datastore) drop(ctx context.Context, t *events.Turn, p place, account d
 	switch {
 	case err == nil, errors.As(err, &bad): // such names were never given to anybody
 		return removed, "", nil
-	case errors.Is(err, events.ErrFenced), ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled):
+	case errors.Is(err, fence.ErrFenced), ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled):
 		return removed, "", err
 	case t.Attempt()+1 >= minTries && s.now().Sub(since) >= patience:
 		return removed, leftBehind(p.dataStore, p.driver, account, p.certain, err), nil
 	}
 	st.waits(t.Key)
-	var away *events.Unavailable
+	var away *intent.Unavailable
 	if !errors.As(err, &away) {
 		// Not a failure that ends in the dead letters: the deletion goes on without it.
-		err = &events.Unavailable{Dependency: st.dependency(), Err: err}
+		err = &intent.Unavailable{Dependency: st.dependency(), Err: err}
 	}
 	return removed, "", err
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/pkg/service"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd"
@@ -29,7 +30,7 @@ import (
 
 // Run runs the service until ctx ends.
 func Run(ctx context.Context, cfg service.Config) error {
-	return service.Run(ctx, cfg, func(c *service.Clients) (*events.Loop, error) {
+	return service.Run(ctx, cfg, func(c *service.Clients) (*loop.Loop, error) {
 		s := &datastore{kube: c.Kube, bus: c.Bus, log: c.Log, stores: newStores(&reader{kube: c.Kube}, Drivers()), now: time.Now}
 		s.references = newReferences(c.Kube, func(ctx context.Context, n string) {
 			st := s.stores.get(n)
@@ -43,7 +44,7 @@ func Run(ctx context.Context, cfg service.Config) error {
 			return nil, fmt.Errorf("micro service %s: %w", event.DatastoreService, err)
 		}
 		context.AfterFunc(ctx, stop)
-		return &events.Loop{Bus: c.Bus, Service: name.ServiceDatastore, Handle: s.handle, Watch: s.watch}, nil
+		return &loop.Loop{Bus: c.Bus, Service: name.ServiceDatastore, Handle: s.handle, Watch: s.watch}, nil
 	})
 }
 
@@ -69,7 +70,7 @@ type datastore struct {
 }
 
 // handle is the one loop, for tenants and for DataStores.
-func (s *datastore) handle(ctx context.Context, t *events.Turn) error {
+func (s *datastore) handle(ctx context.Context, t *loop.Turn) error {
 	switch {
 	case t.Key == events.DataStore(t.Key.Name):
 		return s.check(ctx, t)

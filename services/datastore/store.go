@@ -16,7 +16,10 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/fence"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
@@ -41,7 +44,7 @@ type stores struct {
 	drivers map[v1alpha1.Driver]driver.Open
 	mu      sync.Mutex
 	all     map[string]*store
-	wake    events.Wake // of the watch that runs
+	wake    loop.Waker // of the watch that runs
 	// refer is told of what was read of a DataStore, nil when there is none; may be nil.
 	refer func(dataStore string, o *v1alpha1.DataStore)
 }
@@ -382,7 +385,7 @@ func (e *unsupported) Error() string {
 	return fmt.Sprintf("driver %q of DataStore %s is not supported, only %s", e.object.Spec.Driver, e.object.Name, strings.Join(have, ", "))
 }
 
-// do calls f with the driver, unless the database is known to be away. An outage, before or in f, is *events.Unavailable;
+// do calls f with the driver, unless the database is known to be away. An outage, before or in f, is *intent.Unavailable;
 // other errors are f's.
 func (st *store) do(ctx context.Context, f func(driver.Driver) error) error {
 	return st.use(ctx, false, f)
@@ -394,7 +397,7 @@ func (st *store) look(ctx context.Context) error {
 }
 
 func (st *store) use(ctx context.Context, look bool, f func(driver.Driver) error) error {
-	if err := events.Held(ctx); err != nil {
+	if err := fence.Check(ctx); err != nil {
 		return err
 	}
 	var c *conn
@@ -402,7 +405,7 @@ func (st *store) use(ctx context.Context, look bool, f func(driver.Driver) error
 		st.mu.Lock()
 		if c = st.conn; c == nil {
 			st.mu.Unlock()
-			return &events.Unavailable{Dependency: st.dependency(), Err: errors.New("no connection")}
+			return &intent.Unavailable{Dependency: st.dependency(), Err: errors.New("no connection")}
 		}
 		untried := errors.Is(st.away, errNotTried)
 		if looking := st.looking; untried && looking != nil {
@@ -417,7 +420,7 @@ func (st *store) use(ctx context.Context, look bool, f func(driver.Driver) error
 		if away := st.away; away != nil {
 			if st.looking != nil || !untried && time.Now().Before(st.retryAt) {
 				st.mu.Unlock()
-				return &events.Unavailable{Dependency: st.dependency(), Err: away}
+				return &intent.Unavailable{Dependency: st.dependency(), Err: away}
 			}
 			look = true
 			st.looking = make(chan struct{})
@@ -449,7 +452,7 @@ func (st *store) intent(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
 	}
-	return &events.Unavailable{Dependency: st.dependency(), Err: err}
+	return &intent.Unavailable{Dependency: st.dependency(), Err: err}
 }
 
 // answered notes how long a check took that was answered.

@@ -20,6 +20,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
@@ -100,7 +101,7 @@ func TestStore(t *testing.T) {
 			var slow int
 			for time.Since(began) < time.Minute {
 				before := time.Now()
-				var away *events.Unavailable
+				var away *intent.Unavailable
 				if err := st.do(t.Context(), nothing); !errors.As(err, &away) || away.Dependency != "datastore one" {
 					t.Fatal(err)
 				}
@@ -143,7 +144,7 @@ func TestStore(t *testing.T) {
 			if err := st.do(t.Context(), func(driver.Driver) error { return boom }); !errors.Is(err, boom) {
 				t.Error(err)
 			}
-			var away *events.Unavailable
+			var away *intent.Unavailable
 			if err := st.do(t.Context(), func(driver.Driver) error { return fmt.Errorf("put: %w", driver.ErrAway) }); !errors.As(err, &away) {
 				t.Error(err)
 			}
@@ -308,7 +309,7 @@ func TestConfigOf(t *testing.T) {
 	}
 	t.Run("a management API that is away is not the DataStore's fault", func(t *testing.T) {
 		_, err := configOf(ds, func(string, string) (*corev1.Secret, error) {
-			return nil, &events.Unavailable{Dependency: "kubernetes", Err: errors.New("refused")}
+			return nil, &intent.Unavailable{Dependency: "kubernetes", Err: errors.New("refused")}
 		})
 		var bad *driver.ConfigError
 		if err == nil || errors.As(err, &bad) {

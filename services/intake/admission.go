@@ -18,6 +18,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
@@ -85,7 +86,7 @@ func (s *intake) admit(ctx context.Context) error {
 	}
 	err = s.kube.Create(ctx, kube.ConfigMaps, made)
 	if apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("%w: %w", events.ErrStale, err) // by another installation, just now
+		return fmt.Errorf("%w: %w", intent.ErrStale, err) // by another installation, just now
 	}
 	return err
 }

@@ -23,11 +23,14 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/fence"
+	"github.com/stoker-k8s/stoker/pkg/intent"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 // order is a command that was understood.
 type order struct {
-	event events.Event
+	event loop.Event
 	key   events.Key
 	kind  kind
 	verb  string
@@ -62,7 +65,7 @@ func typesOf(kind string) []string {
 const maxID = 256
 
 // understand checks everything about a command but its data.
-func (s *intake) understand(key events.Key, e events.Event) (order, error) {
+func (s *intake) understand(key events.Key, e loop.Event) (order, error) {
 	o := order{event: e, key: key}
 	var attribute *events.AttributeError
 	switch {
@@ -129,7 +132,7 @@ func gist(key events.Key, e ce.Event) string {
 
 // command carries a command out, once, and answers it. Its error is one of the world (API server away): then the command is
 // tried again, and those behind it wait, because their order is what the sender means.
-func (s *intake) command(ctx context.Context, t *events.Turn, e events.Event) error {
+func (s *intake) command(ctx context.Context, t *loop.Turn, e loop.Event) error {
 	o, err := s.understand(t.Key, e)
 	if err != nil {
 		return s.settle(ctx, t, e, err)
@@ -160,9 +163,9 @@ func (s *intake) command(ctx context.Context, t *events.Turn, e events.Event) er
 const maxEarly = 5
 
 // settle ends a command that was not carried out: refused for good, or to be tried again.
-func (s *intake) settle(ctx context.Context, t *events.Turn, e events.Event, err error) error {
+func (s *intake) settle(ctx context.Context, t *loop.Turn, e loop.Event, err error) error {
 	var no refusal
-	var away *events.Unavailable
+	var away *intent.Unavailable
 	switch {
 	case errors.As(err, &no):
 		early, bad := s.lags(ctx, no)
@@ -170,17 +173,17 @@ func (s *intake) settle(ctx context.Context, t *events.Turn, e events.Event, err
 			return bad
 		}
 		if early && t.Attempt() < maxEarly {
-			return &events.Unavailable{Err: no}
+			return &intent.Unavailable{Err: no}
 		}
 		return s.reject(ctx, t, e, no)
-	case errors.As(err, &away), errors.Is(err, events.ErrFenced), errors.Is(err, events.ErrStale), errors.Is(err, context.Canceled), t.Attempt() < 3:
+	case errors.As(err, &away), errors.Is(err, fence.ErrFenced), errors.Is(err, intent.ErrStale), errors.Is(err, context.Canceled), t.Attempt() < 3:
 		return err
 	}
 	// The API server answers, and not to this. Those behind it must not wait for long.
 	return s.reject(ctx, t, e, refuse("object", ruleInternal, "", cut(err.Error(), 4*maxText)))
 }
 
-func (s *intake) carryOut(ctx context.Context, t *events.Turn, o order) (what string, answer any, err error) {
+func (s *intake) carryOut(ctx context.Context, t *loop.Turn, o order) (what string, answer any, err error) {
 	switch o.verb {
 	case event.Apply:
 		return s.apply(ctx, t, o)
@@ -249,7 +252,7 @@ func exists(err error) bool {
 }
 
 // apply makes the object as the command says.
-func (s *intake) apply(ctx context.Context, t *events.Turn, o order) (string, any, error) {
+func (s *intake) apply(ctx context.Context, t *loop.Turn, o order) (string, any, error) {
 	typed, body, err := whole(o.key, o.kind, o.event.Data(), s.watchFilter)
 	if err != nil {
 		return "", nil, err
@@ -321,7 +324,7 @@ func (s *intake) apply(ctx context.Context, t *events.Turn, o order) (string, an
 }
 
 // end ends a command whose object was written, or refused.
-func (s *intake) end(ctx context.Context, t *events.Turn, o order, after *object, err error, sent any) (string, any, error) {
+func (s *intake) end(ctx context.Context, t *loop.Turn, o order, after *object, err error, sent any) (string, any, error) {
 	if err != nil {
 		return "", nil, refused(err, sent)
 	}
@@ -329,7 +332,7 @@ func (s *intake) end(ctx context.Context, t *events.Turn, o order, after *object
 }
 
 // accepted tells what a command has made of an object, if it is news, and returns the answer.
-func (s *intake) accepted(ctx context.Context, t *events.Turn, o order, after *object) (string, any, error) {
+func (s *intake) accepted(ctx context.Context, t *loop.Turn, o order, after *object) (string, any, error) {
 	e := o.event
 	data := event.IntakeAccepted{
 		About:   event.About{Namespace: bare(o.key.Namespace), Name: o.key.Name, UID: string(after.UID), Generation: after.Generation},
@@ -358,7 +361,7 @@ func bare(namespace string) string {
 }
 
 // delete asks the API server to delete the object; what was made for it goes by the watch.
-func (s *intake) delete(ctx context.Context, t *events.Turn, o order) (string, any, error) {
+func (s *intake) delete(ctx context.Context, t *loop.Turn, o order) (string, any, error) {
 	cmd, err := target[event.DeleteCommand](o.event.Data())
 	if err != nil {
 		return "", nil, err
@@ -413,18 +416,18 @@ func sameUID(o order, want string, there *object) error {
 }
 
 // again reports whether an event was delivered before.
-func again(e events.Event) bool {
+func again(e loop.Event) bool {
 	meta, err := e.Raw.Metadata()
 	return err == nil && meta.NumDelivered > 1
 }
 
-func replyTo(e events.Event) string {
+func replyTo(e loop.Event) string {
 	inbox, _ := e.Extensions()[events.ExtReplyTo].(string)
 	return inbox
 }
 
 // answer tells the sender, when it left an inbox.
-func (s *intake) answer(key events.Key, e events.Event, what string, data any) error {
+func (s *intake) answer(key events.Key, e loop.Event, what string, data any) error {
 	inbox := replyTo(e)
 	if inbox == "" {
 		return nil
@@ -437,7 +440,7 @@ const maxErrors = 20
 
 // reject tells that a command was refused: as a fact, to the sender, and when there is no sender to tell, in the dead
 // letters.
-func (s *intake) reject(ctx context.Context, t *events.Turn, e events.Event, no refusal) error {
+func (s *intake) reject(ctx context.Context, t *loop.Turn, e loop.Event, no refusal) error {
 	no = slices.Clone(no[:min(len(no), maxErrors)])
 	for i := range no {
 		no[i].Field = shorten(no[i].Field)

@@ -20,10 +20,11 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 // keep brings a DataStore's object in line with who uses it.
-func (s *intake) keep(ctx context.Context, t *events.Turn, now time.Time) error {
+func (s *intake) keep(ctx context.Context, t *loop.Turn, now time.Time) error {
 	if !s.index.complete() {
 		return nil // called again once it is
 	}
@@ -200,7 +201,7 @@ func pausedCondition(until time.Time) *metav1.Condition {
 
 // tellUse writes intake's part of the status if it is another, with a pause after each write, so that with many new tenants
 // each tells of several.
-func (s *intake) tellUse(ctx context.Context, t *events.Turn, o *v1alpha1.DataStore, users []string, paused *metav1.Condition, now time.Time) error {
+func (s *intake) tellUse(ctx context.Context, t *loop.Turn, o *v1alpha1.DataStore, users []string, paused *metav1.Condition, now time.Time) error {
 	u := useOf(o, users, paused, now)
 	if u.said(o) {
 		return nil

@@ -30,10 +30,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"github.com/stoker-k8s/stoker/deployments/natsserver"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
-	"github.com/stoker-k8s/stoker/pkg/events/server"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/pkg/service"
 )
 
@@ -55,7 +56,7 @@ func tenantIn(id, verb, subject string) http.Header {
 // entry is a door under test.
 type entry struct {
 	*door
-	nats   *server.Server
+	nats   *natsserver.Server
 	url    string
 	client *http.Client
 }
@@ -64,7 +65,7 @@ type entry struct {
 // "rule-…" with a refusal by that rule, all others with a generation.
 func enter(t *testing.T, h HTTP, change func(*door)) *entry {
 	t.Helper()
-	srv, err := server.Start(t.Context(), t.TempDir(), "127.0.0.1:-1", nil)
+	srv, err := natsserver.Start(t.Context(), t.TempDir(), "127.0.0.1:-1", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +93,7 @@ func enter(t *testing.T, h HTTP, change func(*door)) *entry {
 	if change != nil {
 		change(d)
 	}
-	loop := &events.Loop{Bus: bus, Service: name.ServiceIntake, Commands: true, Ensure: bus.Provision, Handle: func(ctx context.Context, turn *events.Turn) error {
+	loop := &loop.Loop{Bus: bus, Service: name.ServiceIntake, Commands: true, Ensure: bus.Provision, Handle: func(ctx context.Context, turn *loop.Turn) error {
 		for _, e := range turn.Events {
 			if err := obey(ctx, bus, turn.Key, e); err != nil {
 				return err
@@ -124,7 +125,7 @@ func enter(t *testing.T, h HTTP, change func(*door)) *entry {
 	return &entry{door: d, nats: srv, url: scheme + d.listener.Addr().String() + "/events", client: &http.Client{Transport: transport}}
 }
 
-func obey(ctx context.Context, bus *events.Bus, key events.Key, e events.Event) error {
+func obey(ctx context.Context, bus *events.Bus, key events.Key, e loop.Event) error {
 	about := event.About{Namespace: key.Namespace, Name: key.Name, UID: "u", Generation: 1}
 	if key.Name == "silent" {
 		accepted := event.Marshal(event.IntakeAccepted{About: about, Command: e.ID()})

@@ -18,6 +18,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/pkg/service"
 )
 
@@ -39,7 +40,7 @@ func Run(ctx context.Context, cfg Config) error {
 	var door sync.WaitGroup
 	defer door.Wait()
 	defer cancel(nil)
-	return service.Run(ctx, cfg.Config, func(c *service.Clients) (*events.Loop, error) {
+	return service.Run(ctx, cfg.Config, func(c *service.Clients) (*loop.Loop, error) {
 		d, err := cfg.Events.open(ctx, c)
 		if err != nil {
 			return nil, err
@@ -52,7 +53,7 @@ func Run(ctx context.Context, cfg Config) error {
 			})
 		}
 		s := &intake{kube: c.Kube, bus: c.Bus, log: c.Log, fallback: cfg.DataStore, namespace: cfg.Namespace, watchFilter: cfg.WatchFilter}
-		return &events.Loop{
+		return &loop.Loop{
 			Bus: c.Bus, Service: name.ServiceIntake, Handle: s.handle, Known: s.index.known, Watch: s.watch, Ensure: c.Bus.Provision, Commands: true,
 		}, nil
 	})
@@ -70,7 +71,7 @@ type intake struct {
 }
 
 // handle does what each event asks for, in order, and then brings the spec in line with the object.
-func (s *intake) handle(ctx context.Context, t *events.Turn) error {
+func (s *intake) handle(ctx context.Context, t *loop.Turn) error {
 	now, due := time.Now(), false
 	for _, e := range t.Events {
 		var err error
@@ -116,7 +117,7 @@ const (
 
 // watch sees every tenant's object: those written by kubectl carry no partition label yet, and DataStores are used by
 // tenants of other installations, too. And it sees the installation's DataStores, and what admission policies depend on.
-func (s *intake) watch(ctx context.Context, _ []int, wake events.Wake) error {
+func (s *intake) watch(ctx context.Context, _ []int, wake loop.Waker) error {
 	s.index.begin()
 	complete := func() {
 		for n := range s.index.all() {
@@ -160,7 +161,7 @@ func (s *intake) watch(ctx context.Context, _ []int, wake events.Wake) error {
 }
 
 // saw notes what the watch shows of a tenant and wakes whom it concerns.
-func (s *intake) saw(c kube.Change, wake events.Wake) {
+func (s *intake) saw(c kube.Change, wake loop.Waker) {
 	o := &c.Object.ObjectMeta
 	key := events.Tenant(o.Namespace, o.Name)
 	now, before := seen{
@@ -200,7 +201,7 @@ func (s *intake) saw(c kube.Change, wake events.Wake) {
 }
 
 // news reports whether a watch saw something the spec doesn't know.
-func (s *intake) news(t *events.Turn) bool {
+func (s *intake) news(t *loop.Turn) bool {
 	for _, r := range t.Reasons {
 		switch {
 		case t.Tenant == nil && (r == gone || r == outside):

@@ -24,6 +24,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
@@ -243,7 +244,7 @@ func (x *index) place(key events.Key, selector labels.Selector, now time.Time) (
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if !x.storesListed || !x.tenantsListed {
-		return "", "", &events.Unavailable{Err: errNotListed}
+		return "", "", &intent.Unavailable{Err: errNotListed}
 	}
 	for k, g := range x.given {
 		if now.Sub(g.at) > givenFor {

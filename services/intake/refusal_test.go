@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
-	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
@@ -87,7 +87,7 @@ func TestRefused(t *testing.T) {
 	}
 	for what, err := range map[string]error{
 		"a conflict is tried again":                 message(metav1.StatusReasonConflict, http.StatusConflict, ""),
-		"a server that can't answer is waited for":  &events.Unavailable{Dependency: kube.Dependency, Err: errors.New("refused")},
+		"a server that can't answer is waited for":  &intent.Unavailable{Dependency: kube.Dependency, Err: errors.New("refused")},
 		"an error inside the server is tried again": message(metav1.StatusReasonInternalError, 500, "boom"),
 	} {
 		var no refusal

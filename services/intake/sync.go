@@ -21,7 +21,9 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 // get reads the tenant's object; nil when there is none.
@@ -35,7 +37,7 @@ func (s *intake) get(ctx context.Context, key events.Key) (*v1alpha1.TenantContr
 }
 
 // sync brings the spec in line with the object as it is now.
-func (s *intake) sync(ctx context.Context, t *events.Turn, now time.Time) error {
+func (s *intake) sync(ctx context.Context, t *loop.Turn, now time.Time) error {
 	o, err := s.get(ctx, t.Key)
 	if err != nil {
 		return err
@@ -52,7 +54,7 @@ func (s *intake) sync(ctx context.Context, t *events.Turn, now time.Time) error 
 
 // release lets go of a tenant that is another installation's now: bucket and timers go, what was made for it stays as it
 // is, with the finalizer, for the other one to work on.
-func (s *intake) release(ctx context.Context, t *events.Turn) error {
+func (s *intake) release(ctx context.Context, t *loop.Turn) error {
 	own := t.Own()
 	if own == nil {
 		return nil
@@ -69,16 +71,16 @@ func (s *intake) release(ctx context.Context, t *events.Turn) error {
 
 // vanished handles an object that is no more. If it went without our leave (its finalizer was removed by hand), what was
 // made for it is taken down all the same, also if it was paused: nobody can end the pause any more.
-func (s *intake) vanished(ctx context.Context, t *events.Turn) error {
+func (s *intake) vanished(ctx context.Context, t *loop.Turn) error {
 	if t.Tenant == nil || t.Tenant.Deleting && !t.Tenant.Paused {
 		return nil
 	}
 	tenant := *t.Tenant
 	tenant.Deleting, tenant.Seen = true, gone
 	tenant.Paused, tenant.PausedUntil = false, time.Time{}
-	return t.Done(ctx, events.Outcome{
+	return t.Done(ctx, loop.Outcome{
 		Step: event.Deleting, Inputs: gone, Data: tenant,
-		Facts: []events.Tell{{What: event.Deleting, Data: event.IntakeDeleting{About: t.About()}}},
+		Facts: []loop.Tell{{What: event.Deleting, Data: event.IntakeDeleting{About: t.About()}}},
 	})
 }
 
@@ -126,10 +128,10 @@ func recorded(o *v1alpha1.TenantControlPlane, dataStore string, gone []string) m
 
 // withdrawn takes the DataStores that hold nothing of a tenant any more off its annotation. The watch then brings that into
 // its spec.
-func (s *intake) withdrawn(ctx context.Context, t *events.Turn, e events.Event) error {
+func (s *intake) withdrawn(ctx context.Context, t *loop.Turn, e loop.Event) error {
 	var gone event.DatastoreWithdrawn
 	if err := e.DataAs(&gone); err != nil {
-		return &events.Permanent{Reason: "InvalidEvent", Message: "datastore.withdrawn can't be read", Err: err}
+		return &intent.Permanent{Reason: "InvalidEvent", Message: "datastore.withdrawn can't be read", Err: err}
 	}
 	o, err := s.get(ctx, t.Key)
 	if err != nil || o == nil || string(o.UID) != gone.UID || !s.kube.InScope(kube.TenantControlPlanes, o) {
@@ -166,7 +168,7 @@ func (s *intake) add(ctx context.Context, r kube.Resource, o *metav1.ObjectMeta,
 	}
 	err := s.kube.MergePatch(ctx, r, o.Namespace, o.Name, map[string]any{"metadata": meta}, out)
 	if apierrors.IsConflict(err) {
-		return fmt.Errorf("%w: %w", events.ErrStale, err)
+		return fmt.Errorf("%w: %w", intent.ErrStale, err)
 	}
 	return err
 }
@@ -214,11 +216,11 @@ func desired(o *v1alpha1.TenantControlPlane, dataStore string, before *state.Ten
 }
 
 // accept writes the spec for an object and tells, if it says anything new.
-func (s *intake) accept(ctx context.Context, t *events.Turn, o *v1alpha1.TenantControlPlane, command, trace string) error {
+func (s *intake) accept(ctx context.Context, t *loop.Turn, o *v1alpha1.TenantControlPlane, command, trace string) error {
 	return s.acceptAt(ctx, t, o, command, trace, time.Now())
 }
 
-func (s *intake) acceptAt(ctx context.Context, t *events.Turn, o *v1alpha1.TenantControlPlane, command, trace string, now time.Time) error {
+func (s *intake) acceptAt(ctx context.Context, t *loop.Turn, o *v1alpha1.TenantControlPlane, command, trace string, now time.Time) error {
 	if err := t.Adopt(ctx, string(o.UID), o.Generation); err != nil {
 		return err
 	}
@@ -255,14 +257,14 @@ func (s *intake) acceptAt(ctx context.Context, t *events.Turn, o *v1alpha1.Tenan
 	if own := t.Own(); own != nil && own.Inputs == inputs && own.Waiting == waiting && own.Failure == nil {
 		return nil
 	}
-	out := events.Outcome{Step: event.Accepted, Inputs: inputs, Waiting: waiting, Data: tenant}
+	out := loop.Outcome{Step: event.Accepted, Inputs: inputs, Waiting: waiting, Data: tenant}
 	if tenant.Deleting {
 		out.Step = event.Deleting
-		out.Facts = []events.Tell{{What: event.Deleting, Data: event.IntakeDeleting{About: t.About()}}}
+		out.Facts = []loop.Tell{{What: event.Deleting, Data: event.IntakeDeleting{About: t.About()}}}
 	} else {
 		accepted := acceptedOf(t.About(), &tenant, command)
 		accepted.Resumed = before != nil && before.Paused && !tenant.Paused
-		out.Facts = []events.Tell{{What: event.Accepted, Data: accepted}}
+		out.Facts = []loop.Tell{{What: event.Accepted, Data: accepted}}
 	}
 	if err := t.Done(ctx, out); err != nil {
 		return err
@@ -286,7 +288,7 @@ func acceptedOf(about event.About, tenant *state.Tenant, command string) event.I
 const longestTimer = 14 * 24 * time.Hour
 
 // endPause wakes intake when a pause ends. It is set at every look, since the timer may have been lost with NATS.
-func (s *intake) endPause(ctx context.Context, t *events.Turn, until, now time.Time) error {
+func (s *intake) endPause(ctx context.Context, t *loop.Turn, until, now time.Time) error {
 	if latest := now.Add(longestTimer); until.After(latest) {
 		until = latest
 	}
@@ -305,10 +307,10 @@ func inputsOf(tenant state.Tenant, generation int64) string {
 
 // finish ends a deletion once every service has removed what it made: the object's finalizer, then bucket and timers, so
 // that a crash in between finds the object gone and only forgets. It tells what was removed in all.
-func (s *intake) finish(ctx context.Context, t *events.Turn, e events.Event) error {
+func (s *intake) finish(ctx context.Context, t *loop.Turn, e loop.Event) error {
 	var done event.Removals
 	if err := json.Unmarshal(e.Data(), &done); err != nil {
-		return &events.Permanent{Reason: "InvalidEvent", Message: "certs.removed holds no removals", Err: err}
+		return &intent.Permanent{Reason: "InvalidEvent", Message: "certs.removed holds no removals", Err: err}
 	}
 	if t.UID != "" && done.UID != t.UID {
 		return nil // about an earlier tenant of that name

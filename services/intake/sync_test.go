@@ -11,7 +11,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
-	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 var clock = time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC)
@@ -87,7 +87,7 @@ func TestNews(t *testing.T) {
 		"anything, while a pause is to end: its timer may have got lost": {&pausing, shown, true},
 	} {
 		t.Run(what, func(t *testing.T) {
-			if news := (&intake{}).news(&events.Turn{Tenant: c.tenant, Reasons: []string{c.reason}}); news != c.news {
+			if news := (&intake{}).news(&loop.Turn{Tenant: c.tenant, Reasons: []string{c.reason}}); news != c.news {
 				t.Error(news)
 			}
 		})

@@ -14,7 +14,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
-	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 // change is what a command asks of an object.
@@ -205,7 +205,7 @@ func waking(replicas int32, remembered string) (to int32, note any) {
 }
 
 // change makes an object what a command asks of it.
-func (s *intake) change(ctx context.Context, t *events.Turn, o order) (string, any, error) {
+func (s *intake) change(ctx context.Context, t *loop.Turn, o order) (string, any, error) {
 	c, err := o.asked()
 	if err != nil {
 		return "", nil, err

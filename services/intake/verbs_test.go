@@ -11,6 +11,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 // sent is a message as the stream delivers it; only when it was stored matters here.
@@ -33,7 +34,7 @@ func ordered(key events.Key, verb, data string) order {
 	e.SetSource("/portal")
 	e.SetType(event.CommandType(key.Kind, verb))
 	e.DataEncoded = []byte(data)
-	return order{event: events.Event{Event: e, Raw: sent{at: noon}}, key: key, kind: kinds[key.Kind], verb: verb}
+	return order{event: loop.Event{Event: e, Raw: sent{at: noon}}, key: key, kind: kinds[key.Kind], verb: verb}
 }
 
 func objectOf(t *testing.T, data string) *object {
@@ -124,20 +125,20 @@ func TestUnderstand(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		key    events.Key
-		change func(*events.Event)
+		change func(*loop.Event)
 		field  string
 		rule   string
 		value  string
 	}{
-		{"sleep for a DataStore", events.DataStore("ds"), func(e *events.Event) { e.SetType(event.CommandType(event.DataStores, event.Sleep)) }, "event.type", ruleUnknown, "dev.stoker.datastore.sleep.v1"},
-		{"a tenant's command on a DataStore's subject", events.DataStore("ds"), func(e *events.Event) { e.SetType(event.TenantApply) }, "event.type", ruleUnknown, event.TenantApply},
-		{"an unknown kind", events.Key{Kind: "pods", Namespace: "default", Name: "x"}, func(*events.Event) {}, "event.subject", ruleUnknown, "pods"},
-		{"a tenant without namespace", events.Key{Kind: event.TenantControlPlanes, Namespace: "-", Name: "x"}, func(*events.Event) {}, "event.subject", ruleInvalid, "x"},
-		{"a name that is none", events.Tenant("default", "X_"), func(*events.Event) {}, "event.subject", ruleInvalid, "default/X_"},
-		{"an answer to no inbox", key, func(e *events.Event) { e.SetExtension(events.ExtReplyTo, "stoker.status.a.b") }, "event.replyto", ruleInvalid, "stoker.status.a.b"},
-		{"an expected generation that is none", key, func(e *events.Event) { e.SetExtension(events.ExtExpectedGeneration, "-1") }, "event.expectedgeneration", ruleInvalid, "-1"},
-		{"too much", key, func(e *events.Event) { e.DataEncoded = make([]byte, events.MaxPayload+1) }, "event.data", ruleTooLarge, "65537 bytes"},
-		{"another namespace than the installation's", events.Tenant("prod", "demo"), func(*events.Event) {}, "metadata.namespace", ruleForbidden, "prod"},
+		{"sleep for a DataStore", events.DataStore("ds"), func(e *loop.Event) { e.SetType(event.CommandType(event.DataStores, event.Sleep)) }, "event.type", ruleUnknown, "dev.stoker.datastore.sleep.v1"},
+		{"a tenant's command on a DataStore's subject", events.DataStore("ds"), func(e *loop.Event) { e.SetType(event.TenantApply) }, "event.type", ruleUnknown, event.TenantApply},
+		{"an unknown kind", events.Key{Kind: "pods", Namespace: "default", Name: "x"}, func(*loop.Event) {}, "event.subject", ruleUnknown, "pods"},
+		{"a tenant without namespace", events.Key{Kind: event.TenantControlPlanes, Namespace: "-", Name: "x"}, func(*loop.Event) {}, "event.subject", ruleInvalid, "x"},
+		{"a name that is none", events.Tenant("default", "X_"), func(*loop.Event) {}, "event.subject", ruleInvalid, "default/X_"},
+		{"an answer to no inbox", key, func(e *loop.Event) { e.SetExtension(events.ExtReplyTo, "stoker.status.a.b") }, "event.replyto", ruleInvalid, "stoker.status.a.b"},
+		{"an expected generation that is none", key, func(e *loop.Event) { e.SetExtension(events.ExtExpectedGeneration, "-1") }, "event.expectedgeneration", ruleInvalid, "-1"},
+		{"too much", key, func(e *loop.Event) { e.DataEncoded = make([]byte, events.MaxPayload+1) }, "event.data", ruleTooLarge, "65537 bytes"},
+		{"another namespace than the installation's", events.Tenant("prod", "demo"), func(*loop.Event) {}, "metadata.namespace", ruleForbidden, "prod"},
 	} {
 		t.Run(c.name+" is refused", func(t *testing.T) {
 			e := ordered(c.key, event.Apply, ``).event

@@ -17,13 +17,14 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
-	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 // dataStore writes down the latest check and the latest measurement. DataStores have no bucket, so what was written is read
 // from the object.
-func (s *svc) dataStore(ctx context.Context, t *events.Turn) error {
+func (s *svc) dataStore(ctx context.Context, t *loop.Turn) error {
 	var checked *event.DatastoreChecked
 	var measured *event.DatastoreMeasured
 	for _, e := range t.Events {
@@ -40,7 +41,7 @@ func (s *svc) dataStore(ctx context.Context, t *events.Turn) error {
 			err = json.Unmarshal(e.Data(), measured)
 		}
 		if err != nil {
-			return &events.Permanent{Reason: "InvalidPayload", Message: "datastore." + e.What + " of " + t.Key.String() + " is not readable", Err: err}
+			return &intent.Permanent{Reason: "InvalidPayload", Message: "datastore." + e.What + " of " + t.Key.String() + " is not readable", Err: err}
 		}
 	}
 	if checked == nil && measured == nil {

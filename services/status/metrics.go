@@ -13,6 +13,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 // metrics counts tenants by phase at the time of a scrape; no series is ever kept per tenant.
@@ -101,7 +102,7 @@ func (m *metrics) woken(partitions map[int]bool) {
 
 // hold has every tenant of the partitions that are new here looked at once: what its predecessor left undone is made
 // good, and the tenants are counted. It watches nothing.
-func (s *svc) hold(ctx context.Context, partitions []int, wake events.Wake) error {
+func (s *svc) hold(ctx context.Context, partitions []int, wake loop.Waker) error {
 	if gained := s.metrics.keep(partitions); len(gained) > 0 {
 		var list struct {
 			Items []struct {

@@ -9,11 +9,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/stoker-k8s/stoker/deployments/natsserver"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
-	"github.com/stoker-k8s/stoker/pkg/events/server"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 // stack is a NATS server with Stoker's users, and connections as three of them.
@@ -23,7 +24,7 @@ type stack struct {
 
 func start(t *testing.T) stack {
 	t.Helper()
-	srv, err := server.Start(t.Context(), t.TempDir(), "127.0.0.1:-1", nil)
+	srv, err := natsserver.Start(t.Context(), t.TempDir(), "127.0.0.1:-1", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +118,7 @@ func TestTheEndOfATenantIsTold(t *testing.T) {
 	svc := &svc{bus: s.status, metrics: newMetrics(nil)}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	loop := &events.Loop{Bus: s.status, Service: name.ServiceStatus, Handle: svc.handle}
+	loop := &loop.Loop{Bus: s.status, Service: name.ServiceStatus, Handle: svc.handle}
 	go func() { done <- loop.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()

@@ -15,14 +15,14 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
-	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 // ReasonAnnotated is the reason of the condition Paused.
 const ReasonAnnotated = "Annotated"
 
 // paused says that a tenant is paused, if it hasn't been said.
-func (s *svc) paused(ctx context.Context, t *events.Turn) error {
+func (s *svc) paused(ctx context.Context, t *loop.Turn) error {
 	t.NoAlarm()
 	in := States{UID: t.UID, Generation: t.Generation}
 	if err := t.OwnData(&in.Previous); err != nil {

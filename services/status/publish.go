@@ -13,6 +13,9 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/fence"
+	"github.com/stoker-k8s/stoker/pkg/intent"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 // keepDeleted is how long the last word about a deleted tenant stays on its subject.
@@ -36,7 +39,7 @@ func Reply(about event.About, tenant *state.Tenant, s state.Status) event.Status
 }
 
 // changed returns what is to be told, nil when portals have heard it all.
-func (in States) changed(t *events.Turn, next state.Status) *event.StatusChanged {
+func (in States) changed(t *loop.Turn, next state.Status) *event.StatusChanged {
 	own, prev := t.Own(), in.Previous
 	if own != nil && len(own.Data) > 0 && own.Generation == t.Generation && prev.Phase == next.Phase && prev.Ready == next.Ready &&
 		prev.Reason == next.Reason && prev.Message == next.Message && prev.Version == next.Version && prev.Endpoint == next.Endpoint {
@@ -48,7 +51,7 @@ func (in States) changed(t *events.Turn, next state.Status) *event.StatusChanged
 
 // publish puts an event on the tenant's status subject; ttl 0 keeps it until the next one.
 func (s *svc) publish(ctx context.Context, key events.Key, id, what string, generation int64, trace string, payload json.RawMessage, ttl time.Duration) error {
-	if err := events.Held(ctx); err != nil {
+	if err := fence.Check(ctx); err != nil {
 		return err
 	}
 	e := s.bus.NewEvent(key, id, event.FactType(name.ServiceStatus, what), payload, time.Now())
@@ -67,7 +70,7 @@ func (s *svc) publish(ctx context.Context, key events.Key, id, what string, gene
 }
 
 // removed announces the end of a tenant. gone says that nothing is left to compute a status for.
-func (s *svc) removed(ctx context.Context, t *events.Turn) (gone bool, err error) {
+func (s *svc) removed(ctx context.Context, t *loop.Turn) (gone bool, err error) {
 	for _, e := range t.Events {
 		if e.Err != nil || e.Service != name.ServiceIntake {
 			continue
@@ -83,7 +86,7 @@ func (s *svc) removed(ctx context.Context, t *events.Turn) (gone bool, err error
 		}
 		var r event.Removals
 		if err := json.Unmarshal(e.Data(), &r); err != nil {
-			return false, &events.Permanent{Reason: "InvalidPayload", Message: "intake.removed of " + t.Key.String() + " is not readable", Err: err}
+			return false, &intent.Permanent{Reason: "InvalidPayload", Message: "intake.removed of " + t.Key.String() + " is not readable", Err: err}
 		}
 		last := event.StatusChanged{
 			About: r.About, Phase: PhaseDeleted, Reason: PhaseDeleted, Message: "nothing of the tenant is left", Removed: r.Removed, Left: r.Left,
@@ -108,10 +111,10 @@ func (s *svc) removed(ctx context.Context, t *events.Turn) (gone bool, err error
 }
 
 // released tells portals that a tenant is another installation's now.
-func (s *svc) released(ctx context.Context, t *events.Turn, e events.Event) error {
+func (s *svc) released(ctx context.Context, t *loop.Turn, e loop.Event) error {
 	var r event.IntakeReleased
 	if err := json.Unmarshal(e.Data(), &r); err != nil {
-		return &events.Permanent{Reason: "InvalidPayload", Message: "intake.released of " + t.Key.String() + " is not readable", Err: err}
+		return &intent.Permanent{Reason: "InvalidPayload", Message: "intake.released of " + t.Key.String() + " is not readable", Err: err}
 	}
 	last := event.StatusChanged{
 		About: r.About, Phase: PhaseReleased, Reason: PhaseReleased,

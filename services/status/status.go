@@ -24,19 +24,20 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/pkg/service"
 )
 
 // Run runs the service until ctx ends.
 func Run(ctx context.Context, cfg service.Config) error {
-	return service.Run(ctx, cfg, func(c *service.Clients) (*events.Loop, error) {
+	return service.Run(ctx, cfg, func(c *service.Clients) (*loop.Loop, error) {
 		s := &svc{bus: c.Bus, kube: c.Kube, metrics: newMetrics(c.Metrics)}
 		stop, err := s.answerQuestions(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("micro service %s: %w", event.StatusService, err)
 		}
 		context.AfterFunc(ctx, stop)
-		return &events.Loop{Bus: c.Bus, Service: name.ServiceStatus, Handle: s.handle, Watch: s.hold}, nil
+		return &loop.Loop{Bus: c.Bus, Service: name.ServiceStatus, Handle: s.handle, Watch: s.hold}, nil
 	})
 }
 
@@ -47,7 +48,7 @@ type svc struct {
 }
 
 // handle brings everything outside up to date with the states of one tenant.
-func (s *svc) handle(ctx context.Context, t *events.Turn) error {
+func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
 	if t.Key.Kind == event.DataStores {
 		return s.dataStore(ctx, t)
 	}
@@ -128,7 +129,7 @@ func checksum(status v1alpha1.TenantControlPlaneStatus) (string, error) {
 }
 
 // write makes the object's status so, and then tells.
-func (s *svc) write(ctx context.Context, t *events.Turn, in States, status v1alpha1.TenantControlPlaneStatus, next state.Status) (err error) {
+func (s *svc) write(ctx context.Context, t *loop.Turn, in States, status v1alpha1.TenantControlPlaneStatus, next state.Status) (err error) {
 	if next.Applied, err = checksum(status); err != nil {
 		return err
 	}
@@ -142,7 +143,7 @@ func (s *svc) write(ctx context.Context, t *events.Turn, in States, status v1alp
 }
 
 // read gathers what the services know of the tenant.
-func (s *svc) read(ctx context.Context, t *events.Turn) (States, error) {
+func (s *svc) read(ctx context.Context, t *loop.Turn) (States, error) {
 	in := States{UID: t.UID, Generation: t.Generation}
 	if err := t.OwnData(&in.Previous); err != nil {
 		in.Previous = state.Status{} // ours to write anew
@@ -165,7 +166,7 @@ func (s *svc) read(ctx context.Context, t *events.Turn) (States, error) {
 }
 
 // object reads the status of the tenant's object, empty when there is none or it is another's.
-func (s *svc) object(ctx context.Context, t *events.Turn) (v1alpha1.TenantControlPlaneStatus, error) {
+func (s *svc) object(ctx context.Context, t *loop.Turn) (v1alpha1.TenantControlPlaneStatus, error) {
 	object := struct {
 		Metadata struct {
 			UID string `json:"uid"`
@@ -183,8 +184,8 @@ func (s *svc) object(ctx context.Context, t *events.Turn) (v1alpha1.TenantContro
 }
 
 // tell publishes what portals see when it changed, and writes the own state last: until then everything is done again.
-func (s *svc) tell(ctx context.Context, t *events.Turn, in States, next state.Status, changed *event.StatusChanged) error {
-	out := events.Outcome{Step: event.Changed, Data: next}
+func (s *svc) tell(ctx context.Context, t *loop.Turn, in States, next state.Status, changed *event.StatusChanged) error {
+	out := loop.Outcome{Step: event.Changed, Data: next}
 	if changed != nil {
 		payload := event.Marshal(changed)
 		// Not the content alone: a status that comes back within the server's memory for repeats is news.
@@ -197,7 +198,7 @@ func (s *svc) tell(ctx context.Context, t *events.Turn, in States, next state.St
 		if err := s.publish(ctx, t.Key, id, event.Changed, t.Generation, t.Tenant.TraceParent, payload, 0); err != nil {
 			return err
 		}
-		out.Facts = []events.Tell{{What: event.Changed, Data: payload}}
+		out.Facts = []loop.Tell{{What: event.Changed, Data: payload}}
 	}
 	err := t.Done(ctx, out)
 	if errors.Is(err, events.ErrNotFound) {

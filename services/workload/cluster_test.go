@@ -34,12 +34,12 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/stoker-k8s/stoker/deployments/natsserver"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
-	"github.com/stoker-k8s/stoker/pkg/events/server"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
@@ -49,7 +49,7 @@ type cluster struct {
 	t *testing.T
 	// admin may do everything, own what deployments/rbac says.
 	admin, own *kube.Client
-	nats       *server.Server
+	nats       *natsserver.Server
 	bus        map[string]*events.Bus
 }
 
@@ -58,7 +58,7 @@ func startCluster(t *testing.T) *cluster {
 	c := &cluster{t: t, bus: map[string]*events.Bus{}}
 	c.apiServer()
 	var err error
-	c.nats, err = server.Start(t.Context(), t.TempDir(), "127.0.0.1:0", nil)
+	c.nats, err = natsserver.Start(t.Context(), t.TempDir(), "127.0.0.1:0", nil)
 	c.must(err)
 	t.Cleanup(c.nats.Stop)
 	for _, user := range []string{name.ServiceIntake, name.ServiceCerts, name.ServiceDatastore, name.ServiceAddons, name.ServiceWorkload, events.UserOperator} {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
-	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 )
 
 // Addresses from the blocks for documentation (RFC 5737, RFC 3849). An API server writes the address it advertises into the
@@ -34,7 +34,7 @@ type exposure struct {
 	Advertise string
 }
 
-// expose decides where the tenant is reached. waiting says what is missing. The error is an *events.Permanent.
+// expose decides where the tenant is reached. waiting says what is missing. The error is an *intent.Permanent.
 func expose(t *state.Tenant, service *corev1.Service) (e exposure, waiting string, err error) {
 	spec := &t.Spec
 	reached, waiting := serviceAddress(spec, service)
@@ -42,7 +42,7 @@ func expose(t *state.Tenant, service *corev1.Service) (e exposure, waiting strin
 		return exposure{}, waiting, nil
 	}
 	if reached == "" {
-		return exposure{}, "", &events.Permanent{
+		return exposure{}, "", &intent.Permanent{
 			Reason:  "AddressRequired",
 			Message: "spec.networkProfile.address is needed with serviceType NodePort: the address of a node or of what stands before the nodes",
 		}
@@ -54,7 +54,7 @@ func expose(t *state.Tenant, service *corev1.Service) (e exposure, waiting strin
 		if host, port, err := net.SplitHostPort(hostname); err == nil {
 			number, err := strconv.ParseUint(port, 10, 16)
 			if err != nil || number == 0 {
-				return exposure{}, "", &events.Permanent{
+				return exposure{}, "", &intent.Permanent{
 					Reason: "InvalidHostname", Message: fmt.Sprintf("spec.controlPlane.ingress.hostname %q: %q is no port", hostname, port),
 				}
 			}

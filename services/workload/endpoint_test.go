@@ -10,7 +10,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
-	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 )
 
 func TestExpose(t *testing.T) {
@@ -113,7 +113,7 @@ func TestExpose(t *testing.T) {
 				Spec:       corev1.ServiceSpec{ClusterIP: test.clusters}, Status: corev1.ServiceStatus{LoadBalancer: test.status},
 			}
 			got, waiting, err := expose(&state.Tenant{Spec: tcp.Spec}, service)
-			var permanent *events.Permanent
+			var permanent *intent.Permanent
 			if test.reason != "" {
 				if !errors.As(err, &permanent) || permanent.Reason != test.reason {
 					t.Fatalf("error %v, want one with reason %s", err, test.reason)

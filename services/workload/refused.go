@@ -22,7 +22,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
-	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 )
 
 // askAgain is the time until an object that was denied is applied again.
@@ -38,7 +38,7 @@ type denied struct {
 func (e *denied) Error() string { return e.message }
 
 // refused gives an API server's refusal of an object its intent. One that says that the object isn't valid is the spec's
-// fault, and another try changes nothing: *events.Permanent. Others are *denied, and what isn't a refusal stays as it is.
+// fault, and another try changes nothing: *intent.Permanent. Others are *denied, and what isn't a refusal stays as it is.
 func refused(err error, spec *v1alpha1.TenantControlPlaneSpec, object metav1.Object, kind string) error {
 	what := kind + " " + object.GetNamespace() + "/" + object.GetName()
 	var status apierrors.APIStatus
@@ -52,12 +52,12 @@ func refused(err error, spec *v1alpha1.TenantControlPlaneSpec, object metav1.Obj
 	case apierrors.IsNotFound(err): // the kind, or the namespace
 		return &denied{kind, kind + "NotServed", "the management cluster does not know what the " + what + " needs: " + err.Error()}
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err), untyped(err):
-		return &events.Permanent{
+		return &intent.Permanent{
 			Reason:  kind + "Refused",
 			Message: "the management cluster refuses the " + what + ": " + causes(spec, object, status.Status()),
 		}
 	case apierrors.IsInternalError(err): // as when a webhook doesn't answer
-		return &events.Unavailable{Err: fmt.Errorf("%s: %w", what, err)}
+		return &intent.Unavailable{Err: fmt.Errorf("%s: %w", what, err)}
 	}
 	return err
 }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
-	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 )
 
 func TestFieldOf(t *testing.T) {
@@ -99,9 +99,9 @@ func TestRefused(t *testing.T) {
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			err := refused(test.err, &in.Tenant.Spec, object, "Service")
-			var permanent *events.Permanent
+			var permanent *intent.Permanent
 			var no *denied
-			var away *events.Unavailable
+			var away *intent.Unavailable
 			switch {
 			case test.permanent != "" && (!errors.As(err, &permanent) || permanent.Reason != test.permanent),
 				test.denied != "" && (!errors.As(err, &no) || no.reason != test.denied),

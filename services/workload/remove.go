@@ -13,8 +13,8 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
-	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 // removing is the own data during deletion: what the services before removed is kept with it, for the fact that says so is
@@ -44,7 +44,7 @@ func (s *svc) remove(ctx context.Context, t *turn) error {
 		return err
 	}
 	if found {
-		return t.Done(ctx, events.Outcome{
+		return t.Done(ctx, loop.Outcome{
 			Step: stepRemoving, Inputs: t.in.String(), Waiting: fmt.Sprintf(waitDeployment+"%s: its pods to end", t.Key),
 			Data: removing{t.data, sofar},
 		})
@@ -76,7 +76,7 @@ func (s *svc) remove(ctx context.Context, t *turn) error {
 		}
 	}
 	s.sights.forget(t.Key)
-	return t.Done(ctx, events.Outcome{Step: event.Removed, Data: state.Workload{}, Facts: []events.Tell{{What: event.Removed, Data: removals}}})
+	return t.Done(ctx, loop.Outcome{Step: event.Removed, Data: state.Workload{}, Facts: []loop.Tell{{What: event.Removed, Data: removals}}})
 }
 
 // addonsRemoved returns what was removed before, nil when it isn't workload's turn yet.

@@ -13,17 +13,18 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 // watch wakes tenants whose objects changed otherwise than by this replica, or went while no replica watched.
-func (s *svc) watch(ctx context.Context, partitions []int, wake events.Wake) error {
+func (s *svc) watch(ctx context.Context, partitions []int, wake loop.Waker) error {
 	// The lists that the watches begin with say everything anew.
 	s.sights.clear()
 	s.slots.clear()
 	s.wake.Store(&wake)
 	g, ctx := errgroup.WithContext(ctx)
 	follow := func(r kube.Resource, k kind, object func(tenant string) string, listed func()) error {
-		return s.kube.WatchListed(ctx, r, "", events.Filter(partitions), func(c kube.Change) {
+		return s.kube.WatchListed(ctx, r, "", kube.InPartitions(partitions), func(c kube.Change) {
 			tenant := c.Object.Labels[name.LabelName]
 			if tenant == "" || c.Object.Name != object(tenant) {
 				return // labelled alike by somebody else
@@ -72,9 +73,9 @@ const listAgain = 5 * time.Second
 
 // missing wakes the tenants that have neither Service nor Deployment, which no watch tells: both may have gone while no
 // replica watched. A tenant that has one of them is woken by it and finds the other missing.
-func (s *svc) missing(ctx context.Context, partitions []int, wake events.Wake) {
+func (s *svc) missing(ctx context.Context, partitions []int, wake loop.Waker) {
 	for {
-		tenants, err := s.kube.Metadata(ctx, kube.TenantControlPlanes, events.Filter(partitions))
+		tenants, err := s.kube.Metadata(ctx, kube.TenantControlPlanes, kube.InPartitions(partitions))
 		for i := range tenants {
 			key := events.Tenant(tenants[i].Namespace, tenants[i].Name)
 			if !s.sights.any(key) {

@@ -36,6 +36,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 	common "github.com/stoker-k8s/stoker/pkg/service"
 )
 
@@ -74,7 +75,7 @@ type svc struct {
 	slots  *slots
 	// kineImage is that of Config.
 	kineImage string
-	wake      atomic.Pointer[events.Wake]
+	wake      atomic.Pointer[loop.Waker]
 	// askAgain is when an object that was denied is applied again.
 	askAgain time.Duration
 	// routed is closed when the first TLSRoute is there: before that there may be no such kind to watch.
@@ -93,7 +94,7 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 		rollouts = n
 	}
-	return common.Run(ctx, cfg.Config, func(c *common.Clients) (*events.Loop, error) {
+	return common.Run(ctx, cfg.Config, func(c *common.Clients) (*loop.Loop, error) {
 		s := newService(c.Kube, c.Log, rollouts)
 		s.kineImage = cfg.KineImage
 		c.Metrics.MustRegister(
@@ -118,8 +119,8 @@ func newService(client *kube.Client, log *slog.Logger, rollouts int) *svc {
 	return s
 }
 
-func (s *svc) loop(bus *events.Bus) *events.Loop {
-	return &events.Loop{
+func (s *svc) loop(bus *events.Bus) *loop.Loop {
+	return &loop.Loop{
 		// Who is paused rolls out nothing; its slot is for others.
 		Bus: bus, Service: name.ServiceWorkload, Handle: s.handle, Paused: s.slots.free, Watch: s.watch,
 	}
@@ -145,7 +146,7 @@ func parseInputs(o *state.State) inputs {
 
 // turn is one pass for one tenant.
 type turn struct {
-	*events.Turn
+	*loop.Turn
 	s       *svc
 	subject Subject
 	spec    *v1alpha1.TenantControlPlaneSpec
@@ -153,13 +154,13 @@ type turn struct {
 	before, data state.Workload
 	in           inputs
 	step         string
-	tell         []events.Tell
+	tell         []loop.Tell
 	// failure is what the rollout suffers from, if that has lasted.
 	failure *state.Failure
 }
 
 // handle is the one loop of a tenant.
-func (s *svc) handle(ctx context.Context, et *events.Turn) error {
+func (s *svc) handle(ctx context.Context, et *loop.Turn) error {
 	if !et.Key.IsTenant() {
 		return nil
 	}
@@ -213,7 +214,7 @@ func (t *turn) end(ctx context.Context, waiting string, err error) error {
 		sameFailure(o.Failure, t.failure) && parseInputs(o) == t.in && sameButVersions(t.before, t.data) {
 		return nil
 	}
-	return errors.Join(t.Done(ctx, events.Outcome{
+	return errors.Join(t.Done(ctx, loop.Outcome{
 		Step: t.step, Inputs: t.in.String(), Waiting: waiting, Data: t.data, Facts: t.tell, Failure: t.failure,
 	}), err)
 }
@@ -274,7 +275,7 @@ func (t *turn) expose(ctx context.Context) (waiting string, err error) {
 	t.data.Endpoint, t.data.Address, t.data.Port, t.data.ClusterIP, t.data.AdvertiseAddress = e.Endpoint, e.Address, e.Port, e.ClusterIP, e.Advertise
 	t.provisioning()
 	// Certificates are made for it, so it is told before anything else is done.
-	t.tell = []events.Tell{{What: event.Exposed, Data: event.WorkloadExposed{About: t.About(), Endpoint: e.Endpoint}}}
+	t.tell = []loop.Tell{{What: event.Exposed, Data: event.WorkloadExposed{About: t.About(), Endpoint: e.Endpoint}}}
 	return "", nil
 }
 
@@ -355,7 +356,7 @@ func (t *turn) rollOut(ctx context.Context) (waiting string, err error) {
 	t.data.Overrides = usedBy(v.Step, t.before.Overrides, &in.Datastore)
 	t.data.Credentials = inUse(v.Step, t.before.Credentials, []string{in.Datastore.Certificate.Checksum})
 	for _, what := range v.Tell {
-		t.tell = append(t.tell, events.Tell{What: what, Data: t.payload(what, v)})
+		t.tell = append(t.tell, loop.Tell{What: what, Data: t.payload(what, v)})
 	}
 	t.pace()
 	return t.look(ctx, v), nil

@@ -24,14 +24,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/cmd/stoker/stack"
+	"github.com/stoker-k8s/stoker/deployments/natsserver"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
-	"github.com/stoker-k8s/stoker/pkg/events/portal"
-	"github.com/stoker-k8s/stoker/pkg/events/server"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/portal"
 	"github.com/stoker-k8s/stoker/pkg/service"
 	"github.com/stoker-k8s/stoker/services/addons"
 	"github.com/stoker-k8s/stoker/services/certs"
@@ -47,7 +48,7 @@ type installation struct {
 	filter string
 	bus    *events.Bus // the operator's
 	portal *events.Bus
-	nats   *server.Server
+	nats   *natsserver.Server
 }
 
 // install runs the six services of an installation in this process until the test ends; tenants that name no DataStore are
@@ -57,7 +58,7 @@ func install(t *testing.T, filter string) *installation {
 	e.NoServices(t)
 	in := &installation{filter: filter}
 	var err error
-	in.nats, err = server.Start(t.Context(), filepath.Join(t.TempDir(), "nats"), "127.0.0.1:0", nil)
+	in.nats, err = natsserver.Start(t.Context(), filepath.Join(t.TempDir(), "nats"), "127.0.0.1:0", nil)
 	must(t, err)
 	t.Cleanup(in.nats.Stop)
 	for user, bus := range map[string]**events.Bus{events.UserOperator: &in.bus, events.UserPortal: &in.portal} {
@@ -195,7 +196,7 @@ func annotations(pairs map[string]any) map[string]any {
 func (in *installation) state(t testing.TB, key events.Key, of string, data any) *state.State {
 	t.Helper()
 	s, err := in.bus.State(t.Context(), key, of)
-	var away *events.Unavailable
+	var away *intent.Unavailable
 	if errors.Is(err, events.ErrNotFound) || errors.As(err, &away) { // its bucket is just being made
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/events"
-	"github.com/stoker-k8s/stoker/pkg/events/portal"
+	"github.com/stoker-k8s/stoker/pkg/portal"
 	"github.com/stoker-k8s/stoker/test/env"
 )
 

@@ -14,9 +14,9 @@ import (
 	"sync"
 
 	"github.com/stoker-k8s/stoker/deployments/local"
+	"github.com/stoker-k8s/stoker/deployments/natsserver"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
-	"github.com/stoker-k8s/stoker/pkg/events/server"
 	"github.com/stoker-k8s/stoker/pkg/service"
 	"github.com/stoker-k8s/stoker/services/addons"
 	"github.com/stoker-k8s/stoker/services/certs"
@@ -73,7 +73,7 @@ func (c Config) first() string {
 // Stack is a running installation without its services; see Run.
 type Stack struct {
 	Local *local.Stack
-	NATS  *server.Server
+	NATS  *natsserver.Server
 	cfg   Config
 }
 
@@ -87,7 +87,7 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	}
 	s := &Stack{Local: l, cfg: cfg}
 	dir := filepath.Join(l.Dir(), "nats")
-	s.NATS, err = server.Start(ctx, dir, l.Block().Management().String()+":4222", cfg.Log)
+	s.NATS, err = natsserver.Start(ctx, dir, l.Block().Management().String()+":4222", cfg.Log)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "url"), []byte(s.NATS.URL()+"\n"), 0o600)
 	}

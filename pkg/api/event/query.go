@@ -51,8 +51,8 @@ type ServiceState struct {
 	// Step done last, empty when the service has not come to the tenant yet; Generation it was for.
 	Step       string `json:"step,omitempty"`
 	Generation int64  `json:"generation,omitempty"`
-	// Waiting says what is missing, Failure what went wrong last.
-	Waiting string         `json:"waiting,omitempty"`
+	// Wait is what is missing, Failure what went wrong last.
+	state.Wait
 	Failure *state.Failure `json:"failure,omitempty"`
 	// Since is when the service last wrote its state (UTC).
 	Since time.Time `json:"since,omitzero"`

@@ -4,7 +4,10 @@
 package state
 
 import (
+	"bytes"
 	"encoding/json"
+	"strconv"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,8 +25,8 @@ type State struct {
 	Step string `json:"step,omitempty"`
 	// Inputs is the hash of everything the step was computed from; equal inputs mean there is nothing to do.
 	Inputs string `json:"inputs,omitempty"`
-	// Waiting says in words what is missing before the next step, empty when nothing is.
-	Waiting string `json:"waiting,omitempty"`
+	// Wait is what is missing before the next step, zero when nothing is.
+	Wait
 	// Failure is the last error, nil after a success.
 	Failure *Failure `json:"failure,omitempty"`
 	// UpdatedAt is when this revision was written (UTC).
@@ -34,6 +37,19 @@ type State struct {
 	// Data is the service's own part.
 	Data json.RawMessage `json:"data,omitempty"`
 }
+
+// Wait is what somebody waits for. Programs decide by Reason; the zero Wait is none.
+type Wait struct {
+	// On is what has to act: a service (name.Service…), or the kind of object that has to change ("Deployment").
+	On string `json:"waitingOn,omitempty"`
+	// Reason is a constant of pkg/api/reason. It is empty in states written before 2026-12, which noted the text alone.
+	Reason string `json:"waitingReason,omitempty"`
+	// Text is for people: what is missing, without "waits for".
+	Text string `json:"waiting,omitempty"`
+}
+
+// Waits reports whether anything is waited for.
+func (w Wait) Waits() bool { return w != Wait{} }
 
 // Fact is a fact owed by a state: its id is deterministic, so that publishing it twice is publishing it once.
 type Fact struct {
@@ -98,6 +114,9 @@ type Certs struct {
 	CA string `json:"ca,omitempty"`
 	// RenewAt is when the first certificate is to be renewed (UTC).
 	RenewAt time.Time `json:"renewAt,omitzero"`
+	// IssuedFor is the generation for which everything exists; 0 before the first. A state's Generation is also that of a turn
+	// that failed or waits. States written before 2026-12 lack it; see [IssuedFor].
+	IssuedFor int64 `json:"issuedFor,omitempty"`
 }
 
 // Secret is a Secret as it was last written or seen.
@@ -252,4 +271,41 @@ type Status struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// Applied is the checksum of the API status that was written last.
 	Applied string `json:"applied,omitempty"`
+}
+
+// IssuedFor returns the generation for which certs has made everything: c.IssuedFor, or what a state written before 2026-12
+// says, whose Inputs end in that generation. 0 when there is none.
+func IssuedFor(s *State, c *Certs) int64 {
+	if s == nil || c.IssuedFor != 0 || s.Step != "issued" && s.Step != "rotated" {
+		return c.IssuedFor
+	}
+	// 2026-11: to be removed once no installation has such states.
+	generation, err := strconv.ParseInt(s.Inputs[strings.LastIndexByte(s.Inputs, '-')+1:], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return generation
+}
+
+// maxMessage bounds a failure's message in bytes.
+const maxMessage = 1024
+
+// ClipMessage shortens the message of a failure at a whole character.
+func ClipMessage(message string) string {
+	if len(message) > maxMessage {
+		return strings.ToValidUTF8(message[:maxMessage], "")
+	}
+	return message
+}
+
+// Same reports whether two states differ in nothing but when they were written.
+func Same(a, b *State) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	x, y := *a, *b
+	x.UpdatedAt, y.UpdatedAt = time.Time{}, time.Time{}
+	p, errP := json.Marshal(x)
+	q, errQ := json.Marshal(y)
+	return errP == nil && errQ == nil && bytes.Equal(p, q)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
-	"github.com/stoker-k8s/stoker/pkg/events/portal"
+	"github.com/stoker-k8s/stoker/pkg/portal"
 )
 
 // Line is one fact, ready to be shown.

@@ -1,0 +1,173 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/intent"
+)
+
+// KeySpec is intake's key in a tenant's bucket; every other service's key is its name.
+const KeySpec = "spec"
+
+// historyOfState is how many revisions of each state a bucket keeps.
+const historyOfState = 16
+
+// stateTimeout bounds one question about a state. A question asked while the connection broke is never answered, so it
+// is short; the lane asks again.
+const stateTimeout = 2 * time.Second
+
+// ReadState reads one key of a tenant's bucket: [KeySpec], or the name of a service. [ErrNotFound] when the bucket or the key
+// isn't there. The revision is the one to update.
+func (b *Bus) ReadState(ctx context.Context, key Key, of string) (*state.State, uint64, error) {
+	s, revision, err := b.askState(ctx, key, of)
+	if errors.Is(err, nats.ErrNoResponders) {
+		// Either the bucket isn't there or JetStream isn't; only the server's word for the former counts.
+		err = b.missing(ctx, key.Bucket())
+	}
+	if errors.Is(err, errSilent) { // it was made between the two questions, unless it is only about to answer
+		s, revision, err = b.askState(ctx, key, of)
+		if errors.Is(err, nats.ErrNoResponders) {
+			err = &intent.Unavailable{Dependency: Dependency, Err: errSilent}
+		}
+	}
+	return s, revision, err
+}
+
+// errSilent means that a bucket is there, and nobody answered for it.
+var errSilent = errors.New("the tenant's bucket does not answer yet")
+
+// PeekState is ReadState by one direct get and no second question: [ErrNotFound] also when a bucket is there and nobody
+// answers for it, as after a restart of the server. It is for turns whose writes are refused as stale if there was a state.
+func (b *Bus) PeekState(ctx context.Context, key Key, of string) (*state.State, uint64, error) {
+	s, revision, err := b.askState(ctx, key, of)
+	if errors.Is(err, nats.ErrNoResponders) {
+		err = ErrNotFound
+	}
+	return s, revision, err
+}
+
+// askState asks by a direct get: one round trip, no handle per tenant. When there is no bucket, nobody answers.
+func (b *Bus) askState(ctx context.Context, key Key, of string) (*state.State, uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
+	defer cancel()
+	bucket := key.Bucket()
+	subject := "$JS.API.DIRECT.GET.KV_" + bucket + ".$KV." + bucket + "." + of
+	msg, err := b.nc.RequestWithContext(ctx, subject, nil)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return nil, 0, err
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, 0, &intent.Unavailable{Dependency: Dependency, Err: err}
+	case err != nil:
+		return nil, 0, Classify(err)
+	}
+	switch msg.Header.Get("Status") {
+	case "404":
+		return nil, 0, ErrNotFound
+	case "":
+	default:
+		return nil, 0, fmt.Errorf("state %s of %s: server answered %s %s", of, key, msg.Header.Get("Status"), msg.Header.Get("Description"))
+	}
+	revision, err := strconv.ParseUint(msg.Header.Get(jetstream.SequenceHeader), 10, 64)
+	if err != nil {
+		return nil, 0, fmt.Errorf("state %s of %s: revision: %w", of, key, err)
+	}
+	if op := msg.Header.Get("KV-Operation"); op == "DEL" || op == "PURGE" {
+		return nil, revision, ErrNotFound
+	}
+	s := &state.State{}
+	if err := json.Unmarshal(msg.Data, s); err != nil {
+		return nil, revision, fmt.Errorf("state %s of %s is not JSON: %w", of, key, err)
+	}
+	return s, revision, nil
+}
+
+// State reads what a service keeps about a tenant, for questions; what a service works from it reads with Turn.Read.
+// ErrNotFound when there is no such tenant or the service has not come to it yet.
+func (b *Bus) State(ctx context.Context, key Key, service string) (*state.State, error) {
+	s, _, err := b.ReadState(ctx, key, StateKey(service))
+	return s, err
+}
+
+// missing tells a bucket that isn't there from a JetStream that isn't.
+func (b *Bus) missing(ctx context.Context, bucket string) error {
+	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
+	defer cancel()
+	_, err := b.js.KeyValue(ctx, bucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+		return ErrNotFound
+	}
+	if err == nil {
+		return &intent.Unavailable{Dependency: Dependency, Err: fmt.Errorf("%w: %s", errSilent, bucket)}
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &intent.Unavailable{Dependency: Dependency, Err: err}
+	}
+	return Classify(err)
+}
+
+// WriteState writes a key if its revision is still the one that was read (0: there was none). intent.ErrStale when it isn't.
+func (b *Bus) WriteState(ctx context.Context, key Key, of string, s *state.State, revision uint64) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
+	defer cancel()
+	data, err := json.Marshal(s)
+	if err != nil {
+		return 0, fmt.Errorf("state %s of %s: %w", of, key, err)
+	}
+	msg := nats.NewMsg("$KV." + key.Bucket() + "." + of)
+	msg.Data = data
+	ack, err := b.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(revision))
+	var api *jetstream.APIError
+	switch {
+	case errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == 10164):
+		// The code differs between one replica (10071) and three (10164).
+		return 0, fmt.Errorf("%w: %s of %s", intent.ErrStale, of, key)
+	case errors.Is(err, jetstream.ErrNoStreamResponse):
+		if missing := b.missing(ctx, key.Bucket()); errors.Is(missing, ErrNotFound) {
+			return 0, ErrNotFound
+		}
+		return 0, Classify(err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return 0, &intent.Unavailable{Dependency: Dependency, Err: err}
+	case err != nil:
+		return 0, Classify(err)
+	}
+	return ack.Sequence, nil
+}
+
+// createBucket makes a tenant's bucket; it exists already when a repeat comes by.
+func createBucket(ctx context.Context, js jetstream.JetStream, key Key, replicas int) error {
+	ask, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	// What CreateKeyValue makes, without its question about the account before.
+	_, err := js.CreateStream(ask, jetstream.StreamConfig{
+		Name: "KV_" + key.Bucket(), Description: "state of tenant " + key.String(), Subjects: []string{"$KV." + key.Bucket() + ".>"},
+		MaxMsgsPerSubject: historyOfState, Discard: jetstream.DiscardNew, Duplicates: 2 * time.Minute,
+		Storage: jetstream.FileStorage, Replicas: max(replicas, 1), AllowDirect: true, AllowRollup: true, DenyDelete: true,
+		MaxMsgs: -1, MaxBytes: -1, MaxMsgSize: -1, MaxConsumers: -1,
+	})
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		return late(ctx, err)
+	}
+	return nil
+}
+
+// deleteBucket removes a tenant's bucket and everything in it.
+func deleteBucket(ctx context.Context, js jetstream.JetStream, key Key) error {
+	ask, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	err := js.DeleteKeyValue(ask, key.Bucket())
+	if err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return late(ctx, err)
+	}
+	return nil
+}

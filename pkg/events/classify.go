@@ -1,0 +1,47 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/stoker-k8s/stoker/pkg/intent"
+)
+
+// ErrNotFound means that there is no such bucket or key.
+var ErrNotFound = errors.New("not found")
+
+// Dependency is the name under which NATS appears on /readyz.
+const Dependency = "nats"
+
+// Classify gives errors of NATS their intent: *[intent.Unavailable] when the servers, JetStream or a stream's leader can't be
+// reached. Errors that have an intent keep it.
+func Classify(err error) error {
+	var api *jetstream.APIError
+	switch {
+	case intent.Known(err):
+		return err
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrConnectionClosed),
+		errors.Is(err, nats.ErrDisconnected), errors.Is(err, nats.ErrNoServers), errors.Is(err, nats.ErrReconnectBufExceeded),
+		errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, jetstream.ErrStreamNotFound),
+		errors.Is(err, jetstream.ErrConsumerNotFound):
+		return &intent.Unavailable{Dependency: Dependency, Err: err}
+	case errors.As(err, &api) && api.Code == 503: // JetStream itself isn't there, or has no leader
+		return &intent.Unavailable{Dependency: Dependency, Err: err}
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("timed out: %w", err)
+	}
+	return err
+}
+
+// late is Classify for the answer to a question of our own, whose time-out means that NATS doesn't answer, unless it is
+// the turn's own time, ctx, that ran out.
+func late(ctx context.Context, err error) error {
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return &intent.Unavailable{Dependency: Dependency, Err: err}
+	}
+	return Classify(err)
+}

@@ -1,0 +1,64 @@
+package events
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+)
+
+// Times that bound how long work can be stuck with a replica that died.
+const (
+	// AckWait is how long the server waits for an acknowledgement or a sign of life before it delivers again.
+	AckWait = 3 * time.Second
+	// PinnedTTL is how long a partition stays pinned to a replica that stopped asking.
+	PinnedTTL = 5 * time.Second
+	// maxAckPending bounds the facts of one partition in work at a service.
+	maxAckPending = 1000
+	// PriorityGroup is the one group of every consumer.
+	PriorityGroup = "replicas"
+)
+
+// Consumer is the name of a service's durable consumer for one partition, on each stream it consumes.
+func Consumer(service string, partition int) string { return fmt.Sprintf("%s-%d", service, partition) }
+
+// consumers are the durables of all services on the streams that services consume.
+func consumers() map[string][]jetstream.ConsumerConfig {
+	all := map[string][]jetstream.ConsumerConfig{}
+	add := func(stream, durable string, pending int, filters ...string) {
+		all[stream] = append(all[stream], jetstream.ConsumerConfig{
+			Durable: durable, AckPolicy: jetstream.AckExplicitPolicy, AckWait: AckWait,
+			// A step that fails is retried by the replica that holds it; the server delivers again only when a
+			// replica died, and the runner gives an event up that outlived too many.
+			MaxDeliver: -1, MaxAckPending: pending, FilterSubjects: filters,
+			PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{PriorityGroup}, PinnedTTL: PinnedTTL,
+		})
+	}
+	for p := range name.Partitions {
+		// One command of a partition at a time: their order is what the portal means, also after a crash.
+		add(StreamIntake, Consumer(name.ServiceIntake, p), 1, fmt.Sprintf("stoker.intake.%d.*.*.*", p))
+		for service, facts := range wakes {
+			var filters []string
+			for _, f := range facts {
+				filters = append(filters, fmt.Sprintf("stoker.fact.%d.*.*.%s", p, f))
+			}
+			add(StreamFacts, Consumer(service, p), maxAckPending, filters...)
+		}
+	}
+	return all
+}
+
+func sameConsumer(have, want jetstream.ConsumerConfig) bool {
+	if have.AckWait != want.AckWait || have.MaxAckPending != want.MaxAckPending || have.MaxDeliver != want.MaxDeliver ||
+		have.PinnedTTL != want.PinnedTTL || have.PriorityPolicy != want.PriorityPolicy || have.AckPolicy != want.AckPolicy {
+		return false
+	}
+	filters := have.FilterSubjects
+	if have.FilterSubject != "" {
+		filters = []string{have.FilterSubject}
+	}
+	return slices.Equal(slices.Sorted(slices.Values(filters)), slices.Sorted(slices.Values(want.FilterSubjects)))
+}

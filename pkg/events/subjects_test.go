@@ -1,0 +1,85 @@
+package events_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/internal/natstest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestPartitionIsTheServers(t *testing.T) {
+	s := natstest.Start(t)
+	portal := s.Connect(t, events.UserPortal, "")
+	in := s.Connect(t, "intake", "")
+	st, err := in.JetStream().Stream(t.Context(), events.StreamIntake)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = st
+	for i := range 50 {
+		key := events.Tenant(fmt.Sprintf("ns-%d", i*7), fmt.Sprintf("name-%d", i*i))
+		e := portal.NewEvent(key, fmt.Sprintf("p-%d", i), event.TenantApply, map[string]string{}, time.Now())
+		if _, err := portal.Publish(t.Context(), key.CommandSubject(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dotted := events.DataStore("main.eu-1")
+	if _, err := portal.Publish(t.Context(), dotted.CommandSubject(), portal.NewEvent(dotted, "dotted", event.DataStoreDelete, nil, time.Now())); err != nil {
+		t.Fatal(err)
+	}
+	info, err := st.Info(t.Context(), jetstream.WithSubjectFilter(">"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 51 {
+		key := events.Tenant(fmt.Sprintf("ns-%d", i*7), fmt.Sprintf("name-%d", i*i))
+		if i == 50 {
+			key = dotted
+		}
+		want := fmt.Sprintf("stoker.intake.%d.%s.%s.%s", name.Partition(key.Namespace, key.Name), key.Kind, key.Namespace, name.Token(key.Name))
+		if info.State.Subjects[want] != 1 {
+			t.Errorf("the server stored %s under another partition than %d", key, key.Partition())
+		}
+	}
+}
+
+func TestSubjectsKeepUsersApart(t *testing.T) {
+	s := natstest.Start(t)
+	in := s.Connect(t, "intake", "")
+	key := events.Tenant("default", "demo")
+	if err := in.CreateBucket(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range []string{events.UserPortal, "certs", "status"} {
+		b := s.Connect(t, user, "")
+		t.Run(user+" may not tell workload's facts", func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			e := b.NewEvent(key, "x", event.FactType("workload", event.Available), nil, time.Now())
+			if _, err := b.Publish(ctx, key.FactSubject("workload", event.Available), e); err == nil {
+				t.Error("the server took it")
+			}
+		})
+	}
+	t.Run("a portal may not read a tenant's bucket", func(t *testing.T) {
+		b := s.Connect(t, events.UserPortal, "")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if kv, err := b.JetStream().KeyValue(ctx, key.Bucket()); err == nil {
+			t.Errorf("got bucket %s", kv.Bucket())
+		}
+		if m, err := b.Conn().RequestWithContext(ctx, "$JS.API.DIRECT.GET.KV_"+key.Bucket()+".$KV."+key.Bucket()+".spec", nil); err == nil {
+			t.Errorf("the server answered %v", m.Header)
+		}
+	})
+}

@@ -1,0 +1,147 @@
+// Package natstest gives tests of this module a real NATS server, with Stoker's users, as a process of its own: the module that
+// the server is in (deployments/natsserver) is built when the first test asks for it, so that this module's go.mod has no server.
+package natstest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/events"
+)
+
+// Server is a running NATS server.
+type Server struct {
+	dir, addr, authorization string
+	cmd                      *exec.Cmd
+	stdin                    io.Closer
+}
+
+// Start runs a server for the test's time and provisions Stoker's streams on it.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	return StartWith(t, t.TempDir(), "")
+}
+
+// StartWith is Start with an authorization block of its own in place of Stoker's; dir holds the users' seeds (<user>.nk).
+func StartWith(t testing.TB, dir, authorization string) *Server {
+	t.Helper()
+	s := &Server{dir: dir, addr: "127.0.0.1:0", authorization: authorization}
+	if err := s.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	if err := s.Connect(t, name.ServiceIntake, "").Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// built is the server's binary.
+var built = sync.OnceValues(func() (string, error) {
+	_, file, _, _ := runtime.Caller(0)
+	module := filepath.Join(filepath.Dir(file), "..", "..", "..", "deployments", "natsserver")
+	bin := filepath.Join(module, "..", "..", "bin", "test", "natsserver")
+	build := exec.Command("go", "build", "-o", bin, "./cmd/natsserver")
+	build.Dir, build.Stderr = module, os.Stderr
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	return bin, build.Run()
+})
+
+// Restart starts the server again after Stop, on the same address.
+func (s *Server) Restart(ctx context.Context) error {
+	bin, err := built()
+	if err != nil {
+		return fmt.Errorf("build natsserver: %w", err)
+	}
+	// It ends with its standard input, not with ctx.
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), bin, s.dir, s.addr, s.authorization) //nolint:gosec // built above
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		return errors.Join(fmt.Errorf("natsserver did not start: %w", err), cmd.Wait())
+	}
+	s.cmd, s.stdin, s.addr = cmd, stdin, strings.TrimPrefix(strings.TrimSpace(line), "nats://")
+	return nil
+}
+
+// Stop ends the server and waits for it.
+func (s *Server) Stop() {
+	if s.cmd == nil {
+		return
+	}
+	_ = s.stdin.Close()
+	_ = s.cmd.Wait()
+	s.cmd = nil
+}
+
+// URL for clients.
+func (s *Server) URL() string { return "nats://" + s.addr }
+
+// SeedFile of a user's nkey.
+func (s *Server) SeedFile(user string) string { return filepath.Join(s.dir, user+".nk") }
+
+// JetStreamDir holds everything JetStream stores.
+func (s *Server) JetStreamDir() string { return filepath.Join(s.dir, "jetstream") }
+
+// Config is how a user connects. An empty replica is "test".
+func (s *Server) Config(user, replica string) events.Config {
+	if replica == "" {
+		replica = "test"
+	}
+	return events.Config{URL: s.URL(), User: user, SeedFile: s.SeedFile(user), Replica: replica, Log: Log()}
+}
+
+// Connect connects as a user for the test's time.
+func (s *Server) Connect(t testing.TB, user, replica string) *events.Bus {
+	t.Helper()
+	b, err := events.Connect(s.Config(user, replica))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b
+}
+
+// Log writes to the test's output when tests are verbose.
+func Log() *slog.Logger {
+	if testing.Verbose() {
+		return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	return slog.New(slog.DiscardHandler)
+}
+
+// Eventually waits until something is so.
+func Eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for !is() {
+		if time.Now().After(deadline) {
+			t.Fatalf("never happened: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond) //nolint:forbidigo // between two looks at a condition
+	}
+}

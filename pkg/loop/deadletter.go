@@ -1,0 +1,67 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/events"
+)
+
+// giveUp puts a turn's events into the dead letters with their cause and notes the failure; the events are then done.
+func (l *Loop) giveUp(ctx context.Context, t *Turn, batch []*delivery, f state.Failure) error {
+	l.log.Error("gave up", "tenant", t.Key.String(), "reason", f.Reason, "cause", f.Message, "attempts", f.Attempts)
+	for _, d := range batch {
+		if err := t.Bury(ctx, d.event, f.Reason, f.Message); err != nil {
+			return err
+		}
+	}
+	if err := t.fail(ctx, f); err != nil && !errors.Is(err, events.ErrNotFound) {
+		return err
+	}
+	return nil
+}
+
+// Bury stores one event of the turn in the dead letters with its cause.
+func (t *Turn) Bury(ctx context.Context, e Event, reason, message string) error {
+	t.loop.metrics.dead.Inc()
+	_, err := t.loop.Bus.PublishMsg(ctx, deadLetter(t.Key, t.loop.Service, e, reason, message))
+	return err
+}
+
+// deadLetter is the message that keeps an event as it came, with its subject, a reason and a cause as headers.
+func deadLetter(key events.Key, service string, e Event, reason, message string) *nats.Msg {
+	m := nats.NewMsg(key.DeadSubject(service))
+	size := 0
+	for k, v := range e.Raw.Headers() {
+		if size += len(k) + len(strings.Join(v, "")); !strings.HasPrefix(k, "Nats-") && size <= events.MaxPayload {
+			m.Header[k] = v
+		}
+	}
+	// An event as large as the server allows leaves no room for its cause.
+	m.Data = e.Raw.Data()
+	if len(m.Data) > events.MaxPayload {
+		m.Header.Set("Stoker-Truncated", strconv.Itoa(len(m.Data)))
+		m.Data = m.Data[:events.MaxPayload]
+	}
+	m.Header.Set("Stoker-Subject", e.Raw.Subject())
+	m.Header.Set("Stoker-Reason", reason)
+	m.Header.Set("Stoker-Cause", strings.Map(printable, events.Clip(message)))
+	if meta, err := e.Raw.Metadata(); err == nil {
+		sequence := strconv.FormatUint(meta.Sequence.Stream, 10)
+		m.Header.Set(nats.MsgIdHdr, events.ID("dead", service, meta.Stream, sequence, meta.Timestamp.String()))
+	}
+	return m
+}
+
+// printable keeps header values on one line.
+func printable(r rune) rune {
+	if r < ' ' || r == 0x7f {
+		return ' '
+	}
+	return r
+}

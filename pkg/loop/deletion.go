@@ -1,0 +1,73 @@
+package loop
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
+)
+
+// RemovedBefore returns what the services before this one have removed of the tenant (event.RemovalOrder), and when the last of
+// them said so; nil while it isn't this service's turn. The first of the order is never kept waiting.
+func (t *Turn) RemovedBefore() (*event.Removals, time.Time, error) {
+	before := event.RemovedBefore(t.loop.Service)
+	if before == "" {
+		return &event.Removals{About: t.About()}, time.Time{}, nil
+	}
+	for _, e := range slices.Backward(t.Events) {
+		if e.Service != before || e.What != event.Removed || e.Err != nil {
+			continue
+		}
+		r := &event.Removals{}
+		if err := json.Unmarshal(e.Data(), r); err != nil {
+			return nil, time.Time{}, &intent.Permanent{
+				Reason: reason.InvalidFact, Message: before + "." + event.Removed + " is not readable", Err: err,
+			}
+		}
+		if t.UID == "" || r.UID == t.UID { // else of an earlier tenant of that name
+			return r, e.Time(), nil
+		}
+	}
+	return nil, time.Time{}, nil
+}
+
+// WaitForRemoval notes that the service before this one is to remove its part first.
+func (t *Turn) WaitForRemoval(ctx context.Context) error {
+	before := event.RemovedBefore(t.loop.Service)
+	return t.Wait(ctx, state.Wait{On: before, Reason: reason.EarlierRemoval, Text: before + " to remove what it made"})
+}
+
+// Removed ends this service's part of a deletion: data is what is left of its state, removals what was removed so far, this
+// service's part included. The next service of event.RemovalOrder goes on.
+func (t *Turn) Removed(ctx context.Context, data any, removals event.Removals) error {
+	return t.Done(ctx, Outcome{Step: event.Removed, Data: data, Facts: []Tell{{What: event.Removed, Data: removals}}})
+}
+
+// removedAgain tells once more that this service has removed its part, when a deletion goes on after a pause: the fact reached a
+// service that was paused, which let it pass. Each service that is done says so, and the first that isn't goes on; to the others
+// it is a repeat.
+func (t *Turn) removedAgain(ctx context.Context) error {
+	if t.Tenant == nil || !t.Tenant.Deleting || t.own == nil || t.own.Step != event.Removed {
+		return nil
+	}
+	if !slices.ContainsFunc(t.Events, func(e Event) bool { return e.Service == name.ServiceIntake && e.What == event.Deleting }) {
+		return nil
+	}
+	for _, f := range t.own.Facts {
+		msg := events.Encode(t.Key.FactSubject(t.loop.Service, f.What), t.factEvent(t.own.Generation, f))
+		msg.Header.Del(nats.MsgIdHdr) // a repeat that is meant
+		if _, err := t.loop.Bus.PublishMsg(ctx, msg); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,222 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/health"
+	"github.com/stoker-k8s/stoker/pkg/intent"
+)
+
+// Handler is a service: it makes so what must be so for one object, or says why not. It is called again for as long as it
+// returns an error; the error's intent says how ([intent.Of]). Everything it does must be harmless to repeat.
+type Handler func(ctx context.Context, t *Turn) error
+
+// Loop is the one loop of a service: its consumers, one per partition it holds, the order of work per object, retries, dead
+// letters. Fields are set before Run and not changed after.
+type Loop struct {
+	Bus *events.Bus
+	// Service is the name of the service, and of its key and consumers.
+	Service string
+	Handle  Handler
+	// Paused is called in Handle's place for a tenant that is paused, and lets go of what the service holds in memory for
+	// it: connections, places in a queue. May be nil.
+	Paused func(events.Key)
+	// Known reports whether a service knows what watches saw of an object, so that it needs no turn for it. May be nil.
+	Known func(key events.Key, wakes []Wake) bool
+	// Classify gives errors of the service's own dependencies their intent; may be nil.
+	Classify func(error) error
+	// Watch runs watches for the partitions this replica holds until ctx ends; it is started anew when they change. May
+	// be nil.
+	Watch func(ctx context.Context, partitions []int, wake Waker) error
+	// Ensure is called before consuming and again when streams turn out to be gone; intake provisions. May be nil.
+	Ensure func(ctx context.Context) error
+	// Commands makes the loop consume commands besides facts.
+	Commands bool
+	// Workers bounds how many objects are worked on side by side; 0 means 16.
+	Workers int
+	// Metrics may be nil.
+	Metrics prometheus.Registerer
+
+	log     *slog.Logger
+	health  *health.Health
+	metrics *metrics
+	lease   *lease
+	slots   chan struct{}   // one is taken by each turn
+	turns   context.Context // outlives Run's by stopGrace
+	alarms  *alarms
+	lost    chan struct{} // streams turned out to be gone
+	wg      sync.WaitGroup
+
+	mu        sync.Mutex
+	lanes     map[events.Key]*lane
+	holding   map[*delivery]struct{} // received, not yet answered
+	published map[events.Key]bool    // the facts of the own state are known to be in the stream
+}
+
+// Run works until ctx ends; then it finishes or hands back what it holds and returns. It returns early only with an error
+// that no waiting helps.
+func (l *Loop) Run(ctx context.Context) error {
+	// Turns may finish after ctx has ended, for as long as stopGrace.
+	turns, endTurns := context.WithCancel(context.WithoutCancel(ctx))
+	defer endTurns()
+	l.prepare(turns) //nolint:contextcheck // see above
+
+	l.ensure(ctx)
+	leaseCtx, endLease := context.WithCancel(context.WithoutCancel(ctx))
+	defer endLease()
+	leaseDone := make(chan error, 1)
+	go func() { leaseDone <- l.lease.run(leaseCtx) }()
+	aliveDone := make(chan struct{})
+	go func() { defer close(aliveDone); l.keepAlive(turns) }()
+
+	work := &partitions{loop: l, workers: map[int]*worker{}}
+	var err error
+	for ended := false; !ended; {
+		select {
+		case <-ctx.Done():
+			ended = true
+		case err = <-leaseDone:
+			leaseDone <- nil
+			ended = true
+		case held := <-l.lease.changed:
+			l.log.Debug("partitions", "held", held)
+			work.hold(ctx, held)
+		case <-l.lost:
+			l.ensure(ctx)
+			l.mu.Lock()
+			clear(l.published)
+			l.mu.Unlock()
+			work.watch(ctx)
+		}
+	}
+	work.hold(ctx, nil)
+	endLease() // the goodbye goes out when nothing is held any more
+	<-leaseDone
+	endTurns()
+	<-aliveDone
+	l.wg.Wait()
+	return err
+}
+
+func (l *Loop) prepare(turns context.Context) {
+	if l.Workers == 0 {
+		l.Workers = 16
+	}
+	cfg := l.Bus.Config()
+	l.log, l.health, l.metrics = cfg.Log, cfg.Health, newMetrics(l.Metrics)
+	l.slots, l.turns = make(chan struct{}, l.Workers), turns
+	l.lanes, l.holding, l.published = map[events.Key]*lane{}, map[*delivery]struct{}{}, map[events.Key]bool{}
+	l.lost, l.alarms = make(chan struct{}, 1), &alarms{wake: l.wake}
+	l.lease = newLease(l.Bus, l.Service, l.noteLost, l.metrics.partitions)
+}
+
+// partitions is what Run consumes and watches at the moment. It belongs to Run's goroutine.
+type partitions struct {
+	loop     *Loop
+	held     []int
+	workers  map[int]*worker // by partition
+	endWatch func()          // nil when nothing is watched
+}
+
+// hold makes these the partitions that are worked on: it hands back the others and begins with what is new.
+func (p *partitions) hold(ctx context.Context, held []int) {
+	var gone []*worker
+	for partition, w := range p.workers {
+		if !slices.Contains(held, partition) {
+			gone = append(gone, w)
+			delete(p.workers, partition)
+		}
+	}
+	p.stopWatch()
+	p.loop.handOver(gone) //nolint:contextcheck // turns end after ctx has, that is the point
+	for _, partition := range held {
+		if p.workers[partition] == nil {
+			p.workers[partition] = p.loop.startWorker(ctx, partition)
+		}
+	}
+	p.held = held
+	p.watch(ctx)
+}
+
+// watch starts the watches anew.
+func (p *partitions) watch(ctx context.Context) {
+	p.stopWatch()
+	if len(p.held) > 0 {
+		p.endWatch = p.loop.startWatch(ctx, p.held)
+	}
+}
+
+func (p *partitions) stopWatch() {
+	if p.endWatch != nil {
+		p.endWatch()
+		p.endWatch = nil
+	}
+}
+
+// ensure calls Ensure until it succeeds; a NATS that isn't there yet is waited for.
+func (l *Loop) ensure(ctx context.Context) {
+	if l.Ensure == nil {
+		return
+	}
+	wait := newBackoff()
+	for {
+		err := l.Ensure(ctx)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		if intent.Of(events.Classify(err)) != intent.Wait && !errors.Is(err, context.DeadlineExceeded) {
+			l.log.Error("could not provision NATS, trying again", "error", err)
+		}
+		sleep(ctx, wait.Step())
+	}
+}
+
+// startWatch starts the watches for a set of partitions; the returned function ends them and waits.
+func (l *Loop) startWatch(ctx context.Context, held []int) func() {
+	if l.Watch == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		wait := newBackoff()
+		for ctx.Err() == nil {
+			err := l.Watch(ctx, held, l.wake)
+			if err == nil || ctx.Err() != nil {
+				return
+			}
+			l.log.Warn("watch ended, starting it again", "error", err)
+			sleep(ctx, wait.Step())
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// noteLost makes Run provision again and look at everything anew.
+func (l *Loop) noteLost() {
+	select {
+	case l.lost <- struct{}{}:
+	default:
+	}
+}
+
+// stateKey is the key of the service's state in a tenant's bucket.
+func (l *Loop) stateKey() string { return events.StateKey(l.Service) }
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

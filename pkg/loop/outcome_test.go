@@ -1,0 +1,42 @@
+package loop_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/internal/natstest"
+	"github.com/stoker-k8s/stoker/pkg/loop"
+)
+
+func TestAFailureBesideAnOutcomeIsToldOnce(t *testing.T) {
+	s := natstest.Start(t)
+	run(t, intake(s.Connect(t, "intake", "")))
+	turns := 0
+	run(t, &loop.Loop{Bus: s.Connect(t, "certs", ""), Service: "certs", Handle: func(ctx context.Context, turn *loop.Turn) error {
+		if turn.Tenant == nil {
+			return nil
+		}
+		turns++
+		o := loop.Outcome{Step: event.Issued, Inputs: fmt.Sprint(turns)}
+		if turns < 3 { // in other words each time, for the same reason
+			o.Failure = &state.Failure{Reason: "Stuck", Message: fmt.Sprintf("look %d", turns)}
+			turn.Alarm(10*time.Millisecond, loop.Wake{Kind: "look"})
+		}
+		return turn.Done(ctx, o)
+	}})
+	operator, key := s.Connect(t, events.UserOperator, ""), events.Tenant("default", "demo")
+	apply(t, s.Connect(t, events.UserPortal, ""), key, "1")
+	natstest.Eventually(t, "the alarms lead to the third look, at which nothing is wrong any more", func() bool {
+		st, err := operator.State(t.Context(), key, "certs")
+		return err == nil && st.Inputs == "3" && st.Failure == nil
+	})
+	subject := key.FactSubject("certs", event.Failed)
+	if told := subjects(t, operator, subject)[subject]; told != 1 {
+		t.Errorf("the failure was told %d times", told)
+	}
+}

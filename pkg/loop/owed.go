@@ -1,0 +1,57 @@
+package loop
+
+import (
+	"context"
+
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+)
+
+// A state and the facts that it announces are written in two steps, and a crash may come between them. The facts are therefore
+// stored in the state: they are owed until the stream has them, and whoever works on the tenant next pays.
+
+// payOwed publishes the facts of the own state that the stream lacks. It asks the stream only when it isn't known to have them:
+// after a start, a takeover, an unfinished write, or when an event was delivered again.
+func (t *Turn) payOwed(ctx context.Context, again bool) error {
+	l := t.loop
+	l.mu.Lock()
+	published := l.published[t.Key]
+	l.mu.Unlock()
+	if (!published || again) && t.own != nil {
+		t.owed = true
+		for _, f := range t.own.Facts {
+			if err := t.publishMissing(ctx, f); err != nil {
+				return err
+			}
+		}
+		t.owed = false
+	}
+	t.notePublished(t.own != nil)
+	return nil
+}
+
+// publishMissing publishes a fact unless the last one on its subject is this one, or a later one.
+func (t *Turn) publishMissing(ctx context.Context, f state.Fact) error {
+	last, at, err := t.loop.Bus.LastFact(ctx, t.Key.FactSubject(t.loop.Service, f.What))
+	if err != nil || last == f.ID || at.After(f.Time) {
+		return err
+	}
+	return t.publish(ctx, t.own, f)
+}
+
+func (t *Turn) publish(ctx context.Context, s *state.State, f state.Fact) error {
+	bus := t.loop.Bus
+	_, err := bus.Publish(ctx, t.Key.FactSubject(t.loop.Service, f.What), t.factEvent(s.Generation, f))
+	return err
+}
+
+// notePublished notes whether the facts of the own state are known to be in the stream.
+func (t *Turn) notePublished(are bool) {
+	l := t.loop
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if are {
+		l.published[t.Key] = true
+	} else {
+		delete(l.published, t.Key)
+	}
+}

@@ -1,0 +1,64 @@
+package loop_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/internal/natstest"
+	"github.com/stoker-k8s/stoker/pkg/loop"
+)
+
+func TestFactsOwedByAFailedPublishAreTold(t *testing.T) {
+	s := natstest.Start(t)
+	in := s.Connect(t, "intake", "")
+	run(t, intake(in))
+	limit := func(refuse bool) error { // makes the stream of facts refuse more, as one without a leader would
+		st, err := in.JetStream().Stream(t.Context(), events.StreamFacts)
+		if err != nil {
+			return err
+		}
+		cfg := st.CachedInfo().Config
+		cfg.MaxMsgSize = -1
+		if refuse {
+			cfg.MaxMsgSize = 1
+		}
+		_, err = in.JetStream().UpdateStream(t.Context(), cfg)
+		return err
+	}
+	refused := false
+	run(t, &loop.Loop{Bus: s.Connect(t, "certs", ""), Service: "certs", Handle: func(ctx context.Context, turn *loop.Turn) error {
+		inputs := fmt.Sprint(turn.Generation)
+		if own := turn.Own(); turn.Tenant == nil || own != nil && own.Inputs == inputs {
+			return nil // the common case: nothing to do
+		}
+		if turn.Generation == 2 && !refused {
+			refused = true
+			if err := limit(true); err != nil {
+				t.Error(err)
+			}
+		}
+		return turn.Done(ctx, loop.Outcome{
+			Step: event.Issued, Inputs: inputs, Facts: []loop.Tell{{What: event.Issued, Data: event.CertsIssued{About: turn.About()}}},
+		})
+	}})
+	portal, operator := s.Connect(t, events.UserPortal, ""), s.Connect(t, events.UserOperator, "")
+	key := events.Tenant("default", "demo")
+	told := func() uint64 {
+		subject := key.FactSubject("certs", event.Issued)
+		return subjects(t, operator, subject)[subject]
+	}
+	apply(t, portal, key, "1")
+	natstest.Eventually(t, "the first fact", func() bool { return told() == 1 })
+	apply(t, portal, key, "2")
+	natstest.Eventually(t, "the failure is noted in the state that was written", func() bool {
+		st, err := operator.State(t.Context(), key, "certs")
+		return err == nil && st.Inputs == "2" && st.Failure != nil
+	})
+	if err := limit(false); err != nil {
+		t.Fatal(err)
+	}
+	natstest.Eventually(t, "the fact of what was done", func() bool { return told() == 2 })
+}

@@ -1,0 +1,158 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/fence"
+	"github.com/stoker-k8s/stoker/pkg/intent"
+)
+
+// What becomes of an error that a turn ends with, by its intent (pkg/intent).
+
+const (
+	// maxFailures is how often a step that fails for no known reason is tried; with the backoff below about two minutes.
+	maxFailures = 20
+	// tellAfter is the number of failed attempts from which on a failure is told in state and status.
+	tellAfter = 3
+	// turnTimeout bounds one turn; steps that wait longer for the world end their turn and are woken.
+	turnTimeout = 30 * time.Second
+)
+
+func newBackoff() *wait.Backoff {
+	return &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.3, Steps: 50, Cap: 5 * time.Second}
+}
+
+// count counts a failed try.
+func (w *work) count(i intent.Intent) {
+	switch i {
+	case intent.HandOver, intent.Reread: // nothing failed
+	case intent.Wait:
+		w.attempts++
+	default:
+		w.attempts++
+		w.failures++
+	}
+}
+
+// turn is one turn of a lane. An error means that it is to be tried again.
+func (l *Loop) turn(n *lane, w work) error {
+	if len(w.batch) == 0 && l.Known != nil && l.Known(n.key, w.wakes) {
+		return nil
+	}
+	select {
+	case l.slots <- struct{}{}:
+		defer func() { <-l.slots }()
+	case <-n.ctx.Done():
+		return n.ctx.Err()
+	}
+	partition := n.key.Partition()
+	term := l.lease.term(partition)
+	held := fence.With(n.ctx, func() bool { return l.lease.holds(partition) && l.lease.term(partition) == term })
+	if err := fence.Check(held); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(held, turnTimeout)
+	defer cancel()
+
+	started := time.Now()
+	t := &Turn{Key: n.key, Wakes: w.wakes, loop: l, attempt: w.attempts}
+	for _, d := range w.batch {
+		t.Events = append(t.Events, d.event)
+	}
+	result, err := l.conclude(ctx, n, t, w, l.attempt(ctx, t, w))
+	for _, d := range w.batch {
+		l.metrics.events.WithLabelValues(d.event.metricType(), result).Inc()
+	}
+	l.metrics.turns.WithLabelValues(result).Observe(time.Since(started).Seconds())
+	return err
+}
+
+// attempt runs the turn, unless one of its events ended too many replicas, and gives its error an intent.
+func (l *Loop) attempt(ctx context.Context, t *Turn, w work) error {
+	again := false
+	for _, d := range w.batch {
+		again = again || d.again()
+		if d.count > maxDeliveries {
+			if err := t.load(ctx, false); err != nil { // the failure is to be noted in the state
+				return events.Classify(err)
+			}
+			return &intent.Permanent{
+				Reason:  reason.TooManyDeliveries,
+				Message: fmt.Sprintf("event %s was delivered %d times and never finished", d.event.ID(), d.count),
+			}
+		}
+	}
+	err := l.guarded(ctx, t, again)
+	if l.Classify != nil {
+		err = l.Classify(err)
+	}
+	return events.Classify(err)
+}
+
+// conclude does what follows from the error of a turn: failures are told, what no retry can help becomes a dead letter. It
+// returns the turn's result as metrics show it, and the error that is left.
+func (l *Loop) conclude(ctx context.Context, n *lane, t *Turn, w work, err error) (result string, _ error) {
+	attempt := w.attempts + 1
+	switch i := intent.Of(err); {
+	case i == intent.Done:
+		l.waitsFor(n, "")
+		return "done", nil
+	case i == intent.Wait:
+		var away *intent.Unavailable
+		errors.As(err, &away)
+		if away.Dependency != "" {
+			l.health.Down(away.Dependency, away.Err)
+		}
+		l.waitsFor(n, away.Dependency)
+		if w.attempts >= tellAfter {
+			_ = t.fail(ctx, state.Failure{Reason: reason.Unavailable, Message: away.Error(), Attempts: w.attempts})
+		}
+		return "unavailable", err
+	case i == intent.GiveUp:
+		var permanent *intent.Permanent
+		errors.As(err, &permanent)
+		f := state.Failure{Reason: permanent.Reason, Message: permanent.Error(), Attempts: attempt, Permanent: true}
+		return "dead", l.giveUp(ctx, t, w.batch, f)
+	case i == intent.HandOver, i == intent.Reread, n.ctx.Err() != nil:
+		return "fenced", err
+	case w.failures+1 >= maxFailures:
+		f := state.Failure{Reason: reason.RetriesExhausted, Message: err.Error(), Attempts: attempt, Permanent: true}
+		return "dead", l.giveUp(ctx, t, w.batch, f)
+	}
+	l.log.Warn("step failed, trying again", "tenant", n.key.String(), "attempt", attempt, "error", err)
+	if w.attempts >= tellAfter {
+		_ = t.fail(ctx, state.Failure{Reason: reason.StepFailed, Message: err.Error(), Attempts: attempt})
+	}
+	return "retry", err
+}
+
+// guarded prepares the turn and runs the handler. A panic in it is an error that no retry helps.
+func (l *Loop) guarded(ctx context.Context, t *Turn, again bool) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = &intent.Permanent{Reason: reason.Panic, Message: fmt.Sprintf("%s panicked: %v", l.Service, r)}
+		}
+	}()
+	if err := t.load(ctx, again); err != nil {
+		return err
+	}
+	if t.Paused() {
+		if l.Paused != nil {
+			l.Paused(t.Key)
+		}
+		return nil
+	}
+	t.resumed()
+	if err := t.removedAgain(ctx); err != nil {
+		return err
+	}
+	return l.Handle(ctx, t)
+}

@@ -1,0 +1,194 @@
+package loop
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
+)
+
+// Turn is what a handler gets: the object, the events since its last turn, the desired state, its own state. A Turn belongs to
+// one call of the handler and is not safe for concurrent use.
+type Turn struct {
+	Key events.Key
+	// Events since the last turn that succeeded, oldest first; empty when only a watch or an alarm woke the service.
+	Events []Event
+	// Wakes since the last turn that succeeded, in no order.
+	Wakes []Wake
+	// Tenant is the desired state, nil when the tenant has none (no bucket yet, or no more) or the key is no tenant's.
+	Tenant *state.Tenant
+	// UID and Generation of Tenant.
+	UID        string
+	Generation int64
+
+	loop     *Loop
+	attempt  int
+	own      *state.State
+	revision uint64 // of own
+	owed     bool   // facts of own may lack in the stream
+}
+
+// load reads spec and own state, and publishes facts that the own state still owes. again says that an event of the turn was
+// delivered before: whoever worked on it may have died between the write and the publish.
+func (t *Turn) load(ctx context.Context, again bool) error {
+	if !t.Key.IsTenant() || !t.Key.Valid() {
+		return nil
+	}
+	spec, err := t.readStates(ctx)
+	if err != nil {
+		return err
+	}
+	if spec != nil {
+		t.Tenant = &state.Tenant{}
+		if err := json.Unmarshal(spec.Data, t.Tenant); err != nil {
+			return &intent.Permanent{Reason: reason.InvalidState, Message: "the tenant's spec in its bucket is not readable", Err: err}
+		}
+		t.UID, t.Generation = spec.UID, spec.Generation
+		if err := t.behind(name.ServiceIntake, spec); err != nil {
+			return err
+		}
+		if t.own != nil && t.own.UID != t.UID {
+			// Left by an earlier tenant of that name: start anew, on top of its revision.
+			t.own = nil
+		}
+	}
+	return t.payOwed(ctx, again)
+}
+
+// readStates reads the own state into the turn and returns the spec's, nil when there is none.
+func (t *Turn) readStates(ctx context.Context) (spec *state.State, err error) {
+	bus, key := t.loop.Bus, t.loop.stateKey()
+	var g errgroup.Group
+	if key != events.KeySpec {
+		g.Go(func() (err error) {
+			spec, _, err = bus.ReadState(ctx, t.Key, events.KeySpec)
+			return ignoreNotFound(err)
+		})
+	}
+	read := bus.ReadState
+	if t.commandsOnly() {
+		read = bus.PeekState
+	}
+	t.own, t.revision, err = read(ctx, t.Key, key)
+	if err := cmp.Or(ignoreNotFound(err), g.Wait()); err != nil {
+		return nil, err
+	}
+	if key == events.KeySpec {
+		spec = t.own
+	}
+	return spec, nil
+}
+
+// commandsOnly reports whether a turn is about commands and nothing else. A command changes the object first and the state
+// after it, so it needs no certain answer whether there is a state: should there be one in a bucket that didn't answer yet, the
+// write is refused as stale and the turn repeated. A new tenant is spared the question whether its bucket is really missing.
+func (t *Turn) commandsOnly() bool {
+	return len(t.Events) > 0 && len(t.Wakes) == 0 && !slices.ContainsFunc(t.Events, func(e Event) bool { return !e.IsCommand() })
+}
+
+// ignoreNotFound takes the absence of a state for no error.
+func ignoreNotFound(err error) error {
+	if errors.Is(err, events.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// Attempt counts the failures of this turn so far; 0 at first.
+func (t *Turn) Attempt() int { return t.attempt }
+
+// About starts the payload of a fact about this tenant.
+func (t *Turn) About() event.About {
+	a := event.About{Namespace: t.Key.Namespace, Name: t.Key.Name, UID: t.UID, Generation: t.Generation}
+	if a.Namespace == events.ClusterScoped {
+		a.Namespace = ""
+	}
+	return a
+}
+
+// Own is the service's state as it was read or last written, nil when there is none.
+func (t *Turn) Own() *state.State { return t.own }
+
+// OwnData decodes the data of the own state into v; v is left alone when there is none.
+func (t *Turn) OwnData(v any) error {
+	if t.own == nil || len(t.own.Data) == 0 {
+		return nil
+	}
+	return json.Unmarshal(t.own.Data, v)
+}
+
+// Read decodes another service's data into v and returns its state; nil when there is none yet or it is an earlier tenant's of
+// that name.
+func (t *Turn) Read(ctx context.Context, service string, v any) (*state.State, error) {
+	s, _, err := t.loop.Bus.ReadState(ctx, t.Key, events.StateKey(service))
+	if errors.Is(err, events.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if t.UID != "" && s.UID != t.UID {
+		return nil, nil
+	}
+	if err := t.behind(service, s); err != nil {
+		return nil, err
+	}
+	if v != nil && len(s.Data) > 0 {
+		if err := json.Unmarshal(s.Data, v); err != nil {
+			return nil, fmt.Errorf("state %s of %s: %w", service, t.Key, err)
+		}
+	}
+	return s, nil
+}
+
+// behind reports a state older than a fact of this turn that it announced: with several servers a direct get may be answered by
+// one that lags. Acting on it would lose the fact.
+func (t *Turn) behind(service string, s *state.State) error {
+	for _, e := range t.Events {
+		if s.UpdatedAt.IsZero() || e.Service != service || !announcesState(e) {
+			continue
+		}
+		var about event.About
+		if json.Unmarshal(e.Data(), &about) == nil && about.UID == s.UID && about.Generation >= s.Generation && e.Time().After(s.UpdatedAt) {
+			return fmt.Errorf("state of %s read is older than its fact %s", service, e.ID())
+		}
+	}
+	return nil
+}
+
+// announcesState reports whether a fact was told with the write of a state. Timers are not, and of intake's facts only two are.
+func announcesState(e Event) bool {
+	if e.Service == name.ServiceIntake {
+		return e.What == event.Accepted || e.What == event.Deleting
+	}
+	return e.What != event.Due
+}
+
+// Adopt makes the turn work for an object: intake calls it with what the API server says before it writes the spec. The bucket
+// is made if it isn't there; one that an earlier tenant of that name left behind is replaced.
+func (t *Turn) Adopt(ctx context.Context, uid string, generation int64) error {
+	if t.own != nil && t.own.UID != uid {
+		if err := t.loop.Bus.Forget(ctx, t.Key); err != nil {
+			return err
+		}
+		t.own, t.revision, t.Tenant = nil, 0, nil
+	}
+	if t.own == nil {
+		if err := t.loop.Bus.CreateBucket(ctx, t.Key); err != nil {
+			return err
+		}
+	}
+	t.UID, t.Generation = uid, generation
+	return nil
+}

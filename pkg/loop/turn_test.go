@@ -1,0 +1,112 @@
+package loop_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
+	"github.com/stoker-k8s/stoker/pkg/internal/natstest"
+	"github.com/stoker-k8s/stoker/pkg/loop"
+)
+
+func TestAFactIsNotHandledBeforeItsState(t *testing.T) {
+	s := natstest.Start(t)
+	in := s.Connect(t, "intake", "")
+	key := events.Tenant("default", "demo")
+	if err := in.CreateBucket(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().UTC()
+	put := func(generation int64, at time.Time) {
+		data, _ := json.Marshal(state.State{UID: "u", Generation: generation, UpdatedAt: at, Data: event.Marshal(state.Tenant{Namespace: "default", Name: "demo"})})
+		m := nats.NewMsg("$KV." + key.Bucket() + ".spec")
+		m.Data = data
+		if _, err := in.JetStream().PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// What a reader sees whose server lags: the fact of generation 2, the state of generation 1.
+	put(1, now.Add(-time.Minute))
+	about := event.About{Namespace: "default", Name: "demo", UID: "u", Generation: 2}
+	e := in.NewEvent(key, "2", event.FactType("intake", event.Accepted), event.IntakeAccepted{About: about}, now)
+	if _, err := in.Publish(t.Context(), key.FactSubject("intake", event.Accepted), e); err != nil {
+		t.Fatal(err)
+	}
+	handled := make(chan int64, 10)
+	run(t, &loop.Loop{Bus: s.Connect(t, "certs", ""), Service: "certs", Handle: func(_ context.Context, turn *loop.Turn) error {
+		handled <- turn.Generation
+		return nil
+	}})
+	operator := s.Connect(t, events.UserOperator, "")
+	natstest.Eventually(t, "the reader notes that it waits", func() bool {
+		st, err := operator.State(t.Context(), key, "certs")
+		return err == nil && st.Failure != nil
+	})
+	put(2, now)
+	if got := <-handled; got != 2 {
+		t.Errorf("generation %d was handled with the fact of generation 2", got)
+	}
+}
+
+// A command is worked on although the tenant's bucket, which is there, doesn't answer, as after a restart of the server: the
+// state that is there must not be taken for none.
+func TestCommandForABucketThatDoesNotAnswerYet(t *testing.T) {
+	s := natstest.Start(t)
+	in := s.Connect(t, "intake", "")
+	key := events.Tenant("default", "demo")
+	answer := func(direct bool) error {
+		st, err := in.JetStream().Stream(t.Context(), "KV_"+key.Bucket())
+		if err != nil {
+			return err
+		}
+		cfg := st.CachedInfo().Config
+		cfg.AllowDirect = direct
+		_, err = in.JetStream().UpdateStream(t.Context(), cfg)
+		return err
+	}
+	l := intake(in)
+	inner, first := l.Handle, true
+	l.Handle = func(ctx context.Context, turn *loop.Turn) error {
+		if len(turn.Events) == 0 || turn.Events[0].ID() != "2" || !first {
+			return inner(ctx, turn)
+		}
+		first = false
+		if turn.Own() != nil {
+			t.Error("the bucket answers")
+		}
+		err := inner(ctx, turn)
+		if !errors.Is(err, intent.ErrStale) {
+			t.Errorf("written: %v", err)
+		}
+		if err := answer(true); err != nil {
+			t.Error(err)
+		}
+		return err
+	}
+	run(t, l)
+	portal, operator := s.Connect(t, events.UserPortal, ""), s.Connect(t, events.UserOperator, "")
+	accepted := func(id string, generation int64) {
+		t.Helper()
+		apply(t, portal, key, id)
+		natstest.Eventually(t, "command "+id+" is accepted", func() bool {
+			st, err := operator.State(t.Context(), key, "intake")
+			return err == nil && st.Inputs == id && st.Generation == generation
+		})
+	}
+	accepted("1", 1)
+	if err := answer(false); err != nil {
+		t.Fatal(err)
+	}
+	accepted("2", 2)
+	if first {
+		t.Error("it was not tried again")
+	}
+}

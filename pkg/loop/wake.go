@@ -1,0 +1,36 @@
+package loop
+
+import (
+	"slices"
+
+	"github.com/stoker-k8s/stoker/pkg/events"
+)
+
+// Wake is why a service is to look at an object although no event says so: what a watch saw, or which alarm went off. Equal
+// wakes count once. It is small, because one is kept for each until the turn.
+type Wake struct {
+	// Kind says what happened, a constant of the service.
+	Kind string
+	// Object that was seen, as the service names it; may be empty.
+	Object string
+	// Version is the resourceVersion of Object that was seen; empty when it says nothing.
+	Version string
+	// Gone is true when Object was seen to be gone.
+	Gone bool
+}
+
+// Waker tells a loop that something about an object changed. It never blocks and is safe for concurrent use. What concerns a
+// partition that this replica doesn't hold is dropped.
+type Waker func(key events.Key, w Wake)
+
+// wake is the loop's own Waker.
+func (l *Loop) wake(key events.Key, w Wake) {
+	if l.lease.holds(key.Partition()) {
+		l.enqueue(key, nil, w)
+	}
+}
+
+// Woken reports whether the turn has a wake of this kind.
+func (t *Turn) Woken(kind string) bool {
+	return slices.ContainsFunc(t.Wakes, func(w Wake) bool { return w.Kind == kind })
+}

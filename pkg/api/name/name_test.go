@@ -1,7 +1,6 @@
 package name_test
 
 import (
-	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -9,19 +8,6 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 )
-
-func randomLabel(random *rand.Rand) string {
-	const letters = "abcdefghijklmnopqrstuvwxyz"
-
-	const all = letters + "0123456789-"
-
-	label := []byte{letters[random.IntN(len(letters))]}
-	for range random.IntN(61) {
-		label = append(label, all[random.IntN(len(all))])
-	}
-
-	return string(append(label, letters[random.IntN(len(letters))]))
-}
 
 func TestChecksum(t *testing.T) {
 	t.Parallel()

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/stoker-k8s/stoker/cmd/stoker/stack"
+	"github.com/stoker-k8s/stoker/deployments/local/progress"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
@@ -126,7 +127,7 @@ func start(dir string, o options) (*Env, error) {
 	go func() { built <- e.build(o) }()
 	e.Stack, err = stack.Start(ctx, stack.Config{
 		Dir: filepath.Join(dir, "data"), Source: Root(), APIOnly: o.apiOnly, Log: slog.New(slog.NewTextHandler(logFile, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Progress: func(line string) { fmt.Fprintln(os.Stderr, "  ", line) },
+		Progress: progress.Lines(os.Stderr, false, func() string { return "   " }),
 	})
 	if err := errors.Join(err, <-built); err != nil {
 		return nil, err

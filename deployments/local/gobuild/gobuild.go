@@ -66,14 +66,14 @@ func (b Build) Fetch(ctx context.Context) error {
 	return b.command(ctx, nil, newOutput(time.Now()), append([]string{"list", "-deps"}, b.Packages...)...)
 }
 
-// stale are the packages that the cache doesn't have, with the size of their files. It downloads the modules.
-func (b Build) stale(ctx context.Context, out *output) (map[string]int64, error) {
+// stale is how many packages the cache doesn't have. It downloads the modules.
+func (b Build) stale(ctx context.Context, out *output) (int, error) {
 	args := append([]string{"list", "-deps", "-f", staleFormat}, Flags...)
 	var list bytes.Buffer
 	if err := b.command(ctx, &list, out, append(args, b.Packages...)...); err != nil {
-		return nil, err
+		return 0, err
 	}
-	return parseStale(list.String()), nil
+	return countStale(list.String()), nil
 }
 
 // command runs go. What it writes beside its output goes to out.

@@ -68,9 +68,8 @@ func TestRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		const word = "example.org/program/word"
-		if before[word] == 0 || after[word] != 0 {
-			t.Errorf("to compile before: %v, after: %v", before, after)
+		if before != 2 || after > 1 { // the program itself is linked anew
+			t.Errorf("to compile before: %d, after: %d", before, after)
 		}
 	})
 	t.Run("what doesn't compile says why", func(t *testing.T) {

@@ -4,37 +4,27 @@ import (
 	"bytes"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
 )
 
-// staleFormat makes go list print a line for each package: whether it has to be compiled, why, its directory and files.
-const staleFormat = "{{.Stale}}\t{{.StaleReason}}\t{{.ImportPath}}\t{{.Dir}}\t{{join .GoFiles \"\\t\"}}"
+// staleFormat makes go list print a line for each package that has to be compiled: why.
+const staleFormat = "{{if .Stale}}{{.StaleReason}}{{end}}"
 
 // cached is go's reason to call a package stale that has been compiled. Should go say it otherwise one day, all packages
 // are counted, and the count jumps over those that needn't be compiled.
 const cached = "not installed but available in build cache"
 
-// parseStale reads what go list prints by staleFormat: the packages to compile, with the size of their files.
-func parseStale(list string) map[string]int64 {
-	stale := map[string]int64{}
+// countStale counts the packages to compile in what go list prints by staleFormat.
+func countStale(list string) int {
+	n := 0
 	for line := range strings.Lines(list) {
-		fields := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
-		if len(fields) < 5 || fields[0] != "true" || fields[1] == cached {
-			continue
+		if why := strings.TrimSpace(line); why != "" && why != cached {
+			n++
 		}
-		size := int64(1)
-		for _, file := range fields[4:] {
-			if info, err := os.Stat(filepath.Join(fields[3], file)); err == nil {
-				size += info.Size()
-			}
-		}
-		stale[fields[2]] = size
 	}
-	return stale
+	return n
 }
 
 // output reads what go writes beside its output: with -v a line per package that it compiles, a line per module that it
@@ -43,8 +33,7 @@ type output struct {
 	mu         sync.Mutex
 	start      time.Time // of all
 	since      time.Time // when compiling began; zero before
-	stale      map[string]int64
-	all, done  int64 // bytes of stale
+	stale      int       // packages to compile
 	compiled   int
 	downloaded int
 	rest       []byte // of a line that isn't complete
@@ -53,14 +42,11 @@ type output struct {
 
 func newOutput(start time.Time) *output { return &output{start: start} }
 
-// compile tells that the packages named are compiled from now on.
-func (o *output) compile(stale map[string]int64, now time.Time) {
+// compile tells that so many packages are compiled from now on.
+func (o *output) compile(stale int, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.since, o.stale = now, stale
-	for _, size := range stale {
-		o.all += size
-	}
 }
 
 // Write takes a piece of what go writes.
@@ -80,7 +66,6 @@ func (o *output) Write(p []byte) (int, error) {
 			o.downloaded++
 		case !strings.ContainsAny(line, " \t"):
 			o.compiled++
-			o.done += o.stale[line]
 		default:
 			o.other = append(o.other, line)
 		}
@@ -95,8 +80,8 @@ func (o *output) summary(now time.Time) string {
 	if o.since.IsZero() {
 		return fmt.Sprintf("%d modules downloaded, %s", o.downloaded, took)
 	}
-	packages := fmt.Sprintf("%d of %d packages", o.compiled, max(len(o.stale), o.compiled))
-	if o.compiled >= len(o.stale) {
+	packages := fmt.Sprintf("%d of %d packages", o.compiled, max(o.stale, o.compiled))
+	if o.compiled >= o.stale {
 		return fmt.Sprintf("%s, linking, %s", packages, took)
 	}
 	if left := o.left(now); left != "" {
@@ -105,14 +90,15 @@ func (o *output) summary(now time.Time) string {
 	return fmt.Sprintf("%s, %s", packages, took)
 }
 
-// left estimates how long the rest takes, by the size of its files: to ten seconds in the last minute, to minutes before.
+// left estimates how long the rest takes, to ten seconds in the last minute, to minutes before. It takes packages to be alike:
+// of Kubernetes, a third is done after a third of the time (the size of their files told less).
 // It is empty while too little is known.
 func (o *output) left(now time.Time) string {
 	compiling := now.Sub(o.since)
-	if compiling < 10*time.Second || o.done <= 0 {
+	if compiling < 10*time.Second || o.compiled == 0 {
 		return ""
 	}
-	left := time.Duration(float64(compiling) * float64(o.all-o.done) / float64(o.done))
+	left := time.Duration(float64(compiling) * float64(o.stale-o.compiled) / float64(o.compiled))
 	if left > time.Minute {
 		return fmt.Sprintf("%.0f min", math.Ceil(left.Minutes()))
 	}

@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/stoker-k8s/stoker/deployments/local"
+	"github.com/stoker-k8s/stoker/deployments/local/progress"
 	"github.com/stoker-k8s/stoker/deployments/natsserver"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -33,7 +34,7 @@ const DefaultDataStore = "default"
 type Config struct {
 	Dir, Source string
 	Log         *slog.Logger
-	Progress    func(string)
+	Progress    progress.Func
 	// Drivers are the databases that the stack has a DataStore on, of local.Drivers; none means etcd. The first one's
 	// DataStore is that of tenants that name none.
 	Drivers []string
@@ -97,7 +98,7 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	if err := s.provision(ctx); err != nil {
 		return nil, errors.Join(err, s.Stop(context.WithoutCancel(ctx)))
 	}
-	cfg.Progress("NATS is ready: " + s.NATS.URL())
+	cfg.Progress("NATS is ready: "+s.NATS.URL(), false)
 	if err := s.keepHTTP(); err != nil {
 		return nil, errors.Join(err, s.Stop(context.WithoutCancel(ctx)))
 	}

@@ -39,9 +39,6 @@ func (d database) enters(ctx context.Context, x *tenant) error {
 }
 
 func TestServiceOnSQL(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs servers, which -short leaves out")
-	}
 	t.Parallel()
 	for _, kind := range []string{"postgres", "mysql"} {
 		t.Run(kind, func(t *testing.T) {
@@ -266,9 +263,6 @@ func (in *installation) sql(kind string, d database) {
 
 // TestManyAtOnce has two hundred tenants ask at once for a place on a PostgreSQL that lets twenty connect.
 func TestManyAtOnce(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs servers, which -short leaves out")
-	}
 	t.Parallel()
 	const tenants, connections = 200, 20
 	d := onPostgres(t, fmt.Sprint("max_connections=", connections))

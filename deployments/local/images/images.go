@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/stoker-k8s/stoker/deployments/local/progress"
 )
 
 // Default is the Kubernetes that the management cluster itself runs.
@@ -140,12 +142,12 @@ func Open(root string) (*Store, error) {
 
 // Pull builds the image a reference names, if it has to, and returns the program to run. progress may be nil.
 // An *UnknownError means that no retry will help.
-func (s *Store) Pull(ctx context.Context, reference string, progress func(string)) (Program, error) {
+func (s *Store) Pull(ctx context.Context, reference string, say progress.Func) (Program, error) {
 	program, err := Resolve(reference)
 	if err != nil {
 		return Program{}, err
 	}
-	dir, err := s.Build(ctx, program.Image, progress)
+	dir, err := s.Build(ctx, program.Image, say)
 	if err != nil {
 		return Program{}, err
 	}

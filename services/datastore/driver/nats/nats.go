@@ -2,7 +2,7 @@
 // DataStore's basicAuth holds decides how many tenants there may be:
 //
 //   - An operator's signing key, beside a user of the system account: many. Each tenant has an account of its own, for
-//     nothing less keeps tenants of one NATS apart (docs/design/0003-datastores.md). The account holds one bucket, and
+//     nothing less keeps tenants of one NATS apart (docs/design/0004-datastores.md). The account holds one bucket, and
 //     its user may do there what kine needs (claims.go). It is made, changed and deleted while the server runs.
 //   - A user name and password, a user's credentials, or just a client certificate: one, who connects as the
 //     administrator does. That is what Kamaji makes of NATS.

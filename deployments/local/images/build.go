@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -77,7 +78,7 @@ func (s *Store) Fetch(ctx context.Context, name string) error {
 
 // target says which module an image is built from, and the directory it is built into.
 func (s *Store) target(ctx context.Context, img image) (source, target string, err error) {
-	source = filepath.Join(s.source, img.name)
+	source = filepath.Join(s.source, cmp.Or(img.dir, img.name))
 	hash, err := fingerprint(ctx, img, source)
 	if err != nil {
 		return "", "", fmt.Errorf("image %s: %w", img.name, err)
@@ -93,7 +94,7 @@ func built(target string) bool {
 // fingerprint covers everything a build depends on: the module's files, the toolchain, and the compiler's and linker's flags.
 func fingerprint(ctx context.Context, img image, source string) (string, error) {
 	h := sha256.New()
-	for _, name := range []string{"go.mod", "go.sum", "main.go"} {
+	for _, name := range img.files() {
 		data, err := os.ReadFile(filepath.Join(source, name))
 		if err != nil {
 			return "", err
@@ -103,7 +104,7 @@ func fingerprint(ctx context.Context, img image, source string) (string, error) 
 	}
 	cmd := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOOS", "GOARCH")
 	cmd.Dir = source
-	cmd.Env = environment()
+	cmd.Env = environment(img)
 	out, err := cmd.Output()
 	if err != nil {
 		return "", fmt.Errorf("ask for the Go version: %w", err)
@@ -114,8 +115,12 @@ func fingerprint(ctx context.Context, img image, source string) (string, error) 
 }
 
 // environment is this process's own, without what would make the build another one.
-func environment() []string {
-	return append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+func environment(img image) []string {
+	flags := ""
+	if img.modfile != "" {
+		flags = "-modfile=" + img.modfile
+	}
+	return append(os.Environ(), "GOWORK=off", "GOFLAGS="+flags)
 }
 
 // ldflags drop symbols and say which Kubernetes this is: a build from the module proxy has no git tags to ask. That is
@@ -172,7 +177,7 @@ func build(ctx context.Context, img image, source, target string, say progress.F
 
 // compilation is how an image is compiled.
 func compilation(img image, source string) gobuild.Build {
-	return gobuild.Build{Name: img.name, Dir: source, Packages: []string{"."}, LDFlags: ldflags(img), Env: environment()}
+	return gobuild.Build{Name: img.name, Dir: source, Packages: []string{"."}, LDFlags: ldflags(img), Env: environment(img)}
 }
 
 // lock takes an exclusive lock on a file, telling how long it has been waiting. The system drops the lock of a process

@@ -1,6 +1,6 @@
 // Kubernetes v1.35.4 as one program: kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and kubeadm.
-// A module of its own, outside go.work: two versions of Kubernetes can't share one build.
-module github.com/stoker-k8s/stoker/deployments/local/images/kubernetes-v1.35.4
+// A module of its own, outside go.work: two versions of Kubernetes share the program, and no build.
+module github.com/stoker-k8s/stoker/deployments/local/images/kubernetes
 
 go 1.25.0
 

@@ -198,7 +198,7 @@ func (c *cluster) service(rollouts int) (s *svc, stop func()) {
 		log = slog.New(slog.NewTextHandler(c.t.Output(), nil))
 	}
 	s = newService(c.own, log, rollouts)
-	s.askAgain = 100 * time.Millisecond
+	s.retryDenied = 100 * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.loop(c.bus[name.ServiceWorkload]).Run(ctx) }()
@@ -313,7 +313,7 @@ func (x *tenant) becomes(what string, is func(s *state.State, w *state.Workload)
 			x.must(json.Unmarshal(s.Data, &w))
 		}
 		if s.Generation != x.generation || !is(s, &w) {
-			return fmt.Errorf("generation %d of %d, step %q, waiting %q, failure %+v, %s", s.Generation, x.generation, s.Step, s.Waiting, s.Failure, s.Data)
+			return fmt.Errorf("generation %d of %d, step %q, waiting %q, failure %+v, %s", s.Generation, x.generation, s.Step, s.Wait.Text, s.Failure, s.Data)
 		}
 		return nil
 	})
@@ -322,7 +322,7 @@ func (x *tenant) becomes(what string, is func(s *state.State, w *state.Workload)
 
 func (x *tenant) waits(what string) {
 	x.t.Helper()
-	x.becomes("waits for "+what, func(s *state.State, _ *state.Workload) bool { return strings.Contains(s.Waiting, what) })
+	x.becomes("waits for "+what, func(s *state.State, _ *state.Workload) bool { return strings.Contains(s.Wait.Text, what) })
 }
 
 func (x *tenant) is(step string) (*state.State, *state.Workload) {
@@ -427,7 +427,7 @@ func TestOnARealAPIServer(t *testing.T) {
 			return errors.Join(errors.New("not yet"), err, e)
 		})
 		x.accept()
-		if s, _ := x.becomes("its Service denied", forbidden("ServiceForbidden")); s.Failure.Permanent || !strings.Contains(s.Failure.Message, "exceeded quota") || s.Waiting == "" {
+		if s, _ := x.becomes("its Service denied", forbidden("ServiceForbidden")); s.Failure.Permanent || !strings.Contains(s.Failure.Message, "exceeded quota") || s.Wait.Text == "" {
 			t.Errorf("%+v", s)
 		}
 		limit("5", "0")
@@ -521,7 +521,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		_, err := c.admin.Delete(t.Context(), kube.Services, "default", "one", metav1.DeleteOptions{})
 		c.must(err)
 		eventually(t, "the watch has seen it", func() error {
-			if sight := s.sights.get(one.key, service, ""); !sight.gone {
+			if seen := s.observed.get(one.key, kindService, ""); !seen.gone {
 				return errors.New("not yet")
 			}
 			return nil
@@ -637,7 +637,7 @@ func TestOnARealAPIServer(t *testing.T) {
 			return nil
 		})
 		if _, w := x.becomes("exposed without it", func(s *state.State, w *state.Workload) bool {
-			return w.Gateway == nil && s.Waiting != "" || s.Step == event.Available
+			return w.Gateway == nil && s.Wait.Text != "" || s.Step == event.Available
 		}); strings.Contains(w.Endpoint, "example.com") {
 			t.Errorf("the endpoint is %s", w.Endpoint)
 		}

@@ -38,7 +38,7 @@ func urls(endpoints []string, separator string) string {
 
 // overridden reports whether the overrides are those of the spec: a pod that is started before would not find its account
 // there, and one that is started with those of before would be replaced again.
-func overridden(spec *v1alpha1.TenantControlPlaneSpec, d *state.Datastore) bool {
+func overridesProvisioned(spec *v1alpha1.TenantControlPlaneSpec, d *state.Datastore) bool {
 	want, have := map[string]string{}, map[string]string{}
 	for _, o := range spec.DataStoreOverrides {
 		if o.DataStore != d.DataStore { // where everything is anyway
@@ -53,8 +53,8 @@ func overridden(spec *v1alpha1.TenantControlPlaneSpec, d *state.Datastore) bool 
 	return maps.Equal(want, have)
 }
 
-// usedBy are the DataStores of overrides that pods use.
-func usedBy(step string, before []string, d *state.Datastore) []string {
+// overridesInUse are the DataStores of overrides that pods use.
+func overridesInUse(step string, before []string, d *state.Datastore) []string {
 	var use []string
 	for _, o := range d.Overrides {
 		if len(o.Resources) > 0 {

@@ -23,31 +23,31 @@ import (
 // lead makes Ingress and TLSRoute so, or takes away what the spec no longer asks for.
 func (t *turn) lead(ctx context.Context) error {
 	if want := Ingress(t.subject); want == nil {
-		if err := t.unlead(ctx, kube.Ingresses, name.Ingress(t.Key.Name), &t.in.ingress); err != nil {
+		if err := t.unlead(ctx, kube.Ingresses, name.Ingress(t.Key.Name), &t.data.Hashes.Ingress); err != nil {
 			return err
 		}
-	} else if inputs := hash(want); t.in.ingress != inputs || t.s.sights.get(t.Key, ingress, "").news() {
+	} else if inputs := hash(want); t.data.Hashes.Ingress != inputs || t.s.observed.get(t.Key, kindIngress, "").changed() {
 		if err := t.s.kube.Apply(ctx, kube.Ingresses, want); err != nil {
 			return refused(err, t.spec, want, kube.Ingresses.Kind)
 		}
-		t.s.sights.know(t.Key, ingress, want.ResourceVersion, 0)
-		t.in.ingress = inputs
+		t.s.observed.account(t.Key, kindIngress, want.ResourceVersion, 0)
+		t.data.Hashes.Ingress = inputs
 	}
 	want := Route(t.subject)
 	if want == nil {
 		t.data.Gateway = nil
-		return t.unlead(ctx, kube.TLSRoutes, name.Route(t.Key.Name), &t.in.route)
+		return t.unlead(ctx, kube.TLSRoutes, name.Route(t.Key.Name), &t.data.Hashes.Route)
 	}
 	inputs := hash(want)
-	if t.in.route == inputs && !t.s.sights.get(t.Key, route, "").news() {
+	if t.data.Hashes.Route == inputs && !t.s.observed.get(t.Key, kindRoute, "").changed() {
 		return nil
 	}
 	live := want.DeepCopy()
 	if err := t.s.kube.Apply(ctx, kube.TLSRoutes, live); err != nil {
 		return refused(err, t.spec, want, kube.TLSRoutes.Kind)
 	}
-	t.s.sights.know(t.Key, route, live.ResourceVersion, 0)
-	t.in.route = inputs
+	t.s.observed.account(t.Key, kindRoute, live.ResourceVersion, 0)
+	t.data.Hashes.Route = inputs
 	t.s.closeOnce.Do(func() { close(t.s.routed) }) // the kind is served, so it can be watched
 	gateways, err := t.gateways(ctx, live)
 	if err != nil {

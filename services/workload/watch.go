@@ -19,7 +19,7 @@ import (
 // watch wakes tenants whose objects changed otherwise than by this replica, or went while no replica watched.
 func (s *svc) watch(ctx context.Context, partitions []int, wake loop.Waker) error {
 	// The lists that the watches begin with say everything anew.
-	s.sights.clear()
+	s.observed.clear()
 	s.slots.clear()
 	s.wake.Store(&wake)
 	g, ctx := errgroup.WithContext(ctx)
@@ -30,24 +30,24 @@ func (s *svc) watch(ctx context.Context, partitions []int, wake loop.Waker) erro
 				return // labelled alike by somebody else
 			}
 			key := events.Tenant(c.Object.Namespace, tenant)
-			if s.sights.see(key, k, c.Object.ResourceVersion, c.Type == watch.Deleted) {
-				wake(key, wakeObject)
+			if s.observed.see(key, k, c.Object.ResourceVersion, c.Type == watch.Deleted) {
+				wake(key, loop.Wake{Kind: wakeObject})
 			}
 		}, listed)
 	}
 	services, deployments := make(chan struct{}), make(chan struct{})
 	g.Go(func() error {
-		return follow(kube.Services, service, name.Service, sync.OnceFunc(func() { close(services) }))
+		return follow(kube.Services, kindService, name.Service, sync.OnceFunc(func() { close(services) }))
 	})
 	g.Go(func() error {
-		return follow(kube.Deployments, deployment, name.Deployment, sync.OnceFunc(func() { close(deployments) }))
+		return follow(kube.Deployments, kindDeployment, name.Deployment, sync.OnceFunc(func() { close(deployments) }))
 	})
-	g.Go(func() error { return follow(kube.Ingresses, ingress, name.Ingress, func() {}) })
+	g.Go(func() error { return follow(kube.Ingresses, kindIngress, name.Ingress, func() {}) })
 	g.Go(func() error {
 		if !passed(ctx, s.routed) {
 			return nil
 		}
-		return follow(kube.TLSRoutes, route, name.Route, func() {})
+		return follow(kube.TLSRoutes, kindRoute, name.Route, func() {})
 	})
 	g.Go(func() error {
 		if passed(ctx, services) && passed(ctx, deployments) {
@@ -78,8 +78,8 @@ func (s *svc) missing(ctx context.Context, partitions []int, wake loop.Waker) {
 		tenants, err := s.kube.Metadata(ctx, kube.TenantControlPlanes, kube.InPartitions(partitions))
 		for i := range tenants {
 			key := events.Tenant(tenants[i].Namespace, tenants[i].Name)
-			if !s.sights.any(key) {
-				wake(key, wakeGone)
+			if !s.observed.any(key) {
+				wake(key, loop.Wake{Kind: wakeMissing})
 			}
 		}
 		if err == nil || ctx.Err() != nil {

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 )
 
 // maxCause is the longest text of a cause in bytes.
@@ -39,16 +40,9 @@ const (
 	rankScheduling
 )
 
-// Reasons beside Kubernetes'.
-const (
-	reasonPodsNotReady = "PodsNotReady"
-	reasonNoPods       = "NoPods"
-	reasonProbes       = "ProbesFail"
-)
-
-// why returns the worst cause of a pod of the Deployment's template, which config marks; those of earlier templates say
+// causeOf returns the worst cause of a pod of the Deployment's template, which config marks; those of earlier templates say
 // nothing about it. Equal pods in any order give equal words.
-func why(pods []corev1.Pod, config string) cause {
+func causeOf(pods []corev1.Pod, config string) cause {
 	var all []cause
 	found := false
 	for i := range pods {
@@ -62,7 +56,7 @@ func why(pods []corev1.Pod, config string) cause {
 		}
 	}
 	if !found {
-		return cause{Reason: reasonNoPods, Text: "no pod has been created yet"}
+		return cause{Reason: reason.NoPods, Text: "no pod has been created yet"}
 	}
 	if len(all) == 0 {
 		return cause{}
@@ -81,13 +75,13 @@ func ready(p *corev1.Pod) bool {
 // ofPod lists what keeps one pod from being ready, at most one cause per container.
 func ofPod(p *corev1.Pod) []cause {
 	if p.Status.Phase == corev1.PodFailed {
-		reason := cmp.Or(p.Status.Reason, "PodFailed")
-		return []cause{{reason, join(reason, p.Status.Message), rankFailed}}
+		why := cmp.Or(p.Status.Reason, reason.PodFailed)
+		return []cause{{why, join(why, p.Status.Message), rankFailed}}
 	}
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
-			reason := cmp.Or(c.Reason, corev1.PodReasonUnschedulable)
-			return []cause{{reason, join(reason, c.Message), rankUnschedulable}}
+			why := cmp.Or(c.Reason, reason.Unschedulable)
+			return []cause{{why, join(why, c.Message), rankUnschedulable}}
 		}
 	}
 	var all []cause
@@ -103,7 +97,7 @@ func ofPod(p *corev1.Pod) []cause {
 		}
 	}
 	if len(p.Status.ContainerStatuses) == 0 && len(all) == 0 {
-		all = append(all, cause{"Pending", "no node has taken the pod up yet", rankScheduling})
+		all = append(all, cause{reason.PodPending, "no node has taken the pod up yet", rankScheduling})
 	}
 	return all
 }
@@ -120,48 +114,54 @@ func ofContainer(s corev1.ContainerStatus) cause {
 	}
 	w := s.State.Waiting
 	switch {
-	case w != nil && (w.Reason == "ContainerCreating" || w.Reason == "PodInitializing" || w.Reason == ""):
-		if w.Reason == "PodInitializing" {
-			return cause{"PodInitializing", s.Name + ": waits for the pod's init containers", rankScheduling}
-		}
+	case w != nil && (w.Reason == reason.ContainerCreating || w.Reason == ""):
 		// A kubelet says no more than this, be it a Secret or an address that is missing.
 		detail := cmp.Or(w.Message, "its image, volumes (do their Secrets exist?) or network are not there yet")
-		return cause{"ContainerCreating", join(s.Name, "ContainerCreating", detail), rankCreating}
-	case w != nil && w.Reason != "CrashLoopBackOff":
-		reason, message := w.Reason, w.Message
-		if reason == "ImagePullBackOff" {
-			reason = "ErrImagePull"
-			if _, detail, ok := strings.Cut(message, "ErrImagePull: "); ok {
-				message = detail
-			}
+		return cause{reason.ContainerCreating, join(s.Name, reason.ContainerCreating, detail), rankCreating}
+	case w != nil && w.Reason == reason.PodInitializing:
+		return cause{reason.PodInitializing, s.Name + ": waits for the pod's init containers", rankScheduling}
+	case w != nil && w.Reason == imagePullBackOff:
+		message := w.Message
+		if _, detail, ok := strings.Cut(message, reason.ImagePull+": "); ok {
+			message = detail
 		}
-		return cause{reason, join(s.Name, reason, message), rankRefused}
+		return cause{reason.ImagePull, join(s.Name, reason.ImagePull, message), rankRefused}
+	case w != nil && w.Reason != reason.CrashLoop:
+		return cause{w.Reason, join(s.Name, w.Reason, w.Message), rankRefused}
 	case last != nil && (last.ExitCode != 0 || s.State.Running == nil):
-		how := fmt.Sprintf("exits with code %d", last.ExitCode)
-		if last.Signal != 0 {
-			how = fmt.Sprintf("is ended by signal %d", last.Signal)
-		}
-		reason := "Crashes"
-		if s.RestartCount > 1 || w != nil {
-			reason = "CrashLoopBackOff"
-		}
-		switch last.Reason {
-		case "", "Error", "Completed":
-		case "OOMKilled":
-			reason, how = last.Reason, how+", for it needs more memory than its limit"
-		default: // ContainerCannotRun, StartError: it never ran
-			how = join(how, last.Reason, last.Message)
-		}
-		if s.RestartCount > 0 {
-			how += ", restarted"
-		}
-		return cause{reason, join(s.Name, reason, how), rankCrash}
+		return crash(s, last)
 	case s.State.Running != nil && (s.Started == nil || !*s.Started):
-		return cause{reasonProbes, s.Name + ": runs, but its startup probe has not succeeded yet", rankProbes}
+		return cause{reason.ProbesFail, s.Name + ": runs, but its startup probe has not succeeded yet", rankProbes}
 	case s.State.Running != nil:
-		return cause{reasonProbes, s.Name + ": runs, but its readiness probe fails", rankProbes}
+		return cause{reason.ProbesFail, s.Name + ": runs, but its readiness probe fails", rankProbes}
 	}
 	return cause{}
+}
+
+// imagePullBackOff is the kubelet's word between two tries to pull an image.
+const imagePullBackOff = "ImagePullBackOff"
+
+// crash says how a container ended.
+func crash(s corev1.ContainerStatus, last *corev1.ContainerStateTerminated) cause {
+	how := fmt.Sprintf("exits with code %d", last.ExitCode)
+	if last.Signal != 0 {
+		how = fmt.Sprintf("is ended by signal %d", last.Signal)
+	}
+	why := reason.Crashes
+	if s.RestartCount > 1 || s.State.Waiting != nil {
+		why = reason.CrashLoop
+	}
+	switch last.Reason {
+	case "", "Error", "Completed":
+	case reason.OutOfMemory:
+		why, how = last.Reason, how+", for it needs more memory than its limit"
+	default: // ContainerCannotRun, StartError: it never ran
+		how = join(how, last.Reason, last.Message)
+	}
+	if s.RestartCount > 0 {
+		how += ", restarted"
+	}
+	return cause{why, join(s.Name, why, how), rankCrash}
 }
 
 func join(parts ...string) string {

@@ -19,13 +19,13 @@ import (
 // maxCause is the longest text of a cause in bytes.
 const maxCause = 512
 
-// cause is why pods aren't ready. It says no times and no counts, which would make it news at every look.
+// cause is why pods aren't ready. It has neither times nor counts, with which it would be another each time the pods are asked.
 type cause struct {
-	// Reason is CamelCase, Kubernetes' own word where it has one; empty when nothing is known.
+	// Reason is a constant of pkg/api/reason, or Kubernetes' own word where that has none; empty when nothing is known.
 	Reason string
 	// Text is one line for people and begins with the container where one is at fault.
 	Text string
-	// rank orders causes: what will not get better by itself first.
+	// rank orders causes: those that don't end by themselves first.
 	rank int
 }
 
@@ -40,8 +40,8 @@ const (
 	rankScheduling
 )
 
-// causeOf returns the worst cause of a pod of the Deployment's template, which config marks; those of earlier templates say
-// nothing about it. Equal pods in any order give equal words.
+// causeOf returns the worst cause among the pods with this config hash, which are those of the Deployment's template; pods of
+// earlier templates say nothing about it. The order of the pods makes no difference.
 func causeOf(pods []corev1.Pod, config string) cause {
 	var all []cause
 	found := false
@@ -52,7 +52,7 @@ func causeOf(pods []corev1.Pod, config string) cause {
 		}
 		found = true
 		if !ready(p) {
-			all = append(all, ofPod(p)...)
+			all = append(all, podCauses(p)...)
 		}
 	}
 	if !found {
@@ -72,8 +72,8 @@ func ready(p *corev1.Pod) bool {
 	})
 }
 
-// ofPod lists what keeps one pod from being ready, at most one cause per container.
-func ofPod(p *corev1.Pod) []cause {
+// podCauses lists what keeps one pod from being ready, at most one cause per container.
+func podCauses(p *corev1.Pod) []cause {
 	if p.Status.Phase == corev1.PodFailed {
 		why := cmp.Or(p.Status.Reason, reason.PodFailed)
 		return []cause{{why, join(why, p.Status.Message), rankFailed}}
@@ -87,12 +87,12 @@ func ofPod(p *corev1.Pod) []cause {
 	var all []cause
 	for _, s := range p.Status.InitContainerStatuses {
 		done := s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
-		if c := ofContainer(s); c.Reason != "" && !done && s.State.Running == nil {
+		if c := containerCause(s); c.Reason != "" && !done && s.State.Running == nil {
 			all = append(all, c)
 		}
 	}
 	for _, s := range p.Status.ContainerStatuses {
-		if c := ofContainer(s); c.Reason != "" {
+		if c := containerCause(s); c.Reason != "" {
 			all = append(all, c)
 		}
 	}
@@ -102,9 +102,9 @@ func ofPod(p *corev1.Pod) []cause {
 	return all
 }
 
-// ofContainer says what keeps a container from being ready; none when it is. The kubelet tells one cause in several words
-// in turn, which are the same here.
-func ofContainer(s corev1.ContainerStatus) cause {
+// containerCause says what keeps a container from being ready; empty when it is. The kubelet has several words for one cause and
+// uses them in turn; here it is one.
+func containerCause(s corev1.ContainerStatus) cause {
 	if s.Ready {
 		return cause{}
 	}
@@ -164,11 +164,12 @@ func crash(s corev1.ContainerStatus, last *corev1.ContainerStateTerminated) caus
 	return cause{why, join(s.Name, why, how), rankCrash}
 }
 
+// join puts colons between the parts that aren't empty.
 func join(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ": ")
 }
 
-// line makes what others wrote one line of printable characters, short enough for a state.
+// line makes a text from elsewhere one line of printable characters, of at most maxCause bytes.
 func line(s string) string {
 	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "�"), func(r rune) bool {
 		return unicode.IsSpace(r) || !unicode.IsPrint(r)

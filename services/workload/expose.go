@@ -23,14 +23,14 @@ func (t *turn) expose(ctx context.Context) (state.Wait, error) {
 	inputs := hash([]any{want, profile.Address, profile.AdvertiseAddress, profile.ServiceCIDRs, publicHostname(&t.spec.ControlPlane)})
 	seen := t.s.observed.get(t.Key, kindService, t.before.ServiceVersion)
 	if t.data.Hashes.Service == inputs && !seen.changed() {
-		t.s.observed.account(t.Key, kindService, seen.known, 0)
+		t.s.observed.setKnown(t.Key, kindService, seen.known, 0)
 		return state.Wait{}, nil
 	}
 	live, err := t.applyService(ctx, want, seen)
 	if err != nil {
 		return state.Wait{}, err
 	}
-	t.s.observed.account(t.Key, kindService, live.ResourceVersion, 0)
+	t.s.observed.setKnown(t.Key, kindService, live.ResourceVersion, 0)
 	t.data.Hashes.Service, t.data.ServiceVersion = inputs, live.ResourceVersion
 
 	e, wait, err := endpoint(t.Tenant, live)

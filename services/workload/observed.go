@@ -43,20 +43,21 @@ func (o observation) changed() bool {
 	return o.version != o.known && !older(o.version, o.known)
 }
 
-// older reports whether resource version a is before b: of one kind they can be compared (Kubernetes 1.35). What is no
-// number is never older.
+// older reports whether resourceVersion a is before b; those of objects of one kind can be compared since Kubernetes 1.35.
+// False when one of them is no number.
 func older(a, b string) bool {
 	x, errX := strconv.ParseUint(a, 10, 64)
 	y, errY := strconv.ParseUint(b, 10, 64)
 	return errX == nil && errY == nil && x < y
 }
 
-// observations of all tenants of the replica. It is safe for concurrent use.
+// observations are those of all tenants of the replica. The zero value is ready to use; it is safe for concurrent use.
 type observations struct {
 	mu sync.Mutex
 	m  map[events.Key]*[kinds]observation
 }
 
+// at returns the observations of a tenant. It is called with mu held.
 func (s *observations) at(key events.Key) *[kinds]observation {
 	if s.m == nil {
 		s.m = map[events.Key]*[kinds]observation{}
@@ -74,7 +75,7 @@ func (s *observations) see(key events.Key, k kind, version string, gone bool) bo
 	o := &s.at(key)[k]
 	if gone {
 		if older(version, o.known) {
-			return false // the one before the one we made
+			return false // that of an object before the one that this service made
 		}
 		o.version, o.gone = version, true
 		return true
@@ -86,8 +87,9 @@ func (s *observations) see(key events.Key, k kind, version string, gone bool) bo
 	return o.changed()
 }
 
-// get returns what is known of an object. fallback is the version the own state has, for when nothing has been taken into
-// account since the service was started; the object must then have been seen, else it counts as gone while nobody looked.
+// get returns what is known of an object. fallback is the version in the own state, which counts as known while nothing has
+// been taken into account since the service was started. An object that no watch has seen either counts as changed then: it may
+// have been deleted while no replica ran.
 func (s *observations) get(key events.Key, k kind, fallback string) observation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,28 +108,28 @@ func (s *observations) any(key events.Key) bool {
 	return o != nil && (o[kindService].version != "" || o[kindDeployment].version != "")
 }
 
-// account notes which version of an object was taken into account. One that was written after its deletion was seen is there
-// again.
-// An empty version is that of an object that isn't there and needn't be.
-func (s *observations) account(key events.Key, k kind, version string, generation int64) {
+// setKnown notes which version of an object was taken into account, empty for an object that isn't there and needn't be. An
+// object that was written after its deletion was seen is there again.
+func (s *observations) setKnown(key events.Key, k kind, version string, generation int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := &s.at(key)[k]
 	o.known, o.generation = version, generation
 	switch {
-	case o.gone && older(version, o.version): // it went again before we knew that we had made it
+	case o.gone && older(version, o.version): // it was deleted again before its creation was answered
 	case o.gone, o.version == "", older(o.version, version):
 		o.version, o.gone = version, false
 	}
 }
 
-// forget drops a tenant, clear all.
+// forget drops a tenant.
 func (s *observations) forget(key events.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.m, key)
 }
 
+// clear drops all tenants.
 func (s *observations) clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -38,7 +38,7 @@ func (t *turn) rollOut(ctx context.Context) (state.Wait, error) {
 	want := Deployment(in)
 	seen := t.s.observed.get(t.Key, kindDeployment, t.before.DeploymentVersion)
 	if t.knowsRollout(want, seen) {
-		t.s.observed.account(t.Key, kindDeployment, seen.known, seen.generation)
+		t.s.observed.setKnown(t.Key, kindDeployment, seen.known, seen.generation)
 		t.holdSlot()
 		if !t.data.WaitingSince.IsZero() {
 			t.askPodsLater()
@@ -49,7 +49,7 @@ func (t *turn) rollOut(ctx context.Context) (state.Wait, error) {
 	if err != nil || wait.Waits() {
 		return wait, err
 	}
-	t.s.observed.account(t.Key, kindDeployment, live.ResourceVersion, live.Generation)
+	t.s.observed.setKnown(t.Key, kindDeployment, live.ResourceVersion, live.Generation)
 
 	r := assess(t.spec, t.data, t.step, t.current(), live)
 	t.step, t.data = r.Step, r.Data

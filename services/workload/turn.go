@@ -51,7 +51,7 @@ func (s *svc) handle(ctx context.Context, lt *loop.Turn) error {
 
 	wait, err := t.expose(ctx)
 	if err == nil && !wait.Waits() {
-		err = t.lead(ctx)
+		err = t.route(ctx)
 	}
 	if err == nil && !wait.Waits() {
 		wait, err = t.rollOut(ctx)

@@ -37,6 +37,7 @@ import (
 	"github.com/stoker-k8s/stoker/deployments/natsserver"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -415,8 +416,8 @@ func TestOnARealAPIServer(t *testing.T) {
 		}
 		limit("0", "0")
 		x := c.tenant("tight", "quota")
-		forbidden := func(reason string) func(*state.State, *state.Workload) bool {
-			return func(s *state.State, _ *state.Workload) bool { return s.Failure != nil && s.Failure.Reason == reason }
+		forbidden := func(why string) func(*state.State, *state.Workload) bool {
+			return func(s *state.State, _ *state.Workload) bool { return s.Failure != nil && s.Failure.Reason == why }
 		}
 		eventually(t, "the quota holds", func() error {
 			err := c.admin.Create(t.Context(), kube.Services, &corev1.Service{TypeMeta: kube.Services.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Namespace: "tight", Name: "x"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}})
@@ -427,7 +428,7 @@ func TestOnARealAPIServer(t *testing.T) {
 			return errors.Join(errors.New("not yet"), err, e)
 		})
 		x.accept()
-		if s, _ := x.becomes("its Service denied", forbidden("ServiceForbidden")); s.Failure.Permanent || !strings.Contains(s.Failure.Message, "exceeded quota") || s.Wait.Text == "" {
+		if s, _ := x.becomes("its Service denied", forbidden("ServiceForbidden")); s.Failure.Permanent || !strings.Contains(s.Failure.Message, "exceeded quota") || s.Wait.Reason != reason.ObjectDenied {
 			t.Errorf("%+v", s)
 		}
 		limit("5", "0")
@@ -483,6 +484,41 @@ func TestOnARealAPIServer(t *testing.T) {
 		}
 	})
 
+	in("a state of the version before is understood: nothing is rolled out, and the wait becomes typed", func(t *testing.T) {
+		_, stop := c.service(3)
+		defer stop()
+		x := c.tenant("default", "former")
+		x.Tenant.Spec.ControlPlane.Ingress = &v1alpha1.IngressSpec{Hostname: "former.example.com"}
+		x.accept()
+		x.waits("its pods to be ready")
+		s, w := x.becomes("waiting", func(s *state.State, _ *state.Workload) bool { return s.Wait.On == "Deployment" })
+		stop()
+		hashes := w.Hashes
+		if hashes.Service == "" || hashes.Ingress == "" || hashes.Deployment == "" || s.Inputs != "" {
+			t.Errorf("hashes %+v, inputs %q", hashes, s.Inputs)
+		}
+		// As the version before wrote it, an hour ago.
+		s.Inputs = strings.Join([]string{hashes.Service, hashes.Ingress, hashes.Deployment, hashes.Route}, "/")
+		s.Wait = state.Wait{Text: s.Wait.Text}
+		w.Hashes, w.LastUpdate = state.ObjectHashes{}, w.LastUpdate.Add(-time.Hour)
+		s.Data = event.Marshal(w)
+		x.put(name.ServiceWorkload, name.ServiceWorkload, *s)
+		before := x.deployment()
+		c.service(3)
+		x.again(event.IntakeAccepted{})
+		_, after := x.becomes("waiting by type", func(s *state.State, _ *state.Workload) bool {
+			return s.Wait.On == "Deployment" && s.Wait.Reason == reason.PodsNotReady
+		})
+		if after.Hashes != hashes || !after.LastUpdate.Equal(w.LastUpdate) {
+			t.Errorf("it was applied anew: hashes %+v, updated at %s", after.Hashes, after.LastUpdate)
+		}
+		if d := x.deployment(); d.ResourceVersion != before.ResourceVersion {
+			t.Error("the Deployment was written")
+		}
+		x.rolledOut()
+		x.is(event.Available)
+	})
+
 	in("pods may have credentials of before until the rollout is complete", func(t *testing.T) {
 		_, stop := c.service(3)
 		defer stop()
@@ -505,7 +541,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		one.accept()
 		one.waits("its pods to be ready")
 		two.accept()
-		two.waits("a rollout slot")
+		two.becomes("waiting for a slot", func(s *state.State, _ *state.Workload) bool { return s.Wait.Reason == reason.RolloutSlot })
 		one.Tenant.Paused = true
 		one.again(event.IntakeAccepted{Paused: true})
 		two.waits("its pods to be ready")

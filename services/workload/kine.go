@@ -84,15 +84,7 @@ func (in Input) kine() corev1.Container {
 	if port := metricsPort(args); port != 0 {
 		c.StartupProbe = probeOf(corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(port)}}, startup)
 	}
-	if p := spec.Probes; p != nil {
-		override(&c, p, nil)
-	}
-	if r := spec.Resources; r != nil {
-		c.Resources = resources(r.Kine)
-	}
-	if s := spec.ContainerSecurityContexts; s != nil {
-		c.SecurityContext = s.Kine
-	}
+	in.customize(&c, customization{resources: value(spec.Resources).Kine, security: value(spec.ContainerSecurityContexts).Kine})
 	return c
 }
 

@@ -78,3 +78,33 @@ const (
 	DeadlineExceeded     = "ProgressDeadlineExceeded"
 	ReplicaCreationError = "FailedCreate"
 )
+
+// Reasons of workload.
+const (
+	// OverridesNotProvisioned: the tenant has no account yet in the DataStores of its dataStoreOverrides. It is waited for.
+	OverridesNotProvisioned = "OverridesNotProvisioned"
+	// AddressRequired: a Service of type NodePort needs an address in the spec.
+	AddressRequired = "AddressRequired"
+	// InvalidHostname: the port of the Ingress' host name is none.
+	InvalidHostname = "InvalidHostname"
+	// …Refused: the management cluster says that the object isn't valid.
+	ServiceRefused    = "ServiceRefused"
+	DeploymentRefused = "DeploymentRefused"
+	IngressRefused    = "IngressRefused"
+	TLSRouteRefused   = "TLSRouteRefused"
+	// …Conflict: a port or an address that the object needs is another's.
+	ServiceConflict    = "ServiceConflict"
+	DeploymentConflict = "DeploymentConflict"
+	IngressConflict    = "IngressConflict"
+	TLSRouteConflict   = "TLSRouteConflict"
+	// …Forbidden: the management cluster doesn't allow the object: a quota, a webhook, the service's rights.
+	ServiceForbidden    = "ServiceForbidden"
+	DeploymentForbidden = "DeploymentForbidden"
+	IngressForbidden    = "IngressForbidden"
+	TLSRouteForbidden   = "TLSRouteForbidden"
+	// …NotServed: the management cluster doesn't have the object's kind or namespace.
+	ServiceNotServed    = "ServiceNotServed"
+	DeploymentNotServed = "DeploymentNotServed"
+	IngressNotServed    = "IngressNotServed"
+	TLSRouteNotServed   = "TLSRouteNotServed"
+)

@@ -30,6 +30,9 @@ func Table() []Entry {
 		"(spec.controlPlane.deployment.registrySettings)? Put it right and apply the tenant again; a registry that comes back is noticed."
 	tryAgain := "It tries again by itself; if it doesn't end, put right what the message names."
 	again := "Put right what the message names, then apply the tenant again."
+	takenElsewhere := "Choose another one, or free the one that the message names; it is tried again by itself."
+	notAllowed := "Put right what the message names: a quota, a webhook, the workload service's rights; it is tried again by itself."
+	notServed := "Install the kind (for a TLSRoute, the Gateway API) or create the namespace; it is tried again by itself."
 	return []Entry{
 		{DataStoreNotChosen, "the tenant names no DataStore, and none could be chosen for it", "Name one (spec.dataStore), or create one that fits.", ""},
 		{PauseUnreadable, "the end of the pause, an annotation, is no time", "Write the annotation anew, in RFC 3339, or resume the tenant.", ""},
@@ -79,5 +82,29 @@ func Table() []Entry {
 		{PodFailed, "a pod failed", "What the pods say:", "-n {namespace} describe pods -l {selector}"},
 		{DeadlineExceeded, "a rollout takes longer than it should", "What the pods wait for:", "-n {namespace} describe pods -l {selector}"},
 		{ReplicaCreationError, "a pod can't be created", "Put right what the message names: a quota, a policy, a webhook.", "-n {namespace} describe replicasets -l {selector}"},
+
+		// Of workload.
+		{OverridesNotProvisioned, "the tenant has no account yet in the DataStores of its dataStoreOverrides", "", ""},
+		{
+			AddressRequired, "a Service of type NodePort needs an address in the spec",
+			"Set spec.networkProfile.address: the address of a node, or of what stands before the nodes.", "",
+		},
+		{InvalidHostname, "the port of the Ingress' host name is none", "Correct spec.controlPlane.ingress.hostname.", ""},
+		{ServiceRefused, "the management cluster says that the Service is not valid", again, ""},
+		{ServiceConflict, "a port or an address of the Service is another object's", takenElsewhere, ""},
+		{ServiceForbidden, "the management cluster does not allow the Service", notAllowed, ""},
+		{ServiceNotServed, "the management cluster does not have the Service's kind or namespace", notServed, ""},
+		{DeploymentRefused, "the management cluster says that the Deployment is not valid", again, ""},
+		{DeploymentConflict, "a port or an address of the Deployment is another object's", takenElsewhere, ""},
+		{DeploymentForbidden, "the management cluster does not allow the Deployment", notAllowed, ""},
+		{DeploymentNotServed, "the management cluster does not have the Deployment's kind or namespace", notServed, ""},
+		{IngressRefused, "the management cluster says that the Ingress is not valid", again, ""},
+		{IngressConflict, "a port or an address of the Ingress is another object's", takenElsewhere, ""},
+		{IngressForbidden, "the management cluster does not allow the Ingress", notAllowed, ""},
+		{IngressNotServed, "the management cluster does not have the Ingress's kind or namespace", notServed, ""},
+		{TLSRouteRefused, "the management cluster says that the TLSRoute is not valid", again, ""},
+		{TLSRouteConflict, "a port or an address of the TLSRoute is another object's", takenElsewhere, ""},
+		{TLSRouteForbidden, "the management cluster does not allow the TLSRoute", notAllowed, ""},
+		{TLSRouteNotServed, "the management cluster does not have the TLSRoute's kind or namespace", notServed, ""},
 	}
 }

@@ -37,6 +37,7 @@ import (
 	"github.com/stoker-k8s/stoker/deployments/natsserver"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -198,7 +199,7 @@ func (c *cluster) service(rollouts int) (s *svc, stop func()) {
 		log = slog.New(slog.NewTextHandler(c.t.Output(), nil))
 	}
 	s = newService(c.own, log, rollouts)
-	s.askAgain = 100 * time.Millisecond
+	s.retryDenied = 100 * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.loop(c.bus[name.ServiceWorkload]).Run(ctx) }()
@@ -313,7 +314,7 @@ func (x *tenant) becomes(what string, is func(s *state.State, w *state.Workload)
 			x.must(json.Unmarshal(s.Data, &w))
 		}
 		if s.Generation != x.generation || !is(s, &w) {
-			return fmt.Errorf("generation %d of %d, step %q, waiting %q, failure %+v, %s", s.Generation, x.generation, s.Step, s.Waiting, s.Failure, s.Data)
+			return fmt.Errorf("generation %d of %d, step %q, waiting %q, failure %+v, %s", s.Generation, x.generation, s.Step, s.Wait.Text, s.Failure, s.Data)
 		}
 		return nil
 	})
@@ -322,7 +323,7 @@ func (x *tenant) becomes(what string, is func(s *state.State, w *state.Workload)
 
 func (x *tenant) waits(what string) {
 	x.t.Helper()
-	x.becomes("waits for "+what, func(s *state.State, _ *state.Workload) bool { return strings.Contains(s.Waiting, what) })
+	x.becomes("waits for "+what, func(s *state.State, _ *state.Workload) bool { return strings.Contains(s.Wait.Text, what) })
 }
 
 func (x *tenant) is(step string) (*state.State, *state.Workload) {
@@ -415,8 +416,8 @@ func TestOnARealAPIServer(t *testing.T) {
 		}
 		limit("0", "0")
 		x := c.tenant("tight", "quota")
-		forbidden := func(reason string) func(*state.State, *state.Workload) bool {
-			return func(s *state.State, _ *state.Workload) bool { return s.Failure != nil && s.Failure.Reason == reason }
+		forbidden := func(why string) func(*state.State, *state.Workload) bool {
+			return func(s *state.State, _ *state.Workload) bool { return s.Failure != nil && s.Failure.Reason == why }
 		}
 		eventually(t, "the quota holds", func() error {
 			err := c.admin.Create(t.Context(), kube.Services, &corev1.Service{TypeMeta: kube.Services.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Namespace: "tight", Name: "x"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}})
@@ -427,7 +428,7 @@ func TestOnARealAPIServer(t *testing.T) {
 			return errors.Join(errors.New("not yet"), err, e)
 		})
 		x.accept()
-		if s, _ := x.becomes("its Service denied", forbidden("ServiceForbidden")); s.Failure.Permanent || !strings.Contains(s.Failure.Message, "exceeded quota") || s.Waiting == "" {
+		if s, _ := x.becomes("its Service denied", forbidden("ServiceForbidden")); s.Failure.Permanent || !strings.Contains(s.Failure.Message, "exceeded quota") || s.Wait.Reason != reason.ObjectDenied {
 			t.Errorf("%+v", s)
 		}
 		limit("5", "0")
@@ -483,6 +484,41 @@ func TestOnARealAPIServer(t *testing.T) {
 		}
 	})
 
+	in("a state of the version before is understood: nothing is rolled out, and the wait becomes typed", func(t *testing.T) {
+		_, stop := c.service(3)
+		defer stop()
+		x := c.tenant("default", "former")
+		x.Tenant.Spec.ControlPlane.Ingress = &v1alpha1.IngressSpec{Hostname: "former.example.com"}
+		x.accept()
+		x.waits("its pods to be ready")
+		s, w := x.becomes("waiting", func(s *state.State, _ *state.Workload) bool { return s.Wait.On == "Deployment" })
+		stop()
+		hashes := w.Hashes
+		if hashes.Service == "" || hashes.Ingress == "" || hashes.Deployment == "" || s.Inputs != "" {
+			t.Errorf("hashes %+v, inputs %q", hashes, s.Inputs)
+		}
+		// As the version before wrote it, an hour ago.
+		s.Inputs = strings.Join([]string{hashes.Service, hashes.Ingress, hashes.Deployment, hashes.Route}, "/")
+		s.Wait = state.Wait{Text: s.Wait.Text}
+		w.Hashes, w.LastUpdate = state.ObjectHashes{}, w.LastUpdate.Add(-time.Hour)
+		s.Data = event.Marshal(w)
+		x.put(name.ServiceWorkload, name.ServiceWorkload, *s)
+		before := x.deployment()
+		c.service(3)
+		x.again(event.IntakeAccepted{})
+		_, after := x.becomes("waiting by type", func(s *state.State, _ *state.Workload) bool {
+			return s.Wait.On == "Deployment" && s.Wait.Reason == reason.PodsNotReady
+		})
+		if after.Hashes != hashes || !after.LastUpdate.Equal(w.LastUpdate) {
+			t.Errorf("it was applied anew: hashes %+v, updated at %s", after.Hashes, after.LastUpdate)
+		}
+		if d := x.deployment(); d.ResourceVersion != before.ResourceVersion {
+			t.Error("the Deployment was written")
+		}
+		x.rolledOut()
+		x.is(event.Available)
+	})
+
 	in("pods may have credentials of before until the rollout is complete", func(t *testing.T) {
 		_, stop := c.service(3)
 		defer stop()
@@ -505,7 +541,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		one.accept()
 		one.waits("its pods to be ready")
 		two.accept()
-		two.waits("a rollout slot")
+		two.becomes("waiting for a slot", func(s *state.State, _ *state.Workload) bool { return s.Wait.Reason == reason.RolloutSlot })
 		one.Tenant.Paused = true
 		one.again(event.IntakeAccepted{Paused: true})
 		two.waits("its pods to be ready")
@@ -521,7 +557,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		_, err := c.admin.Delete(t.Context(), kube.Services, "default", "one", metav1.DeleteOptions{})
 		c.must(err)
 		eventually(t, "the watch has seen it", func() error {
-			if sight := s.sights.get(one.key, service, ""); !sight.gone {
+			if seen := s.observed.get(one.key, kindService, ""); !seen.gone {
 				return errors.New("not yet")
 			}
 			return nil
@@ -637,7 +673,7 @@ func TestOnARealAPIServer(t *testing.T) {
 			return nil
 		})
 		if _, w := x.becomes("exposed without it", func(s *state.State, w *state.Workload) bool {
-			return w.Gateway == nil && s.Waiting != "" || s.Step == event.Available
+			return w.Gateway == nil && s.Wait.Text != "" || s.Step == event.Available
 		}); strings.Contains(w.Endpoint, "example.com") {
 			t.Errorf("the endpoint is %s", w.Endpoint)
 		}

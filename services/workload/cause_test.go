@@ -40,7 +40,7 @@ func crashed(container, phase string, restarts int32, how corev1.ContainerStateT
 	return s
 }
 
-func TestWhyPodsAreNotReady(t *testing.T) {
+func TestCauseOf(t *testing.T) {
 	t.Parallel()
 	failed := corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error"}
 	running := corev1.ContainerStatus{Name: "kube-scheduler", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
@@ -150,7 +150,7 @@ func TestWhyPodsAreNotReady(t *testing.T) {
 	for sentence, test := range tests {
 		t.Run(sentence, func(t *testing.T) {
 			t.Parallel()
-			got := why(test.pods, "new")
+			got := causeOf(test.pods, "new")
 			if got.Reason != test.reason || got.Text != test.text {
 				t.Errorf("got  %s, %q\nwant %s, %q", got.Reason, got.Text, test.reason, test.text)
 			}
@@ -158,14 +158,14 @@ func TestWhyPodsAreNotReady(t *testing.T) {
 			for i := range test.pods {
 				slices.Reverse(test.pods[i].Status.ContainerStatuses)
 			}
-			if again := why(test.pods, "new"); again != got {
+			if again := causeOf(test.pods, "new"); again != got {
 				t.Errorf("in another order %+v", again)
 			}
 		})
 	}
 	t.Run("what is long is cut at a whole character", func(t *testing.T) {
 		t.Parallel()
-		got := why([]corev1.Pod{podOf("new", waits("kube-apiserver", "ErrImagePull", strings.Repeat("ö\x1b[31m", 300)))}, "new").Text
+		got := causeOf([]corev1.Pod{podOf("new", waits("kube-apiserver", "ErrImagePull", strings.Repeat("ö\x1b[31m", 300)))}, "new").Text
 		if len(got) > maxCause || !utf8.ValidString(got) || strings.ContainsRune(got, 0x1b) || !strings.HasSuffix(got, "…") {
 			t.Errorf("%d bytes: %q", len(got), got)
 		}

@@ -120,7 +120,7 @@ func (in States) rebuilding(next state.Status) bool {
 		return false
 	}
 	for _, s := range []*state.State{in.Certs.State, in.Datastore.State, in.Workload.State, in.Addons.State} {
-		if s == nil || s.Waiting != "" && in.Previous.Phase == "" {
+		if s == nil || s.Wait.Waits() && in.Previous.Phase == "" {
 			return true
 		}
 	}

@@ -106,7 +106,7 @@ func TestCompute(t *testing.T) {
 		},
 		"who waits and for what is said, and who is at work comes before who waits": {
 			change: func(_ *state.Tenant, in *States) {
-				in.Certs.State = &state.State{Generation: 1, Waiting: "the endpoint"}
+				in.Certs.State = &state.State{Generation: 1, Wait: state.Wait{Text: "the endpoint"}}
 				in.Datastore.State = &state.State{Generation: 1}
 				in.Workload, in.Addons = Stage[state.Workload]{}, Stage[state.Addons]{}
 			},
@@ -180,7 +180,7 @@ func TestCompute(t *testing.T) {
 			settled: true,
 			change: func(_ *state.Tenant, in *States) {
 				in.Workload.State.Step, in.Workload.Data.ReadyReplicas = event.Degraded, 0
-				in.Workload.State.Waiting = "Deployment default/demo: its pods to be ready (0 of 2)"
+				in.Workload.State.Wait.Text = "Deployment default/demo: its pods to be ready (0 of 2)"
 			},
 			want: want{"NotReady", "NotReady", "WorkloadNoReadyPods", false, 1,
 				"Reconciling CertificatesReady DatastoreReady AddonsReady", "workload has no ready pod"},
@@ -212,14 +212,14 @@ func TestCompute(t *testing.T) {
 		"one pod of two lost leaves it Ready, and is being put right": {
 			settled: true,
 			change: func(_ *state.Tenant, in *States) {
-				in.Workload.State.Step, in.Workload.State.Waiting = event.Exposed, "Deployment default/demo: its pods to be ready (1 of 2)"
+				in.Workload.State.Step, in.Workload.State.Wait.Text = event.Exposed, "Deployment default/demo: its pods to be ready (1 of 2)"
 				in.Workload.Data.Phase, in.Workload.Data.ReadyReplicas = "Unknown", 1
 			},
 			want: want{"Ready", "Unknown", "Ready", true, 1, "Reconciling " + all, "answers"},
 		},
 		"the first pod of two is not enough the first time": {
 			change: func(_ *state.Tenant, in *States) {
-				in.Workload.State.Step, in.Workload.State.Waiting = event.Exposed, "Deployment default/demo: its pods to be ready (1 of 2)"
+				in.Workload.State.Step, in.Workload.State.Wait.Text = event.Exposed, "Deployment default/demo: its pods to be ready (1 of 2)"
 				in.Workload.Data.Phase, in.Workload.Data.ReadyReplicas = "Provisioning", 1
 			},
 			want: want{"Provisioning", "Provisioning", "WorkloadWaiting", false, 0, "Reconciling " + all, "workload waits for Deployment default/demo"},
@@ -355,7 +355,7 @@ func TestRebuilding(t *testing.T) {
 			func(in *States) { in.Workload = Stage[state.Workload]{} }, true,
 		},
 		"a service that waits for another has not looked yet": {
-			func(in *States) { in.Addons.State = &state.State{Generation: 1, Waiting: "the workload"} }, true,
+			func(in *States) { in.Addons.State = &state.State{Generation: 1, Wait: state.Wait{Text: "the workload"}} }, true,
 		},
 		"once all have looked, what they say counts": {
 			func(in *States) { in.Workload.State.Step, in.Workload.Data.ReadyReplicas = event.Degraded, 0 }, false,
@@ -369,7 +369,7 @@ func TestRebuilding(t *testing.T) {
 		"a service that waits when a pause ends has looked": {
 			func(in *States) {
 				in.Previous.Phase, in.Workload.Data.ReadyReplicas = PhasePaused, 0
-				in.Addons.State = &state.State{Generation: 1, Waiting: "the workload"}
+				in.Addons.State = &state.State{Generation: 1, Wait: state.Wait{Text: "the workload"}}
 			}, false,
 		},
 		"a tenant that never was Ready is not rebuilt but made": {

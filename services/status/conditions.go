@@ -51,7 +51,7 @@ type share struct {
 	service string
 	// done: its step for this generation is done; begun: it has come to this tenant at all.
 	done, begun, removed bool
-	waiting              string
+	wait                 state.Wait
 	failure              *state.Failure
 	reason, message      string
 }
@@ -107,12 +107,12 @@ func shareOf(service string, s *state.State, in States) share {
 	current := s.Generation == in.Generation
 	stepDone := slices.Contains(doneSteps[service], s.Step)
 	if current {
-		x.waiting, x.failure = s.Waiting, s.Failure
+		x.wait, x.failure = s.Wait, s.Failure
 	}
 	// A service that once finished this generation and now retries has not undone it: the workload's own state says when
 	// the tenant's API is away.
 	finished := in.Previous.ReadyGeneration == in.Generation && (s.Failure == nil || !s.Failure.Permanent)
-	x.done = current && stepDone && (s.Waiting == "" && s.Failure == nil || finished)
+	x.done = current && stepDone && (!s.Wait.Waits() && s.Failure == nil || finished)
 	switch {
 	case x.removed:
 		x.reason, x.message = ReasonRemoved, "removed"
@@ -120,11 +120,11 @@ func shareOf(service string, s *state.State, in States) share {
 		x.reason, x.message = cmp.Or(x.failure.Reason, "Failed"), x.failure.Message
 	case current && s.Step == event.Degraded:
 		x.reason, x.message = ReasonNoReadyPods, "has no ready pod"
-		if x.waiting != "" {
-			x.message += ", waits for " + x.waiting
+		if x.wait.Waits() {
+			x.message += ", waits for " + x.wait.Text
 		}
-	case x.waiting != "":
-		x.reason, x.message = ReasonWaiting, "waits for "+strings.TrimPrefix(x.waiting, "waits for ")
+	case x.wait.Waits():
+		x.reason, x.message = ReasonWaiting, "waits for "+x.wait.Text
 	case !current:
 		x.reason, x.message = ReasonPending, fmt.Sprintf("is at generation %d", s.Generation)
 	case !stepDone:
@@ -209,9 +209,9 @@ func (p *standing) first() *share {
 		switch {
 		case x.failure != nil:
 			return 0
-		case x.begun && x.waiting == "":
+		case x.begun && !x.wait.Waits():
 			return 1
-		case x.waiting != "":
+		case x.wait.Waits():
 			return 2
 		}
 		return 3
@@ -327,7 +327,7 @@ func settle(conditions, previous []metav1.Condition, generation int64, now time.
 		if before := meta.FindStatusCondition(previous, c.Type); before != nil && before.Status == c.Status {
 			c.LastTransitionTime = at(before.LastTransitionTime.Time)
 		}
-		c.Message, c.Reason = clip(c.Message), reason(c.Reason)
+		c.Message, c.Reason = clip(c.Message), validReason(c.Reason)
 	}
 	return conditions
 }
@@ -342,8 +342,8 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:maxMessage-len(more)], "") + more
 }
 
-// reason keeps what the API takes for a reason.
-func reason(s string) string {
+// validReason keeps what the API takes for a reason.
+func validReason(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
 			return r

@@ -11,8 +11,13 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 )
 
-// wakeLook is the reason of a wake for a second look.
-const wakeLook = "look"
+// Kinds of wakes.
+const (
+	// wakeLook is for a second look at a tenant that is on its way.
+	wakeLook = "look"
+	// wakeTakeover is for every tenant of a partition that this replica has taken over.
+	wakeTakeover = "takeover"
+)
 
 const (
 	// lookAgain is when a status that changed is looked at again, and how long details of a tenant that is on its way may

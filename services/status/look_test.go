@@ -113,7 +113,7 @@ func TestAProvisioningTakesFewWrites(t *testing.T) {
 	t.Parallel()
 	all := complete()
 	at := func(step, waiting string) *state.State {
-		return &state.State{UID: "u1", Generation: 1, Step: step, Waiting: waiting}
+		return &state.State{UID: "u1", Generation: 1, Step: step, Wait: state.Wait{Text: waiting}}
 	}
 	const ms = time.Millisecond
 	until := func(n int) []world {

@@ -117,7 +117,7 @@ func (s *svc) hold(ctx context.Context, partitions []int, wake loop.Waker) error
 		}
 		for _, o := range list.Items {
 			if key := events.Tenant(o.Metadata.Namespace, o.Metadata.Name); gained[key.Partition()] {
-				wake(key, "partition taken over")
+				wake(key, loop.Wake{Kind: wakeTakeover})
 			}
 		}
 		s.metrics.woken(gained)

@@ -128,7 +128,7 @@ func Why(key events.Key, states map[string]*state.State) event.WhyReply {
 	for _, service := range name.Services() {
 		a := event.ServiceState{Service: service}
 		if s := states[service]; s != nil {
-			a.Step, a.Generation, a.Waiting, a.Failure, a.Since = s.Step, s.Generation, s.Waiting, s.Failure, s.UpdatedAt
+			a.Step, a.Generation, a.Wait, a.Failure, a.Since = s.Step, s.Generation, s.Wait, s.Failure, s.UpdatedAt
 		}
 		w.Services = append(w.Services, a)
 	}

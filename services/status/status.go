@@ -20,6 +20,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -82,8 +83,8 @@ func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
 	status, next := Compute(t.Tenant, in, now)
 	if (!known || in.Previous.Phase == PhasePaused) && in.rebuilding(next) && !waitedLong(t.Own(), now) {
 		// NATS was lost: the tenant was Ready and nobody has said otherwise, so the status stays until all have looked.
-		t.Alarm(lookSlow, wakeLook)
-		return t.Wait(ctx, "the services to look at the tenant again, whose state was lost")
+		t.Alarm(lookSlow, loop.Wake{Kind: wakeLook})
+		return t.Wait(ctx, state.Wait{Reason: reason.StatesLost, Text: "the services to look at the tenant again, whose state was lost"})
 	}
 
 	current, age := false, time.Duration(0)
@@ -97,14 +98,14 @@ func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
 	look := lookAt(in.Previous, next, current, same, t.Woken(wakeLook), age)
 	if look.Later {
 		s.metrics.note(t.Key, next.Phase)
-		t.Alarm(look.Again, wakeLook)
+		t.Alarm(look.Again, loop.Wake{Kind: wakeLook})
 		return nil
 	}
 	if err := s.write(ctx, t, in, status, next); err != nil {
 		return err
 	}
 	if look.Again > 0 {
-		t.Alarm(look.Again, wakeLook)
+		t.Alarm(look.Again, loop.Wake{Kind: wakeLook})
 	} else {
 		t.NoAlarm()
 	}
@@ -115,7 +116,7 @@ func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
 const rebuildFor = time.Minute
 
 func waitedLong(own *state.State, now time.Time) bool {
-	return own != nil && own.Waiting != "" && now.Sub(own.UpdatedAt) > rebuildFor
+	return own != nil && own.Wait.Waits() && now.Sub(own.UpdatedAt) > rebuildFor
 }
 
 // checksum of a status as the API gets it.

@@ -8,10 +8,20 @@ type Entry struct {
 	Meaning string
 	// Do says what a person can do; empty when it ends by itself and nothing need be done.
 	Do string
-	// Run is the kubectl command that shows more, without "kubectl"; empty for none. {namespace}, {name} and {selector} stand for
-	// the tenant's namespace and name and the label selector of its pods.
+	// Run is the kubectl command that shows more, without "kubectl"; empty for none.
+	//
+	// In Do and Run, {service} stands for the service that gives the reason, {namespace}, {name} and {selector} for the tenant's
+	// namespace and name and the label selector of its pods.
 	Run string
 }
+
+// Advice for failures of which the table says nothing more, with the words in braces that [Entry] explains.
+const (
+	// AdviceRetried is for a step that is tried again.
+	AdviceRetried = "{service} tries again by itself; if it doesn't end, put right what its message names."
+	// AdvicePermanent is for a step that no retry helps.
+	AdvicePermanent = "{service} can't go on by itself: put right what its message names, then apply the tenant again."
+)
 
 // Find returns the row of a reason.
 func Find(reason string) (Entry, bool) {
@@ -23,13 +33,13 @@ func Find(reason string) (Entry, bool) {
 	return Entry{}, false
 }
 
-// Table lists every reason that has a meaning of its own, waits first, then failures, then what keeps pods from being ready.
+// Table lists the reasons that services give, waits first, then failures, then what keeps pods from being ready. Those of
+// conditions are in [Conditions].
 func Table() []Entry {
 	const logs = "-n {namespace} logs -l {selector} --all-containers --prefix --ignore-errors --tail=20"
 	image := "An image can't be had: is there such a version (spec.kubernetes.version), and do nodes reach the registry " +
 		"(spec.controlPlane.deployment.registrySettings)? Put it right and apply the tenant again; a registry that comes back is noticed."
-	tryAgain := "It tries again by itself; if it doesn't end, put right what the message names."
-	again := "Put right what the message names, then apply the tenant again."
+	const tryAgain, again = AdviceRetried, AdvicePermanent
 	return []Entry{
 		{DataStoreNotChosen, "the tenant names no DataStore, and none could be chosen for it", "Name one (spec.dataStore), or create one that fits.", ""},
 		{PauseUnreadable, "the end of the pause, an annotation, is no time", "Write the annotation anew, in RFC 3339, or resume the tenant.", ""},

@@ -52,7 +52,7 @@ lint: ## check the code with golangci-lint
 	@bad=0; for m in $(MODULES); do echo "== $$m"; (cd $$m && GOWORK=off go tool -modfile=$(CURDIR)/tools/lint/go.mod golangci-lint run ./...) || bad=1; done; exit $$bad
 
 .PHONY: generate
-generate: ## generate deepcopy code, CRDs, JSON Schemas, the catalogue of events and the NATS users' rights
+generate: ## generate deepcopy code, CRDs, JSON Schemas, the catalogue of events, the table of reasons and the NATS users' rights
 	cd pkg && GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod controller-gen object \
 		crd:generateEmbeddedObjectMeta=false paths=./api/v1alpha1/... output:crd:artifacts:config=../deployments/crds
 	cd pkg && go generate ./...

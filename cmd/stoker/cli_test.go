@@ -16,7 +16,6 @@ import (
 	"github.com/stoker-k8s/stoker/deployments/natsserver"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
-	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/loop"
@@ -147,7 +146,7 @@ func install(t *testing.T) installation {
 	}
 	loop := &loop.Loop{Bus: intake, Service: name.ServiceIntake, Commands: true, Ensure: intake.Provision, Handle: func(ctx context.Context, turn *loop.Turn) error {
 		for _, e := range turn.Events {
-			if e.Service == "" {
+			if e.IsCommand() {
 				inst.commands <- e
 				if err := obey(ctx, intake, status, turn.Key, e); err != nil {
 					return err
@@ -396,66 +395,6 @@ func TestTable(t *testing.T) {
 			list = tenants[:1]
 		}
 		if err := show(&b, list, format, false, clock); err != nil {
-			t.Fatal(err)
-		}
-		golden(t, file, b.Bytes())
-	}
-}
-
-func TestExplain(t *testing.T) {
-	t.Parallel()
-	about := event.About{Namespace: "default", Name: "demo", UID: "u1", Generation: 2}
-	service := func(s, step, waiting string, f *state.Failure) event.ServiceState {
-		return event.ServiceState{Service: s, Step: step, Generation: 2, Waiting: waiting, Failure: f, Since: clock.Add(-3 * time.Minute)}
-	}
-	for file, r := range map[string]event.WhyReply{
-		"why-ready.txt": {
-			About: about, Phase: "Ready", Ready: true, Message: "Kubernetes v1.36.3 answers at 10.0.0.1:6443", AcceptedAt: clock.Add(-time.Hour),
-			Services: []event.ServiceState{service("intake", "accepted", "", nil), service("certs", "issued", "", nil)},
-		},
-		"why-waiting.txt": {
-			About: about, Phase: "Provisioning", Message: "datastore: etcd default does not answer", AcceptedAt: clock.Add(-4 * time.Minute),
-			Services: []event.ServiceState{
-				service("intake", "accepted", "", nil),
-				service("certs", "", "the endpoint", nil),
-				service("datastore", "", "", &state.Failure{Reason: "Unavailable", Message: "etcd default does not answer", Attempts: 7}),
-				{Service: "workload", Step: "available", Generation: 1, Since: clock.Add(-time.Hour)},
-				{Service: "addons"},
-			},
-		},
-		"why-image.txt": {
-			About: about, Phase: "Provisioning", AcceptedAt: clock.Add(-20 * time.Second),
-			Message: "workload waits for Deployment default/demo: its pods to be ready (0 of 1): kube-apiserver: ErrImagePull: there is no Kubernetes v1.33.0 here",
-			Services: []event.ServiceState{
-				service("workload", "exposed", "Deployment default/demo: its pods to be ready (0 of 1): kube-apiserver: ErrImagePull: there is no Kubernetes v1.33.0 here", nil),
-				service("addons", "", "workload: a ready pod", nil),
-			},
-		},
-		"why-crash.txt": {
-			About: about, Phase: "Provisioning", Message: "workload: …", AcceptedAt: clock.Add(-5 * time.Minute),
-			Services: []event.ServiceState{
-				service("workload", "exposed", "Deployment default/demo: its pods to be ready (0 of 1): kube-apiserver: CrashLoopBackOff: exits with code 1, restarted", &state.Failure{
-					Reason: "CrashLoopBackOff", Message: "Deployment default/demo is not ready after 3 minutes: kube-apiserver: CrashLoopBackOff: exits with code 1, restarted",
-				}),
-			},
-		},
-		"why-asleep.txt": {
-			About: about, Phase: "Sleeping", Message: "no pods are asked for and none runs", AcceptedAt: clock.Add(-time.Hour),
-			Services: []event.ServiceState{service("workload", "slept", "", nil)},
-		},
-		"why-starting.txt": {
-			About: about, Phase: "Provisioning", Message: "workload waits", AcceptedAt: clock.Add(-2 * time.Second),
-			Services: []event.ServiceState{service("workload", "exposed", "Deployment default/demo: its pods to be ready (0 of 1)", nil)},
-		},
-		"why-failed.txt": {
-			About: about, Phase: "Failed", Message: "datastore: etcd is full", Paused: true,
-			Services: []event.ServiceState{
-				service("datastore", "", "", &state.Failure{Reason: "QuotaExceeded", Message: "etcd is full", Attempts: 12, Permanent: true}),
-			},
-		},
-	} {
-		var b bytes.Buffer
-		if err := explain(&b, r, clock); err != nil {
 			t.Fatal(err)
 		}
 		golden(t, file, b.Bytes())

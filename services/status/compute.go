@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
@@ -57,7 +56,7 @@ func Compute(t *state.Tenant, in States, now time.Time) (v1alpha1.TenantControlP
 		ReadyAt: prev.ReadyAt, ReadyGeneration: prev.ReadyGeneration, ObservedGeneration: prev.ObservedGeneration, Applied: prev.Applied,
 		Version: in.Workload.Data.Version, Endpoint: in.Workload.Data.Endpoint,
 	}
-	p := progress(t, in)
+	p := standingOf(t, in)
 
 	next.Ready = p.ready
 	if p.ready && prev.ReadyGeneration != in.Generation {
@@ -71,7 +70,7 @@ func Compute(t *state.Tenant, in States, now time.Time) (v1alpha1.TenantControlP
 	next.Phase = phase(t, p, shown)
 	conditions, summary := conditions(t, in, p, next)
 	next.Reason, next.Message = summary.Reason, summary.Message
-	next.Conditions = settle(conditions, prev.Conditions, in.Generation, now)
+	next.Conditions = withTimes(conditions, prev.Conditions, in.Generation, now)
 	return apiStatus(t, in, next, shown), next
 }
 
@@ -81,7 +80,7 @@ func shownStatus(t *state.Tenant, in States, p standing, readyGeneration int64) 
 	w := in.Workload.Data
 	running := v1alpha1.KubernetesVersionStatus(w.Phase)
 	switch {
-	case sleepAsked(t):
+	case wantsSleep(t):
 		return v1alpha1.VersionSleeping
 	case readyGeneration == 0:
 		return v1alpha1.VersionProvisioning
@@ -120,68 +119,30 @@ func (in States) rebuilding(next state.Status) bool {
 		return false
 	}
 	for _, s := range []*state.State{in.Certs.State, in.Datastore.State, in.Workload.State, in.Addons.State} {
-		if s == nil || s.Waiting != "" && in.Previous.Phase == "" {
+		if s == nil || s.Wait.Waits() && in.Previous.Phase == "" {
 			return true
 		}
 	}
 	return false
 }
 
-func sleepAsked(t *state.Tenant) bool {
+// wantsSleep reports whether the spec wants no pods.
+func wantsSleep(t *state.Tenant) bool {
 	r := t.Spec.ControlPlane.Deployment.Replicas
 	return r != nil && *r == 0
 }
 
+// bare is a version without its leading v.
 func bare(version string) string { return strings.TrimPrefix(version, "v") }
 
 // apiStatus fills Kamaji's fields from the states alone.
 func apiStatus(t *state.Tenant, in States, next state.Status, shown v1alpha1.KubernetesVersionStatus) v1alpha1.TenantControlPlaneStatus {
 	s := v1alpha1.TenantControlPlaneStatus{
 		ObservedGeneration: next.ObservedGeneration, Conditions: next.Conditions, ControlPlaneEndpoint: next.Endpoint,
-		Storage: storage(in.Datastore.Data),
+		Storage: storage(in.Datastore.Data), Kubernetes: kubernetes(t, in.Workload.Data),
 	}
 	s.Kubernetes.Version = v1alpha1.KubernetesVersion{Version: next.Version, Status: &shown}
-
-	secrets := in.Certs.Data.Secrets
-	pair := func(component string) v1alpha1.CertificatePrivateKeyPairStatus {
-		x := secrets[component]
-		return v1alpha1.CertificatePrivateKeyPairStatus{SecretName: x.Name, LastUpdate: at(x.LastUpdate), Checksum: x.Checksum}
-	}
-	kubeconfig := func(component string) v1alpha1.KubeconfigStatus {
-		x := secrets[component]
-		return v1alpha1.KubeconfigStatus{SecretName: x.Name, LastUpdate: at(x.LastUpdate), Checksum: x.Checksum}
-	}
-	s.Certificates = v1alpha1.CertificatesStatus{
-		CA:                     pair(name.ComponentCA),
-		APIServer:              pair(name.ComponentAPIServerCertificate),
-		APIServerKubeletClient: pair(name.ComponentAPIServerKubeletClientCertificate),
-		FrontProxyCA:           pair(name.ComponentFrontProxyCA),
-		FrontProxyClient:       pair(name.ComponentFrontProxyClientCertificate),
-		SA:                     v1alpha1.PublicKeyPrivateKeyPairStatus(pair(name.ComponentServiceAccountKeys)),
-	}
-	s.KubeConfig = v1alpha1.KubeconfigsStatus{
-		Admin:             kubeconfig(name.ComponentAdminKubeconfig),
-		ControllerManager: kubeconfig(name.ComponentControllerManagerKubeconfig),
-		Scheduler:         kubeconfig(name.ComponentSchedulerKubeconfig),
-	}
-
-	w := in.Workload.Data
-	if w.ConfigHash != "" {
-		s.Kubernetes.Deployment = &v1alpha1.KubernetesDeploymentStatus{
-			DeploymentStatus: appsv1.DeploymentStatus{
-				ObservedGeneration: w.ObservedGeneration, Replicas: w.Replicas, UpdatedReplicas: w.UpdatedReplicas,
-				ReadyReplicas: w.ReadyReplicas, AvailableReplicas: w.AvailableReplicas, UnavailableReplicas: w.UnavailableReplicas,
-			},
-			Selector: labels.FormatLabels(name.Selector(t.Name)), Name: name.Deployment(t.Name), Namespace: t.Namespace, LastUpdate: at(w.LastUpdate),
-		}
-	}
-	if w.ClusterIP != "" || w.Endpoint != "" {
-		s.Kubernetes.Service = serviceStatus(t, w)
-		if t.Spec.ControlPlane.Ingress != nil {
-			s.Kubernetes.Ingress = &v1alpha1.KubernetesIngressStatus{Name: name.Ingress(t.Name), Namespace: t.Namespace}
-		}
-		s.Kubernetes.Gateway = w.Gateway
-	}
+	s.Certificates, s.KubeConfig = secrets(in.Certs.Data.Secrets)
 
 	a := in.Addons.Data
 	if a.Hash != "" {
@@ -190,6 +151,54 @@ func apiStatus(t *state.Tenant, in States, next state.Status, shown v1alpha1.Kub
 	}
 	s.Addons.CoreDNS = addon(t.Spec.Addons.CoreDNS != nil, a.CoreDNS, a)
 	s.Addons.KubeProxy = addon(t.Spec.Addons.KubeProxy != nil, a.KubeProxy, a)
+	return s
+}
+
+// secrets says which Secrets hold the tenant's keys, certificates and kubeconfigs.
+func secrets(by map[string]state.Secret) (v1alpha1.CertificatesStatus, v1alpha1.KubeconfigsStatus) {
+	pair := func(component string) v1alpha1.CertificatePrivateKeyPairStatus {
+		x := by[component]
+		return v1alpha1.CertificatePrivateKeyPairStatus{SecretName: x.Name, LastUpdate: at(x.LastUpdate), Checksum: x.Checksum}
+	}
+	kubeconfig := func(component string) v1alpha1.KubeconfigStatus {
+		x := by[component]
+		return v1alpha1.KubeconfigStatus{SecretName: x.Name, LastUpdate: at(x.LastUpdate), Checksum: x.Checksum}
+	}
+	certificates := v1alpha1.CertificatesStatus{
+		CA:                     pair(name.ComponentCA),
+		APIServer:              pair(name.ComponentAPIServerCertificate),
+		APIServerKubeletClient: pair(name.ComponentAPIServerKubeletClientCertificate),
+		FrontProxyCA:           pair(name.ComponentFrontProxyCA),
+		FrontProxyClient:       pair(name.ComponentFrontProxyClientCertificate),
+		SA:                     v1alpha1.PublicKeyPrivateKeyPairStatus(pair(name.ComponentServiceAccountKeys)),
+	}
+	return certificates, v1alpha1.KubeconfigsStatus{
+		Admin:             kubeconfig(name.ComponentAdminKubeconfig),
+		ControllerManager: kubeconfig(name.ComponentControllerManagerKubeconfig),
+		Scheduler:         kubeconfig(name.ComponentSchedulerKubeconfig),
+	}
+}
+
+// kubernetes says which Deployment, Service, Ingress and route there are; the version is not in it.
+func kubernetes(t *state.Tenant, w state.Workload) v1alpha1.KubernetesStatus {
+	var s v1alpha1.KubernetesStatus
+	if w.ConfigHash != "" {
+		s.Deployment = &v1alpha1.KubernetesDeploymentStatus{
+			DeploymentStatus: appsv1.DeploymentStatus{
+				ObservedGeneration: w.ObservedGeneration, Replicas: w.Replicas, UpdatedReplicas: w.UpdatedReplicas,
+				ReadyReplicas: w.ReadyReplicas, AvailableReplicas: w.AvailableReplicas, UnavailableReplicas: w.UnavailableReplicas,
+			},
+			Name: name.Deployment(t.Name), Namespace: t.Namespace, Selector: labels.FormatLabels(name.Selector(t.Name)),
+			LastUpdate: at(w.LastUpdate),
+		}
+	}
+	if w.ClusterIP != "" || w.Endpoint != "" {
+		s.Service = serviceStatus(t, w)
+		if t.Spec.ControlPlane.Ingress != nil {
+			s.Ingress = &v1alpha1.KubernetesIngressStatus{Name: name.Ingress(t.Name), Namespace: t.Namespace}
+		}
+		s.Gateway = w.Gateway
+	}
 	return s
 }
 
@@ -232,12 +241,12 @@ func serviceStatus(t *state.Tenant, w state.Workload) *v1alpha1.KubernetesServic
 	return s
 }
 
-// addon is nil for an add-on that neither is asked for nor is there.
-func addon(asked, installed bool, a state.Addons) *v1alpha1.AddonStatus {
+// addon is nil for an add-on that neither is wanted nor is there.
+func addon(wanted, installed bool, a state.Addons) *v1alpha1.AddonStatus {
 	switch {
 	case installed:
 		return &v1alpha1.AddonStatus{Enabled: true, LastUpdate: at(a.LastUpdate)}
-	case asked:
+	case wanted:
 		return &v1alpha1.AddonStatus{}
 	}
 	return nil
@@ -249,12 +258,4 @@ func at(t time.Time) metav1.Time {
 		return metav1.Time{}
 	}
 	return metav1.NewTime(t.UTC().Truncate(time.Second))
-}
-
-// doneSteps are the steps at which a service has done its share of a generation.
-var doneSteps = map[string][]string{
-	name.ServiceCerts:     {event.Issued, event.Rotated},
-	name.ServiceDatastore: {event.Provisioned},
-	name.ServiceWorkload:  {event.Available, event.Upgraded},
-	name.ServiceAddons:    {event.Applied, event.Repaired},
 }

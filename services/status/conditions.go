@@ -1,20 +1,19 @@
 package status
 
 // The conditions of a tenant in the manner of kstatus: Ready sums up; Reconciling, Stalled and Paused are there only while
-// they are true; one condition per service says where its share stands.
+// they are true; one condition per service says how far it has come.
 
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 )
 
@@ -31,127 +30,12 @@ const (
 	ConditionEndpoint     = "EndpointReachable"
 )
 
-// Reasons beside those of failures, which their service gives.
-const (
-	ReasonReady       = "Ready"
-	ReasonWaiting     = "Waiting"
-	ReasonInProgress  = "InProgress"
-	ReasonRollingOut  = "RollingOut"
-	ReasonNoReadyPods = "NoReadyPods"
-	ReasonSleeping    = "Sleeping"
-	ReasonRemoved     = "Removed"
-	ReasonPending     = "Pending"
-)
-
-// maxMessage is the longest message in bytes.
-const maxMessage = 1024
-
-// share is where one service stands with the current generation.
-type share struct {
-	service string
-	// done: its step for this generation is done; begun: it has come to this tenant at all.
-	done, begun, removed bool
-	waiting              string
-	failure              *state.Failure
-	reason, message      string
-}
-
-// standing is where all of them stand.
-type standing struct {
-	certs, datastore, workload, addons share
-	ready, asleep                      bool
-	stalled, retrying                  *share
-}
-
-func (p *standing) shares() []*share { return []*share{&p.certs, &p.datastore, &p.workload, &p.addons} }
-
-func progress(t *state.Tenant, in States) standing {
-	p := standing{
-		certs:     shareOf(name.ServiceCerts, in.Certs.State, in),
-		datastore: shareOf(name.ServiceDatastore, in.Datastore.State, in),
-		workload:  shareOf(name.ServiceWorkload, in.Workload.State, in),
-		addons:    shareOf(name.ServiceAddons, in.Addons.State, in),
-	}
-	w, s := in.Workload.Data, in.Workload.State
-	p.asleep = sleepAsked(t) && p.certs.done && p.datastore.done && s != nil && s.Generation == in.Generation && s.Step == event.Slept &&
-		w.ReadyReplicas == 0
-	if p.workload.done && w.ReadyReplicas == 0 {
-		p.workload.done, p.workload.reason, p.workload.message = false, ReasonNoReadyPods, "has no ready pod"
-	}
-	for _, x := range p.shares() {
-		switch {
-		case x.failure == nil:
-		case x.failure.Permanent && p.stalled == nil:
-			p.stalled = x
-		case !x.failure.Permanent && p.retrying == nil:
-			p.retrying = x
-		}
-	}
-	// Once the generation was Ready, it stays so as long as a pod answers: one of several may be lost or replaced, as by a
-	// rotation of certificates.
-	serving := p.workload.done || in.Previous.ReadyGeneration == in.Generation && s != nil && s.Generation == in.Generation &&
-		!p.workload.removed && w.ReadyReplicas > 0
-	p.ready = p.certs.done && p.datastore.done && serving && p.addons.done && w.Endpoint != "" && p.stalled == nil &&
-		!t.Deleting && !sleepAsked(t)
-	return p
-}
-
-// shareOf judges one service's state.
-func shareOf(service string, s *state.State, in States) share {
-	x := share{service: service}
-	if s == nil {
-		x.reason, x.message = ReasonWaiting, service+" has not begun"
-		return x
-	}
-	x.begun, x.removed = true, s.Step == event.Removed
-	current := s.Generation == in.Generation
-	stepDone := slices.Contains(doneSteps[service], s.Step)
-	if current {
-		x.waiting, x.failure = s.Waiting, s.Failure
-	}
-	// A service that once finished this generation and now retries has not undone it: the workload's own state says when
-	// the tenant's API is away.
-	finished := in.Previous.ReadyGeneration == in.Generation && (s.Failure == nil || !s.Failure.Permanent)
-	x.done = current && stepDone && (s.Waiting == "" && s.Failure == nil || finished)
-	switch {
-	case x.removed:
-		x.reason, x.message = ReasonRemoved, "removed"
-	case x.failure != nil:
-		x.reason, x.message = cmp.Or(x.failure.Reason, "Failed"), x.failure.Message
-	case current && s.Step == event.Degraded:
-		x.reason, x.message = ReasonNoReadyPods, "has no ready pod"
-		if x.waiting != "" {
-			x.message += ", waits for " + x.waiting
-		}
-	case x.waiting != "":
-		x.reason, x.message = ReasonWaiting, "waits for "+strings.TrimPrefix(x.waiting, "waits for ")
-	case !current:
-		x.reason, x.message = ReasonPending, fmt.Sprintf("is at generation %d", s.Generation)
-	case !stepDone:
-		x.reason, x.message = ReasonInProgress, "is at work"
-		if s.Step != "" {
-			x.message = "is at work, last step: " + s.Step
-		}
-	default:
-		x.reason, x.message = title(s.Step), ""
-	}
-	return x
-}
-
-// title makes a step's name a reason.
-func title(step string) string {
-	if step == "" {
-		return ReasonInProgress
-	}
-	return strings.ToUpper(step[:1]) + step[1:]
-}
-
 // conditions returns those that hold, and the summary.
 func conditions(t *state.Tenant, in States, p standing, next state.Status) (all []metav1.Condition, ready metav1.Condition) {
 	ready = summary(t, p, next)
 	all = append(all, ready)
-	truth := func(typ, reason, message string) {
-		all = append(all, metav1.Condition{Type: typ, Status: metav1.ConditionTrue, Reason: reason, Message: message})
+	truth := func(typ, why, message string) {
+		all = append(all, metav1.Condition{Type: typ, Status: metav1.ConditionTrue, Reason: why, Message: message})
 	}
 	switch {
 	case p.stalled != nil:
@@ -159,7 +43,7 @@ func conditions(t *state.Tenant, in States, p standing, next state.Status) (all 
 	case p.retrying != nil:
 		truth(ConditionReconciling, p.retrying.reason, p.retrying.service+": "+p.retrying.message)
 	case p.ready && !p.workload.done:
-		truth(ConditionReconciling, "WorkloadRollingOut", p.workload.service+" "+p.workload.message)
+		truth(ConditionReconciling, reason.WorkloadRollingOut, p.workload.service+" "+p.workload.message)
 	case !p.ready && !p.asleep:
 		truth(ConditionReconciling, ready.Reason, ready.Message)
 	}
@@ -174,20 +58,20 @@ func summary(t *state.Tenant, p standing, next state.Status) metav1.Condition {
 	first := p.first()
 	switch {
 	case p.ready:
-		c.Status, c.Reason = metav1.ConditionTrue, ReasonReady
+		c.Status, c.Reason = metav1.ConditionTrue, reason.Ready
 		c.Message = fmt.Sprintf("Kubernetes %s answers at %s", next.Version, next.Endpoint)
 	case p.stalled != nil:
 		c.Reason, c.Message = p.stalled.reason, p.stalled.service+": "+p.stalled.message
 	case t.Deleting:
-		c.Reason, c.Message = PhaseDeleting, p.removing()
+		c.Reason, c.Message = reason.Deleting, p.removing()
 	case p.asleep:
-		c.Reason, c.Message = ReasonSleeping, "no pods are asked for and none runs"
-	case sleepAsked(t):
-		c.Reason, c.Message = ReasonSleeping, "no pods are asked for, going to sleep"
+		c.Reason, c.Message = reason.Sleeping, "no pods are asked for and none runs"
+	case wantsSleep(t):
+		c.Reason, c.Message = reason.Sleeping, "no pods are asked for, going to sleep"
 	case first == nil:
-		c.Reason, c.Message = "EndpointPending", "the endpoint is not known yet"
+		c.Reason, c.Message = reason.EndpointPending, "the endpoint is not known yet"
 	default:
-		c.Reason, c.Message = reasons[first.service]+first.reason, first.service+" "+first.message
+		c.Reason, c.Message = notReadyReasons[first.service][first.reason], first.service+" "+first.message
 		if first.failure != nil {
 			c.Reason, c.Message = first.reason, first.service+": "+first.message
 		}
@@ -198,49 +82,28 @@ func summary(t *state.Tenant, p standing, next state.Status) metav1.Condition {
 	return c
 }
 
-// reasons start the reason of a tenant that is not Ready because of one service.
-var reasons = map[string]string{
-	name.ServiceCerts: "Certificates", name.ServiceDatastore: "Datastore", name.ServiceWorkload: "Workload", name.ServiceAddons: "Addons",
+// notReadyReasons are the reasons of a tenant that is not Ready because of one service, by service and by the service's own reason.
+var notReadyReasons = map[string]map[string]string{
+	name.ServiceCerts: {
+		reason.Waiting: reason.CertificatesWaiting, reason.InProgress: reason.CertificatesInProgress,
+		reason.Pending: reason.CertificatesPending, reason.Removed: reason.CertificatesRemoved,
+	},
+	name.ServiceDatastore: {
+		reason.Waiting: reason.DatastoreWaiting, reason.InProgress: reason.DatastoreInProgress,
+		reason.Pending: reason.DatastorePending, reason.Removed: reason.DatastoreRemoved,
+	},
+	name.ServiceWorkload: {
+		reason.Waiting: reason.WorkloadWaiting, reason.InProgress: reason.WorkloadInProgress,
+		reason.Pending: reason.WorkloadPending, reason.Removed: reason.WorkloadRemoved, reason.NoReadyPods: reason.WorkloadNoReadyPods,
+	},
+	name.ServiceAddons: {
+		reason.Waiting: reason.AddonsWaiting, reason.InProgress: reason.AddonsInProgress,
+		reason.Pending: reason.AddonsPending, reason.Removed: reason.AddonsRemoved,
+	},
 }
 
-// first is the share that is most worth telling: a failure, then who is at work, then who waits, then who has not begun.
-func (p *standing) first() *share {
-	rank := func(x *share) int {
-		switch {
-		case x.failure != nil:
-			return 0
-		case x.begun && x.waiting == "":
-			return 1
-		case x.waiting != "":
-			return 2
-		}
-		return 3
-	}
-	var best *share
-	for _, x := range p.shares() {
-		if !x.done && (best == nil || rank(x) < rank(best)) {
-			best = x
-		}
-	}
-	return best
-}
-
-// removing says whose turn it is in a deletion.
-func (p *standing) removing() string {
-	for _, x := range []*share{&p.addons, &p.workload, &p.datastore, &p.certs} {
-		switch {
-		case x.removed || !x.begun && x != &p.certs:
-			continue
-		case x.failure != nil:
-			return x.service + ": " + x.failure.Message
-		}
-		return x.service + " removes what it made"
-	}
-	return "the last of it is being removed"
-}
-
-// of makes a condition of a share.
-func (x share) of(typ string) metav1.Condition {
+// condition returns the condition of a service.
+func (x progress) condition(typ string) metav1.Condition {
 	c := metav1.Condition{Type: typ, Status: metav1.ConditionFalse, Reason: x.reason, Message: x.message}
 	if x.done {
 		c.Status = metav1.ConditionTrue
@@ -252,7 +115,7 @@ func (x share) of(typ string) metav1.Condition {
 }
 
 func certificates(in States, p standing) metav1.Condition {
-	c := p.certs.of(ConditionCertificates)
+	c := p.certs.condition(ConditionCertificates)
 	if p.certs.done && c.Message == "" {
 		c.Message = "all keys, certificates and kubeconfigs exist"
 		if at := in.Certs.Data.RenewAt; !at.IsZero() {
@@ -263,7 +126,7 @@ func certificates(in States, p standing) metav1.Condition {
 }
 
 func datastore(in States, p standing) metav1.Condition {
-	c := p.datastore.of(ConditionDatastore)
+	c := p.datastore.condition(ConditionDatastore)
 	if p.datastore.done && c.Message == "" {
 		c.Message = fmt.Sprintf("schema %s of DataStore %s (%s)", in.Datastore.Data.Schema, in.Datastore.Data.DataStore, in.Datastore.Data.Driver)
 	}
@@ -272,16 +135,16 @@ func datastore(in States, p standing) metav1.Condition {
 
 // workload is true as long as pods answer, also while others roll out.
 func workload(t *state.Tenant, in States, p standing) metav1.Condition {
-	c := p.workload.of(ConditionWorkload)
+	c := p.workload.condition(ConditionWorkload)
 	w := in.Workload.Data
 	switch {
 	case p.workload.removed:
-	case sleepAsked(t) && w.ReadyReplicas == 0 && p.workload.failure == nil:
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, ReasonSleeping, "no pods are asked for"
+	case wantsSleep(t) && w.ReadyReplicas == 0 && p.workload.failure == nil:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reason.Sleeping, "no pods are asked for"
 	case w.ReadyReplicas > 0 && !p.workload.done:
 		c.Status = metav1.ConditionTrue
 		if p.workload.failure == nil {
-			c.Reason = ReasonRollingOut
+			c.Reason = reason.RollingOut
 		}
 		c.Message = fmt.Sprintf("%d pods are ready; %s %s", w.ReadyReplicas, name.ServiceWorkload, p.workload.message)
 	case w.ReadyReplicas > 0 && c.Message == "":
@@ -291,7 +154,7 @@ func workload(t *state.Tenant, in States, p standing) metav1.Condition {
 }
 
 func addons(in States, p standing) metav1.Condition {
-	c := p.addons.of(ConditionAddons)
+	c := p.addons.condition(ConditionAddons)
 	if p.addons.done && c.Message == "" {
 		c.Message = fmt.Sprintf("%d objects inside the tenant are as they must be", in.Addons.Data.Objects)
 	}
@@ -304,46 +167,37 @@ func endpoint(t *state.Tenant, in States, p standing) metav1.Condition {
 	w := in.Workload.Data
 	switch {
 	case p.workload.removed:
-		c.Reason, c.Message = ReasonRemoved, "removed"
+		c.Reason, c.Message = reason.Removed, "removed"
 	case w.Endpoint == "":
-		c.Reason, c.Message = ReasonPending, "the endpoint is not known yet"
-	case w.ReadyReplicas == 0 && sleepAsked(t):
-		c.Reason, c.Message = ReasonSleeping, "nothing answers at "+w.Endpoint+" while the tenant sleeps"
+		c.Reason, c.Message = reason.Pending, "the endpoint is not known yet"
+	case w.ReadyReplicas == 0 && wantsSleep(t):
+		c.Reason, c.Message = reason.Sleeping, "nothing answers at "+w.Endpoint+" while the tenant sleeps"
 	case w.ReadyReplicas == 0:
-		c.Reason, c.Message = ReasonNoReadyPods, "no pod is ready behind "+w.Endpoint
+		c.Reason, c.Message = reason.NoReadyPods, "no pod is ready behind "+w.Endpoint
 	case in.Addons.Data.Hash == "":
-		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, ReasonPending, w.Endpoint+" was not reached yet"
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, reason.Pending, w.Endpoint+" was not reached yet"
 	default:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Reached", w.Endpoint+" answers with a certificate of the tenant's authority"
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, reason.Reached, w.Endpoint+" answers with a certificate of the tenant's authority"
 	}
 	return c
 }
 
-// settle completes conditions: generation, the time of the last transition, kept from the previous ones, message length.
-func settle(conditions, previous []metav1.Condition, generation int64, now time.Time) []metav1.Condition {
+// withTimes fills in what all conditions have: the generation, and the time of the last transition, which is that of the previous
+// condition of the type if the status is the same. Messages and reasons become what the API takes.
+func withTimes(conditions, previous []metav1.Condition, generation int64, now time.Time) []metav1.Condition {
 	for i := range conditions {
 		c := &conditions[i]
 		c.ObservedGeneration, c.LastTransitionTime = generation, at(now)
 		if before := meta.FindStatusCondition(previous, c.Type); before != nil && before.Status == c.Status {
 			c.LastTransitionTime = at(before.LastTransitionTime.Time)
 		}
-		c.Message, c.Reason = clip(c.Message), reason(c.Reason)
+		c.Message, c.Reason = state.ClipMessage(c.Message), validReason(c.Reason)
 	}
 	return conditions
 }
 
-// clip shortens a message at a whole character.
-func clip(s string) string {
-	s = strings.ToValidUTF8(s, "�")
-	if len(s) <= maxMessage {
-		return s
-	}
-	const more = "…"
-	return strings.ToValidUTF8(s[:maxMessage-len(more)], "") + more
-}
-
-// reason keeps what the API takes for a reason.
-func reason(s string) string {
+// validReason keeps what the API takes for a reason.
+func validReason(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
 			return r
@@ -351,5 +205,5 @@ func reason(s string) string {
 		return -1
 	}, s)
 	s = strings.TrimLeft(s, "0123456789")
-	return cmp.Or(s, "Unknown")
+	return cmp.Or(s, reason.Unknown)
 }

@@ -5,7 +5,6 @@ package status
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
-	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
@@ -35,13 +33,13 @@ func (s *svc) dataStore(ctx context.Context, t *loop.Turn) error {
 		switch e.What {
 		case event.Checked:
 			checked = &event.DatastoreChecked{}
-			err = json.Unmarshal(e.Data(), checked)
+			err = decodeFact(t.Key, e, checked)
 		case event.Measured:
 			measured = &event.DatastoreMeasured{}
-			err = json.Unmarshal(e.Data(), measured)
+			err = decodeFact(t.Key, e, measured)
 		}
 		if err != nil {
-			return &intent.Permanent{Reason: "InvalidPayload", Message: "datastore." + e.What + " of " + t.Key.String() + " is not readable", Err: err}
+			return err
 		}
 	}
 	if checked == nil && measured == nil {
@@ -63,7 +61,7 @@ func (s *svc) dataStore(ctx context.Context, t *loop.Turn) error {
 		measured = nil
 	}
 	next := ComputeDataStore(checked, measured, ds.Status, time.Now())
-	if next.said(ds.Status) {
+	if next.isIn(ds.Status) {
 		return nil
 	}
 	err = s.kube.ApplyStatus(ctx, kube.DataStores, "", t.Key.Name, next)
@@ -83,14 +81,18 @@ type DataStoreCheck struct {
 
 // ComputeDataStore returns what a check and a measurement mean for the status of a DataStore; what there is no news of, nil,
 // stays.
-func ComputeDataStore(checked *event.DatastoreChecked, measured *event.DatastoreMeasured, previous v1alpha1.DataStoreStatus, now time.Time) DataStoreCheck {
-	next := DataStoreCheck{ObservedGeneration: previous.ObservedGeneration, Ready: previous.Ready, Conditions: []metav1.Condition{}, Usage: previous.Usage}
+func ComputeDataStore(
+	checked *event.DatastoreChecked, measured *event.DatastoreMeasured, previous v1alpha1.DataStoreStatus, now time.Time,
+) DataStoreCheck {
+	next := DataStoreCheck{
+		ObservedGeneration: previous.ObservedGeneration, Ready: previous.Ready, Conditions: []metav1.Condition{}, Usage: previous.Usage,
+	}
 	if c := meta.FindStatusCondition(previous.Conditions, v1alpha1.DataStoreConditionValid); c != nil {
 		next.Conditions = append(next.Conditions, *c)
 	}
 	if checked != nil {
 		next.ObservedGeneration, next.Ready = checked.Generation, checked.Ready
-		next.Conditions = settle([]metav1.Condition{validity(*checked)}, previous.Conditions, checked.Generation, now)
+		next.Conditions = withTimes([]metav1.Condition{validity(*checked)}, previous.Conditions, checked.Generation, now)
 	}
 	if measured != nil {
 		next.Usage = &v1alpha1.DataStoreUsage{
@@ -104,10 +106,12 @@ func ComputeDataStore(checked *event.DatastoreChecked, measured *event.Datastore
 // validity is the condition that a check comes to.
 func validity(c event.DatastoreChecked) metav1.Condition {
 	valid := metav1.Condition{
-		Type: v1alpha1.DataStoreConditionValid, Status: metav1.ConditionTrue, Reason: v1alpha1.DataStoreReasonValid, Message: "the DataStore answers",
+		Type: v1alpha1.DataStoreConditionValid, Status: metav1.ConditionTrue,
+		Reason: v1alpha1.DataStoreReasonValid, Message: "the DataStore answers",
 	}
 	if !c.Ready {
-		valid.Status, valid.Reason, valid.Message = metav1.ConditionFalse, v1alpha1.DataStoreReasonMissingCondition, "the DataStore cannot be used"
+		valid.Status, valid.Reason = metav1.ConditionFalse, v1alpha1.DataStoreReasonMissingCondition
+		valid.Message = "the DataStore cannot be used"
 		if c.Reason != "" {
 			valid.Reason = c.Reason
 		}
@@ -118,8 +122,8 @@ func validity(c event.DatastoreChecked) metav1.Condition {
 	return valid
 }
 
-// said reports whether a status has this part already.
-func (d DataStoreCheck) said(s v1alpha1.DataStoreStatus) bool {
+// isIn reports whether a status has this part already.
+func (d DataStoreCheck) isIn(s v1alpha1.DataStoreStatus) bool {
 	if d.Ready != s.Ready || d.ObservedGeneration != s.ObservedGeneration || !equality.Semantic.DeepEqual(d.Usage, s.Usage) {
 		return false
 	}

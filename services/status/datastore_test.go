@@ -25,7 +25,7 @@ func TestComputeDataStore(t *testing.T) {
 		if !first.Ready || first.ObservedGeneration != 3 || !meta.IsStatusConditionTrue(first.Conditions, v1alpha1.DataStoreConditionValid) {
 			t.Errorf("%+v", first)
 		}
-		if first.said(v1alpha1.DataStoreStatus{}) {
+		if first.isIn(v1alpha1.DataStoreStatus{}) {
 			t.Error("an empty status says nothing")
 		}
 	})
@@ -39,7 +39,7 @@ func TestComputeDataStore(t *testing.T) {
 	})
 	t.Run("the same check later changes nothing", func(t *testing.T) {
 		t.Parallel()
-		if again := ComputeDataStore(&check, nil, written, clock.Add(time.Hour)); !again.said(written) {
+		if again := ComputeDataStore(&check, nil, written, clock.Add(time.Hour)); !again.isIn(written) {
 			t.Errorf("%+v", again)
 		}
 	})
@@ -47,7 +47,7 @@ func TestComputeDataStore(t *testing.T) {
 		t.Parallel()
 		next := check
 		next.Generation = 4
-		if ComputeDataStore(&next, nil, written, clock).said(written) {
+		if ComputeDataStore(&next, nil, written, clock).isIn(written) {
 			t.Error("said")
 		}
 	})
@@ -57,7 +57,7 @@ func TestComputeDataStore(t *testing.T) {
 		failed.Ready, failed.Reason, failed.Message = false, v1alpha1.DataStoreReasonTLSConfigFailed, "Secret default/etcd-ca has no key ca.key"
 		s := ComputeDataStore(&failed, nil, written, clock)
 		c := meta.FindStatusCondition(s.Conditions, v1alpha1.DataStoreConditionValid)
-		if s.Ready || s.said(written) || c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.DataStoreReasonTLSConfigFailed || c.Message != failed.Message {
+		if s.Ready || s.isIn(written) || c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.DataStoreReasonTLSConfigFailed || c.Message != failed.Message {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -66,12 +66,12 @@ func TestComputeDataStore(t *testing.T) {
 		measured := &event.DatastoreMeasured{About: event.About{Name: "default", Generation: 3}, Bytes: 5, Keys: 6, LatencyMilliseconds: 7, MeasuredAt: clock}
 		s := ComputeDataStore(nil, measured, written, clock)
 		want := v1alpha1.DataStoreUsage{StorageUsage: v1alpha1.StorageUsage{Bytes: 5, Keys: 6, MeasuredAt: at(clock)}, LatencyMilliseconds: 7}
-		if !s.Ready || s.ObservedGeneration != 3 || len(s.Conditions) != 1 || s.Usage == nil || *s.Usage != want || s.said(written) {
+		if !s.Ready || s.ObservedGeneration != 3 || len(s.Conditions) != 1 || s.Usage == nil || *s.Usage != want || s.isIn(written) {
 			t.Errorf("%+v", s)
 		}
 		full := written
 		full.Usage = s.Usage
-		if !s.said(full) {
+		if !s.isIn(full) {
 			t.Error("it isn't said once it is written")
 		}
 		failed := check

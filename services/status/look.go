@@ -11,9 +11,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 )
 
-// wakeLook is the reason of a wake for a second look.
-const wakeLook = "look"
-
 const (
 	// lookAgain is when a status that changed is looked at again, and how long details of a tenant that is on its way may
 	// wait to be written with others.
@@ -45,7 +42,7 @@ func lookAt(last, next state.Status, current, same, due bool, age time.Duration)
 	return look{Again: lookAgain}
 }
 
-// onItsWay reports whether services are at work for a tenant: it is neither settled nor paused nor stalled.
+// onItsWay reports whether services are at work for a tenant: it is neither done nor paused nor stalled.
 func onItsWay(s state.Status) bool {
 	return meta.IsStatusConditionTrue(s.Conditions, ConditionReconciling)
 }

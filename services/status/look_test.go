@@ -38,12 +38,12 @@ func TestLookAt(t *testing.T) {
 		"and a pause":                                                   {last: provisioning, next: of(PhasePaused, false, false), age: time.Millisecond},
 		"another phase is written at once":                              {last: provisioning, next: of(PhaseDeleting, false, true), age: time.Millisecond, want: look{Again: lookAgain}},
 		"so is the first word about a generation":                       {last: provisioning, next: provisioning, old: true, age: time.Millisecond, want: look{Again: lookAgain}},
-		"and that a tenant that was settled is on its way":              {last: of("Ready", true, false), next: of("Ready", true, true), age: time.Millisecond, want: look{Again: lookAgain}},
+		"and that a tenant that was done is on its way":                 {last: of("Ready", true, false), next: of("Ready", true, true), age: time.Millisecond, want: look{Again: lookAgain}},
 		"details of a rollout of a tenant that stays Ready wait too":    {last: upgrading, next: upgrading, age: time.Second, want: look{true, time.Second}},
 		"what doesn't change is looked at slowly":                       {last: provisioning, next: provisioning, same: true, due: true, age: 2 * time.Second, want: look{Again: lookSlow}},
 		"and ever more so":                                              {last: provisioning, next: provisioning, same: true, due: true, age: 40 * time.Second, want: look{Again: 40 * time.Second}},
 		"but never more rarely than once a minute":                      {last: provisioning, next: provisioning, same: true, due: true, age: time.Hour, want: look{Again: lookSlowest}},
-		"a settled tenant is left alone":                                {last: ready, next: ready, same: true, age: time.Hour},
+		"a tenant that is done is left alone":                           {last: ready, next: ready, same: true, age: time.Hour},
 		"a failure that is retried is looked at as long as it is there": {last: upgrading, next: upgrading, same: true, age: time.Minute, want: look{Again: lookSlowest}},
 	}
 	for sentence, test := range tests {
@@ -56,11 +56,11 @@ func TestLookAt(t *testing.T) {
 	}
 }
 
-// world is what services keep at times after acceptance; told says whether a fact announces it.
+// world is what services keep at times after acceptance; announced says whether a fact tells it.
 type world struct {
-	at     time.Duration
-	told   bool
-	change func(*States)
+	at        time.Duration
+	announced bool
+	change    func(*States)
 }
 
 // play runs the service's decisions against a course of events and returns the times of its writes.
@@ -101,7 +101,7 @@ func play(t *testing.T, course []world, until time.Duration) (writes []time.Dura
 	for _, w := range course {
 		ring(w.at)
 		w.change(&in)
-		if w.told {
+		if w.announced {
 			turn(w.at, false)
 		}
 	}
@@ -113,7 +113,7 @@ func TestAProvisioningTakesFewWrites(t *testing.T) {
 	t.Parallel()
 	all := complete()
 	at := func(step, waiting string) *state.State {
-		return &state.State{UID: "u1", Generation: 1, Step: step, Waiting: waiting}
+		return &state.State{UID: "u1", Generation: 1, Step: step, Wait: state.Wait{Text: waiting}}
 	}
 	const ms = time.Millisecond
 	until := func(n int) []world {

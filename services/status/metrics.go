@@ -3,8 +3,6 @@ package status
 // What is measured, and which tenants this replica counts: those of its partitions.
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -12,8 +10,6 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
-	"github.com/stoker-k8s/stoker/pkg/kube"
-	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 // metrics counts tenants by phase at the time of a scrape; no series is ever kept per tenant.
@@ -57,20 +53,22 @@ func (m *metrics) Collect(c chan<- prometheus.Metric) {
 	}
 }
 
+// note counts a tenant under its phase.
 func (m *metrics) note(key events.Key, phase string) {
 	m.mu.Lock()
 	m.phases[key] = phase
 	m.mu.Unlock()
 }
 
+// forget counts a tenant no more.
 func (m *metrics) forget(key events.Key) {
 	m.mu.Lock()
 	delete(m.phases, key)
 	m.mu.Unlock()
 }
 
-// keep forgets the tenants of partitions that others hold now and returns those that are new here.
-func (m *metrics) keep(partitions []int) (gained map[int]bool) {
+// setPartitions forgets the tenants of partitions that others hold now, and returns the partitions that are new here.
+func (m *metrics) setPartitions(partitions []int) (gained map[int]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for p := range m.listed {
@@ -92,36 +90,11 @@ func (m *metrics) keep(partitions []int) (gained map[int]bool) {
 	return gained
 }
 
-func (m *metrics) woken(partitions map[int]bool) {
+// noteListed notes that every tenant of these partitions was woken.
+func (m *metrics) noteListed(partitions map[int]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for p := range partitions {
 		m.listed[p] = true
 	}
-}
-
-// hold has every tenant of the partitions that are new here looked at once: what its predecessor left undone is made
-// good, and the tenants are counted. It watches nothing.
-func (s *svc) hold(ctx context.Context, partitions []int, wake loop.Waker) error {
-	if gained := s.metrics.keep(partitions); len(gained) > 0 {
-		var list struct {
-			Items []struct {
-				Metadata struct {
-					Namespace string `json:"namespace"`
-					Name      string `json:"name"`
-				} `json:"metadata"`
-			} `json:"items"`
-		}
-		if err := s.kube.List(ctx, kube.TenantControlPlanes, "", "", &list); err != nil {
-			return fmt.Errorf("tenants of the partitions taken over: %w", err)
-		}
-		for _, o := range list.Items {
-			if key := events.Tenant(o.Metadata.Namespace, o.Metadata.Name); gained[key.Partition()] {
-				wake(key, "partition taken over")
-			}
-		}
-		s.metrics.woken(gained)
-	}
-	<-ctx.Done()
-	return nil
 }

@@ -13,13 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
-
-// ReasonAnnotated is the reason of the condition Paused.
-const ReasonAnnotated = "Annotated"
 
 // paused says that a tenant is paused, if it hasn't been said.
 func (s *svc) paused(ctx context.Context, t *loop.Turn) error {
@@ -44,7 +42,9 @@ func (s *svc) paused(ctx context.Context, t *loop.Turn) error {
 }
 
 // Hold returns the status of a paused tenant, made from the one it had, and what status itself keeps.
-func Hold(t *state.Tenant, in States, was v1alpha1.TenantControlPlaneStatus, now time.Time) (v1alpha1.TenantControlPlaneStatus, state.Status) {
+func Hold(
+	t *state.Tenant, in States, was v1alpha1.TenantControlPlaneStatus, now time.Time,
+) (v1alpha1.TenantControlPlaneStatus, state.Status) {
 	held := *was.DeepCopy()
 	if held.Kubernetes.Version.Status == nil {
 		held.Kubernetes.Version.Status = new(v1alpha1.VersionProvisioning)
@@ -57,10 +57,10 @@ func Hold(t *state.Tenant, in States, was v1alpha1.TenantControlPlaneStatus, now
 	added := []metav1.Condition{pause}
 	if meta.FindStatusCondition(held.Conditions, ConditionReady) == nil {
 		added = []metav1.Condition{
-			{Type: ConditionReady, Status: metav1.ConditionFalse, Reason: PhasePaused, Message: "paused before anything was made"}, pause,
+			{Type: ConditionReady, Status: metav1.ConditionFalse, Reason: reason.Paused, Message: "paused before anything was made"}, pause,
 		}
 	}
-	held.Conditions = append(held.Conditions, settle(added, was.Conditions, in.Generation, now)...)
+	held.Conditions = append(held.Conditions, withTimes(added, was.Conditions, in.Generation, now)...)
 
 	next := in.Previous
 	next.Phase, next.Ready = PhasePaused, meta.IsStatusConditionTrue(held.Conditions, ConditionReady)
@@ -73,11 +73,12 @@ func Hold(t *state.Tenant, in States, was v1alpha1.TenantControlPlaneStatus, now
 // pausedCondition says until when.
 func pausedCondition(t *state.Tenant) metav1.Condition {
 	c := metav1.Condition{
-		Type: ConditionPaused, Status: metav1.ConditionTrue, Reason: ReasonAnnotated,
+		Type: ConditionPaused, Status: metav1.ConditionTrue, Reason: reason.Annotated,
 		Message: "annotation " + name.AnnotationPaused + " stops all services for this object until it is removed",
 	}
 	if _, forever := t.Annotations[name.AnnotationPaused]; !forever && !t.PausedUntil.IsZero() {
-		c.Message = "annotation " + name.AnnotationPausedUntil + " stops all services for this object until " + t.PausedUntil.UTC().Format(time.RFC3339)
+		c.Message = "annotation " + name.AnnotationPausedUntil + " stops all services for this object until " +
+			t.PausedUntil.UTC().Format(time.RFC3339)
 	}
 	if t.Deleting {
 		c.Message += "; its deletion waits, too"

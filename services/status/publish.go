@@ -1,25 +1,29 @@
 package status
 
-// The last word about each tenant on stoker.status.<namespace>.<name>, for portals, and the end of a tenant. Wakes on
-// intake.removed and intake.released; tells status.deleted.
+// What is written of a computed status, in an order that makes every step safe to repeat: the object's status, the last word about
+// the tenant on stoker.status.<namespace>.<name> for portals, and with the own state the fact status.changed.
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"strconv"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/fence"
-	"github.com/stoker-k8s/stoker/pkg/intent"
+	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
-
-// keepDeleted is how long the last word about a deleted tenant stays on its subject.
-const keepDeleted = 24 * time.Hour
 
 // headerTTL limits how long the server keeps one message.
 const headerTTL = "Nats-TTL"
@@ -50,7 +54,9 @@ func (in States) changed(t *loop.Turn, next state.Status) *event.StatusChanged {
 }
 
 // publish puts an event on the tenant's status subject; ttl 0 keeps it until the next one.
-func (s *svc) publish(ctx context.Context, key events.Key, id, what string, generation int64, trace string, payload json.RawMessage, ttl time.Duration) error {
+func (s *svc) publish(
+	ctx context.Context, key events.Key, id, what string, generation int64, trace string, payload json.RawMessage, ttl time.Duration,
+) error {
 	if err := fence.Check(ctx); err != nil {
 		return err
 	}
@@ -69,57 +75,57 @@ func (s *svc) publish(ctx context.Context, key events.Key, id, what string, gene
 	return err
 }
 
-// removed announces the end of a tenant. gone says that nothing is left to compute a status for.
-func (s *svc) removed(ctx context.Context, t *loop.Turn) (gone bool, err error) {
-	for _, e := range t.Events {
-		if e.Err != nil || e.Service != name.ServiceIntake {
-			continue
-		}
-		if e.What == event.Released && t.Tenant == nil { // else it has come back
-			if err := s.released(ctx, t, e); err != nil {
-				return false, err
-			}
-			gone = true
-		}
-		if e.What != event.Removed {
-			continue
-		}
-		var r event.Removals
-		if err := json.Unmarshal(e.Data(), &r); err != nil {
-			return false, &intent.Permanent{Reason: "InvalidPayload", Message: "intake.removed of " + t.Key.String() + " is not readable", Err: err}
-		}
-		last := event.StatusChanged{
-			About: r.About, Phase: PhaseDeleted, Reason: PhaseDeleted, Message: "nothing of the tenant is left", Removed: r.Removed, Left: r.Left,
-		}
-		if len(r.Left) > 0 {
-			last.Message = "the tenant is gone, but not all that was made for it could be removed"
-		}
-		payload := event.Marshal(last)
-		if err := s.bus.Tell(ctx, t.Key, r.Generation, events.ID(r.UID, event.Deleted), event.Deleted, payload); err != nil {
-			return false, err
-		}
-		if t.Tenant != nil && t.UID != r.UID {
-			continue // another tenant has the name by now, and the subject
-		}
-		if err := s.publish(ctx, t.Key, events.ID(r.UID, event.Deleted, "portal"), event.Deleted, r.Generation, "", payload, keepDeleted); err != nil {
-			return false, err
-		}
-		s.metrics.forget(t.Key)
-		gone = true
+// checksum of a status as the API gets it.
+func checksum(status v1alpha1.TenantControlPlaneStatus) (string, error) {
+	body, err := json.Marshal(status)
+	if err != nil {
+		return "", err
 	}
-	return gone, nil
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:16]), nil
 }
 
-// released tells portals that a tenant is another installation's now.
-func (s *svc) released(ctx context.Context, t *loop.Turn, e loop.Event) error {
-	var r event.IntakeReleased
-	if err := json.Unmarshal(e.Data(), &r); err != nil {
-		return &intent.Permanent{Reason: "InvalidPayload", Message: "intake.released of " + t.Key.String() + " is not readable", Err: err}
+// write makes the object's status so, and then publishes and keeps it.
+func (s *svc) write(ctx context.Context, t *loop.Turn, in States, status v1alpha1.TenantControlPlaneStatus, next state.Status) (err error) {
+	if next.Applied, err = checksum(status); err != nil {
+		return err
 	}
-	last := event.StatusChanged{
-		About: r.About, Phase: PhaseReleased, Reason: PhaseReleased,
-		Message: "the object belongs to another installation now (label " + name.LabelWatchFilter + "), which goes on with it",
+	if next.Applied != in.Previous.Applied {
+		err := s.kube.ApplyStatus(ctx, kube.TenantControlPlanes, t.Key.Namespace, t.Key.Name, status)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("status of %s: %w", t.Key, err)
+		}
 	}
-	s.metrics.forget(t.Key)
-	return s.publish(ctx, t.Key, events.ID(e.ID(), "portal"), event.Changed, r.Generation, "", event.Marshal(last), keepDeleted)
+	return s.finish(ctx, t, in, next, in.changed(t, next))
+}
+
+// finish publishes what portals see when it changed, and writes the own state last: until then everything is done again.
+func (s *svc) finish(ctx context.Context, t *loop.Turn, in States, next state.Status, changed *event.StatusChanged) error {
+	out := loop.Outcome{Step: event.Changed, Data: next}
+	if changed != nil {
+		payload := event.Marshal(changed)
+		// Not the content alone: a status that comes back within the server's memory for repeats is news.
+		since := ""
+		if own := t.Own(); own != nil {
+			since = own.UpdatedAt.Format(time.RFC3339Nano)
+		}
+		sum := sha256.Sum256(payload)
+		id := events.ID(t.UID, strconv.FormatInt(t.Generation, 10), "portal", since, hex.EncodeToString(sum[:]))
+		if err := s.publish(ctx, t.Key, id, event.Changed, t.Generation, t.Tenant.TraceParent, payload, 0); err != nil {
+			return err
+		}
+		out.Facts = []loop.Tell{{What: event.Changed, Data: payload}}
+	}
+	err := t.Done(ctx, out)
+	if errors.Is(err, events.ErrNotFound) {
+		return nil // the bucket went meanwhile: intake says what comes next
+	}
+	if err != nil {
+		return err
+	}
+	if next.ReadyGeneration != in.Previous.ReadyGeneration {
+		s.metrics.timeToReady.Observe(next.ReadyAt.Sub(t.Tenant.AcceptedAt).Seconds())
+	}
+	s.metrics.note(t.Key, next.Phase)
+	return nil
 }

@@ -96,8 +96,8 @@ func (s *svc) states(ctx context.Context, key events.Key) (map[string]*state.Sta
 	return states, nil
 }
 
-// told decodes what intake and status keep.
-func told(key events.Key, states map[string]*state.State) (about event.About, tenant state.Tenant, last state.Status) {
+// decode decodes what intake and status keep.
+func decode(key events.Key, states map[string]*state.State) (about event.About, tenant state.Tenant, last state.Status) {
 	about = event.About{Namespace: key.Namespace, Name: key.Name}
 	if spec := states[name.ServiceIntake]; spec != nil {
 		about.UID, about.Generation = spec.UID, spec.Generation
@@ -111,7 +111,7 @@ func told(key events.Key, states map[string]*state.State) (about event.About, te
 
 // Get answers stoker.status.get.
 func Get(key events.Key, states map[string]*state.State) event.StatusReply {
-	about, tenant, last := told(key, states)
+	about, tenant, last := decode(key, states)
 	if own := states[name.ServiceStatus]; own != nil {
 		about.Generation = own.Generation // not yet the accepted one: what is said is of before
 	}
@@ -120,7 +120,7 @@ func Get(key events.Key, states map[string]*state.State) event.StatusReply {
 
 // Why answers stoker.status.why.
 func Why(key events.Key, states map[string]*state.State) event.WhyReply {
-	about, tenant, last := told(key, states)
+	about, tenant, last := decode(key, states)
 	w := event.WhyReply{
 		About: about, Phase: last.Phase, Ready: last.Ready, Reason: last.Reason, Message: last.Message,
 		AcceptedAt: tenant.AcceptedAt, Deleting: tenant.Deleting, Paused: tenant.Paused, PausedUntil: tenant.PausedUntil,
@@ -128,7 +128,7 @@ func Why(key events.Key, states map[string]*state.State) event.WhyReply {
 	for _, service := range name.Services() {
 		a := event.ServiceState{Service: service}
 		if s := states[service]; s != nil {
-			a.Step, a.Generation, a.Waiting, a.Failure, a.Since = s.Step, s.Generation, s.Waiting, s.Failure, s.UpdatedAt
+			a.Step, a.Generation, a.Wait, a.Failure, a.Since = s.Step, s.Generation, s.Wait, s.Failure, s.UpdatedAt
 		}
 		w.Services = append(w.Services, a)
 	}

@@ -8,10 +8,20 @@ type Entry struct {
 	Meaning string
 	// Do says what a person can do; empty when it ends by itself and nothing need be done.
 	Do string
-	// Run is the kubectl command that shows more, without "kubectl"; empty for none. {namespace}, {name} and {selector} stand for
-	// the tenant's namespace and name and the label selector of its pods.
+	// Run is the kubectl command that shows more, without "kubectl"; empty for none.
+	//
+	// In Do and Run, {service} stands for the service that gives the reason, {namespace}, {name} and {selector} for the tenant's
+	// namespace and name and the label selector of its pods.
 	Run string
 }
+
+// Advice for failures of which the table says nothing more, with the words in braces that [Entry] explains.
+const (
+	// AdviceRetried is for a step that is tried again.
+	AdviceRetried = "{service} tries again by itself; if it doesn't end, put right what its message names."
+	// AdvicePermanent is for a step that no retry helps.
+	AdvicePermanent = "{service} can't go on by itself: put right what its message names, then apply the tenant again."
+)
 
 // Find returns the row of a reason.
 func Find(reason string) (Entry, bool) {
@@ -23,16 +33,16 @@ func Find(reason string) (Entry, bool) {
 	return Entry{}, false
 }
 
-// Table lists every reason that has a meaning of its own, waits first, then failures, then what keeps pods from being ready.
+// Table lists the reasons that services give, waits first, then failures, then what keeps pods from being ready. Those of
+// conditions are in [Conditions].
 func Table() []Entry {
 	const logs = "-n {namespace} logs -l {selector} --all-containers --prefix --ignore-errors --tail=20"
 	image := "An image can't be had: is there such a version (spec.kubernetes.version), and do nodes reach the registry " +
 		"(spec.controlPlane.deployment.registrySettings)? Put it right and apply the tenant again; a registry that comes back is noticed."
-	tryAgain := "It tries again by itself; if it doesn't end, put right what the message names."
-	again := "Put right what the message names, then apply the tenant again."
 	takenElsewhere := "Choose another one, or free the one that the message names; it is tried again by itself."
 	notAllowed := "Put right what the message names: a quota, a webhook, the workload service's rights; it is tried again by itself."
 	notServed := "Install the kind (for a TLSRoute, the Gateway API) or create the namespace; it is tried again by itself."
+	const tryAgain, again = AdviceRetried, AdvicePermanent
 	return []Entry{
 		{DataStoreNotChosen, "the tenant names no DataStore, and none could be chosen for it", "Name one (spec.dataStore), or create one that fits.", ""},
 		{PauseUnreadable, "the end of the pause, an annotation, is no time", "Write the annotation anew, in RFC 3339, or resume the tenant.", ""},
@@ -43,7 +53,7 @@ func Table() []Entry {
 		{RolloutSlot, "other tenants' pods are being rolled out; this one's turn comes", "", ""},
 		{ObjectDenied, "the management cluster denies an object; it is applied again now and then", "Put right what the message names.", ""},
 		{PodsNotReady, "the control plane's pods are not ready", "What the pods wait for, if it lasts:", "-n {namespace} describe pods -l {selector}"},
-		{PodsEnding, "the control plane's pods have not ended", "If it lasts:", "-n {namespace} get pods -l {selector} -o wide"},
+		{PodsEnding, "the control plane's pods have not ended", "Which pods, and on which nodes, if it lasts:", "-n {namespace} get pods -l {selector} -o wide"},
 		{ControlPlaneNotReady, "no pod of the control plane runs this generation and is ready", "", ""},
 		{Asleep, "the tenant sleeps (spec.controlPlane.deployment.replicas is 0)", "", ""},
 		{EarlierRemoval, "the service before has not removed its part of the tenant", "", ""},
@@ -76,9 +86,9 @@ func Table() []Entry {
 		{Crashes, "a container crashed", "A container crashes; what it said last:", logs + " --previous"},
 		{ProbesFail, "a container runs and its probes fail", "A container runs, but doesn't answer; what it says:", logs},
 		{NoPods, "no pod has been created yet", "What keeps them from being created, if it lasts:", "-n {namespace} describe deployment {name}"},
-		{ContainerCreating, "images, volumes or network of a container are not there yet", "If it lasts:", "-n {namespace} describe pods -l {selector}"},
-		{PodInitializing, "a container waits for the pod's init containers", "If it lasts:", "-n {namespace} describe pods -l {selector}"},
-		{PodPending, "no node has taken the pod up yet", "If it lasts:", "-n {namespace} describe pods -l {selector}"},
+		{ContainerCreating, "images, volumes or network of a container are not there yet", "What the pods wait for, if it lasts:", "-n {namespace} describe pods -l {selector}"},
+		{PodInitializing, "a container waits for the pod's init containers", "What the pods wait for, if it lasts:", "-n {namespace} describe pods -l {selector}"},
+		{PodPending, "no node has taken the pod up yet", "What the pods wait for, if it lasts:", "-n {namespace} describe pods -l {selector}"},
 		{PodFailed, "a pod failed", "What the pods say:", "-n {namespace} describe pods -l {selector}"},
 		{DeadlineExceeded, "a rollout takes longer than it should", "What the pods wait for:", "-n {namespace} describe pods -l {selector}"},
 		{ReplicaCreationError, "a pod can't be created", "Put right what the message names: a quota, a policy, a webhook.", "-n {namespace} describe replicasets -l {selector}"},

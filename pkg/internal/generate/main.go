@@ -1,5 +1,5 @@
 // Command generate writes what is derived from Go tables: the JSON Schemas of all events, the catalogue of events in prose
-// and as AsyncAPI, and the NATS users' rights. Run it by `make generate`.
+// and as AsyncAPI, the table of reasons, and the NATS users' rights. Run it by `make generate`.
 package main
 
 import (
@@ -65,6 +65,9 @@ func generate(root string) (map[string][]byte, error) {
 		return nil, err
 	}
 	if files["docs/events.md"], err = prose(); err != nil {
+		return nil, err
+	}
+	if files["docs/reasons.md"], err = reasons(); err != nil {
 		return nil, err
 	}
 	return files, nil

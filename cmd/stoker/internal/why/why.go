@@ -1,0 +1,82 @@
+// Package why explains a tenant to people: where each service stands with it, and what can be done. What can be done comes from
+// the table of reasons (pkg/api/reason); sentences of services are printed and never read.
+package why
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+)
+
+// Explain writes what services say about a tenant, and how to go on, as it is at a time.
+func Explain(w io.Writer, r event.WhyReply, now time.Time) error {
+	var b strings.Builder
+	phase := cmp.Or(r.Phase, "new")
+	if r.Ready && phase != "Ready" {
+		phase += ", and Ready"
+	}
+	fmt.Fprintf(&b, "%s/%s is %s", r.Namespace, r.Name, phase)
+	if r.Message != "" {
+		fmt.Fprintf(&b, ": %s", r.Message)
+	}
+	fmt.Fprintf(&b, "\ngeneration %d", r.Generation)
+	if !r.AcceptedAt.IsZero() {
+		fmt.Fprintf(&b, ", accepted %s ago", age(now, r.AcceptedAt))
+	}
+	b.WriteString("\n\n")
+
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, s := range r.Services {
+		since := ""
+		if !s.Since.IsZero() {
+			since = age(now, s.Since) + " ago"
+		}
+		// It writes into b, which never fails.
+		_, _ = fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", s.Service, cmp.Or(s.Step, "-"), since, standing(s, r.Generation))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	b.WriteString("\nHow to go on\n")
+	for _, line := range advice(r, now) {
+		fmt.Fprintf(&b, "  - %s\n", line)
+	}
+	// Cells that are empty at the end of a line leave blanks.
+	lines := strings.Split(b.String(), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	_, err := io.WriteString(w, strings.Join(lines, "\n"))
+	return err
+}
+
+// standing says in words where one service stands; nothing when it is done with the tenant's generation.
+func standing(s event.ServiceState, generation int64) string {
+	switch {
+	case s.Failure != nil && s.Failure.Permanent:
+		return fmt.Sprintf("gave up after %d attempts: %s: %s", s.Failure.Attempts, s.Failure.Reason, s.Failure.Message)
+	case s.Failure != nil:
+		attempt := ""
+		if s.Failure.Attempts > 0 { // else it isn't a step that is repeated, but something that lasts
+			attempt = fmt.Sprintf(" (attempt %d)", s.Failure.Attempts)
+		}
+		return fmt.Sprintf("fails and tries again%s: %s: %s", attempt, s.Failure.Reason, s.Failure.Message)
+	case s.Wait.Waits():
+		return "waits for " + s.Wait.Text
+	case s.Step == "" && s.Since.IsZero():
+		return "has not come to this tenant yet"
+	case s.Generation < generation:
+		return fmt.Sprintf("is still at generation %d", s.Generation)
+	}
+	return ""
+}
+
+// age is a duration up to now, for people; never negative.
+func age(now, then time.Time) string { return duration.HumanDuration(max(now.Sub(then), 0)) }

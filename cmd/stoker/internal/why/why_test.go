@@ -1,0 +1,168 @@
+package why
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+var clock = time.Date(2026, 11, 5, 12, 0, 0, 0, time.UTC)
+
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	about := event.About{Namespace: "default", Name: "demo", UID: "u1", Generation: 2}
+	service := func(s, step string, wait state.Wait, f *state.Failure) event.ServiceState {
+		return event.ServiceState{Service: s, Step: step, Generation: 2, Wait: wait, Failure: f, Since: clock.Add(-3 * time.Minute)}
+	}
+	none := state.Wait{}
+	pods := func(why, text string) state.Wait {
+		return state.Wait{On: "Deployment", Reason: why, Text: "Deployment default/demo: its pods to be ready (0 of 1)" + text}
+	}
+	for file, r := range map[string]event.WhyReply{
+		"ready.txt": {
+			About: about, Phase: "Ready", Ready: true, Message: "Kubernetes v1.36.3 answers at 10.0.0.1:6443", AcceptedAt: clock.Add(-time.Hour),
+			Services: []event.ServiceState{service("intake", "accepted", none, nil), service("certs", "issued", none, nil)},
+		},
+		"waiting.txt": {
+			About: about, Phase: "Provisioning", Message: "datastore: etcd default does not answer", AcceptedAt: clock.Add(-4 * time.Minute),
+			Services: []event.ServiceState{
+				service("intake", "accepted", none, nil),
+				service("certs", "", state.Wait{On: "workload", Reason: reason.EndpointUnknown, Text: "the endpoint"}, nil),
+				service("datastore", "", none, &state.Failure{Reason: reason.Unavailable, Message: "etcd default does not answer", Attempts: 7}),
+				{Service: "workload", Step: "available", Generation: 1, Since: clock.Add(-time.Hour)},
+				{Service: "addons"},
+			},
+		},
+		"image.txt": {
+			About: about, Phase: "Provisioning", AcceptedAt: clock.Add(-20 * time.Second),
+			Message: "workload waits for Deployment default/demo: its pods to be ready (0 of 1): kube-apiserver: ErrImagePull: there is no Kubernetes v1.33.0 here",
+			Services: []event.ServiceState{
+				service("workload", "exposed", pods(reason.ImagePull, ": kube-apiserver: ErrImagePull: there is no Kubernetes v1.33.0 here"), nil),
+				service("addons", "", state.Wait{On: "workload", Reason: reason.ControlPlaneNotReady, Text: "workload: a ready pod"}, nil),
+			},
+		},
+		"crash.txt": {
+			About: about, Phase: "Provisioning", Message: "workload: …", AcceptedAt: clock.Add(-5 * time.Minute),
+			Services: []event.ServiceState{
+				service("workload", "exposed", pods(reason.CrashLoop, ": kube-apiserver: CrashLoopBackOff: exits with code 1, restarted"), &state.Failure{
+					Reason: reason.CrashLoop, Message: "Deployment default/demo is not ready after 3 minutes: kube-apiserver: CrashLoopBackOff: exits with code 1, restarted",
+				}),
+			},
+		},
+		"address.txt": {
+			About: about, Phase: "Provisioning", Message: "workload waits for Service default/demo: an address", AcceptedAt: clock.Add(-time.Minute),
+			Services: []event.ServiceState{
+				service("workload", "", state.Wait{On: "Service", Reason: reason.AddressPending, Text: "Service default/demo: an address"}, nil),
+			},
+		},
+		"asleep.txt": {
+			About: about, Phase: "Sleeping", Message: "no pods are asked for and none runs", AcceptedAt: clock.Add(-time.Hour),
+			Services: []event.ServiceState{service("workload", "slept", none, nil)},
+		},
+		"starting.txt": {
+			About: about, Phase: "Provisioning", Message: "workload waits", AcceptedAt: clock.Add(-2 * time.Second),
+			Services: []event.ServiceState{service("workload", "exposed", pods(reason.PodsNotReady, ""), nil)},
+		},
+		"failed.txt": {
+			About: about, Phase: "Failed", Message: "datastore: etcd is full", Paused: true,
+			Services: []event.ServiceState{
+				service("datastore", "", none, &state.Failure{Reason: "NoSuchReason", Message: "etcd is full", Attempts: 12, Permanent: true}),
+			},
+		},
+	} {
+		var b bytes.Buffer
+		if err := Explain(&b, r, clock); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, file, b.Bytes())
+	}
+}
+
+func TestAdvice(t *testing.T) {
+	t.Parallel()
+	wait := func(why, text string) event.ServiceState {
+		return event.ServiceState{Service: "workload", Generation: 1, Since: clock, Wait: state.Wait{On: deployments, Reason: why, Text: text}}
+	}
+	fail := func(why, message string, permanent bool) event.ServiceState {
+		s := wait(why, message)
+		s.Failure = &state.Failure{Reason: why, Message: message, Permanent: permanent}
+		return s
+	}
+	const underWay, pods = "it is under way", "describe pods -l kamaji.clastix.io/name=demo"
+	for sentence, test := range map[string]struct {
+		services []event.ServiceState
+		want     string
+		// not is what must not be said.
+		not string
+	}{
+		"what a message says decides nothing": {
+			[]event.ServiceState{wait(reason.RolloutSlot, "pods (0 of 1): kube-apiserver: ErrImagePull, OOMKilled, CrashLoopBackOff")}, underWay, "image",
+		},
+		"a wait that an older service noted, without a reason, has general advice": {
+			[]event.ServiceState{wait("", "Deployment default/demo: its pods to be ready (0 of 1): kube-apiserver: ErrImagePull")}, underWay, "image",
+		},
+		"a reason that only Kubernetes knows has the advice for pods": {
+			[]event.ServiceState{wait("CreateContainerConfigError", "pods")}, pods, underWay,
+		},
+		"so has a failure with one": {[]event.ServiceState{fail("CreateContainerConfigError", "pods", false)}, pods, "by itself"},
+		"pods that have not become ready for long": {
+			[]event.ServiceState{fail(reason.PodsNotReady, "not ready after 3 minutes", false)}, pods, "by itself",
+		},
+		"an unknown failure that is tried again": {
+			[]event.ServiceState{{Service: "certs", Failure: &state.Failure{Reason: "NoSuchReason"}}}, "certs tries again by itself", "apply the tenant",
+		},
+		"a panic is for the developers": {[]event.ServiceState{fail(reason.Panic, "nil", true)}, "Report it", "by itself"},
+		"what two services say is said once": {
+			[]event.ServiceState{wait(reason.ImagePull, ""), wait(reason.ImagePull, "")}, "An image can't be had", "\n",
+		},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			r := event.WhyReply{About: event.About{Namespace: "default", Name: "demo", Generation: 1}, AcceptedAt: clock, Services: test.services}
+			got := strings.Join(advice(r, clock), "\n")
+			if !strings.Contains(got, test.want) || strings.Contains(got, test.not) {
+				t.Errorf("says\n%s\nwant %q, and not %q", got, test.want, test.not)
+			}
+		})
+	}
+}
+
+// Advice is printed with every name in it filled in, whatever the reason.
+func TestAdviceIsFilledIn(t *testing.T) {
+	t.Parallel()
+	for _, e := range reason.Table() {
+		s := event.ServiceState{Service: "certs", Failure: &state.Failure{Reason: e.Reason}}
+		for _, line := range serviceAdvice(s, event.WhyReply{About: event.About{Namespace: "default", Name: "demo"}}, clock) {
+			if strings.ContainsAny(line, "{}") {
+				t.Errorf("%s: %s", e.Reason, line)
+			}
+		}
+	}
+}
+
+func golden(t *testing.T, file string, got []byte) {
+	t.Helper()
+	file = filepath.Join("testdata", file)
+	if *update {
+		if err := os.WriteFile(file, got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s differs; run with -update and read the diff\n%s", file, got)
+	}
+}

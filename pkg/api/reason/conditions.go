@@ -1,0 +1,126 @@
+package reason
+
+// Reasons of the conditions of a TenantControlPlane, and of the statuses that portals get. A condition that is not true because of
+// a failure has the failure's reason.
+const (
+	// Ready: the tenant is Ready.
+	Ready = "Ready"
+	// Sleeping: no pods are wanted.
+	Sleeping = "Sleeping"
+	// Deleting: the tenant is being deleted.
+	Deleting = "Deleting"
+	// Deleted: nothing of the tenant is left.
+	Deleted = "Deleted"
+	// Released: the object belongs to another installation.
+	Released = "Released"
+	// Paused: the tenant was paused before anything was made.
+	Paused = "Paused"
+	// Annotated: an annotation pauses the tenant.
+	Annotated = "Annotated"
+	// EndpointPending: all is done, but the endpoint is not known.
+	EndpointPending = "EndpointPending"
+	// WorkloadRollingOut: pods are being replaced while others serve.
+	WorkloadRollingOut = "WorkloadRollingOut"
+	// Unknown: a failure whose reason is no word that the API takes.
+	Unknown = "Unknown"
+)
+
+// Reasons of the condition of one service. The Ready condition names the service before them.
+const (
+	// Waiting: the service waits, or has not begun.
+	Waiting = "Waiting"
+	// InProgress: the service is at work.
+	InProgress = "InProgress"
+	// Pending: the service, or what is asked of it, is not there yet.
+	Pending = "Pending"
+	// Removed: a deletion has removed the service's part.
+	Removed = "Removed"
+	// NoReadyPods: no pod is ready.
+	NoReadyPods = "NoReadyPods"
+	// RollingOut: pods are being replaced.
+	RollingOut = "RollingOut"
+	// Issued, Rotated: keys and certificates exist.
+	Issued  = "Issued"
+	Rotated = "Rotated"
+	// Provisioned: user and schema exist.
+	Provisioned = "Provisioned"
+	// Available, Upgraded: the pods are ready.
+	Available = "Available"
+	Upgraded  = "Upgraded"
+	// Applied, Repaired: the objects inside the tenant are as they must be.
+	Applied  = "Applied"
+	Repaired = "Repaired"
+	// Reached: the endpoint answers.
+	Reached = "Reached"
+)
+
+// Reasons of a tenant that is not Ready because of one service.
+const (
+	CertificatesWaiting    = "CertificatesWaiting"
+	CertificatesInProgress = "CertificatesInProgress"
+	CertificatesPending    = "CertificatesPending"
+	CertificatesRemoved    = "CertificatesRemoved"
+	DatastoreWaiting       = "DatastoreWaiting"
+	DatastoreInProgress    = "DatastoreInProgress"
+	DatastorePending       = "DatastorePending"
+	DatastoreRemoved       = "DatastoreRemoved"
+	WorkloadWaiting        = "WorkloadWaiting"
+	WorkloadInProgress     = "WorkloadInProgress"
+	WorkloadPending        = "WorkloadPending"
+	WorkloadNoReadyPods    = "WorkloadNoReadyPods"
+	WorkloadRemoved        = "WorkloadRemoved"
+	AddonsWaiting          = "AddonsWaiting"
+	AddonsInProgress       = "AddonsInProgress"
+	AddonsPending          = "AddonsPending"
+	AddonsRemoved          = "AddonsRemoved"
+)
+
+// Conditions lists the reasons of conditions. A word may be in [Table] as well, where it says why pods aren't ready ("Pending").
+func Conditions() []Entry {
+	const why = "stoker why {name} -n {namespace} says what is missing."
+	return []Entry{
+		{Ready, "the tenant's API answers, and everything of this generation is done", "", ""},
+		{Sleeping, "no pods are wanted (spec.controlPlane.deployment.replicas is 0)", "", ""},
+		{Deleting, "the tenant is being deleted; the message says whose turn it is", "", ""},
+		{Deleted, "nothing of the tenant is left, or what is left is listed", "", ""},
+		{Released, "the object belongs to another installation of Stoker, which goes on with it", "", ""},
+		{Paused, "the tenant was paused before anything was made for it", "Resume it: stoker resume {name} -n {namespace}", ""},
+		{Annotated, "an annotation pauses the tenant: nothing is changed for it", "Resume it: stoker resume {name} -n {namespace}", ""},
+		{EndpointPending, "the services are done, but it isn't known where the tenant's API is reached", why, ""},
+		{WorkloadRollingOut, "pods are being replaced while others serve", "", ""},
+		{Unknown, "a step failed, and its reason is no word that the API takes", why, ""},
+
+		{Waiting, "a service waits for what its message says, or has not begun", why, ""},
+		{InProgress, "a service is at work", "", ""},
+		{Pending, "a service has not come to this generation, or what its message names is not there yet", "", ""},
+		{Removed, "a deletion has removed the service's part of the tenant", "", ""},
+		{NoReadyPods, "no pod of the control plane is ready", why, ""},
+		{RollingOut, "pods are ready, and others are being replaced", "", ""},
+		{Issued, "all keys, certificates and kubeconfigs of this generation exist", "", ""},
+		{Rotated, "some of them were made anew", "", ""},
+		{Provisioned, "user and schema exist in the DataStore", "", ""},
+		{Available, "the pods of this generation are ready", "", ""},
+		{Upgraded, "they are ready, and run another version than before", "", ""},
+		{Applied, "the objects inside the tenant are as they must be", "", ""},
+		{Repaired, "they are again: somebody had changed some", "", ""},
+		{Reached, "the endpoint answers with a certificate of the tenant's authority", "", ""},
+
+		{CertificatesWaiting, "certs waits, or has not begun", why, ""},
+		{CertificatesInProgress, "certs is at work", "", ""},
+		{CertificatesPending, "certs has not come to this generation", "", ""},
+		{CertificatesRemoved, "certs has removed keys and certificates in a deletion", "", ""},
+		{DatastoreWaiting, "datastore waits, or has not begun", why, ""},
+		{DatastoreInProgress, "datastore is at work", "", ""},
+		{DatastorePending, "datastore has not come to this generation", "", ""},
+		{DatastoreRemoved, "datastore has removed user and schema in a deletion", "", ""},
+		{WorkloadWaiting, "workload waits, or has not begun", why, ""},
+		{WorkloadInProgress, "workload is at work", "", ""},
+		{WorkloadPending, "workload has not come to this generation", "", ""},
+		{WorkloadNoReadyPods, "no pod of the control plane is ready", why, ""},
+		{WorkloadRemoved, "workload has removed the pods in a deletion", "", ""},
+		{AddonsWaiting, "addons waits, or has not begun", why, ""},
+		{AddonsInProgress, "addons is at work", "", ""},
+		{AddonsPending, "addons has not come to this generation", "", ""},
+		{AddonsRemoved, "addons has let go of the tenant in a deletion", "", ""},
+	}
+}

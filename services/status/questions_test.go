@@ -1,0 +1,82 @@
+package status
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/events"
+)
+
+func TestQuestionsAreAnswered(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	key := events.Tenant("default", "demo")
+	if err := s.intake.CreateBucket(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	keep := func(b *events.Bus, of string, st state.State) {
+		t.Helper()
+		msg := nats.NewMsg("$KV." + key.Bucket() + "." + of)
+		msg.Data = encode(t, st)
+		if _, err := b.JetStream().PublishMsg(t.Context(), msg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keep(s.intake, events.KeySpec, state.State{UID: "u1", Generation: 2, Step: event.Accepted, Data: encode(t, demo())})
+	_, own := Compute(demo(), complete(), clock)
+	keep(s.status, name.ServiceStatus, state.State{UID: "u1", Generation: 2, Step: event.Changed, Data: encode(t, own)})
+
+	svc := &svc{bus: s.status, metrics: newMetrics(nil)}
+	stop, err := svc.answerQuestions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	if err := s.status.Conn().Flush(); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(subject, question string) *nats.Msg {
+		t.Helper()
+		m, err := s.operator.Conn().Request(subject, []byte(question), 5*time.Second)
+		if err != nil {
+			t.Fatalf("%s: %v", subject, err)
+		}
+		return m
+	}
+	t.Run("get tells the status and its conditions", func(t *testing.T) {
+		var r event.StatusReply
+		if err := json.Unmarshal(ask(event.QueryStatus, `{"namespace":"default","name":"demo"}`).Data, &r); err != nil {
+			t.Fatal(err)
+		}
+		if !r.Ready || r.UID != "u1" || r.Generation != 2 || len(r.Conditions) == 0 || r.Kubeconfig == "" {
+			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("why lists every service, also those that have not come to the tenant", func(t *testing.T) {
+		var r event.WhyReply
+		if err := json.Unmarshal(ask(event.QueryWhy, `{"namespace":"default","name":"demo"}`).Data, &r); err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Services) != len(name.Services()) || r.Services[0].Step != event.Accepted || r.Services[1].Step != "" {
+			t.Errorf("%+v", r)
+		}
+	})
+	for sentence, test := range map[string]struct{ question, code string }{
+		"a tenant that does not exist is 404": {`{"namespace":"default","name":"nobody"}`, "404"},
+		"a question without a name is 400":    {`{"namespace":"default"}`, "400"},
+		"what is no question is 400":          {`?`, "400"},
+		"a name that can't be is 400":         {`{"namespace":"a.>","name":"*"}`, "400"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			if got := ask(event.QueryWhy, test.question).Header.Get("Nats-Service-Error-Code"); got != test.code {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+}

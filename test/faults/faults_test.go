@@ -226,7 +226,7 @@ func TestStoppedReplicaChangesNothingWhenItGoesOn(t *testing.T) {
 			e.Ready(t, key)
 			before := world(t, key)
 			a[service].Signal(syscall.SIGCONT)
-			settled(t, service)
+			awaitHeartbeats(t, service)
 			if diff := before.diff(world(t, key)); diff != "" {
 				t.Errorf("the world changed:\n%s", diff)
 			}
@@ -239,9 +239,9 @@ func TestStoppedReplicaChangesNothingWhenItGoesOn(t *testing.T) {
 	}
 }
 
-// settled waits until both replicas of a service have told several times that they live: what a zombie would do when it
+// awaitHeartbeats waits until both replicas of a service have told several times that they live: what a zombie would do when it
 // goes on, it has done by then.
-func settled(t *testing.T, service string) {
+func awaitHeartbeats(t *testing.T, service string) {
 	t.Helper()
 	heard := map[string]int{}
 	sub, err := e.Operator.Conn().SubscribeSync("$KV." + events.BucketReplica + "." + service + ".*")

@@ -167,7 +167,7 @@ func (in Input) apiServerArgs() []string {
 	return layer(managed, defaults, user)
 }
 
-// storageFlags say where the API server keeps what it is given.
+// storageFlags say where the API server stores its data.
 func (in Input) storageFlags() flags {
 	if in.needsKine() {
 		// A database of the tenant's own: nobody else compacts it, and no prefix tells it from others.

@@ -50,12 +50,12 @@ func (t *turn) expose(ctx context.Context) (state.Wait, error) {
 	t.data.Endpoint, t.data.Address, t.data.Port = e.Endpoint, e.Address, e.Port
 	t.data.ClusterIP, t.data.AdvertiseAddress = e.ClusterIP, e.Advertise
 	t.provisioning()
-	// Certificates are made for the endpoint, so this fact is told whatever becomes of the rest of the turn.
+	// Certificates are made for the endpoint, so this fact goes out whatever becomes of the rest of the turn.
 	t.facts = []loop.Tell{{What: event.Exposed, Data: event.WorkloadExposed{About: t.About(), Endpoint: e.Endpoint}}}
 	return state.Wait{}, nil
 }
 
-// keepAttempts is how often a Service that somebody deleted asks for its old addresses, within half a second or so.
+// keepAttempts is how often a Service that somebody deleted requests its old addresses, within half a second or so.
 const keepAttempts = 3
 
 // applyService applies the Service and returns it as it then is.
@@ -69,7 +69,7 @@ func (t *turn) applyService(ctx context.Context, want *corev1.Service, seen obse
 	}
 	err := t.s.kube.Apply(ctx, kube.Services, live)
 	if keep && apierrors.IsInvalid(err) {
-		return nil, fmt.Errorf("service asks for the addresses it had: %w", err)
+		return nil, fmt.Errorf("service requests the addresses it had: %w", err)
 	}
 	if err != nil {
 		return nil, refused(err, t.spec, want, kube.Services.Kind)
@@ -77,7 +77,7 @@ func (t *turn) applyService(ctx context.Context, want *corev1.Service, seen obse
 	return live, nil
 }
 
-// keepAddresses has a Service that somebody deleted ask for the addresses it had, so that clients find the tenant where it
+// keepAddresses makes a Service that somebody deleted request the addresses it had, so that clients find the tenant where it
 // was and its certificate stays good. The next time that the Service is applied the fields are dropped: what is allocated
 // stays, and a load balancer that doesn't know the field, or holds on to it in vain, is free to choose.
 func keepAddresses(service *corev1.Service, before state.Workload) {

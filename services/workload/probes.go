@@ -13,7 +13,7 @@ import (
 type timing struct{ timeout, period, failures int32 }
 
 var (
-	// startup looks every second, so that a pod counts as soon as it serves, and gives a slow or busy machine five minutes.
+	// startup probes every second, so that a pod counts as soon as it serves, and gives a slow or busy machine five minutes.
 	startup = timing{timeout: 3, period: 1, failures: 300}
 	// readiness takes a pod out of the Service some six seconds after it stops answering.
 	readiness = timing{timeout: 3, period: 2, failures: 3}

@@ -41,8 +41,8 @@ func (t *turn) remove(ctx context.Context) error {
 	}
 
 	// In the foreground the Deployment goes last, after its pods: once it is gone nobody uses the DataStore and the keys.
-	foreground := metav1.DeletePropagationForeground
-	found, err := t.s.kube.Delete(ctx, kube.Deployments, t.Key.Namespace, name.Deployment(t.Key.Name), metav1.DeleteOptions{PropagationPolicy: &foreground})
+	options := metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationForeground)}
+	found, err := t.s.kube.Delete(ctx, kube.Deployments, t.Key.Namespace, name.Deployment(t.Key.Name), options)
 	if err != nil {
 		return err
 	}

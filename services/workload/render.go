@@ -103,7 +103,8 @@ func Service(s Subject) *corev1.Service {
 		o.Spec.LoadBalancerSourceRanges = profile.LoadBalancerSourceRanges
 		o.Spec.AllocateLoadBalancerNodePorts = spec.AllocateLoadBalancerNodePorts
 	}
-	if _, err := netip.ParseAddr(profile.Address); err == nil && profile.AllowAddressAsExternalIP && spec.ServiceType != v1alpha1.ServiceTypeLoadBalancer {
+	_, err := netip.ParseAddr(profile.Address)
+	if err == nil && profile.AllowAddressAsExternalIP && spec.ServiceType != v1alpha1.ServiceTypeLoadBalancer {
 		o.Spec.ExternalIPs = []string{profile.Address}
 	}
 	for _, p := range spec.AdditionalPorts {

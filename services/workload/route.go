@@ -107,7 +107,8 @@ func (t *turn) gateways(ctx context.Context, o *gatewayv1.TLSRoute) (map[string]
 
 // gatewayOf returns the Gateway that a reference of a route means; ok is false when it means something else.
 func gatewayOf(o *gatewayv1.TLSRoute, ref gatewayv1.ParentReference) (namespace, n string, ok bool) {
-	if ref.Kind != nil && string(*ref.Kind) != kube.Gateways.Kind || ref.Group != nil && string(*ref.Group) != kube.Gateways.GroupVersion.Group {
+	if ref.Kind != nil && string(*ref.Kind) != kube.Gateways.Kind ||
+		ref.Group != nil && string(*ref.Group) != kube.Gateways.GroupVersion.Group {
 		return "", "", false
 	}
 	namespace = o.Namespace

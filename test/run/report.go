@@ -36,13 +36,13 @@ type report struct {
 	wrote map[string]map[string][]string
 	// failures are the failed tests of a package that has not ended.
 	failures map[string]int
-	skips    map[string][]string // by reason
+	skips    map[string]map[string]int // by reason, then by test: how many of its cases, or itself
 }
 
 func newReport(out io.Writer, modules []string) *report {
 	return &report{
 		out: out, modules: modules, started: time.Now(), parts: map[string]*part{}, wrote: map[string]map[string][]string{},
-		failures: map[string]int{}, skips: map[string][]string{},
+		failures: map[string]int{}, skips: map[string]map[string]int{},
 	}
 }
 
@@ -113,7 +113,11 @@ func (r *report) testEnded(l line) {
 	case "skip":
 		p.skipped++
 		why := reason(r.wrote[l.Package][l.Test])
-		r.skips[why] = append(r.skips[why], strings.TrimPrefix(l.Package, repository)+" "+l.Test)
+		if r.skips[why] == nil {
+			r.skips[why] = map[string]int{}
+		}
+		test, _, _ := strings.Cut(l.Test, "/")
+		r.skips[why][strings.TrimPrefix(l.Package, repository)+" "+test]++
 	default:
 		return // it goes on
 	}
@@ -192,8 +196,8 @@ func (r *report) summary() {
 	_ = t.Flush()
 	for _, why := range slices.Sorted(maps.Keys(r.skips)) {
 		fmt.Fprintf(r.out, "\nskipped, %s:\n", why)
-		for _, test := range r.skips[why] {
-			fmt.Fprintln(r.out, " ", test)
+		for _, test := range slices.Sorted(maps.Keys(r.skips[why])) {
+			fmt.Fprintf(r.out, "%5d of %s\n", r.skips[why][test], test)
 		}
 	}
 	fmt.Fprintf(r.out, "\n%d passed, %d failed, %d skipped in %s\n", all.passed, all.failed, all.skipped, time.Since(r.started).Round(time.Second))

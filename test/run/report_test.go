@@ -14,9 +14,11 @@ const said = `
 {"Action":"output","Package":"github.com/stoker-k8s/stoker/pkg/kube","Test":"TestList","Output":"=== RUN   TestList\n"}
 {"Action":"output","Package":"github.com/stoker-k8s/stoker/pkg/kube","Test":"TestList","Output":"    list_test.go:7: fine\n"}
 {"Action":"pass","Package":"github.com/stoker-k8s/stoker/pkg/kube","Test":"TestList","Elapsed":0.1}
-{"Action":"output","Package":"github.com/stoker-k8s/stoker/pkg/kube","Test":"TestMany","Output":"=== RUN   TestMany\n"}
-{"Action":"output","Package":"github.com/stoker-k8s/stoker/pkg/kube","Test":"TestMany","Output":"    list_test.go:20: takes long\n"}
-{"Action":"skip","Package":"github.com/stoker-k8s/stoker/pkg/kube","Test":"TestMany","Elapsed":0}
+{"Action":"output","Package":"github.com/stoker-k8s/stoker/pkg/kube","Test":"TestMany/more","Output":"=== RUN   TestMany\n"}
+{"Action":"output","Package":"github.com/stoker-k8s/stoker/pkg/kube","Test":"TestMany/more","Output":"    list_test.go:20: takes long\n"}
+{"Action":"skip","Package":"github.com/stoker-k8s/stoker/pkg/kube","Test":"TestMany/more","Elapsed":0}
+{"Action":"output","Package":"github.com/stoker-k8s/stoker/pkg/kube","Test":"TestMany/most","Output":"    list_test.go:20: takes long\n"}
+{"Action":"skip","Package":"github.com/stoker-k8s/stoker/pkg/kube","Test":"TestMany/most","Elapsed":0}
 {"Action":"output","Package":"github.com/stoker-k8s/stoker/pkg/kube","Output":"PASS\n"}
 {"Action":"output","Package":"github.com/stoker-k8s/stoker/pkg/kube","Output":"ok  \tgithub.com/stoker-k8s/stoker/pkg/kube\t1.5s\n"}
 {"Action":"pass","Package":"github.com/stoker-k8s/stoker/pkg/kube","Elapsed":1.5}
@@ -46,14 +48,14 @@ FAIL	github.com/stoker-k8s/stoker/services/certs [build failed]
 go: something to know
 
   took  packages  passed  failed  skipped
-    2s         1       1       0        1  pkg
+    2s         1       1       0        2  pkg
     0s         1       0       1        0  services/certs
   1m1s         1       0       1        0  test/e2e
 
 skipped, takes long:
-  pkg/kube TestMany
+    2 of pkg/kube TestMany
 
-1 passed, 2 failed, 1 skipped in 0s
+1 passed, 2 failed, 2 skipped in 0s
 `
 
 func TestReport(t *testing.T) {

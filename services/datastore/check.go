@@ -24,14 +24,16 @@ import (
 // probeEvery is how often a DataStore is asked whether it is there while nobody uses it.
 const probeEvery = 30 * time.Second
 
-// reasonDataStore wakes for a change of a DataStore; reasonSecret, followed by component and version, for one of a Secret;
-// reasonAccount, followed by DataStore and fingerprint, for one of schema, user or grants in the database; reasonSize when it
-// holds notably more or less.
+// Kinds of wakes.
 const (
-	reasonDataStore = "datastore"
-	reasonSecret    = "secret"
-	reasonAccount   = "account"
-	reasonSize      = "size"
+	// wakeDataStore: a DataStore changed, or is back, or is to be looked at.
+	wakeDataStore = "datastore"
+	// wakeSecret: a Secret made for a tenant changed; Object is its component.
+	wakeSecret = "secret"
+	// wakeAccount: schema, user or grants in a database changed; Object is the DataStore, Version the account's fingerprint now.
+	wakeAccount = "account"
+	// wakeSize: a tenant, or a DataStore, holds notably more or less than was reported last.
+	wakeSize = "size"
 )
 
 // check looks at a DataStore and tells the facts checked and measured unless its status says the same already. It wakes on
@@ -50,7 +52,7 @@ func (s *datastore) check(ctx context.Context, t *loop.Turn) error {
 	}
 	if now := s.now(); st.paused(now) {
 		if until := st.pausedUntil(now); !until.IsZero() {
-			t.Alarm(until.Sub(now), reasonDataStore)
+			t.Alarm(until.Sub(now), loop.Wake{Kind: wakeDataStore})
 		}
 		return nil
 	}
@@ -132,11 +134,9 @@ func (s *datastore) watch(ctx context.Context, partitions []int, wake loop.Waker
 	g.Go(func() error {
 		selector := kube.InPartitions(partitions) + "," + name.LabelComponent + " in (" + name.ComponentDatastoreConfig + "," + name.ComponentDatastoreCertificate + ")"
 		return s.kube.Watch(ctx, kube.Secrets, "", selector, func(c kube.Change) {
-			version := c.Object.ResourceVersion
-			if c.Type == watch.Deleted {
-				version = ""
-			}
-			wake(events.Tenant(c.Object.Namespace, c.Object.Labels[name.LabelName]), secretReason(c.Object.Labels[name.LabelComponent], version))
+			wake(events.Tenant(c.Object.Namespace, c.Object.Labels[name.LabelName]), loop.Wake{
+				Kind: wakeSecret, Object: c.Object.Labels[name.LabelComponent], Version: c.Object.ResourceVersion, Gone: c.Type == watch.Deleted,
+			})
 		})
 	})
 	g.Go(func() error {
@@ -144,12 +144,12 @@ func (s *datastore) watch(ctx context.Context, partitions []int, wake loop.Waker
 			st := s.stores.get(c.Object.Name)
 			news, users := st.saw(c, s.now())
 			if news || c.Type == watch.Added { // a partition may be new to this replica
-				wake(events.DataStore(c.Object.Name), reasonDataStore)
+				wake(events.DataStore(c.Object.Name), loop.Wake{Kind: wakeDataStore})
 			}
 			if news {
 				st.stale()
 				for _, key := range users {
-					wake(key, reasonDataStore)
+					wake(key, loop.Wake{Kind: wakeDataStore})
 				}
 				st.release()
 			}
@@ -181,7 +181,7 @@ func (s *datastore) probe(ctx context.Context, wake loop.Waker) {
 			all := n%int(probeEvery/longestPause) == 0
 			if all {
 				st.stale()
-				wake(events.DataStore(name), reasonDataStore)
+				wake(events.DataStore(name), loop.Wake{Kind: wakeDataStore})
 			}
 			g.Go(func() error {
 				// What is wrong is told by the turns of those who need it.
@@ -194,14 +194,4 @@ func (s *datastore) probe(ctx context.Context, wake loop.Waker) {
 		}
 		_ = g.Wait()
 	}
-}
-
-// accountReason is the reason of a wake by an account.
-func accountReason(dataStore, fingerprint string) string {
-	return reasonAccount + " " + dataStore + " " + fingerprint
-}
-
-// secretReason is the reason of a wake by a Secret; an empty version means that it was deleted.
-func secretReason(component, version string) string {
-	return reasonSecret + " " + component + " " + version
 }

@@ -198,7 +198,7 @@ func (l *lane) killed(x *tenant, what string, n int, kill bool, begin func(), fa
 func (l *lane) provisioned(x *tenant) {
 	l.t.Helper()
 	ctx := l.t.Context()
-	if s, _ := x.state(); s.Step != event.Provisioned || s.Failure != nil || s.Waiting != "" {
+	if s, _ := x.state(); s.Step != event.Provisioned || s.Failure != nil || s.Wait.Waits() {
 		l.t.Errorf("%s: its state is %+v", x.key, s)
 	}
 	a := x.account()

@@ -17,18 +17,13 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
-)
-
-// Reasons of failures.
-const (
-	reasonOverrideDriver    = "OverrideDriver"
-	reasonOverrideAuthority = "OverrideAuthority"
 )
 
 // overridesOf are the other DataStores that hold something of a tenant, or are to, by name. What the state knows of them is
@@ -63,25 +58,25 @@ func overridesOf(t *state.Tenant, own state.Datastore) []state.Override {
 
 // join finds the DataStores of overrides and brings what is known of them up to date. inputs is a hash of what of them shows
 // in the tenant.
-func (s *datastore) join(ctx context.Context, t *loop.Turn, st *store, main *v1alpha1.DataStore, overrides []state.Override) (others []*store, inputs, waiting string, err error) {
+func (s *datastore) join(ctx context.Context, t *loop.Turn, st *store, main *v1alpha1.DataStore, overrides []state.Override) (others []*store, inputs string, wait state.Wait, err error) {
 	parts := []string{}
 	for i := range overrides {
 		o := &overrides[i]
 		if len(o.Resources) == 0 {
 			continue
 		}
-		other, object, waiting, err := s.open(ctx, t, o.DataStore)
-		if err != nil || waiting != "" {
-			return nil, "", waiting, err
+		other, object, wait, err := s.open(ctx, t, o.DataStore)
+		if err != nil || wait.Waits() {
+			return nil, "", wait, err
 		}
 		for _, x := range []*v1alpha1.DataStore{main, object} {
 			if x.Spec.Driver != v1alpha1.DriverEtcd {
-				return nil, "", "", &intent.Permanent{Reason: reasonOverrideDriver, Message: fmt.Sprintf(
+				return nil, "", wait, &intent.Permanent{Reason: reason.OverrideDriver, Message: fmt.Sprintf(
 					"spec.dataStoreOverrides: DataStore %s has the driver %s: only etcds can share the resources of a tenant", x.Name, x.Spec.Driver)}
 			}
 		}
 		if !joined(st, other) {
-			return nil, "", "", &intent.Permanent{Reason: reasonOverrideAuthority, Message: fmt.Sprintf(
+			return nil, "", wait, &intent.Permanent{Reason: reason.OverrideAuthority, Message: fmt.Sprintf(
 				"spec.dataStoreOverrides: DataStore %s has another certificateAuthority than DataStore %s, and kube-apiserver has one certificate "+
 					"and one authority for all etcds: give both DataStores the same, or override with another DataStore", o.DataStore, st.name)}
 		}
@@ -92,7 +87,7 @@ func (s *datastore) join(ctx context.Context, t *loop.Turn, st *store, main *v1a
 	if len(others) > 0 {
 		inputs = events.ID(parts...)
 	}
-	return others, inputs, "", nil
+	return others, inputs, wait, nil
 }
 
 // joined reports whether tenants reach both databases by the same certificate.

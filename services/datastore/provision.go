@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -36,7 +36,7 @@ const lookAgain = 14 * 24 * time.Hour
 const accountVersion = "3"
 
 // takenReasons are the reasons of failures by field of the spec.
-var takenReasons = map[string]string{driver.FieldSchema: "SchemaTaken", driver.FieldUser: "UserTaken"}
+var takenReasons = map[string]string{driver.FieldSchema: reason.SchemaTaken, driver.FieldUser: reason.UserTaken}
 
 // provision wakes on intake.accepted, the timer, changes of the tenant's two Secrets and of its DataStore. It makes user,
 // schema, grants and both Secrets so, and tells datastore.provisioned.
@@ -47,11 +47,13 @@ func (s *datastore) provision(ctx context.Context, t *loop.Turn) error {
 	}
 	n := t.Tenant.Spec.DataStore
 	if n == "" {
-		return t.Wait(ctx, cmp.Or(t.Tenant.Unplaced, "a DataStore to be chosen"))
+		return t.Wait(ctx, state.Wait{
+			On: name.ServiceIntake, Reason: reason.DataStoreNotChosen, Text: cmp.Or(t.Tenant.Unplaced, "a DataStore to be chosen"),
+		})
 	}
 	if own.DataStore != "" && own.DataStore != n {
 		return &intent.Permanent{
-			Reason:  "MigrationNotSupported",
+			Reason:  reason.MigrationNotSupported,
 			Message: fmt.Sprintf("spec.dataStore: the tenant's data is in DataStore %s; moving it to %s is not supported", own.DataStore, n),
 		}
 	}
@@ -60,7 +62,7 @@ func (s *datastore) provision(ctx context.Context, t *loop.Turn) error {
 		return err
 	}
 	overrides, stays, others := overridesOf(t.Tenant, own), []*store{st}, ""
-	if waiting == "" {
+	if !waiting.Waits() {
 		var more []*store
 		more, others, waiting, err = s.join(ctx, t, st, object, overrides)
 		stays = append(stays, more...)
@@ -68,7 +70,7 @@ func (s *datastore) provision(ctx context.Context, t *loop.Turn) error {
 	if err != nil {
 		return err
 	}
-	if waiting != "" {
+	if waiting.Waits() {
 		return t.Wait(ctx, waiting)
 	}
 	account, _, err := s.account(ctx, t, own)
@@ -98,7 +100,7 @@ func (s *datastore) provision(ctx context.Context, t *loop.Turn) error {
 	if p.want.Overrides, withdrawn, err = s.withdraw(ctx, t, account, stays, overrides); err != nil {
 		return err
 	}
-	weighed := t.Woken(reasonSize) && st.weigh(&p.want)
+	weighed := t.Woken(wakeSize) && st.weigh(&p.want)
 	if p.nothing && len(withdrawn) == 0 && !weighed {
 		return nil
 	}
@@ -131,25 +133,25 @@ func (s *datastore) provision(ctx context.Context, t *loop.Turn) error {
 }
 
 // open finds a DataStore that the tenant uses, or says what the tenant has to wait for.
-func (s *datastore) open(ctx context.Context, t *loop.Turn, n string) (st *store, object *v1alpha1.DataStore, waiting string, err error) {
+func (s *datastore) open(ctx context.Context, t *loop.Turn, n string) (st *store, object *v1alpha1.DataStore, wait state.Wait, err error) {
 	st = s.stores.get(n)
 	st.joins(t.Key) // before looking, so that no change after it is missed
 	object, opened, err := st.load(ctx)
 	if err != nil {
-		return nil, nil, "", err
+		return nil, nil, wait, err
 	}
 	var no *unsupported
 	switch {
 	case errors.Is(opened, errNoDataStore):
 		st.waits(t.Key)
-		return st, nil, "DataStore " + n + " to exist", nil
+		return st, nil, state.Wait{On: "DataStore", Reason: reason.DataStoreMissing, Text: "DataStore " + n + " to exist"}, nil
 	case errors.As(opened, &no):
-		return nil, nil, "", &intent.Permanent{Reason: reasonUnsupported, Message: no.Error()}
+		return nil, nil, wait, &intent.Permanent{Reason: reason.DriverNotSupported, Message: no.Error()}
 	case opened != nil:
 		st.waits(t.Key)
-		return nil, nil, "", &intent.Unavailable{Dependency: st.dependency(), Err: opened}
+		return nil, nil, wait, &intent.Unavailable{Dependency: st.dependency(), Err: opened}
 	}
-	return st, object, "", nil
+	return st, object, wait, nil
 }
 
 // plan is what a turn comes to.
@@ -171,8 +173,8 @@ func rolledOut(pods *state.State, workload state.Workload, checksum string) bool
 func (p *plan) decide(t *loop.Turn, own state.Datastore, retire bool) {
 	s := t.Own()
 	p.known = s != nil && s.Step == event.Provisioned && s.Inputs == p.inputs
-	p.settled = p.known && s.Failure == nil && !touched(t.Reasons, own) && !due(t.Events) && !retire
-	p.nothing = p.settled && s.Generation == t.Generation && s.Waiting == ""
+	p.settled = p.known && s.Failure == nil && !touched(t.Wakes, own) && !due(t.Events) && !retire
+	p.nothing = p.settled && s.Generation == t.Generation && !s.Wait.Waits()
 }
 
 // news reports whether the others must hear of the outcome: each generation is told once, and so are what rolls out pods
@@ -182,26 +184,22 @@ func (p *plan) news(t *loop.Turn, own state.Datastore) bool {
 		own.Config.Checksum != p.want.Config.Checksum || own.Certificate.Checksum != p.want.Certificate.Checksum
 }
 
-// touched reports whether a wake is about a Secret, or an account, as we haven't left it.
-func touched(reasons []string, own state.Datastore) bool {
-	for _, reason := range reasons {
-		kind, rest, _ := strings.Cut(reason, " ")
-		if kind == reasonAccount {
-			dataStore, fingerprint, _ := strings.Cut(rest, " ")
-			if fingerprint != accountIn(own, dataStore) {
+// touched reports whether a wake is about a Secret, or an account, that isn't as the last turn left it.
+func touched(wakes []loop.Wake, own state.Datastore) bool {
+	for _, w := range wakes {
+		switch w.Kind {
+		case wakeAccount:
+			if w.Version != accountIn(own, w.Object) {
 				return true
 			}
-		}
-		if kind != reasonSecret {
-			continue
-		}
-		component, version, _ := strings.Cut(rest, " ")
-		known := own.Config.ResourceVersion
-		if component == name.ComponentDatastoreCertificate {
-			known = own.Certificate.ResourceVersion
-		}
-		if version == "" || version != known {
-			return true
+		case wakeSecret:
+			known := own.Config.ResourceVersion
+			if w.Object == name.ComponentDatastoreCertificate {
+				known = own.Certificate.ResourceVersion
+			}
+			if w.Gone || w.Version != known {
+				return true
+			}
 		}
 	}
 	return false
@@ -322,7 +320,7 @@ func intentOf(t *loop.Turn, st *store, err error) error {
 	}
 	switch {
 	case errors.As(err, &bad):
-		return &intent.Permanent{Reason: "InvalidName", Message: in + bad.Error()}
+		return &intent.Permanent{Reason: reason.InvalidName, Message: in + bad.Error()}
 	case errors.As(err, &taken):
 		return &intent.Permanent{Reason: takenReasons[taken.Field], Message: in + taken.Error()}
 	case errors.As(err, &config):

@@ -8,26 +8,27 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
 func TestTouched(t *testing.T) {
 	own := state.Datastore{DataStore: "main", Account: "as left", Config: state.Secret{ResourceVersion: "5"}, Certificate: state.Secret{ResourceVersion: "6"}}
 	for sentence, test := range map[string]struct {
-		reason string
-		want   bool
+		wake loop.Wake
+		want bool
 	}{
-		"the echo of our own write is no drift":       {secretReason(name.ComponentDatastoreConfig, "5"), false},
-		"each Secret has its own version":             {secretReason(name.ComponentDatastoreCertificate, "5"), true},
-		"another version is drift":                    {secretReason(name.ComponentDatastoreConfig, "7"), true},
-		"a deletion is drift":                         {secretReason(name.ComponentDatastoreConfig, ""), true},
-		"a change of the DataStore touches no Secret": {reasonDataStore, false},
-		"an account that is another is drift":         {accountReason("main", "another"), true},
-		"one that was put right meanwhile is not":     {accountReason("main", "as left"), false},
-		"one that is gone is drift":                   {accountReason("main", ""), true},
+		"the echo of our own write is no drift":       {loop.Wake{Kind: wakeSecret, Object: name.ComponentDatastoreConfig, Version: "5"}, false},
+		"each Secret has its own version":             {loop.Wake{Kind: wakeSecret, Object: name.ComponentDatastoreCertificate, Version: "5"}, true},
+		"another version is drift":                    {loop.Wake{Kind: wakeSecret, Object: name.ComponentDatastoreConfig, Version: "7"}, true},
+		"a deletion is drift":                         {loop.Wake{Kind: wakeSecret, Object: name.ComponentDatastoreConfig, Version: "5", Gone: true}, true},
+		"a change of the DataStore touches no Secret": {loop.Wake{Kind: wakeDataStore}, false},
+		"an account that is another is drift":         {loop.Wake{Kind: wakeAccount, Object: "main", Version: "another"}, true},
+		"one that was put right meanwhile is not":     {loop.Wake{Kind: wakeAccount, Object: "main", Version: "as left"}, false},
+		"one that is gone is drift":                   {loop.Wake{Kind: wakeAccount, Object: "main"}, true},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			if got := touched([]string{test.reason}, own); got != test.want {
+			if got := touched([]loop.Wake{test.wake}, own); got != test.want {
 				t.Errorf("got %t", got)
 			}
 		})

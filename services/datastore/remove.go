@@ -3,10 +3,8 @@ package datastore
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -46,9 +44,12 @@ func (s *datastore) remove(ctx context.Context, t *loop.Turn) error {
 	if t.Own() != nil && t.Own().Step == event.Removed {
 		return nil
 	}
-	before, since := workloadRemoved(t)
+	before, since, err := t.RemovedBefore()
+	if err != nil {
+		return err
+	}
 	if before == nil {
-		return t.Wait(ctx, "the control plane to be gone (workload.removed)")
+		return t.WaitForRemoval(ctx)
 	}
 	left, err := s.dropAll(ctx, t, &own, since)
 	if err != nil {
@@ -74,28 +75,8 @@ func (s *datastore) remove(ctx context.Context, t *loop.Turn) error {
 	for _, p := range placesOf(t.Tenant, own) {
 		s.stores.get(p.dataStore).leaves(t.Key)
 	}
-	sum := event.Removals{About: t.About(), Removed: map[string]int{}, Left: before.Left}
-	maps.Copy(sum.Removed, before.Removed)
-	for kind, count := range removed {
-		sum.Removed[name.ServiceDatastore+"/"+kind] = count
-	}
 	own.Removed, own.Left = nil, left
-	sum.Left = append(sum.Left, left...)
-	return t.Done(ctx, loop.Outcome{Step: event.Removed, Data: own, Facts: []loop.Tell{{What: event.Removed, Data: sum}}})
-}
-
-// workloadRemoved finds what workload told about this very tenant, and when.
-func workloadRemoved(t *loop.Turn) (*event.Removals, time.Time) {
-	for _, e := range t.Events {
-		if e.Service != name.ServiceWorkload || e.What != event.Removed || e.Err != nil {
-			continue
-		}
-		r := &event.Removals{}
-		if json.Unmarshal(e.Data(), r) == nil && r.UID == t.UID {
-			return r, e.Time()
-		}
-	}
-	return nil, time.Time{}
+	return t.Removed(ctx, own, before.With(name.ServiceDatastore, removed, left...))
 }
 
 // place is a DataStore that may hold something of a tenant.
@@ -164,7 +145,7 @@ func (s *datastore) dropAll(ctx context.Context, t *loop.Turn, own *state.Datast
 		if o := t.Own(); o != nil {
 			was = o
 		}
-		err = errors.Join(t.Done(ctx, loop.Outcome{Step: was.Step, Inputs: was.Inputs, Waiting: was.Waiting, Data: *own}), err)
+		err = errors.Join(t.Done(ctx, loop.Outcome{Step: was.Step, Inputs: was.Inputs, Wait: was.Wait, Data: *own}), err)
 	}
 	return left, err
 }

@@ -174,7 +174,7 @@ func (in *installation) deletions(kind string, d database) {
 	late := tenantOn("late", "gone", gone.tap)
 	late.accept()
 	drivertest.Eventually(t, 20*time.Second, func() error {
-		if s, _ := late.state(); s.Waiting == "" {
+		if s, _ := late.state(); !s.Wait.Waits() {
 			return errors.New("the DataStore isn't gone yet")
 		}
 		return nil

@@ -20,6 +20,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
@@ -87,9 +88,9 @@ func (st *store) measure(ctx context.Context, now func() time.Time) {
 		return err
 	}); err == nil {
 		st.measured(sizes, now())
-		st.of.woken(st.grown(now()), reasonSize)
+		st.of.woken(st.grown(now()), loop.Wake{Kind: wakeSize})
 		if u := st.usage(); u != nil && news(st.said(), u) {
-			st.of.woken([]events.Key{events.DataStore(st.name)}, reasonSize)
+			st.of.woken([]events.Key{events.DataStore(st.name)}, loop.Wake{Kind: wakeSize})
 		}
 	}
 }

@@ -241,7 +241,7 @@ func (in *installation) sql(kind string, d database) {
 		waits := tenantOf("waits")
 		waits.accept()
 		drivertest.Eventually(t, 20*time.Second, func() error {
-			if s, _ := waits.state(); s.Failure == nil && s.Waiting == "" {
+			if s, _ := waits.state(); s.Failure == nil && !s.Wait.Waits() {
 				return fmt.Errorf("it is %+v", s)
 			}
 			return nil

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -30,12 +31,6 @@ const (
 	// An away DataStore is tried again after firstPause, twice that, … longestPause, by one caller at a time.
 	firstPause   = 250 * time.Millisecond
 	longestPause = 5 * time.Second
-)
-
-// Reasons of a verdict beside those of v1alpha1.
-const (
-	reasonUnreachable = "Unreachable"
-	reasonUnsupported = "DriverNotSupported"
 )
 
 // stores are the DataStores that this replica has to do with: one connection each, shared by all tenants on it.
@@ -147,7 +142,7 @@ func (s *stores) names() []string {
 }
 
 // woken wakes keys through the watch that runs, if one does.
-func (s *stores) woken(keys []events.Key, reason string) {
+func (s *stores) woken(keys []events.Key, w loop.Wake) {
 	s.mu.Lock()
 	wake := s.wake
 	s.mu.Unlock()
@@ -155,7 +150,7 @@ func (s *stores) woken(keys []events.Key, reason string) {
 		return
 	}
 	for _, key := range keys {
-		wake(key, reason)
+		wake(key, w)
 	}
 }
 
@@ -269,7 +264,7 @@ func (st *store) release() {
 	keys := slices.Collect(maps.Keys(st.waiting))
 	clear(st.waiting)
 	st.mu.Unlock()
-	st.of.woken(keys, reasonDataStore)
+	st.of.woken(keys, loop.Wake{Kind: wakeDataStore})
 }
 
 // load returns the DataStore as read within the last moments; opened tells whether its driver could be made. Errors of
@@ -343,7 +338,7 @@ func (st *store) load(ctx context.Context) (object *v1alpha1.DataStore, opened, 
 	}
 	st.mu.Unlock()
 	if changed {
-		st.of.woken(keys, reasonDataStore)
+		st.of.woken(keys, loop.Wake{Kind: wakeDataStore})
 	}
 	return object, opened, nil
 }
@@ -492,7 +487,7 @@ func (st *store) found(c *conn, err error) {
 		st.release()
 	}
 	if untried := errors.Is(was, errNotTried); err == nil && was != nil && !untried || err != nil && (was == nil || untried) {
-		st.of.woken([]events.Key{events.DataStore(st.name)}, reasonDataStore) // its verdict is another
+		st.of.woken([]events.Key{events.DataStore(st.name)}, loop.Wake{Kind: wakeDataStore}) // its verdict is another
 	}
 }
 
@@ -515,13 +510,13 @@ func judge(opened, looked error) verdict {
 	var no *unsupported
 	switch {
 	case errors.As(opened, &no):
-		return verdict{false, reasonUnsupported, no.Error()}
+		return verdict{false, reason.DriverNotSupported, no.Error()}
 	case errors.As(opened, &bad) && bad.Part == driver.PartBasicAuth:
 		return verdict{false, v1alpha1.DataStoreReasonBasicAuthFailed, bad.Error()}
 	case errors.As(opened, &bad):
 		return verdict{false, v1alpha1.DataStoreReasonTLSConfigFailed, bad.Error()}
 	case looked != nil:
-		return verdict{false, reasonUnreachable, looked.Error()}
+		return verdict{false, reason.Unreachable, looked.Error()}
 	}
 	return verdict{true, v1alpha1.DataStoreReasonValid, "the DataStore answers and all references are valid"}
 }

@@ -17,10 +17,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/intent"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
@@ -59,7 +61,7 @@ func newWorld(check func() error) (*world, *store) {
 		defer w.mu.Unlock()
 		return w.object, w.cfg, w.err
 	}
-	s.wake = func(key events.Key, _ string) {
+	s.wake = func(key events.Key, _ loop.Wake) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.woken = append(w.woken, key.String())
@@ -227,7 +229,7 @@ func TestStore(t *testing.T) {
 		w, st := newWorld(nil)
 		w.object.Spec.Driver = v1alpha1.DriverNATS
 		_, opened, err := st.load(t.Context())
-		if v := judge(opened, nil); err != nil || v.ready || v.reason != reasonUnsupported ||
+		if v := judge(opened, nil); err != nil || v.ready || v.reason != reason.DriverNotSupported ||
 			v.message != `driver "NATS" of DataStore one is not supported, only etcd` {
 			t.Errorf("%+v, %v", v, err)
 		}

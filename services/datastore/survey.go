@@ -9,6 +9,7 @@ import (
 	"maps"
 
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
@@ -29,7 +30,7 @@ func (st *store) survey(ctx context.Context) {
 	}
 	for key, left := range users {
 		if now := seen[left.schema]; left.fingerprint != "" && now != left.fingerprint {
-			st.of.woken([]events.Key{key}, accountReason(st.name, now))
+			st.of.woken([]events.Key{key}, loop.Wake{Kind: wakeAccount, Object: st.name, Version: now})
 		}
 	}
 }

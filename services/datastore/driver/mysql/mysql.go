@@ -23,7 +23,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/authority"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/sqlpool"
@@ -47,7 +47,7 @@ var (
 // Open makes a driver of a DataStore of kind MySQL. It needs a user name with a password, or a client certificate, or
 // both; without a user name, the certificate's is it. Of several endpoints the first is used, for kine knows no more.
 func Open(c driver.Config) (driver.Driver, error) {
-	d := &database{held: events.Held}
+	d := &database{held: fence.Check}
 	// MySQL demands certificates of single users, never of all. Its tenants have a password instead of one.
 	c.CAKey = nil
 	var err error

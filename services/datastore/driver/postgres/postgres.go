@@ -25,7 +25,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"golang.org/x/sync/singleflight"
 
-	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/authority"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/sqlpool"
@@ -54,7 +54,7 @@ var (
 // Open makes a driver of a DataStore of kind PostgreSQL. It needs a user name with a password, or a client certificate,
 // or both; without a user name, the certificate's is it. Of several endpoints the first is used, for kine knows no more.
 func Open(c driver.Config) (driver.Driver, error) {
-	p := &postgres{held: events.Held, counted: map[string]count{}}
+	p := &postgres{held: fence.Check, counted: map[string]count{}}
 	var err error
 	if p.ca, err = authority.New(c); err != nil {
 		return nil, err

@@ -60,7 +60,7 @@ func TestAccountOf(t *testing.T) {
 }
 
 func TestLeftBehindSaysWhatAndWhere(t *testing.T) {
-	got := leftBehind("main", "etcd", driver.Account{Owner: "uid", Schema: "s", User: "u"}, true, errors.New("gone"))
+	got := leftBehind(place{"main", v1alpha1.DriverEtcd, true}, driver.Account{Owner: "uid", Schema: "s", User: "u"}, errors.New("gone"))
 	if want := "left in DataStore main: keys from /s/ to /s0 and role s, if the value of key stoker.dev/owner/schema/s is uid; " +
 		"user u, if that of stoker.dev/owner/user/u is; and these two keys: gone"; got != want {
 		t.Errorf("got %q", got)

@@ -46,7 +46,7 @@ func (in *installation) deletions(kind string, d database) {
 	if kind != "etcd" {
 		d.config.CA = nil // without TLS it can be seen what is sent
 	}
-	admin, err := datastore.Drivers()[d.kind](d.config)
+	admin, err := datastore.Drivers()[d.kind].Open(d.config)
 	in.must(err)
 	t.Cleanup(func() { _ = admin.Close() })
 	in.must(admin.Check(ctx)) // makes what is the administrator's

@@ -59,7 +59,7 @@ func (in *installation) sql(kind string, d database) {
 	defer func() { stop() }()
 	ctx := t.Context()
 	in.object(kind, d)
-	admin, err := datastore.Drivers()[d.kind](d.config)
+	admin, err := datastore.Drivers()[d.kind].Open(d.config)
 	in.must(err)
 	t.Cleanup(func() { _ = admin.Close() })
 	tenantOf := func(n string) *tenant {

@@ -41,7 +41,7 @@ func TestKilled(t *testing.T) {
 			if kind != "etcd" {
 				d.config.CA = nil // what the service says at once is seen better without TLS
 			}
-			admin, err := datastore.Drivers()[d.kind](d.config)
+			admin, err := datastore.Drivers()[d.kind].Open(d.config)
 			if err != nil {
 				t.Fatal(err)
 			}

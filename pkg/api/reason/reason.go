@@ -108,3 +108,25 @@ const (
 	IngressNotServed    = "IngressNotServed"
 	TLSRouteNotServed   = "TLSRouteNotServed"
 )
+
+// Reasons of datastore.
+const (
+	// DataStoreMissing: there is no DataStore object of the name that the tenant names; a reason to wait.
+	DataStoreMissing = "DataStoreMissing"
+	// MigrationNotSupported: the tenant names another DataStore than the one its data is in.
+	MigrationNotSupported = "MigrationNotSupported"
+	// DriverNotSupported: the DataStore's driver is none that the service has.
+	DriverNotSupported = "DriverNotSupported"
+	// Unreachable: the DataStore's database doesn't answer, or refuses the administrator; a reason of the DataStore.
+	Unreachable = "Unreachable"
+	// InvalidName: a schema or user has a name that the database can't have.
+	InvalidName = "InvalidName"
+	// SchemaTaken: the schema that the tenant names is another's.
+	SchemaTaken = "SchemaTaken"
+	// UserTaken: the user that the tenant names is another's.
+	UserTaken = "UserTaken"
+	// OverrideDriver: a DataStore of an override, or the tenant's own, is no etcd.
+	OverrideDriver = "OverrideDriver"
+	// OverrideAuthority: a DataStore of an override has another authority than the tenant's own.
+	OverrideAuthority = "OverrideAuthority"
+)

@@ -116,5 +116,31 @@ func Table() []Entry {
 		{TLSRouteConflict, "a port or an address of the TLSRoute is another object's", takenElsewhere, ""},
 		{TLSRouteForbidden, "the management cluster does not allow the TLSRoute", notAllowed, ""},
 		{TLSRouteNotServed, "the management cluster does not have the TLSRoute's kind or namespace", notServed, ""},
+		// datastore
+		{DataStoreMissing, "there is no DataStore of the name that the tenant names", "Create the DataStore.", "get datastores"},
+		{
+			MigrationNotSupported, "the tenant names another DataStore than the one its data is in",
+			"Put spec.dataStore back to the DataStore that holds the data.", "",
+		},
+		{DriverNotSupported, "the DataStore's driver is none that Stoker has", "Create a DataStore with a driver that Stoker has.", ""},
+		{
+			Unreachable, "the DataStore's database doesn't answer, or refuses the administrator",
+			"Does the database run, do the pods of Stoker reach it, is the administrator in the DataStore's Secrets right? A database that is back is noticed.",
+			"get datastores",
+		},
+		{
+			InvalidName, "a schema or user has a name that the database can't have",
+			"Delete the tenant and create it anew without the name, or with another: such names are fixed.", "",
+		},
+		{SchemaTaken, "the schema that the tenant names is another's", "Delete the tenant and create it anew with another spec.dataStoreSchema, or none.", ""},
+		{UserTaken, "the user that the tenant names is another's", "Delete the tenant and create it anew with another spec.dataStoreUsername, or none.", ""},
+		{
+			OverrideDriver, "the tenant's DataStore, or one of spec.dataStoreOverrides, is no etcd",
+			"Name DataStores with the driver etcd, or remove the override.", "get datastores",
+		},
+		{
+			OverrideAuthority, "a DataStore of spec.dataStoreOverrides has another certificate authority than the tenant's own",
+			"Give both DataStores the same certificateAuthority, or name another DataStore.", "",
+		},
 	}
 }

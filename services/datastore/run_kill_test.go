@@ -41,7 +41,7 @@ func TestKilled(t *testing.T) {
 			if kind != "etcd" {
 				d.config.CA = nil // what the service says at once is seen better without TLS
 			}
-			admin, err := datastore.Drivers()[d.kind](d.config)
+			admin, err := datastore.Drivers()[d.kind].Open(d.config)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -198,7 +198,7 @@ func (l *lane) killed(x *tenant, what string, n int, kill bool, begin func(), fa
 func (l *lane) provisioned(x *tenant) {
 	l.t.Helper()
 	ctx := l.t.Context()
-	if s, _ := x.state(); s.Step != event.Provisioned || s.Failure != nil || s.Waiting != "" {
+	if s, _ := x.state(); s.Step != event.Provisioned || s.Failure != nil || s.Wait.Waits() {
 		l.t.Errorf("%s: its state is %+v", x.key, s)
 	}
 	a := x.account()

@@ -11,16 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	corev1 "k8s.io/api/core/v1"
-
-	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/intent"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
@@ -34,6 +30,11 @@ type line struct {
 
 func (l *line) Check(context.Context) error { l.checks.Add(1); return l.check() }
 func (l *line) Close() error                { l.closed.Store(true); return nil }
+
+// testKind is a row for a driver that a test makes.
+func testKind(open driver.Open) Kind {
+	return Kind{Open: open, Fingerprint: driver.Config.TenantsChecksum}
+}
 
 // world is what a store sees.
 type world struct {
@@ -49,17 +50,17 @@ type world struct {
 func newWorld(check func() error) (*world, *store) {
 	w := &world{object: &v1alpha1.DataStore{ObjectMeta: metav1.ObjectMeta{Name: "one", UID: "uid", Generation: 1}}}
 	w.object.Spec.Driver = v1alpha1.DriverEtcd
-	s := newStores(&reader{}, map[v1alpha1.Driver]driver.Open{v1alpha1.DriverEtcd: func(driver.Config) (driver.Driver, error) {
+	s := newStores(&reader{}, map[v1alpha1.Driver]Kind{v1alpha1.DriverEtcd: testKind(func(driver.Config) (driver.Driver, error) {
 		w.opens++
 		w.line = &line{check: check}
 		return w.line, nil
-	}})
+	})})
 	s.read = func(context.Context, string) (*v1alpha1.DataStore, driver.Config, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return w.object, w.cfg, w.err
 	}
-	s.wake = func(key events.Key, _ string) {
+	s.wake = func(key events.Key, _ loop.Wake) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.woken = append(w.woken, key.String())
@@ -120,8 +121,8 @@ func TestStore(t *testing.T) {
 			answer := driver.ErrAway
 			w, st := newWorld(func() error { return answer })
 			load(t, st)
-			st.joins(events.Tenant("a", "b"))
-			st.waits(events.Tenant("a", "b"))
+			st.addTenant(events.Tenant("a", "b"))
+			st.addWaiting(events.Tenant("a", "b"))
 			if st.do(t.Context(), nothing) == nil {
 				t.Fatal("it is away")
 			}
@@ -160,7 +161,7 @@ func TestStore(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w, st := newWorld(func() error { return nil })
 			load(t, st)
-			st.joins(events.Tenant("a", "b"))
+			st.addTenant(events.Tenant("a", "b"))
 			old := w.line
 			release := make(chan struct{})
 			go func() { _ = st.do(context.Background(), func(driver.Driver) error { <-release; return nil }) }()
@@ -168,9 +169,9 @@ func TestStore(t *testing.T) {
 			w.cfg.ClientKey = []byte("another")
 			load(t, st)
 			if w.opens != 1 {
-				t.Error("read again although it was fresh")
+				t.Error("read again although it was readAgainAfter")
 			}
-			time.Sleep(fresh) //nolint:forbidigo // the bubble's clock
+			time.Sleep(readAgainAfter) //nolint:forbidigo // the bubble's clock
 			load(t, st)
 			synctest.Wait()
 			if w.opens != 2 || old.closed.Load() {
@@ -191,7 +192,7 @@ func TestStore(t *testing.T) {
 			w, st := newWorld(func() error { return nil })
 			w.err = &driver.ConfigError{Part: driver.PartTLS, Field: "f", Err: errors.New("missing")}
 			for range 3 {
-				st.stale()
+				st.invalidate()
 				_, opened, err := st.load(t.Context())
 				if opened == nil || err != nil {
 					t.Fatal(opened, err)
@@ -209,7 +210,7 @@ func TestStore(t *testing.T) {
 			read := st.of.read
 			st.of.read = func(ctx context.Context, n string) (*v1alpha1.DataStore, driver.Config, error) {
 				if reads++; reads == 1 {
-					st.stale()
+					st.invalidate()
 					return nil, driver.Config{}, errNoDataStore
 				}
 				return read(ctx, n)
@@ -223,131 +224,4 @@ func TestStore(t *testing.T) {
 			}
 		})
 	})
-	t.Run("a kind without a driver is named with those that have one", func(t *testing.T) {
-		w, st := newWorld(nil)
-		w.object.Spec.Driver = v1alpha1.DriverNATS
-		_, opened, err := st.load(t.Context())
-		if v := judge(opened, nil); err != nil || v.ready || v.reason != reasonUnsupported ||
-			v.message != `driver "NATS" of DataStore one is not supported, only etcd` {
-			t.Errorf("%+v, %v", v, err)
-		}
-	})
-}
-
-func TestConfigOf(t *testing.T) {
-	ref := func(secret, key string) v1alpha1.ContentRef {
-		return v1alpha1.ContentRef{SecretReference: &v1alpha1.SecretReference{
-			SecretReference: corev1.SecretReference{Namespace: "ns", Name: secret}, KeyPath: key,
-		}}
-	}
-	key := ref("ca", "tls.key")
-	ds := &v1alpha1.DataStore{Spec: v1alpha1.DataStoreSpec{
-		Driver: v1alpha1.DriverEtcd, Endpoints: []string{"etcd:2379"},
-		BasicAuth: &v1alpha1.BasicAuth{Username: v1alpha1.ContentRef{Content: []byte("admin")}, Password: ref("auth", "password")},
-		TLSConfig: &v1alpha1.TLSConfig{
-			CertificateAuthority: v1alpha1.CertKeyPair{Certificate: ref("ca", "tls.crt"), PrivateKey: &key},
-			ClientCertificate:    &v1alpha1.ClientCertificate{Certificate: ref("client", "tls.crt"), PrivateKey: ref("client", "tls.key")},
-		},
-	}}
-	both := v1alpha1.ContentRef{Content: []byte("in place"), SecretReference: ds.Spec.BasicAuth.Password.SecretReference}
-	secrets := func() map[string]map[string][]byte {
-		return map[string]map[string][]byte{
-			"ns/ca": bytesOf("tls.crt", "CA", "tls.key", "CAKEY"), "ns/client": bytesOf("tls.crt", "C", "tls.key", "CKEY"),
-			"ns/auth": bytesOf("password", "secret"),
-		}
-	}
-	for sentence, test := range map[string]struct {
-		change func(ds *v1alpha1.DataStore, secrets map[string]map[string][]byte)
-		verdict
-	}{
-		"all references are there": {nil, verdict{true, v1alpha1.DataStoreReasonValid, "the DataStore answers and all references are valid"}},
-		"a content in place wins": {func(ds *v1alpha1.DataStore, s map[string]map[string][]byte) {
-			ds.Spec.BasicAuth.Password = both
-			delete(s, "ns/auth")
-		}, verdict{true, v1alpha1.DataStoreReasonValid, "the DataStore answers and all references are valid"}},
-		"a missing Secret of a certificate is named": {
-			func(_ *v1alpha1.DataStore, s map[string]map[string][]byte) { delete(s, "ns/ca") },
-			verdict{false, v1alpha1.DataStoreReasonTLSConfigFailed, "spec.tlsConfig.certificateAuthority.certificate: secret ns/ca is missing"},
-		},
-		"a missing key is named": {
-			func(_ *v1alpha1.DataStore, s map[string]map[string][]byte) { delete(s["ns/client"], "tls.key") },
-			verdict{false, v1alpha1.DataStoreReasonTLSConfigFailed, `spec.tlsConfig.clientCertificate.privateKey: secret ns/client has no key "tls.key", or an empty one`},
-		},
-		"a missing password is basic authentication's": {
-			func(_ *v1alpha1.DataStore, s map[string]map[string][]byte) { delete(s, "ns/auth") },
-			verdict{false, v1alpha1.DataStoreReasonBasicAuthFailed, "spec.basicAuth.password: secret ns/auth is missing"},
-		},
-		"neither content nor reference is named": {
-			func(ds *v1alpha1.DataStore, _ map[string]map[string][]byte) {
-				ds.Spec.BasicAuth.Username = v1alpha1.ContentRef{}
-			},
-			verdict{false, v1alpha1.DataStoreReasonBasicAuthFailed, "spec.basicAuth.username: has neither content nor secretReference"},
-		},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			ds, s := ds.DeepCopy(), secrets()
-			if test.change != nil {
-				test.change(ds, s)
-			}
-			cfg, err := configOf(ds, func(namespace, n string) (*corev1.Secret, error) {
-				data, ok := s[namespace+"/"+n]
-				if !ok {
-					return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, n)
-				}
-				return &corev1.Secret{Data: data}, nil
-			})
-			if got := judge(err, nil); got != test.verdict {
-				t.Errorf("got %+v\nwant %+v", got, test.verdict)
-			}
-			if err == nil && (string(cfg.CA) != "CA" || string(cfg.CAKey) != "CAKEY" || string(cfg.ClientKey) != "CKEY" || string(cfg.Username) != "admin") {
-				t.Error("not what the Secrets hold")
-			}
-			if out := fmt.Sprintf("%v %+v %#v", cfg, cfg, cfg); out != "DataStore  DataStore  DataStore " {
-				t.Errorf("prints %q", out)
-			}
-		})
-	}
-	t.Run("a management API that is away is not the DataStore's fault", func(t *testing.T) {
-		_, err := configOf(ds, func(string, string) (*corev1.Secret, error) {
-			return nil, &intent.Unavailable{Dependency: "kubernetes", Err: errors.New("refused")}
-		})
-		var bad *driver.ConfigError
-		if err == nil || errors.As(err, &bad) {
-			t.Error(err)
-		}
-	})
-}
-
-// observed is a driver whose survey the test says.
-type observed struct {
-	*line
-	seen map[string]string
-}
-
-func (o *observed) Survey(context.Context, ...string) (map[string]string, error) { return o.seen, nil }
-
-func TestSurvey(t *testing.T) {
-	w, st := newWorld(func() error { return nil })
-	o := &observed{seen: map[string]string{"same": "1", "changed": "2"}}
-	st.of.drivers[v1alpha1.DriverEtcd] = func(driver.Config) (driver.Driver, error) {
-		o.line = &line{check: func() error { return nil }}
-		return o, nil
-	}
-	for n, fingerprint := range map[string]string{"same": "1", "changed": "1", "gone": "1", "unknown": ""} {
-		key := events.Tenant("team", n)
-		st.joins(key)
-		st.leftAs(key, state.Datastore{DataStore: "one", Schema: n, Account: fingerprint})
-	}
-	st.joins(events.Tenant("team", "waits"))
-	st.leftAs(events.Tenant("team", "elsewhere"), state.Datastore{Schema: "elsewhere", Account: "1"})
-	if _, opened, err := st.load(t.Context()); opened != nil || err != nil {
-		t.Fatal(opened, err)
-	}
-	w.woken = nil
-	st.survey(t.Context())
-	slices.Sort(w.woken)
-	w.woken = slices.DeleteFunc(w.woken, func(key string) bool { return key == events.DataStore("one").String() })
-	if want := []string{"team/changed", "team/gone"}; !slices.Equal(w.woken, want) {
-		t.Errorf("woken are %q, not %q", w.woken, want)
-	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -38,8 +39,8 @@ func TestService(t *testing.T) {
 	t.Run("a tenant waits for its DataStore and is provisioned when there is one", func(t *testing.T) {
 		demo.accept()
 		drivertest.Eventually(t, 20*time.Second, func() error {
-			if s, _ := demo.state(); s.Waiting != "DataStore main to exist" {
-				return fmt.Errorf("waits for %q", s.Waiting)
+			if s, _ := demo.state(); s.Wait.Reason != reason.DataStoreMissing || s.Wait.Text != "DataStore main to exist" {
+				return fmt.Errorf("waits for %+v", s.Wait)
 			}
 			return nil
 		})

@@ -56,7 +56,7 @@ func (in *installation) sql(kind string, d database) {
 	defer func() { stop() }()
 	ctx := t.Context()
 	in.object(kind, d)
-	admin, err := datastore.Drivers()[d.kind](d.config)
+	admin, err := datastore.Drivers()[d.kind].Open(d.config)
 	in.must(err)
 	t.Cleanup(func() { _ = admin.Close() })
 	tenantOf := func(n string) *tenant {
@@ -238,7 +238,7 @@ func (in *installation) sql(kind string, d database) {
 		waits := tenantOf("waits")
 		waits.accept()
 		drivertest.Eventually(t, 20*time.Second, func() error {
-			if s, _ := waits.state(); s.Failure == nil && s.Waiting == "" {
+			if s, _ := waits.state(); s.Failure == nil && !s.Wait.Waits() {
 				return fmt.Errorf("it is %+v", s)
 			}
 			return nil

@@ -42,7 +42,7 @@ func newReferences(k *kube.Client, changed func(context.Context, string)) *refer
 func (r *references) run(ctx context.Context) {
 	r.mu.Lock()
 	r.ctx = ctx
-	r.settle(ctx)
+	r.adjust(ctx)
 	r.mu.Unlock()
 	<-ctx.Done()
 	r.mu.Lock()
@@ -52,7 +52,7 @@ func (r *references) run(ctx context.Context) {
 	r.wg.Wait()
 }
 
-// set notes what a DataStore refers to; nothing ends its watches.
+// set notes what a DataStore refers to; with no Secrets, its watches end.
 func (r *references) set(dataStore string, secrets []types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,11 +63,12 @@ func (r *references) set(dataStore string, secrets []types.NamespacedName) {
 	if len(secrets) == 0 {
 		delete(r.of, dataStore)
 	}
-	r.settle(r.ctx)
+	r.adjust(r.ctx)
 }
 
-// settle starts the watches that lack, until ctx ends, and ends those nobody needs; without a ctx none may run. r.mu is held.
-func (r *references) settle(ctx context.Context) {
+// adjust starts the watches that are missing, until ctx ends, and ends those that nobody needs any more; with a nil ctx none may run.
+// r.mu is held.
+func (r *references) adjust(ctx context.Context) {
 	if ctx == nil {
 		return
 	}
@@ -92,13 +93,13 @@ func (r *references) settle(ctx context.Context) {
 		r.wg.Go(func() {
 			defer cancel()
 			// Without the right to watch it, it is read now and then all the same.
-			_ = r.watch(ctx, s, func() { r.saw(ctx, s) })
+			_ = r.watch(ctx, s, func() { r.secretChanged(ctx, s) })
 		})
 	}
 }
 
-// saw tells of a Secret that changed, and doesn't wait for what follows.
-func (r *references) saw(ctx context.Context, secret types.NamespacedName) {
+// secretChanged calls changed for the DataStores that refer to a Secret, and doesn't wait for what follows.
+func (r *references) secretChanged(ctx context.Context, secret types.NamespacedName) {
 	r.mu.Lock()
 	var users []string
 	for dataStore, secrets := range r.of {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/fence"
@@ -456,5 +457,5 @@ func (s *intake) reject(ctx context.Context, t *loop.Turn, e loop.Event, no refu
 	if events.IsInbox(replyTo(e)) {
 		return s.answer(t.Key, e, event.Rejected, data)
 	}
-	return s.bus.Bury(ctx, t.Key, e, "Rejected", no.Error())
+	return t.Bury(ctx, e, reason.Rejected, no.Error())
 }

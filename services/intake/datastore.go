@@ -28,9 +28,9 @@ func (s *intake) keep(ctx context.Context, t *loop.Turn, now time.Time) error {
 	if !s.index.complete() {
 		return nil // called again once it is
 	}
-	if wait := s.written.left(t.Key.Name, time.Now()); wait > 0 && len(t.Events) == 0 && t.Woken(usage) &&
-		!slices.ContainsFunc(t.Reasons, func(r string) bool { return r != usage }) {
-		t.Alarm(wait, usage) // what is news could not be written yet, so nothing is read for it either
+	if wait := s.written.left(t.Key.Name, time.Now()); wait > 0 && len(t.Events) == 0 && t.Woken(wakeUse) &&
+		!slices.ContainsFunc(t.Wakes, func(w loop.Wake) bool { return w.Kind != wakeUse }) {
+		t.Alarm(wait, loop.Wake{Kind: wakeUse}) // what is news could not be written yet, so nothing is read for it either
 		return nil
 	}
 	o := &v1alpha1.DataStore{}
@@ -43,7 +43,7 @@ func (s *intake) keep(ctx context.Context, t *loop.Turn, now time.Time) error {
 		return err
 	}
 	paused, until, bad := name.Paused(o.Annotations, now)
-	if bad != nil && t.Woken(changed) {
+	if bad != nil && t.Woken(wakeObject) {
 		s.log.Warn("annotation ignored", "datastore", o.Name, "error", bad)
 	}
 	if !until.IsZero() {
@@ -207,7 +207,7 @@ func (s *intake) tellUse(ctx context.Context, t *loop.Turn, o *v1alpha1.DataStor
 		return nil
 	}
 	if wait := s.written.wait(o.Name, len(users), time.Now()); wait > 0 {
-		t.Alarm(wait, usage)
+		t.Alarm(wait, loop.Wake{Kind: wakeUse})
 		return nil
 	}
 	err := s.kube.ApplyStatus(ctx, kube.DataStores, "", o.Name, u)

@@ -26,6 +26,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 // assigned is the DataStore that a tenant has, empty for none yet. It is given once: where the data is, the record on the
@@ -212,11 +213,11 @@ func (x *index) expect(key events.Key, fingerprint string) {
 }
 
 // known reports whether a watch showed no more than what was expected. Only once: whatever else it shows is looked at.
-func (x *index) known(key events.Key, reasons []string) bool {
+func (x *index) known(key events.Key, wakes []loop.Wake) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	echo, expected := x.echoes[key]
-	if !expected || len(reasons) != 1 || reasons[0] != echo {
+	if !expected || len(wakes) != 1 || wakes[0] != (loop.Wake{Kind: wakeTenant, Version: echo}) {
 		return false
 	}
 	delete(x.echoes, key)

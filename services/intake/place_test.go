@@ -14,6 +14,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 func TestAssigned(t *testing.T) {
@@ -290,41 +291,44 @@ func TestIndex(t *testing.T) {
 	})
 }
 
+// shown is the wake of a watch that showed a tenant with this fingerprint.
+func shown(fingerprint string) loop.Wake { return loop.Wake{Kind: wakeTenant, Version: fingerprint} }
+
 func TestEchoes(t *testing.T) {
 	demo, other := events.Tenant("default", "demo"), events.Tenant("default", "other")
 	var x index
 	x.expect(demo, "early") // before the first watch
 	for what, c := range map[string]struct {
-		reasons [][]string
-		known   []bool
+		wakes [][]loop.Wake
+		known []bool
 	}{
-		"what was accepted, once":   {[][]string{{"b"}, {"b"}}, []bool{true, false}},
-		"what was accepted before":  {[][]string{{"a"}}, []bool{false}},
-		"more than what was":        {[][]string{{"b", stores}, {"b"}}, []bool{false, true}},
-		"nothing that has to be":    {[][]string{{""}, {}}, []bool{false, false}},
-		"that it is gone meanwhile": {[][]string{{gone}}, []bool{false}},
+		"what was accepted, once":   {[][]loop.Wake{{shown("b")}, {shown("b")}}, []bool{true, false}},
+		"what was accepted before":  {[][]loop.Wake{{shown("a")}}, []bool{false}},
+		"more than what was":        {[][]loop.Wake{{shown("b"), {Kind: wakeDataStores}}, {shown("b")}}, []bool{false, true}},
+		"nothing that has to be":    {[][]loop.Wake{{shown("")}, {}}, []bool{false, false}},
+		"that it is gone meanwhile": {[][]loop.Wake{{{Kind: wakeTenant, Gone: true}}}, []bool{false}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			x.begin()
 			x.expect(demo, "a")
 			x.expect(demo, "b")
-			for i, r := range c.reasons {
+			for i, r := range c.wakes {
 				if x.known(other, r) {
-					t.Errorf("%q of another", r)
+					t.Errorf("%v of another", r)
 				}
 				if known := x.known(demo, r); known != c.known[i] {
-					t.Errorf("%q: %t", r, known)
+					t.Errorf("%v: %t", r, known)
 				}
 			}
 			x.drop(demo)
-			if x.known(demo, []string{"b"}) {
+			if x.known(demo, []loop.Wake{shown("b")}) {
 				t.Error("of a tenant that is gone")
 			}
 		})
 	}
 	x.expect(demo, "a")
 	x.begin()
-	if x.known(demo, []string{"a"}) {
+	if x.known(demo, []loop.Wake{shown("a")}) {
 		t.Error("a watch that starts shows what may have changed meanwhile")
 	}
 }

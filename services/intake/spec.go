@@ -18,6 +18,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -63,7 +64,7 @@ func (s *intake) release(ctx context.Context, t *loop.Turn) error {
 		return err
 	}
 	about := t.About()
-	t.Tenant, t.Reasons = nil, nil
+	t.Tenant, t.Wakes = nil, nil
 	// The others are told so that they let go of what they hold in memory; portals, that no more is to come.
 	id := events.ID(about.UID, event.Released, own.UpdatedAt.Format(time.RFC3339Nano))
 	return s.bus.Tell(ctx, t.Key, about.Generation, id, event.Released, event.IntakeReleased{About: about})
@@ -76,10 +77,10 @@ func (s *intake) vanished(ctx context.Context, t *loop.Turn) error {
 		return nil
 	}
 	tenant := *t.Tenant
-	tenant.Deleting, tenant.Seen = true, gone
+	tenant.Deleting, tenant.Seen = true, seenGone
 	tenant.Paused, tenant.PausedUntil = false, time.Time{}
 	return t.Done(ctx, loop.Outcome{
-		Step: event.Deleting, Inputs: gone, Data: tenant,
+		Step: event.Deleting, Inputs: seenGone, Data: tenant,
 		Facts: []loop.Tell{{What: event.Deleting, Data: event.IntakeDeleting{About: t.About()}}},
 	})
 }
@@ -131,7 +132,7 @@ func recorded(o *v1alpha1.TenantControlPlane, dataStore string, gone []string) m
 func (s *intake) withdrawn(ctx context.Context, t *loop.Turn, e loop.Event) error {
 	var gone event.DatastoreWithdrawn
 	if err := e.DataAs(&gone); err != nil {
-		return &intent.Permanent{Reason: "InvalidEvent", Message: "datastore.withdrawn can't be read", Err: err}
+		return &intent.Permanent{Reason: reason.InvalidFact, Message: "datastore.withdrawn can't be read", Err: err}
 	}
 	o, err := s.get(ctx, t.Key)
 	if err != nil || o == nil || string(o.UID) != gone.UID || !s.kube.InScope(kube.TenantControlPlanes, o) {
@@ -236,7 +237,7 @@ func (s *intake) acceptAt(ctx context.Context, t *loop.Turn, o *v1alpha1.TenantC
 				return err
 			}
 			if missing != "" && s.index.promised() {
-				t.Alarm(givenFor+time.Second, stores) // somebody may not take his
+				t.Alarm(givenFor+time.Second, loop.Wake{Kind: wakeDataStores}) // somebody may not take his
 			}
 		}
 		if err := s.adopt(ctx, o, record(o, dataStore)); err != nil {
@@ -250,14 +251,11 @@ func (s *intake) acceptAt(ctx context.Context, t *loop.Turn, o *v1alpha1.TenantC
 			return err
 		}
 	}
-	inputs, waiting := inputsOf(tenant, o.Generation), missing
-	if _, _, bad := name.Paused(o.Annotations, now); bad != nil && waiting == "" {
-		waiting = "an end of the pause that can be read: " + bad.Error()
-	}
-	if own := t.Own(); own != nil && own.Inputs == inputs && own.Waiting == waiting && own.Failure == nil {
+	inputs, wait := inputsOf(tenant, o.Generation), waitOf(o, missing, now)
+	if own := t.Own(); own != nil && own.Inputs == inputs && own.Wait == wait && own.Failure == nil {
 		return nil
 	}
-	out := loop.Outcome{Step: event.Accepted, Inputs: inputs, Waiting: waiting, Data: tenant}
+	out := loop.Outcome{Step: event.Accepted, Inputs: inputs, Wait: wait, Data: tenant}
 	if tenant.Deleting {
 		out.Step = event.Deleting
 		out.Facts = []loop.Tell{{What: event.Deleting, Data: event.IntakeDeleting{About: t.About()}}}
@@ -274,6 +272,18 @@ func (s *intake) acceptAt(ctx context.Context, t *loop.Turn, o *v1alpha1.TenantC
 		s.index.expect(t.Key, tenant.Seen)
 	}
 	return nil
+}
+
+// waitOf is what a tenant waits for: missing says which DataStore, empty for none.
+func waitOf(o *v1alpha1.TenantControlPlane, missing string, now time.Time) state.Wait {
+	if missing != "" {
+		return state.Wait{On: kube.DataStores.Kind, Reason: reason.DataStoreNotChosen, Text: missing}
+	}
+	if _, _, bad := name.Paused(o.Annotations, now); bad != nil {
+		text := "an end of the pause that can be read: " + bad.Error()
+		return state.Wait{On: kube.TenantControlPlanes.Kind, Reason: reason.PauseUnreadable, Text: text}
+	}
+	return state.Wait{}
 }
 
 // acceptedOf is what is told of a tenant that was accepted.
@@ -307,13 +317,10 @@ func inputsOf(tenant state.Tenant, generation int64) string {
 
 // finish ends a deletion once every service has removed what it made: the object's finalizer, then bucket and timers, so
 // that a crash in between finds the object gone and only forgets. It tells what was removed in all.
-func (s *intake) finish(ctx context.Context, t *loop.Turn, e loop.Event) error {
-	var done event.Removals
-	if err := json.Unmarshal(e.Data(), &done); err != nil {
-		return &intent.Permanent{Reason: "InvalidEvent", Message: "certs.removed holds no removals", Err: err}
-	}
-	if t.UID != "" && done.UID != t.UID {
-		return nil // about an earlier tenant of that name
+func (s *intake) finish(ctx context.Context, t *loop.Turn) error {
+	done, _, err := t.RemovedBefore()
+	if err != nil || done == nil { // nil: of an earlier tenant of that name
+		return err
 	}
 	o, err := s.get(ctx, t.Key)
 	if err != nil {
@@ -343,15 +350,10 @@ func (s *intake) finish(ctx context.Context, t *loop.Turn, e loop.Event) error {
 			return err
 		}
 	}
-	removed := maps.Clone(done.Removed)
-	if removed == nil {
-		removed = map[string]int{}
-	}
-	removed["intake/TenantControlPlane"], removed["intake/Bucket"] = 1, 1
-	about := event.About{Namespace: t.Key.Namespace, Name: t.Key.Name, UID: done.UID, Generation: done.Generation}
-	t.Tenant, t.Reasons = nil, nil
-	return s.bus.Tell(ctx, t.Key, done.Generation, events.ID(done.UID, "intake", event.Removed), event.Removed,
-		event.Removals{About: about, Removed: removed, Left: done.Left})
+	t.Tenant, t.Wakes = nil, nil
+	removals := done.With(name.ServiceIntake, map[string]int{kube.TenantControlPlanes.Kind: 1, "Bucket": 1})
+	removals.About = event.About{Namespace: t.Key.Namespace, Name: t.Key.Name, UID: done.UID, Generation: done.Generation}
+	return s.bus.Tell(ctx, t.Key, done.Generation, events.ID(done.UID, name.ServiceIntake, event.Removed), event.Removed, removals)
 }
 
 // withoutFinalizer is the JSON patch that takes the i-th finalizer off an object. It is tested on what it changes, not on the

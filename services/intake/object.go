@@ -44,11 +44,11 @@ type object struct {
 	raw    json.RawMessage
 }
 
-// object decodes the API server's answer about the object of an order.
-func (o order) object(raw json.RawMessage) (*object, error) {
+// object decodes the API server's answer about a command's object.
+func (c command) object(raw json.RawMessage) (*object, error) {
 	there := &object{raw: raw}
 	var err error
-	if o.key.IsTenant() {
+	if c.key.IsTenant() {
 		there.tenant = &v1alpha1.TenantControlPlane{}
 		err = json.Unmarshal(raw, there.tenant)
 		there.ObjectMeta = there.tenant.ObjectMeta
@@ -58,7 +58,7 @@ func (o order) object(raw json.RawMessage) (*object, error) {
 		there.ObjectMeta = meta.ObjectMeta
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the API server's answer about %s: %w", o.key, err)
+		return nil, fmt.Errorf("the API server's answer about %s: %w", c.key, err)
 	}
 	return there, nil
 }
@@ -80,7 +80,7 @@ func decode[T any](data []byte) (*T, error) {
 	}
 	generic, ok := parse(data)
 	if !ok {
-		return nil, refuse("event.data", ruleInvalid, string(data), "must be a JSON object")
+		return nil, refuse("event.data", event.RuleInvalid, string(data), "must be a JSON object")
 	}
 	if err != nil {
 		if typed, ok := plain[T](data, generic); ok {
@@ -130,19 +130,19 @@ func undecodable[T any](generic map[string]any, err error) refusal {
 		return err == nil && kjson.UnmarshalCaseSensitivePreserveInts(data, new(T)) != nil
 	})
 	if path == "" {
-		return refuse("event.data", ruleInvalid, "", cut(err.Error(), maxText))
+		return refuse("event.data", event.RuleInvalid, "", events.Clip(err.Error()))
 	}
 	said, _ := lookup(value, "")
 	var mistyped *json.UnmarshalTypeError
 	var badTime *time.ParseError
-	message := cut(err.Error(), maxText)
+	message := events.Clip(err.Error())
 	switch {
 	case errors.As(err, &badTime):
 		message = "must be an RFC 3339 time, like 2027-01-31T18:00:00Z"
 	case errors.As(err, &mistyped):
 		message = fmt.Sprintf("must be %s, not %s", article(mistyped.Type.Kind()), mistyped.Value)
 	}
-	return refuse(path, ruleInvalid, said, message)
+	return refuse(path, event.RuleInvalid, said, message)
 }
 
 // maxTried bounds the search for a culprit: bytes that are decoded for it, and some for each try.
@@ -212,7 +212,7 @@ func whole(key events.Key, k kind, data []byte, watchFilter string) (typed any, 
 	}
 	m, ok := parse(data)
 	if !ok {
-		return nil, nil, refuse("event.data", ruleInvalid, string(data), "must be the JSON of a "+k.Kind)
+		return nil, nil, refuse("event.data", event.RuleInvalid, string(data), "must be the JSON of a "+k.Kind)
 	}
 	meta, _ := m["metadata"].(map[string]any)
 	labels, _ := meta["labels"].(map[string]any)
@@ -221,9 +221,9 @@ func whole(key events.Key, k kind, data []byte, watchFilter string) (typed any, 
 		switch have, _ := of[at].(string); have {
 		case want:
 		case "":
-			no = append(no, event.FieldError{Field: field, Rule: ruleRequired, Message: "missing; must be " + want})
+			no = append(no, event.FieldError{Field: field, Rule: event.RuleRequired, Message: "missing; must be " + want})
 		default:
-			no = append(no, event.FieldError{Field: field, Rule: ruleInvalid, Value: shorten(have), Message: "must be " + want + ", as the event's subject and type say"})
+			no = append(no, event.FieldError{Field: field, Rule: event.RuleInvalid, Value: events.Clip(have), Message: "must be " + want + ", as the event's subject and type say"})
 		}
 	}
 	same("apiVersion", m, "apiVersion", k.GroupVersion.String())
@@ -234,7 +234,7 @@ func whole(key events.Key, k kind, data []byte, watchFilter string) (typed any, 
 	}
 	for field, v := range meta {
 		if !slices.Contains(metadataAllowed, field) {
-			no = append(no, event.FieldError{Field: "metadata." + field, Rule: ruleForbidden, Value: shorten(fmt.Sprint(v)), Message: "a command may set labels and annotations only"})
+			no = append(no, event.FieldError{Field: "metadata." + field, Rule: event.RuleForbidden, Value: events.Clip(fmt.Sprint(v)), Message: "a command may set labels and annotations only"})
 		}
 	}
 	if labels == nil {

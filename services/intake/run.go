@@ -69,6 +69,7 @@ type intake struct {
 	// namespace and watchFilter limit what may be commanded; empty: all.
 	namespace, watchFilter string
 	index                  index
+	policies               policies
 	written                written
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"reflect"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,7 +36,7 @@ const (
 // watch sees every tenant's object: those written by kubectl carry no partition label yet, and DataStores are used by
 // tenants of other installations, too. And it sees the installation's DataStores, and what admission policies depend on.
 func (s *intake) watch(ctx context.Context, _ []int, wake loop.Waker) error {
-	s.index.begin()
+	s.index.reset()
 	complete := func() {
 		for n := range s.index.all() {
 			wake(events.DataStore(n), loop.Wake{Kind: wakeUse})
@@ -67,7 +68,10 @@ func (s *intake) watch(ctx context.Context, _ []int, wake loop.Waker) error {
 	g.Go(func() error { r.run(ctx, func() { listed(event.DataStores) }); return nil })
 	for _, one := range admissionDependsOn {
 		g.Go(func() error {
-			return s.kube.WatchOne(ctx, one.resource, one.namespace, one.name, func(kube.Change) {
+			return s.kube.WatchOne(ctx, one.resource, one.namespace, one.name, func(c kube.Change) {
+				if one.name == name.AdmissionConfigMap {
+					s.policies.saw(c.Object.ResourceVersion, time.Now())
+				}
 				wake(admissionKey, loop.Wake{Kind: wakeObject})
 			})
 		})

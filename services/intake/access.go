@@ -36,11 +36,13 @@ func (h HTTP) check() error {
 	case h == HTTP{}:
 		return nil
 	case h.Address == "":
-		return errors.New("--events-http is missing: the address on which events are taken, like :8443; without it the other --events flags mean nothing")
+		return errors.New("--events-http is missing: the address on which events are taken, like :8443; " +
+			"without it the other --events flags mean nothing")
 	case (h.Certificate == "") != (h.Key == ""):
 		return fmt.Errorf("--events-cert %q and --events-key %q: give both or none", h.Certificate, h.Key)
 	case h.ClientCA != "" && h.Certificate == "":
-		return fmt.Errorf("--events-client-ca %q: clients show certificates on TLS connections only; give --events-cert and --events-key", h.ClientCA)
+		return fmt.Errorf("--events-client-ca %q: clients show certificates on TLS connections only; "+
+			"give --events-cert and --events-key", h.ClientCA)
 	case h.ClientCA == "" && h.Token == "":
 		return fmt.Errorf("--events-http %q would be open to anybody: give --events-token, or --events-client-ca, or both", h.Address)
 	}
@@ -49,7 +51,8 @@ func (h HTTP) check() error {
 		return fmt.Errorf("--events-http %q: must be host:port: %w", h.Address, err)
 	}
 	if ip := net.ParseIP(host); h.Certificate == "" && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("--events-http %q: without TLS only a loopback address may be listened on; give --events-cert and --events-key", h.Address)
+		return fmt.Errorf("--events-http %q: without TLS only a loopback address may be listened on; "+
+			"give --events-cert and --events-key", h.Address)
 	}
 	return nil
 }

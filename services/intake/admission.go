@@ -37,7 +37,8 @@ const (
 )
 
 var definitions = kube.Resource{
-	GroupVersion: schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}, Plural: "customresourcedefinitions", Kind: "CustomResourceDefinition",
+	GroupVersion: schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"},
+	Plural:       "customresourcedefinitions", Kind: "CustomResourceDefinition",
 }
 
 // admissionDependsOn are single objects whose changes wake intake for the ConfigMap: itself, for drift, and the definition of
@@ -50,8 +51,8 @@ var admissionDependsOn = []struct {
 	{definitions, "", tlsRoutes},
 }
 
-// admit makes the ConfigMap say what there is.
-func (s *intake) admit(ctx context.Context) error {
+// syncAdmission makes the ConfigMap say what there is.
+func (s *intake) syncAdmission(ctx context.Context) error {
 	if !s.index.complete() {
 		return nil // called again once it is
 	}
@@ -82,9 +83,11 @@ func (s *intake) admit(ctx context.Context) error {
 		return s.kube.MergePatch(ctx, kube.ConfigMaps, admissionKey.Namespace, admissionKey.Name, map[string]any{"data": patch}, nil)
 	}
 	made := &corev1.ConfigMap{
-		TypeMeta:   kube.ConfigMaps.TypeMeta(),
-		ObjectMeta: metav1.ObjectMeta{Namespace: admissionKey.Namespace, Name: admissionKey.Name, Labels: map[string]string{name.LabelProject: name.Project}},
-		Data:       map[string]string{},
+		TypeMeta: kube.ConfigMaps.TypeMeta(),
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: admissionKey.Namespace, Name: admissionKey.Name, Labels: map[string]string{name.LabelProject: name.Project},
+		},
+		Data: map[string]string{},
 	}
 	for k, v := range patch {
 		made.Data[k] = *v

@@ -52,7 +52,8 @@ func (s *intake) understand(key events.Key, e loop.Event) (command, error) {
 		return c, refuse("event."+events.ExtReplyTo, event.RuleInvalid, inbox, "must be an inbox (_INBOX.…)")
 	}
 	if n := len(e.Data()); n > events.MaxPayload {
-		return c, refuse("event.data", event.RuleTooLarge, fmt.Sprintf("%d bytes", n), fmt.Sprintf("must not be larger than %d bytes", events.MaxPayload))
+		most := fmt.Sprintf("must not be larger than %d bytes", events.MaxPayload)
+		return c, refuse("event.data", event.RuleTooLarge, fmt.Sprintf("%d bytes", n), most)
 	}
 	if !utf8.Valid(e.Raw.Data()) {
 		return c, refuse("event.data", event.RuleInvalid, string(e.Raw.Data()), "must be UTF-8")
@@ -93,7 +94,8 @@ func checkEvent(e loop.Event) error {
 func (c command) checkObject() error {
 	if _, known := kinds[c.key.Kind]; !known {
 		return refuse("event.subject", event.RuleUnknown, c.key.Kind, "no such kind; commands are published on "+
-			"stoker.intake.tenantcontrolplanes.<namespace>.<name>, stoker.intake.datastores.-.<name> and stoker.intake.kubeconfiggenerators.-.<name>")
+			"stoker.intake.tenantcontrolplanes.<namespace>.<name>, stoker.intake.datastores.-.<name> and "+
+			"stoker.intake.kubeconfiggenerators.-.<name>")
 	}
 	if !c.key.Valid() || c.kind.Namespaced == (c.key.Namespace == events.ClusterScoped) {
 		return refuse("event.subject", event.RuleInvalid, c.key.String(), "namespace and name in the subject must be those of a Kubernetes "+
@@ -261,13 +263,14 @@ func (s *intake) read(ctx context.Context, c command) (*object, error) {
 		return nil, err
 	}
 	if of := there.Labels[name.LabelWatchFilter]; s.watchFilter != "" && of != s.watchFilter {
-		return nil, refuse("metadata.labels["+name.LabelWatchFilter+"]", event.RuleForbidden, of, "this installation works on objects whose label is "+s.watchFilter+" only")
+		return nil, refuse("metadata.labels["+name.LabelWatchFilter+"]", event.RuleForbidden, of,
+			"this installation works on objects whose label is "+s.watchFilter+" only")
 	}
 	return there, nil
 }
 
 // unexpected refuses a command whose object has another generation than it expects. done tells a command that has been
-// carried out already: what it changed carries its mark.
+// carried out already: what it changed carries its id.
 func (c command) unexpected(there *object) (done bool, err error) {
 	if c.expected == nil {
 		return false, nil
@@ -282,7 +285,8 @@ func (c command) unexpected(there *object) (done bool, err error) {
 	case there.Annotations[name.AnnotationCommand] == c.id():
 		return true, nil
 	}
-	return false, refuse(field, event.RuleConflict, strconv.FormatInt(want, 10), "the "+c.kind.Kind+" has generation "+generation(&there.ObjectMeta))
+	return false, refuse(field, event.RuleConflict, strconv.FormatInt(want, 10),
+		"the "+c.kind.Kind+" has generation "+generation(&there.ObjectMeta))
 }
 
 // maxRaces bounds how often a write is tried that somebody else's keeps overtaking.

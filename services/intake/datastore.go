@@ -23,8 +23,8 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
-// keep brings a DataStore's object in line with who uses it.
-func (s *intake) keep(ctx context.Context, t *loop.Turn, now time.Time) error {
+// syncDataStore brings a DataStore's object in line with who uses it.
+func (s *intake) syncDataStore(ctx context.Context, t *loop.Turn, now time.Time) error {
 	if !s.index.complete() {
 		return nil // called again once it is
 	}
@@ -52,7 +52,7 @@ func (s *intake) keep(ctx context.Context, t *loop.Turn, now time.Time) error {
 		}
 	}
 	if paused {
-		return s.tellUse(ctx, t, o, o.Status.UsedBy, pausedCondition(until), now)
+		return s.writeUse(ctx, t, o, o.Status.UsedBy, pausedCondition(until), now)
 	}
 	if o.DeletionTimestamp == nil {
 		labels := map[string]string{}
@@ -72,7 +72,7 @@ func (s *intake) keep(ctx context.Context, t *loop.Turn, now time.Time) error {
 			return s.letGo(ctx, o)
 		}
 	}
-	return s.tellUse(ctx, t, o, users, nil, now)
+	return s.writeUse(ctx, t, o, users, nil, now)
 }
 
 // usersOf asks the API server who uses a DataStore, by the objects themselves: a label may lack on one that no version of
@@ -199,9 +199,11 @@ func pausedCondition(until time.Time) *metav1.Condition {
 	return c
 }
 
-// tellUse writes intake's part of the status if it is another, with a pause after each write, so that with many new tenants
+// writeUse writes intake's part of the status if it is another, with a pause after each write, so that with many new tenants
 // each tells of several.
-func (s *intake) tellUse(ctx context.Context, t *loop.Turn, o *v1alpha1.DataStore, users []string, paused *metav1.Condition, now time.Time) error {
+func (s *intake) writeUse(
+	ctx context.Context, t *loop.Turn, o *v1alpha1.DataStore, users []string, paused *metav1.Condition, now time.Time,
+) error {
 	u := useOf(o, users, paused, now)
 	if u.said(o) {
 		return nil

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -177,11 +178,11 @@ func (h *httpIntake) respond(w http.ResponseWriter, r *http.Request) int {
 	}
 	code := http.StatusOK
 	if answer.Type() == event.FactType(name.ServiceIntake, event.Rejected) {
-		var no event.IntakeRejected
-		if json.Unmarshal(answer.Data(), &no) != nil || len(no.Errors) == 0 {
+		var found event.IntakeRejected
+		if json.Unmarshal(answer.Data(), &found) != nil || len(found.Errors) == 0 {
 			code = http.StatusInternalServerError
 		} else {
-			code = statusOf(no.Errors[0])
+			code = statusOf(found.Errors[0])
 		}
 	}
 	for k, v := range events.Encode("", *answer).Header {
@@ -206,7 +207,8 @@ func statusOf(e event.FieldError) int {
 		return http.StatusInternalServerError
 	case e.Rule == event.RuleNotFound && strings.HasPrefix(e.Field, "metadata."):
 		return http.StatusNotFound
-	case e.Rule == event.RuleForbidden && (e.Field == "object" || e.Field == "metadata.namespace" || e.Field == "metadata.labels["+name.LabelWatchFilter+"]"):
+	case e.Rule == event.RuleForbidden &&
+		slices.Contains([]string{"object", "metadata.namespace", "metadata.labels[" + name.LabelWatchFilter + "]"}, e.Field):
 		return http.StatusForbidden
 	case e.Field == "event", strings.HasPrefix(e.Field, "event."):
 		return http.StatusBadRequest
@@ -225,7 +227,8 @@ func (h *httpIntake) take(w http.ResponseWriter, r *http.Request) (*ce.Event, *f
 		return nil, f
 	}
 	if h.tokens != nil && !h.tokens.get().knows(r.Header.Get("Authorization")) {
-		f := fail(http.StatusUnauthorized, "request", event.RuleUnauthorized, "", "send a token of this installation as header Authorization: Bearer TOKEN")
+		f := fail(http.StatusUnauthorized, "request", event.RuleUnauthorized, "",
+			"send a token of this installation as header Authorization: Bearer TOKEN")
 		f.header, f.value = "WWW-Authenticate", `Bearer realm="stoker"`
 		return nil, f
 	}
@@ -233,7 +236,8 @@ func (h *httpIntake) take(w http.ResponseWriter, r *http.Request) (*ce.Event, *f
 	case h.slots <- struct{}{}:
 		defer func() { <-h.slots }()
 	default:
-		return nil, later(http.StatusTooManyRequests, event.RuleTooMany, fmt.Sprintf("%d events are being worked on; send it again in a moment", maxInFlight))
+		return nil, later(http.StatusTooManyRequests, event.RuleTooMany,
+			fmt.Sprintf("%d events are being worked on; send it again in a moment", maxInFlight))
 	}
 	body, failed := h.read(w, r)
 	if failed != nil {
@@ -248,7 +252,8 @@ func (h *httpIntake) take(w http.ResponseWriter, r *http.Request) (*ce.Event, *f
 
 // read reads the body of a request.
 func (h *httpIntake) read(w http.ResponseWriter, r *http.Request) ([]byte, *failure) {
-	tooLarge := fail(http.StatusRequestEntityTooLarge, "event.data", event.RuleTooLarge, "", fmt.Sprintf("data must not be larger than %d bytes", events.MaxPayload))
+	tooLarge := fail(http.StatusRequestEntityTooLarge, "event.data", event.RuleTooLarge, "",
+		fmt.Sprintf("data must not be larger than %d bytes", events.MaxPayload))
 	if c := r.Header.Get("Content-Encoding"); c != "" && !strings.EqualFold(c, "identity") {
 		return nil, fail(http.StatusUnsupportedMediaType, "request", event.RuleInvalid, c, "the body must not be compressed")
 	}
@@ -268,7 +273,7 @@ func (h *httpIntake) read(w http.ResponseWriter, r *http.Request) ([]byte, *fail
 	case err != nil:
 		return nil, fail(http.StatusRequestTimeout, "request", event.RuleInvalid, "", fmt.Sprintf("the body did not come within %s", h.bodyIn))
 	case !utf8.Valid(body):
-		return nil, fail(http.StatusBadRequest, "event.data", event.RuleInvalid, events.Clip(string(body)), "must be UTF-8")
+		return nil, fail(http.StatusBadRequest, "event.data", event.RuleInvalid, string(body), "must be UTF-8")
 	}
 	return body, nil
 }
@@ -280,7 +285,8 @@ const batchMedia = "application/cloudevents-batch"
 func commandIn(header http.Header, body []byte) (ce.Event, events.Key, *failure) {
 	e, key := ce.Event{}, events.Key{}
 	if media := header.Get("Content-Type"); strings.HasPrefix(media, batchMedia) {
-		return e, key, fail(http.StatusUnsupportedMediaType, "event.datacontenttype", event.RuleInvalid, media, "batches are not taken: send each event by itself")
+		return e, key, fail(http.StatusUnsupportedMediaType, "event.datacontenttype", event.RuleInvalid, media,
+			"batches are not taken: send each event by itself")
 	}
 	plain := nats.Header{}
 	for k, values := range header {
@@ -289,7 +295,9 @@ func commandIn(header http.Header, body []byte) (ce.Event, events.Key, *failure)
 			v, err = unescape(v)
 		}
 		if err != nil || len(values) > 1 && strings.HasPrefix(k, "Ce-") {
-			return e, key, fail(http.StatusBadRequest, "event."+strings.ToLower(strings.TrimPrefix(k, "Ce-")), event.RuleInvalid, events.Clip(values[0]), "must be given once, as UTF-8 with %XX for what is not ASCII")
+			attribute := strings.ToLower(strings.TrimPrefix(k, "Ce-"))
+			return e, key, fail(http.StatusBadRequest, "event."+attribute, event.RuleInvalid, values[0],
+				"must be given once, as UTF-8 with %XX for what is not ASCII")
 		}
 		plain[k] = []string{v}
 	}
@@ -305,11 +313,13 @@ func commandIn(header http.Header, body []byte) (ce.Event, events.Key, *failure)
 	case err != nil:
 		return e, key, fail(http.StatusBadRequest, "event", event.RuleInvalid, "", err.Error())
 	case len(e.Data()) > events.MaxPayload:
-		return e, key, fail(http.StatusRequestEntityTooLarge, "event.data", event.RuleTooLarge, fmt.Sprintf("%d bytes", len(e.Data())), fmt.Sprintf("must not be larger than %d bytes", events.MaxPayload))
+		return e, key, fail(http.StatusRequestEntityTooLarge, "event.data", event.RuleTooLarge, fmt.Sprintf("%d bytes", len(e.Data())),
+			fmt.Sprintf("must not be larger than %d bytes", events.MaxPayload))
 	}
 	for _, a := range []struct{ name, value string }{{"id", e.ID()}, {"source", e.Source()}} {
 		if len(a.value) > maxID || strings.TrimSpace(a.value) != a.value || strings.ContainsFunc(a.value, unicode.IsControl) {
-			return e, key, fail(http.StatusBadRequest, "event."+a.name, event.RuleInvalid, events.Clip(a.value), fmt.Sprintf("must not be longer than %d bytes, nor hold control characters, nor begin or end with a space", maxID))
+			return e, key, fail(http.StatusBadRequest, "event."+a.name, event.RuleInvalid, a.value,
+				fmt.Sprintf("must not be longer than %d bytes, nor hold control characters, nor begin or end with a space", maxID))
 		}
 	}
 	key, failed := keyOf(e)
@@ -343,7 +353,8 @@ func keyOf(e ce.Event) (events.Key, *failure) {
 		return key, fail(http.StatusBadRequest, "event.subject", event.RuleRequired, "", "missing; must be "+form)
 	}
 	if !key.Valid() || kinds[entry.Kind].Namespaced == (key.Namespace == events.ClusterScoped) {
-		return key, fail(http.StatusBadRequest, "event.subject", event.RuleInvalid, events.Clip(e.Subject()), "must be "+form+": lower-case letters, digits, dashes")
+		return key, fail(http.StatusBadRequest, "event.subject", event.RuleInvalid, e.Subject(),
+			"must be "+form+": lower-case letters, digits, dashes")
 	}
 	return key, nil
 }
@@ -360,7 +371,8 @@ func (h *httpIntake) ask(ctx context.Context, key events.Key, e ce.Event) (*ce.E
 		delete(h.waiting, token)
 		h.mu.Unlock()
 	}()
-	away := later(http.StatusServiceUnavailable, event.RuleUnavailable, "NATS does not answer; send the event again with the same id: it is carried out once")
+	away := later(http.StatusServiceUnavailable, event.RuleUnavailable,
+		"NATS does not answer; send the event again with the same id: it is carried out once")
 	if !h.bus.Conn().IsConnected() {
 		return nil, away
 	}
@@ -398,7 +410,8 @@ func (h *httpIntake) ask(ctx context.Context, key events.Key, e ce.Event) (*ce.E
 				answer := h.bus.NewEvent(key, mine, event.FactType(name.ServiceIntake, noted.What), noted.Data, time.Now())
 				return &answer, nil
 			}
-			return nil, later(http.StatusGatewayTimeout, event.RuleTimeout, fmt.Sprintf("accepted, and still being applied after %s; send the event again with the same id to hear what became of it", h.answerIn))
+			return nil, later(http.StatusGatewayTimeout, event.RuleTimeout, fmt.Sprintf("accepted, and still being applied after %s; "+
+				"send the event again with the same id to hear what became of it", h.answerIn))
 		}
 	}
 }

@@ -25,20 +25,22 @@ import (
 
 // index is what a replica knows of DataStores and of who is on them, this installation's or not. It is safe for concurrent use.
 type index struct {
-	mu     sync.Mutex
-	stores map[string]store
-	// tenants by what their labels say, empty for no DataStore yet.
+	mu      sync.Mutex
+	stores  map[string]store
 	tenants map[events.Key]seen
-	used    map[string]int
-	// reservations are for tenants whose labels the watch has not shown yet. They count in used. One whose apply was refused is
-	// never shown, and its reservation ends after reservedFor.
+	// used counts the tenants on each DataStore, reservations included.
+	used map[string]int
+	// reservations are for tenants whose labels the watch has not shown yet. One whose apply was
+	// refused is never shown, and its reservation ends after reservedFor.
 	reservations map[events.Key]reservation
 	// echoes are the fingerprints of what was accepted last, which the watch is about to show.
 	echoes                      map[events.Key]string
 	storesListed, tenantsListed bool
 }
 
+// seen is what the watch showed of a tenant.
 type seen struct {
+	// dataStore is the value of its label, empty before it has one.
 	dataStore string
 	// overrides hold something of it, too, as the annotation lists them.
 	overrides string
@@ -47,7 +49,8 @@ type seen struct {
 
 // on are the DataStores that a tenant uses, its own first; that is empty before it has one.
 func (s seen) on() []string {
-	return append([]string{s.dataStore}, slices.DeleteFunc(name.SplitOverrides(s.overrides), func(n string) bool { return n == s.dataStore })...)
+	others := slices.DeleteFunc(name.SplitOverrides(s.overrides), func(n string) bool { return n == s.dataStore })
+	return append([]string{s.dataStore}, others...)
 }
 
 // reservation is the DataStore that was chosen for a tenant, and when.

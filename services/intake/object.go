@@ -202,7 +202,9 @@ func article(k reflect.Kind) string {
 }
 
 // metadataAllowed is what of metadata a command may set, or carry because the object was read from somewhere.
-var metadataAllowed = []string{"name", "namespace", "labels", "annotations", "creationTimestamp", "generation", "managedFields", "resourceVersion", "uid", "selfLink"}
+var metadataAllowed = []string{
+	"name", "namespace", "labels", "annotations", "creationTimestamp", "generation", "managedFields", "resourceVersion", "uid", "selfLink",
+}
 
 // whole checks the data of an apply command. It returns the object as it was decoded, and what is to be applied: of the
 // metadata only labels and annotations are taken, with what intake adds.
@@ -216,14 +218,14 @@ func whole(key events.Key, k kind, data []byte, watchFilter string) (typed any, 
 	}
 	meta, _ := m["metadata"].(map[string]any)
 	labels, _ := meta["labels"].(map[string]any)
-	var no refusal
+	var found refusal
 	same := func(field string, of map[string]any, at, want string) {
 		switch have, _ := of[at].(string); have {
 		case want:
 		case "":
-			no = append(no, event.FieldError{Field: field, Rule: event.RuleRequired, Message: "missing; must be " + want})
+			found = append(found, refuse(field, event.RuleRequired, "", "missing; must be "+want)...)
 		default:
-			no = append(no, event.FieldError{Field: field, Rule: event.RuleInvalid, Value: events.Clip(have), Message: "must be " + want + ", as the event's subject and type say"})
+			found = append(found, refuse(field, event.RuleInvalid, have, "must be "+want+", as the event's subject and type say")...)
 		}
 	}
 	same("apiVersion", m, "apiVersion", k.GroupVersion.String())
@@ -234,7 +236,7 @@ func whole(key events.Key, k kind, data []byte, watchFilter string) (typed any, 
 	}
 	for field, v := range meta {
 		if !slices.Contains(metadataAllowed, field) {
-			no = append(no, event.FieldError{Field: "metadata." + field, Rule: event.RuleForbidden, Value: events.Clip(fmt.Sprint(v)), Message: "a command may set labels and annotations only"})
+			found = append(found, refuse("metadata."+field, event.RuleForbidden, fmt.Sprint(v), "a command may set labels and annotations only")...)
 		}
 	}
 	if labels == nil {
@@ -246,9 +248,9 @@ func whole(key events.Key, k kind, data []byte, watchFilter string) (typed any, 
 		}
 		labels[name.LabelWatchFilter] = watchFilter
 	}
-	if len(no) > 0 {
-		slices.SortFunc(no, func(a, b event.FieldError) int { return strings.Compare(a.Field, b.Field) })
-		return nil, nil, no
+	if len(found) > 0 {
+		slices.SortFunc(found, func(a, b event.FieldError) int { return strings.Compare(a.Field, b.Field) })
+		return nil, nil, found
 	}
 	clean := map[string]any{"name": key.Name}
 	if k.Namespaced {

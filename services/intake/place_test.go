@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -138,6 +139,14 @@ func annotated(tenants, bytes string) map[string]string {
 		a[name.AnnotationMaxBytes] = bytes
 	}
 	return a
+}
+
+// there is the metadata of an object with this record, nil for no object.
+func there(label *string) *metav1.ObjectMeta {
+	if label == nil {
+		return nil
+	}
+	return &metav1.ObjectMeta{Labels: map[string]string{name.LabelDataStore: *label}}
 }
 
 func TestLabelOf(t *testing.T) {

@@ -59,7 +59,7 @@ func refused(err error, sent any) error {
 	if _, found, ok := strings.Cut(s.Message, "strict decoding error: "); ok {
 		return strictly(strings.Split(found, ", "), sent)
 	}
-	var no, vague refusal
+	var found, vague refusal
 	if s.Details != nil {
 		for _, c := range s.Details.Causes {
 			e := fromCause(c, sent)
@@ -67,18 +67,18 @@ func refused(err error, sent any) error {
 			case e.Field == "":
 				e.Field = "spec"
 				vague = append(vague, e)
-			case !slices.Contains(no, e): // metadata is validated several times
-				no = append(no, e)
+			case !slices.Contains(found, e): // metadata is validated several times
+				found = append(found, e)
 			}
 		}
 	}
-	if len(no) == 0 {
-		no = vague // that other rules were not looked at says nothing beside those that were broken
+	if len(found) == 0 {
+		found = vague // that other rules were not looked at says nothing beside those that were broken
 	}
-	if len(no) == 0 {
-		no = refuse("object", string(s.Reason), "", state.ClipMessage(cmp.Or(s.Message, "the API server refuses it")))
+	if len(found) == 0 {
+		found = refuse("object", string(s.Reason), "", state.ClipMessage(cmp.Or(s.Message, "the API server refuses it")))
 	}
-	return no
+	return found
 }
 
 // fromCause puts a cause of the API server into fields of its own.
@@ -119,11 +119,13 @@ var (
 	pathFirst  = regexp.MustCompile(`(?s)^((?:spec|metadata|status|kind|apiVersion)[A-Za-z0-9_./\-\[\]"]*): (.*)$`)
 	// ruleFirst splits the messages of Kubernetes' field validation: `Invalid value: "x": must be …`. Of objects the value
 	// is not said.
-	ruleFirst = regexp.MustCompile(`(?s)^(Invalid value|Unsupported value|Duplicate value|Forbidden|Required value|Too long|Too many|Not found|Internal error)` +
-		`(?:: ("(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|null|true|false|\{.*\}|\[.*\]))?(?:: (.*))?$`)
+	ruleFirst = regexp.MustCompile(
+		`(?s)^(Invalid value|Unsupported value|Duplicate value|Forbidden|Required value|Too long|Too many|Not found|Internal error)` +
+			`(?:: ("(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|null|true|false|\{.*\}|\[.*\]))?(?:: (.*))?$`)
 	ruleWords = map[string]string{
-		"Invalid value": event.RuleInvalid, "Unsupported value": event.RuleNotSupported, "Duplicate value": event.RuleDuplicate, "Forbidden": event.RuleForbidden,
-		"Required value": event.RuleRequired, "Too long": event.RuleTooLong, "Too many": event.RuleTooMany, "Not found": event.RuleNotFound, "Internal error": event.RuleInternal,
+		"Invalid value": event.RuleInvalid, "Unsupported value": event.RuleNotSupported, "Duplicate value": event.RuleDuplicate,
+		"Forbidden": event.RuleForbidden, "Required value": event.RuleRequired, "Too long": event.RuleTooLong,
+		"Too many": event.RuleTooMany, "Not found": event.RuleNotFound, "Internal error": event.RuleInternal,
 	}
 )
 
@@ -137,7 +139,7 @@ func unquote(s string) string {
 // untyped is the refusal of an object that doesn't fit the schema so far that server-side apply can't merge it:
 // ".spec.controlPlane: expected map, got …" or "…: duplicate entries for key [name=\"a\"]"; one a line if there are several.
 func untyped(message string, sent any) refusal {
-	var no refusal
+	var found refusal
 	for _, line := range strings.Split(message, "\n") {
 		e := event.FieldError{Field: "spec", Rule: event.RuleInvalid, Message: state.ClipMessage(strings.TrimSpace(line))}
 		if field, rest, ok := strings.Cut(e.Message, ": "); ok && strings.HasPrefix(field, ".") {
@@ -155,22 +157,24 @@ func untyped(message string, sent any) refusal {
 			e.Rule = event.RuleUnknown
 		}
 		if e.Message != "" && !strings.HasPrefix(e.Message, "errors:") {
-			no = append(no, e)
+			found = append(found, e)
 		}
 	}
-	if len(no) == 0 {
+	if len(found) == 0 {
 		return refuse("spec", event.RuleInvalid, "", "does not fit the schema")
 	}
-	return no
+	return found
 }
 
 var quotedField = regexp.MustCompile(`field "([^"]*)"`)
 
 // strictly is the refusal of fields that are unknown or given twice, from the messages of strict decoding.
 func strictly(messages []string, sent any) refusal {
-	var no refusal
+	var found refusal
 	for _, m := range messages {
-		e := event.FieldError{Field: "event.data", Rule: event.RuleUnknown, Message: "unknown field; `kubectl explain` lists the fields there are"}
+		e := event.FieldError{
+			Field: "event.data", Rule: event.RuleUnknown, Message: "unknown field; `kubectl explain` lists the fields there are",
+		}
 		if f := quotedField.FindStringSubmatch(m); f != nil && f[1] != "" {
 			e.Field = f[1]
 			v, _ := lookup(sent, e.Field)
@@ -179,9 +183,9 @@ func strictly(messages []string, sent any) refusal {
 		if strings.HasPrefix(m, "duplicate") {
 			e.Rule, e.Message = event.RuleDuplicate, "the field is given twice"
 		}
-		no = append(no, e)
+		found = append(found, e)
 	}
-	return no
+	return found
 }
 
 // lookup finds the value of a field in decoded JSON by its path ("spec.a[0].b", "metadata.labels[x/y]"); what isn't a

@@ -75,13 +75,13 @@ func TestRefused(t *testing.T) {
 		{"no right to do it", message(metav1.StatusReasonForbidden, 403, "you may not"), refuse("object", event.RuleForbidden, "", "you may not")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var no refusal
-			if !errors.As(refused(c.err, sent), &no) || len(no) != len(c.want) {
-				t.Fatalf("%+v, want %+v", no, c.want)
+			var found refusal
+			if !errors.As(refused(c.err, sent), &found) || len(found) != len(c.want) {
+				t.Fatalf("%+v, want %+v", found, c.want)
 			}
-			for i := range no {
-				if no[i] != c.want[i] {
-					t.Errorf("%+v, want %+v", no[i], c.want[i])
+			for i := range found {
+				if found[i] != c.want[i] {
+					t.Errorf("%+v, want %+v", found[i], c.want[i])
 				}
 			}
 		})
@@ -91,9 +91,9 @@ func TestRefused(t *testing.T) {
 		"a server that can't answer is waited for":  &intent.Unavailable{Dependency: kube.Dependency, Err: errors.New("refused")},
 		"an error inside the server is tried again": message(metav1.StatusReasonInternalError, 500, "boom"),
 	} {
-		var no refusal
-		if errors.As(refused(err, nil), &no) {
-			t.Errorf("%s: %v", what, no)
+		var found refusal
+		if errors.As(refused(err, nil), &found) {
+			t.Errorf("%s: %v", what, found)
 		}
 	}
 }
@@ -112,11 +112,11 @@ func TestLookup(t *testing.T) {
 
 // said reports what is missing of a refusal, empty when it says all it must.
 func said(err error) string {
-	var no refusal
-	if !errors.As(err, &no) || len(no) == 0 {
+	var found refusal
+	if !errors.As(err, &found) || len(found) == 0 {
 		return "no refusal"
 	}
-	for _, e := range no {
+	for _, e := range found {
 		switch {
 		case e.Field == "" || e.Rule == "" || e.Message == "":
 			return "field, rule or message is missing"
@@ -143,10 +143,10 @@ func FuzzStatus(f *testing.F) {
 			return
 		}
 		err := refused(&apierrors.StatusError{ErrStatus: s}, sent)
-		var no refusal
-		if errors.As(err, &no) {
+		var found refusal
+		if errors.As(err, &found) {
 			if missing := said(err); missing != "" {
-				t.Errorf("%s: %s: %+v", data, missing, no)
+				t.Errorf("%s: %s: %+v", data, missing, found)
 			}
 		} else if err == nil {
 			t.Errorf("%s is no error", data)

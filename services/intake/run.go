@@ -61,6 +61,7 @@ func Run(ctx context.Context, cfg Config) error {
 	})
 }
 
+// intake is one replica of the service.
 type intake struct {
 	kube     *kube.Client
 	bus      *events.Bus
@@ -81,11 +82,11 @@ func (s *intake) handle(ctx context.Context, t *loop.Turn) error {
 		switch {
 		case e.IsCommand():
 			err = s.command(ctx, t, e)
-		case e.Service == name.ServiceCerts && e.What == event.Removed:
+		case e.Service == event.RemovedBefore(name.ServiceIntake) && e.What == event.Removed:
 			err = s.finish(ctx, t)
 		case e.Service == name.ServiceDatastore && e.What == event.Withdrawn && e.Err == nil:
 			err = s.withdrawn(ctx, t, e)
-		case e.Service == name.ServiceIntake && e.What == event.Due && e.Err == nil:
+		case e.Service == name.ServiceIntake && e.What == event.Due && e.Err == nil: // a pause ends
 			// By the server's clock it is time; by this one it may not be yet.
 			due = true
 			if e.Time().After(now) {
@@ -98,11 +99,11 @@ func (s *intake) handle(ctx context.Context, t *loop.Turn) error {
 	}
 	switch {
 	case t.Key == admissionKey:
-		return s.admit(ctx)
+		return s.syncAdmission(ctx)
 	case t.Key.IsTenant() && (due || hasNews(t)):
-		return s.sync(ctx, t, now)
+		return s.syncTenant(ctx, t, now)
 	case t.Key.Kind == event.DataStores && (due || len(t.Wakes) > 0):
-		return s.keep(ctx, t, now)
+		return s.syncDataStore(ctx, t, now)
 	}
 	return nil
 }

@@ -37,8 +37,8 @@ func (s *intake) get(ctx context.Context, key events.Key) (*v1alpha1.TenantContr
 	return o, err
 }
 
-// sync brings the spec in line with the object as it is now.
-func (s *intake) sync(ctx context.Context, t *loop.Turn, now time.Time) error {
+// syncTenant brings the spec in line with the object as it is now.
+func (s *intake) syncTenant(ctx context.Context, t *loop.Turn, now time.Time) error {
 	o, err := s.get(ctx, t.Key)
 	if err != nil {
 		return err
@@ -120,7 +120,9 @@ func (s *intake) withdrawn(ctx context.Context, t *loop.Turn, e loop.Event) erro
 
 // add adds labels, annotations and a finalizer to an object and decodes the result into out; without anything to add it does
 // nothing.
-func (s *intake) add(ctx context.Context, r kube.Resource, o *metav1.ObjectMeta, labels map[string]string, annotations map[string]any, finalizer string, out any) error {
+func (s *intake) add(
+	ctx context.Context, r kube.Resource, o *metav1.ObjectMeta, labels map[string]string, annotations map[string]any, finalizer string, out any,
+) error {
 	meta := map[string]any{}
 	if len(labels) > 0 {
 		meta["labels"] = labels
@@ -165,7 +167,9 @@ func specLabels(o *metav1.ObjectMeta) map[string]string {
 }
 
 // desired is the spec of a tenant: a pure function of its object, its DataStore and what was accepted before.
-func desired(o *v1alpha1.TenantControlPlane, dataStore string, before *state.Tenant, beforeGeneration int64, trace string, now time.Time) state.Tenant {
+func desired(
+	o *v1alpha1.TenantControlPlane, dataStore string, before *state.Tenant, beforeGeneration int64, trace string, now time.Time,
+) state.Tenant {
 	effective := o.DeepCopy()
 	effective.Spec.DataStore = dataStore
 	v1alpha1.Default(effective)
@@ -194,7 +198,9 @@ type acceptance struct {
 // accept chooses the tenant's DataStore, adopts its object and says what its spec must be. command is the id of the command that led
 // to it and trace its trace context, both empty when the object was written by other means. The caller writes the outcome and then
 // calls noteAccepted.
-func (s *intake) accept(ctx context.Context, t *loop.Turn, o *v1alpha1.TenantControlPlane, command, trace string, now time.Time) (*acceptance, error) {
+func (s *intake) accept(
+	ctx context.Context, t *loop.Turn, o *v1alpha1.TenantControlPlane, command, trace string, now time.Time,
+) (*acceptance, error) {
 	if err := t.Adopt(ctx, string(o.UID), o.Generation); err != nil {
 		return nil, err
 	}

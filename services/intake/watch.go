@@ -125,8 +125,10 @@ func hasNews(t *loop.Turn) bool {
 	for _, w := range t.Wakes {
 		switch {
 		case t.Tenant == nil && (w.Gone || w.Kind == wakeOutside):
-		case t.Tenant != nil && w.Kind == wakeTenant && seenAs(w) == t.Tenant.Seen && t.Tenant.Spec.DataStore != "" && t.Tenant.PausedUntil.IsZero():
-		case t.Tenant != nil && w.Kind == wakeDataStores && t.Tenant.Spec.DataStore != "":
+		case t.Tenant == nil || t.Tenant.Spec.DataStore == "":
+			return true
+		case w.Kind == wakeTenant && seenAs(w) == t.Tenant.Seen && t.Tenant.PausedUntil.IsZero():
+		case w.Kind == wakeDataStores:
 		default:
 			return true
 		}
@@ -154,5 +156,6 @@ func fingerprint(o *metav1.ObjectMeta) string {
 	if adopted(o) {
 		owned = "adopted"
 	}
-	return events.ID(string(o.UID), generation(o), deleting, owned, name.ChecksumStrings(specAnnotations(o)), name.ChecksumStrings(specLabels(o)))
+	annotations, labels := name.ChecksumStrings(specAnnotations(o)), name.ChecksumStrings(specLabels(o))
+	return events.ID(string(o.UID), generation(o), deleting, owned, annotations, labels)
 }

@@ -1,7 +1,7 @@
 package intake
 
 // Wakes on a command that was applied and on the watch of TenantControlPlanes. Makes the tenant's bucket and its spec,
-// every default resolved. Tells intake.accepted, intake.deleting and, at the end, intake.removed.
+// every default resolved. Tells intake.accepted and intake.deleting.
 
 import (
 	"cmp"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -36,8 +37,8 @@ func (s *intake) get(ctx context.Context, key events.Key) (*v1alpha1.TenantContr
 	return o, err
 }
 
-// sync brings the spec in line with the object as it is now.
-func (s *intake) sync(ctx context.Context, t *loop.Turn, now time.Time) error {
+// syncTenant brings the spec in line with the object as it is now.
+func (s *intake) syncTenant(ctx context.Context, t *loop.Turn, now time.Time) error {
 	o, err := s.get(ctx, t.Key)
 	if err != nil {
 		return err
@@ -49,39 +50,7 @@ func (s *intake) sync(ctx context.Context, t *loop.Turn, now time.Time) error {
 		// Gone, or kept only by a finalizer of somebody else's: ours is off because nothing is left, or by hand.
 		return s.vanished(ctx, t)
 	}
-	return s.acceptAt(ctx, t, o, "", "", now)
-}
-
-// release lets go of a tenant that is another installation's now: bucket and timers go, what was made for it stays as it
-// is, with the finalizer, for the other one to work on.
-func (s *intake) release(ctx context.Context, t *loop.Turn) error {
-	own := t.Own()
-	if own == nil {
-		return nil
-	}
-	if err := s.bus.Forget(ctx, t.Key); err != nil {
-		return err
-	}
-	about := t.About()
-	t.Tenant, t.Reasons = nil, nil
-	// The others are told so that they let go of what they hold in memory; portals, that no more is to come.
-	id := events.ID(about.UID, event.Released, own.UpdatedAt.Format(time.RFC3339Nano))
-	return s.bus.Tell(ctx, t.Key, about.Generation, id, event.Released, event.IntakeReleased{About: about})
-}
-
-// vanished handles an object that is no more. If it went without our leave (its finalizer was removed by hand), what was
-// made for it is taken down all the same, also if it was paused: nobody can end the pause any more.
-func (s *intake) vanished(ctx context.Context, t *loop.Turn) error {
-	if t.Tenant == nil || t.Tenant.Deleting && !t.Tenant.Paused {
-		return nil
-	}
-	tenant := *t.Tenant
-	tenant.Deleting, tenant.Seen = true, gone
-	tenant.Paused, tenant.PausedUntil = false, time.Time{}
-	return t.Done(ctx, loop.Outcome{
-		Step: event.Deleting, Inputs: gone, Data: tenant,
-		Facts: []loop.Tell{{What: event.Deleting, Data: event.IntakeDeleting{About: t.About()}}},
-	})
+	return s.writeSpec(ctx, t, o, now)
 }
 
 // adopted reports whether an object carries what intake adds to it: the partition and the finalizer.
@@ -131,7 +100,7 @@ func recorded(o *v1alpha1.TenantControlPlane, dataStore string, gone []string) m
 func (s *intake) withdrawn(ctx context.Context, t *loop.Turn, e loop.Event) error {
 	var gone event.DatastoreWithdrawn
 	if err := e.DataAs(&gone); err != nil {
-		return &intent.Permanent{Reason: "InvalidEvent", Message: "datastore.withdrawn can't be read", Err: err}
+		return &intent.Permanent{Reason: reason.InvalidFact, Message: "datastore.withdrawn can't be read", Err: err}
 	}
 	o, err := s.get(ctx, t.Key)
 	if err != nil || o == nil || string(o.UID) != gone.UID || !s.kube.InScope(kube.TenantControlPlanes, o) {
@@ -151,7 +120,9 @@ func (s *intake) withdrawn(ctx context.Context, t *loop.Turn, e loop.Event) erro
 
 // add adds labels, annotations and a finalizer to an object and decodes the result into out; without anything to add it does
 // nothing.
-func (s *intake) add(ctx context.Context, r kube.Resource, o *metav1.ObjectMeta, labels map[string]string, annotations map[string]any, finalizer string, out any) error {
+func (s *intake) add(
+	ctx context.Context, r kube.Resource, o *metav1.ObjectMeta, labels map[string]string, annotations map[string]any, finalizer string, out any,
+) error {
 	meta := map[string]any{}
 	if len(labels) > 0 {
 		meta["labels"] = labels
@@ -196,7 +167,9 @@ func specLabels(o *metav1.ObjectMeta) map[string]string {
 }
 
 // desired is the spec of a tenant: a pure function of its object, its DataStore and what was accepted before.
-func desired(o *v1alpha1.TenantControlPlane, dataStore string, before *state.Tenant, beforeGeneration int64, trace string, now time.Time) state.Tenant {
+func desired(
+	o *v1alpha1.TenantControlPlane, dataStore string, before *state.Tenant, beforeGeneration int64, trace string, now time.Time,
+) state.Tenant {
 	effective := o.DeepCopy()
 	effective.Spec.DataStore = dataStore
 	v1alpha1.Default(effective)
@@ -215,14 +188,21 @@ func desired(o *v1alpha1.TenantControlPlane, dataStore string, before *state.Ten
 	return tenant
 }
 
-// accept writes the spec for an object and tells, if it says anything new.
-func (s *intake) accept(ctx context.Context, t *loop.Turn, o *v1alpha1.TenantControlPlane, command, trace string) error {
-	return s.acceptAt(ctx, t, o, command, trace, time.Now())
+// acceptance is what follows from a tenant's object for its spec.
+type acceptance struct {
+	tenant state.Tenant
+	// outcome is to be written; nil when the spec says all of it.
+	outcome *loop.Outcome
 }
 
-func (s *intake) acceptAt(ctx context.Context, t *loop.Turn, o *v1alpha1.TenantControlPlane, command, trace string, now time.Time) error {
+// accept chooses the tenant's DataStore, adopts its object and says what its spec must be. command is the id of the command that led
+// to it and trace its trace context, both empty when the object was written by other means. The caller writes the outcome and then
+// calls noteAccepted.
+func (s *intake) accept(
+	ctx context.Context, t *loop.Turn, o *v1alpha1.TenantControlPlane, command, trace string, now time.Time,
+) (*acceptance, error) {
 	if err := t.Adopt(ctx, string(o.UID), o.Generation); err != nil {
-		return err
+		return nil, err
 	}
 	before, beforeGeneration := t.Tenant, int64(0)
 	if own := t.Own(); own != nil {
@@ -233,47 +213,78 @@ func (s *intake) acceptAt(ctx context.Context, t *loop.Turn, o *v1alpha1.TenantC
 		if dataStore == "" {
 			var err error
 			if dataStore, missing, err = s.place(t.Key, o.Annotations, len(o.Spec.DataStoreOverrides) > 0); err != nil {
-				return err
+				return nil, err
 			}
-			if missing != "" && s.index.promised() {
-				t.Alarm(givenFor+time.Second, stores) // somebody may not take his
+			if missing != "" && s.index.hasReservations() {
+				t.Alarm(reservedFor+time.Second, loop.Wake{Kind: wakeDataStores}) // one of them may not be used
 			}
 		}
 		if err := s.adopt(ctx, o, record(o, dataStore)); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	tenant := desired(o, dataStore, before, beforeGeneration, trace, now)
-	tenant.Unplaced = missing
-	if !tenant.PausedUntil.IsZero() {
-		if err := s.endPause(ctx, t, tenant.PausedUntil, now); err != nil {
-			return err
+	a := &acceptance{tenant: desired(o, dataStore, before, beforeGeneration, trace, now)}
+	a.tenant.Unplaced = missing
+	if !a.tenant.PausedUntil.IsZero() {
+		if err := s.endPause(ctx, t, a.tenant.PausedUntil, now); err != nil {
+			return nil, err
 		}
 	}
-	inputs, waiting := inputsOf(tenant, o.Generation), missing
-	if _, _, bad := name.Paused(o.Annotations, now); bad != nil && waiting == "" {
-		waiting = "an end of the pause that can be read: " + bad.Error()
+	inputs, wait := inputsOf(a.tenant, o.Generation), waitOf(o, missing, now)
+	if own := t.Own(); own == nil || own.Inputs != inputs || own.Wait != wait || own.Failure != nil {
+		a.outcome = &loop.Outcome{Inputs: inputs, Wait: wait, Data: a.tenant}
+		a.tell(t.About(), before, command)
 	}
-	if own := t.Own(); own != nil && own.Inputs == inputs && own.Waiting == waiting && own.Failure == nil {
-		return nil
+	return a, nil
+}
+
+// tell adds to the outcome what is told of it, before being what was accepted last, nil for nothing.
+func (a *acceptance) tell(about event.About, before *state.Tenant, command string) {
+	if a.tenant.Deleting {
+		a.outcome.Step = event.Deleting
+		a.outcome.Facts = []loop.Tell{{What: event.Deleting, Data: event.IntakeDeleting{About: about}}}
+		return
 	}
-	out := loop.Outcome{Step: event.Accepted, Inputs: inputs, Waiting: waiting, Data: tenant}
-	if tenant.Deleting {
-		out.Step = event.Deleting
-		out.Facts = []loop.Tell{{What: event.Deleting, Data: event.IntakeDeleting{About: t.About()}}}
-	} else {
-		accepted := acceptedOf(t.About(), &tenant, command)
-		accepted.Resumed = before != nil && before.Paused && !tenant.Paused
-		out.Facts = []loop.Tell{{What: event.Accepted, Data: accepted}}
+	accepted := acceptedOf(about, &a.tenant, command)
+	accepted.Resumed = before != nil && before.Paused && !a.tenant.Paused
+	a.outcome.Step = event.Accepted
+	a.outcome.Facts = []loop.Tell{{What: event.Accepted, Data: accepted}}
+}
+
+// noteAccepted notes, once the outcome is written, what the tenant's spec is now.
+func (s *intake) noteAccepted(t *loop.Turn, a *acceptance) {
+	if a.outcome == nil {
+		return
 	}
-	if err := t.Done(ctx, out); err != nil {
+	t.Tenant = &a.tenant
+	if a.tenant.Spec.DataStore != "" && a.tenant.PausedUntil.IsZero() {
+		s.index.expect(t.Key, a.tenant.Seen)
+	}
+}
+
+// writeSpec writes the spec for an object and tells, if it says anything new.
+func (s *intake) writeSpec(ctx context.Context, t *loop.Turn, o *v1alpha1.TenantControlPlane, now time.Time) error {
+	a, err := s.accept(ctx, t, o, "", "", now)
+	if err != nil || a.outcome == nil {
 		return err
 	}
-	t.Tenant = &tenant
-	if tenant.Spec.DataStore != "" && tenant.PausedUntil.IsZero() {
-		s.index.expect(t.Key, tenant.Seen)
+	if err := t.Done(ctx, *a.outcome); err != nil {
+		return err
 	}
+	s.noteAccepted(t, a)
 	return nil
+}
+
+// waitOf is what a tenant waits for: missing says which DataStore, empty for none.
+func waitOf(o *v1alpha1.TenantControlPlane, missing string, now time.Time) state.Wait {
+	if missing != "" {
+		return state.Wait{On: kube.DataStores.Kind, Reason: reason.DataStoreNotChosen, Text: missing}
+	}
+	if _, _, bad := name.Paused(o.Annotations, now); bad != nil {
+		text := "an end of the pause that can be read: " + bad.Error()
+		return state.Wait{On: kube.TenantControlPlanes.Kind, Reason: reason.PauseUnreadable, Text: text}
+	}
+	return state.Wait{}
 }
 
 // acceptedOf is what is told of a tenant that was accepted.
@@ -303,64 +314,4 @@ func inputsOf(tenant state.Tenant, generation int64) string {
 		panic("a tenant's spec is plain data: " + err.Error())
 	}
 	return events.ID(strconv.FormatInt(generation, 10), string(data))
-}
-
-// finish ends a deletion once every service has removed what it made: the object's finalizer, then bucket and timers, so
-// that a crash in between finds the object gone and only forgets. It tells what was removed in all.
-func (s *intake) finish(ctx context.Context, t *loop.Turn, e loop.Event) error {
-	var done event.Removals
-	if err := json.Unmarshal(e.Data(), &done); err != nil {
-		return &intent.Permanent{Reason: "InvalidEvent", Message: "certs.removed holds no removals", Err: err}
-	}
-	if t.UID != "" && done.UID != t.UID {
-		return nil // about an earlier tenant of that name
-	}
-	o, err := s.get(ctx, t.Key)
-	if err != nil {
-		return err
-	}
-	if o != nil && !s.kube.InScope(kube.TenantControlPlanes, o) {
-		return s.release(ctx, t)
-	}
-	if o != nil && string(o.UID) == done.UID {
-		if o.DeletionTimestamp == nil {
-			return nil
-		}
-		if paused, _, _ := name.Paused(o.Annotations, time.Now()); paused {
-			// The state must know of the pause, so that its end is told and the services say again that they are done.
-			return s.accept(ctx, t, o, "", "")
-		}
-		if slices.Contains(o.Finalizers, name.FinalizerTenant) {
-			i := slices.Index(o.Finalizers, name.FinalizerTenant)
-			err := s.kube.JSONPatch(ctx, kube.TenantControlPlanes, t.Key.Namespace, t.Key.Name, withoutFinalizer(done.UID, name.FinalizerTenant, i))
-			if err != nil && !apierrors.IsNotFound(err) {
-				return err
-			}
-		}
-	}
-	if t.UID != "" {
-		if err := s.bus.Forget(ctx, t.Key); err != nil {
-			return err
-		}
-	}
-	removed := maps.Clone(done.Removed)
-	if removed == nil {
-		removed = map[string]int{}
-	}
-	removed["intake/TenantControlPlane"], removed["intake/Bucket"] = 1, 1
-	about := event.About{Namespace: t.Key.Namespace, Name: t.Key.Name, UID: done.UID, Generation: done.Generation}
-	t.Tenant, t.Reasons = nil, nil
-	return s.bus.Tell(ctx, t.Key, done.Generation, events.ID(done.UID, "intake", event.Removed), event.Removed,
-		event.Removals{About: about, Removed: removed, Left: done.Left})
-}
-
-// withoutFinalizer is the JSON patch that takes the i-th finalizer off an object. It is tested on what it changes, not on the
-// object's version, which every word in its status changes.
-func withoutFinalizer(uid, finalizer string, i int) []map[string]any {
-	at := "/metadata/finalizers/" + strconv.Itoa(i)
-	return []map[string]any{
-		{"op": "test", "path": "/metadata/uid", "value": uid},
-		{"op": "test", "path": at, "value": finalizer},
-		{"op": "remove", "path": at},
-	}
 }

@@ -36,11 +36,13 @@ func (h HTTP) check() error {
 	case h == HTTP{}:
 		return nil
 	case h.Address == "":
-		return errors.New("--events-http is missing: the address on which events are taken, like :8443; without it the other --events flags mean nothing")
+		return errors.New("--events-http is missing: the address on which events are taken, like :8443; " +
+			"without it the other --events flags mean nothing")
 	case (h.Certificate == "") != (h.Key == ""):
 		return fmt.Errorf("--events-cert %q and --events-key %q: give both or none", h.Certificate, h.Key)
 	case h.ClientCA != "" && h.Certificate == "":
-		return fmt.Errorf("--events-client-ca %q: clients show certificates on TLS connections only; give --events-cert and --events-key", h.ClientCA)
+		return fmt.Errorf("--events-client-ca %q: clients show certificates on TLS connections only; "+
+			"give --events-cert and --events-key", h.ClientCA)
 	case h.ClientCA == "" && h.Token == "":
 		return fmt.Errorf("--events-http %q would be open to anybody: give --events-token, or --events-client-ca, or both", h.Address)
 	}
@@ -49,7 +51,8 @@ func (h HTTP) check() error {
 		return fmt.Errorf("--events-http %q: must be host:port: %w", h.Address, err)
 	}
 	if ip := net.ParseIP(host); h.Certificate == "" && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("--events-http %q: without TLS only a loopback address may be listened on; give --events-cert and --events-key", h.Address)
+		return fmt.Errorf("--events-http %q: without TLS only a loopback address may be listened on; "+
+			"give --events-cert and --events-key", h.Address)
 	}
 	return nil
 }
@@ -63,7 +66,7 @@ func (h HTTP) tls(log *slog.Logger) (*tls.Config, error) {
 	if h.ClientCA != "" {
 		files = append(files, h.ClientCA)
 	}
-	now, err := newFresh(log, readTLS, files...)
+	now, err := newReloaded(log, readTLS, files...)
 	if err != nil {
 		return nil, err
 	}
@@ -113,9 +116,9 @@ func readTokens(files [][]byte) (tokens, error) {
 	return all, nil
 }
 
-// know reports whether the value of an Authorization header holds one of the tokens. How long it takes says nothing about
+// knows reports whether the value of an Authorization header holds one of the tokens. How long it takes says nothing about
 // them.
-func (all tokens) know(authorization string) bool {
+func (all tokens) knows(authorization string) bool {
 	scheme, token, _ := strings.Cut(authorization, " ")
 	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))
 	known := 0
@@ -125,9 +128,9 @@ func (all tokens) know(authorization string) bool {
 	return known == 1 && strings.EqualFold(scheme, "Bearer")
 }
 
-// fresh is something made from files, made again when one of them has changed. What can't be made leaves it as it was. It
+// reloaded is something made from files, made again when one of them has changed. What can't be made leaves it as it was. It
 // is safe for concurrent use.
-type fresh[T any] struct {
+type reloaded[T any] struct {
 	files []string
 	build func(contents [][]byte) (T, error)
 	log   *slog.Logger
@@ -143,15 +146,15 @@ type stamp struct {
 	size    int64
 }
 
-func newFresh[T any](log *slog.Logger, build func([][]byte) (T, error), files ...string) (*fresh[T], error) {
-	f := &fresh[T]{files: files, build: build, log: log}
+func newReloaded[T any](log *slog.Logger, build func([][]byte) (T, error), files ...string) (*reloaded[T], error) {
+	f := &reloaded[T]{files: files, build: build, log: log}
 	f.seen = f.stamps()
 	value, err := f.read()
 	f.value = value
 	return f, err
 }
 
-func (f *fresh[T]) read() (value T, err error) {
+func (f *reloaded[T]) read() (value T, err error) {
 	contents := make([][]byte, len(f.files))
 	for i, file := range f.files {
 		if contents[i], err = os.ReadFile(file); err != nil {
@@ -164,7 +167,7 @@ func (f *fresh[T]) read() (value T, err error) {
 	return value, err
 }
 
-func (f *fresh[T]) stamps() []stamp {
+func (f *reloaded[T]) stamps() []stamp {
 	all := make([]stamp, len(f.files))
 	for i, file := range f.files {
 		if info, err := os.Stat(file); err == nil {
@@ -175,7 +178,7 @@ func (f *fresh[T]) stamps() []stamp {
 }
 
 // get returns what the files say now.
-func (f *fresh[T]) get() T {
+func (f *reloaded[T]) get() T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.stamps()

@@ -9,9 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
-	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
-	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 var clock = time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC)
@@ -60,38 +58,6 @@ func TestDesired(t *testing.T) {
 			t.Error(d.Labels)
 		}
 	})
-}
-
-func TestNews(t *testing.T) {
-	o := demo()
-	known := desired(o, "default", nil, 0, "", clock)
-	unplaced, pausing := known, known
-	unplaced.Spec.DataStore = ""
-	pausing.PausedUntil = clock.Add(time.Hour)
-	shown := fingerprint(&o.ObjectMeta)
-	for what, c := range map[string]struct {
-		tenant *state.Tenant
-		reason string
-		news   bool
-	}{
-		"what the watch shows and the spec knows":                        {&known, shown, false},
-		"what the watch shows and the spec doesn't know":                 {&state.Tenant{}, shown, true},
-		"an object nobody knows":                                         {nil, shown, true},
-		"an object nobody knows that is gone":                            {nil, gone, false},
-		"an object nobody knows that is another's":                       {nil, outside, false},
-		"an object that is gone":                                         {&known, gone, true},
-		"an object that became another's":                                {&known, outside, true},
-		"other DataStores, for one that has one":                         {&known, stores, false},
-		"other DataStores, for one that has none":                        {&unplaced, stores, true},
-		"anything, for one that has none: it may be there by now":        {&unplaced, shown, true},
-		"anything, while a pause is to end: its timer may have got lost": {&pausing, shown, true},
-	} {
-		t.Run(what, func(t *testing.T) {
-			if news := (&intake{}).news(&loop.Turn{Tenant: c.tenant, Reasons: []string{c.reason}}); news != c.news {
-				t.Error(news)
-			}
-		})
-	}
 }
 
 func TestRecorded(t *testing.T) {

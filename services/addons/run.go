@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/fence"
@@ -81,16 +81,18 @@ func (s *addons) watch(ctx context.Context, partitions []int, wake loop.Waker) e
 		return err
 	}
 	for _, o := range objects {
-		wake(events.Tenant(o.Namespace, o.Name), claimed)
+		wake(events.Tenant(o.Namespace, o.Name), loop.Wake{Kind: claimed})
 	}
 	<-ctx.Done()
 	return nil
 }
 
-// Reasons to wake.
+// Kinds of wakes.
 const (
+	// claimed: this replica has the tenant's partition now, or its watch has ended.
 	claimed = "claimed"
-	drifted = "drift " // Ref and version follow
+	// drifted: an object inside the tenant, named by its Ref, isn't what it should be.
+	drifted = "drifted"
 )
 
 // keep ends the watches of tenants in other partitions.
@@ -146,12 +148,16 @@ func (s *addons) handle(ctx context.Context, t *loop.Turn) error {
 	}
 	if replicas := t.Tenant.Spec.ControlPlane.Deployment.Replicas; replicas != nil && *replicas == 0 {
 		s.drop(t.Key)
-		return t.Wait(ctx, "the tenant to be woken (spec.controlPlane.deployment.replicas is 0)")
+		return t.Wait(ctx, state.Wait{
+			On: kube.TenantControlPlanes.Kind, Reason: reason.Asleep, Text: "the tenant to be woken (spec.controlPlane.deployment.replicas is 0)",
+		})
 	}
 	access := certs.Secrets[name.ComponentAdminKubeconfig].Checksum
 	if certsState == nil || access == "" || workloadState == nil || workload.Endpoint == "" || workload.ReadyReplicas == 0 ||
 		workload.Version != t.Tenant.Spec.Kubernetes.Version {
-		return t.Wait(ctx, "the control plane's pods to be ready (workload.available)")
+		return t.Wait(ctx, state.Wait{
+			On: name.ServiceWorkload, Reason: reason.ControlPlaneNotReady, Text: "the control plane's pods to be ready (workload.available)",
+		})
 	}
 	input := inputOf(t.Tenant, certs, workload)
 	inputs := hashOf(input, access)
@@ -165,10 +171,10 @@ func (s *addons) handle(ctx context.Context, t *loop.Turn) error {
 	}
 	own := t.Own()
 	same := own != nil && own.Step == event.Applied && own.Inputs == inputs && own.Failure == nil
-	drift := drifts(t.Reasons)
+	drift := drifts(t.Wakes)
 	if same && len(drift) == 0 {
 		s.follow(t.Key, w, before.Versions) //nolint:contextcheck // the watch outlives the turn
-		if own.Generation == t.Generation && own.Waiting == "" {
+		if own.Generation == t.Generation && !own.Waits() {
 			return nil
 		}
 		return s.done(ctx, t, inputs, before, loop.Tell{What: event.Applied, Data: event.AddonsApplied{About: t.About(), Objects: before.Objects}})
@@ -241,7 +247,7 @@ func (s *addons) apply(ctx context.Context, t *loop.Turn, w *connection, input I
 	return nil
 }
 
-func (s *addons) done(ctx context.Context, t *loop.Turn, inputs string, data state.Addons, facts ...events.Tell) error {
+func (s *addons) done(ctx context.Context, t *loop.Turn, inputs string, data state.Addons, facts ...loop.Tell) error {
 	return t.Done(ctx, loop.Outcome{Step: event.Applied, Inputs: inputs, Data: data, Facts: facts})
 }
 
@@ -314,12 +320,12 @@ func (s *addons) follow(key events.Key, w *connection, versions map[string]strin
 			ours := w.known[e.Ref.String()] == e.Version
 			w.mu.Unlock()
 			if !ours {
-				wake(key, drifted+e.Ref.String()+" "+e.Version)
+				wake(key, loop.Wake{Kind: drifted, Object: e.Ref.String(), Version: e.Version, Gone: e.Type == Deleted})
 			}
 		})
 		if ctx.Err() == nil && err != nil {
 			s.clients.Log.Warn("watch inside the tenant ended", "tenant", key.String(), "error", err)
-			wake(key, claimed)
+			wake(key, loop.Wake{Kind: claimed})
 		}
 	}()
 }
@@ -331,13 +337,12 @@ func (w *connection) learn(versions map[string]string) {
 	maps.Copy(w.known, versions)
 }
 
-// drifts reads what drifted, and to which version, from the reasons of a turn.
-func drifts(reasons []string) map[string]string {
+// drifts returns the version of each object that drifted, empty for one that is gone.
+func drifts(wakes []loop.Wake) map[string]string {
 	found := map[string]string{}
-	for _, r := range reasons {
-		if rest, ok := strings.CutPrefix(r, drifted); ok {
-			ref, version, _ := strings.Cut(rest, " ")
-			found[ref] = version
+	for _, w := range wakes {
+		if w.Kind == drifted {
+			found[w.Object] = w.Version
 		}
 	}
 	return found

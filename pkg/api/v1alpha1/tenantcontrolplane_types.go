@@ -459,8 +459,8 @@ type ServiceSpec struct {
 	// ServiceType is the type of the Service. With NodePort, the node port is networkProfile.port.
 	// +required
 	ServiceType ServiceType `json:"serviceType"`
-	// AllocateLoadBalancerNodePorts says whether a LoadBalancer Service also gets node ports; false frees those it
-	// has. Only with serviceType LoadBalancer. Default: true.
+	// AllocateLoadBalancerNodePorts says whether a LoadBalancer Service also gets node ports. A Service that has some
+	// keeps them when this becomes false; take them out of it by hand. Only with serviceType LoadBalancer. Default: true.
 	// +optional
 	AllocateLoadBalancerNodePorts *bool `json:"allocateLoadBalancerNodePorts,omitempty"`
 }
@@ -631,9 +631,10 @@ type NetworkProfileSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == '' || isIP(self) || self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be an IP address or a DNS name, without a port"
 	// +optional
 	Address string `json:"address,omitempty"`
-	// AdvertiseAddress is the IP address that the tenant's nodes are told, where it differs from address: it goes to
-	// kube-apiserver's --advertise-address, to kubeadm's endpoint, to cluster-info and into the API server's
-	// certificate. Default: address.
+	// AdvertiseAddress is the IP address at which pods inside the tenant reach the API server: kube-apiserver's
+	// --advertise-address, which becomes the endpoint of the tenant's Service kubernetes. It is in the API server's
+	// certificate. Nodes are told the tenant's endpoint instead. Default: the Service's address, or else its cluster
+	// IP, whichever is an IP address of the family of the first service network and no loopback address.
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule="self == '' || isIP(self)",message="advertiseAddress must be a valid IP address"
 	// +kubebuilder:validation:XValidation:rule="!isIP(self) || ip(self).isGlobalUnicast()",message="advertiseAddress must not be a loopback, link-local, multicast or unspecified address: nodes could not reach it"

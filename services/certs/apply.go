@@ -21,6 +21,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
@@ -154,7 +155,7 @@ func (s *svc) settle(ctx context.Context, in input, w *want, secret *corev1.Secr
 					return nil, v, "", err
 				}
 			default:
-				return nil, v, "", intent(fmt.Errorf("create Secret %s: %w", w.Secret, err), err)
+				return nil, v, "", refused(fmt.Errorf("create Secret %s: %w", w.Secret, err), err)
 			}
 			continue
 		}
@@ -174,7 +175,7 @@ func (s *svc) settle(ctx context.Context, in input, w *want, secret *corev1.Secr
 				return nil, v, "", err
 			}
 		default:
-			return nil, v, "", intent(fmt.Errorf("patch Secret %s: %w", w.Secret, err), err)
+			return nil, v, "", refused(fmt.Errorf("patch Secret %s: %w", w.Secret, err), err)
 		}
 	}
 	return nil, verdict{}, "", fmt.Errorf("somebody else keeps changing Secret %s", w.Secret)
@@ -202,8 +203,8 @@ func (s *svc) get(ctx context.Context, namespace, secret string) (*corev1.Secret
 	return out, nil
 }
 
-// intent says of the API server's refusals that no retry helps.
-func intent(err, cause error) error {
+// refused says of the API server's refusals that no retry helps.
+func refused(err, cause error) error {
 	if apierrors.IsInvalid(cause) || apierrors.IsBadRequest(cause) || apierrors.IsRequestEntityTooLargeError(cause) {
 		return &intent.Permanent{Reason: "SecretRefused", Message: "the management cluster refused a Secret", Err: err}
 	}

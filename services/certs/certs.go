@@ -27,6 +27,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -77,8 +78,9 @@ func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
 	if err := t.OwnData(&own); err != nil {
 		return fmt.Errorf("own state: %w", err)
 	}
-	seen := drifted(t.Reasons, &own)
-	if len(t.Events) == 0 && !seen && !aboutGenerators(t.Reasons) && t.Attempt() == 0 && t.Own() != nil {
+	own.IssuedFor = state.IssuedFor(t.Own(), &own)
+	seen := drifted(t.Wakes, &own)
+	if len(t.Events) == 0 && !seen && !t.Woken(wakeKubeconfig) && t.Attempt() == 0 && t.Own() != nil {
 		return nil // echoes of what we wrote
 	}
 	a, err := s.generators.asks(s.definition(ctx, t))
@@ -93,10 +95,10 @@ func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
 	in, now := inputOf(t.UID, t.Tenant, &w), s.now()
 	look := seen || told(t, event.Due) || !a.settled(own.Generated, in.Exposed != nil)
 	if in.Exposed == nil && t.Own() != nil && t.Own().Step == event.Issued && !look {
-		return t.Wait(ctx, waitEndpoint) // the endpoint went and will come back; what needs it stays as it is
+		return t.Wait(ctx, waitEndpoint()) // the endpoint went and will come back; what needs it stays as it is
 	}
 	inputs := in.hash() + "-" + strconv.FormatInt(t.Generation, 10)
-	if o := t.Own(); o != nil && o.Inputs == inputs && o.Failure == nil && o.Waiting == waiting(in) && !look {
+	if o := t.Own(); o != nil && o.Inputs == inputs && o.Failure == nil && o.Wait == waiting(in) && !look {
 		return nil
 	}
 
@@ -111,13 +113,15 @@ func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
 }
 
 // waitEndpoint is what the second stage waits for.
-const waitEndpoint = "workload: the endpoint"
+func waitEndpoint() state.Wait {
+	return state.Wait{On: name.ServiceWorkload, Reason: reason.EndpointUnknown, Text: "the endpoint"}
+}
 
-func waiting(in input) string {
+func waiting(in input) state.Wait {
 	if in.Exposed == nil {
-		return waitEndpoint
+		return waitEndpoint()
 	}
-	return ""
+	return state.Wait{}
 }
 
 // done writes what has come of a turn, and tells it when everything exists.
@@ -125,11 +129,11 @@ func (s *svc) done(ctx context.Context, t *loop.Turn, in input, inputs string, o
 	step, issuedBefore := "", t.Own() != nil && t.Own().Step == event.Issued
 	switch {
 	case in.Exposed != nil:
-		step = event.Issued
+		step, r.data.IssuedFor = event.Issued, t.Generation
 	case issuedBefore:
 		// What needs the endpoint is there from before; it can't be judged now, so it isn't forgotten, and the inputs
 		// stay those it was issued from.
-		step, inputs = event.Issued, t.Own().Inputs
+		step, inputs, r.data.IssuedFor = event.Issued, t.Own().Inputs, own.IssuedFor
 		for component, secret := range own.Secrets {
 			if _, ok := r.data.Secrets[component]; !ok {
 				r.data.Secrets[component] = secret
@@ -157,9 +161,9 @@ func (s *svc) done(ctx context.Context, t *loop.Turn, in input, inputs string, o
 		return err
 	}
 
-	o := loop.Outcome{Step: step, Inputs: inputs, Waiting: waiting(in), Data: r.data}
+	o := loop.Outcome{Step: step, Inputs: inputs, Wait: waiting(in), Data: r.data}
 	if step == event.Issued {
-		if what := announce(t.Own(), own, inputs, r); what != "" {
+		if what := announce(own, &r.data); what != "" {
 			o.Facts = []loop.Tell{{What: what, Data: fact(t.About(), r)}}
 		}
 	}
@@ -176,13 +180,12 @@ func (s *svc) timer(ctx context.Context, t *loop.Turn, own *state.Certs, r *resu
 
 // announce says which fact is owed: issued for a generation that had none, rotated when content of one that had changed,
 // none when nothing did.
-func announce(o *state.State, own *state.Certs, inputs string, r *result) string {
-	generation := inputs[strings.LastIndexByte(inputs, '-'):]
-	if o == nil || o.Step != event.Issued || !strings.HasSuffix(o.Inputs, generation) {
+func announce(before, after *state.Certs) string {
+	if before.IssuedFor != after.IssuedFor {
 		return event.Issued
 	}
-	for component, secret := range r.data.Secrets {
-		if own.Secrets[component].Checksum != secret.Checksum {
+	for component, secret := range after.Secrets {
+		if before.Secrets[component].Checksum != secret.Checksum {
 			return event.Rotated
 		}
 	}
@@ -231,13 +234,13 @@ func (s *svc) watchSecrets(ctx context.Context, partitions []int, wake loop.Wake
 		if there != nil {
 			there[key] = append(there[key], component)
 		}
-		wake(key, sighting{component, c.Object.ResourceVersion, c.Type == watch.Deleted}.String())
+		wake(key, wakeOf(component, c.Object.ResourceVersion, c.Type == watch.Deleted))
 	}
 	listed := func() {
 		for key, have := range there {
 			for component := range components(key.Name) {
 				if !slices.Contains(have, component) {
-					wake(key, sighting{component, "", true}.String())
+					wake(key, wakeOf(component, "", true))
 				}
 			}
 		}
@@ -270,50 +273,42 @@ func componentOf(tenant, secret string) string {
 	return ""
 }
 
-// sighting is what a watch saw of a Secret, small enough for a wake's reason.
-type sighting struct {
-	component, version string
-	deleted            bool
-}
+// wakeSecret is the kind of wake of a tenant's own Secret; its Object is the component.
+const wakeSecret = "Secret"
 
-func (s sighting) String() string {
-	return strings.Join([]string{s.component, s.version, strconv.FormatBool(s.deleted)}, " ")
-}
-
-func parseSighting(reason string) (sighting, bool) {
-	parts := strings.Split(reason, " ")
-	if len(parts) != 3 {
-		return sighting{}, false
+// wakeOf is the wake for what a watch saw of a component's Secret.
+func wakeOf(component, version string, gone bool) loop.Wake {
+	if generator, ok := strings.CutPrefix(component, componentPrefix); ok {
+		return loop.Wake{Kind: wakeKubeconfig, Object: generator, Version: version, Gone: gone}
 	}
-	deleted, err := strconv.ParseBool(parts[2])
-	return sighting{parts[0], parts[1], deleted}, err == nil
+	return loop.Wake{Kind: wakeSecret, Object: component, Version: version, Gone: gone}
 }
 
 // drifted reports whether watches saw a Secret that isn't as the state has it. A version older than the recorded one is
 // an echo as well: resource versions of one kind can be compared (Kubernetes 1.35), and one that is no number counts as
 // news unless it is equal.
-func drifted(reasons []string, own *state.Certs) bool {
-	for _, reason := range reasons {
-		seen, ok := parseSighting(reason)
-		if !ok {
-			return true
-		}
-		have, known := own.Secrets[seen.component]
-		if generator, ok := seen.generator(); ok {
-			g, there := own.Generated[generator]
+func drifted(wakes []loop.Wake, own *state.Certs) bool {
+	for _, w := range wakes {
+		have, known := own.Secrets[w.Object]
+		switch w.Kind {
+		case wakeSecret:
+		case wakeKubeconfig:
+			g, there := own.Generated[w.Object]
 			if !there {
 				continue // what generators ask for tells whether it is to be made, or to go
 			}
 			have, known = g.Secret, true
+		default:
+			return true
 		}
 		switch {
 		case !known:
-			if len(own.Secrets) > 0 && needsEndpoint(seen.component) {
+			if len(own.Secrets) > 0 && needsEndpoint(w.Object) {
 				continue // not issued yet, or from before the state was lost; judged once the endpoint is known
 			}
 			return true
-		case seen.version == have.ResourceVersion && !seen.deleted:
-		case older(seen.version, have.ResourceVersion):
+		case w.Version == have.ResourceVersion && !w.Gone:
+		case older(w.Version, have.ResourceVersion):
 		default:
 			return true
 		}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -32,21 +31,18 @@ const (
 	latestRetry  = time.Hour
 )
 
-// wakeRetry is the reason of such a second look; a reason that names no Secret is looked into.
-const wakeRetry = "retry"
+// Kinds of wakes because of generators.
+const (
+	// wakeKubeconfig: a tenant's kubeconfig of a generator (Object) was seen, or the generator changed.
+	wakeKubeconfig = "GeneratedKubeconfig"
+	// wakeRetry: it is time to try again what could not be made.
+	wakeRetry = "Retry"
+)
 
 // generatedComponent stands for a generator's kubeconfig among the components in a sighting.
 func generatedComponent(generator string) string { return componentPrefix + generator }
 
 const componentPrefix = name.ComponentGeneratedKubeconfig + "/"
-
-// generator returns the generator whose kubeconfig was seen.
-func (s sighting) generator() (string, bool) { return strings.CutPrefix(s.component, componentPrefix) }
-
-// aboutGenerators reports whether a reason is about a generator's kubeconfig: that one has changed, or the generator.
-func aboutGenerators(reasons []string) bool {
-	return slices.ContainsFunc(reasons, func(r string) bool { return strings.HasPrefix(r, componentPrefix) })
-}
 
 // definition is the tenant as generators see it.
 func (s *svc) definition(ctx context.Context, t *loop.Turn) *definition {
@@ -185,7 +181,7 @@ func (s *svc) retry(t *loop.Turn, is map[string]state.Generated, now time.Time) 
 	t.NoAlarm()
 	for _, g := range is {
 		if g.Error != "" {
-			t.Alarm(min(max(now.Sub(g.Since), soonestRetry), latestRetry), wakeRetry) // the first counts
+			t.Alarm(min(max(now.Sub(g.Since), soonestRetry), latestRetry), loop.Wake{Kind: wakeRetry}) // the first counts
 		}
 	}
 }

@@ -61,7 +61,7 @@ func (s *svc) generator(ctx context.Context, t *loop.Turn) error {
 		return nil // gone, or another installation's
 	}
 	if !complete || !t.Woken(wakeCount) && !t.Woken(wakeRecount) {
-		t.Alarm(s.generators.pace(t.Key.Name), wakeCount)
+		t.Alarm(s.generators.pace(t.Key.Name), loop.Wake{Kind: wakeCount})
 		return nil
 	}
 	o := &v1alpha1.KubeconfigGenerator{}
@@ -86,9 +86,9 @@ func (s *svc) generator(ctx context.Context, t *loop.Turn) error {
 	}
 	switch {
 	case t.Woken(wakeCount):
-		t.Alarm(recount, wakeRecount)
+		t.Alarm(recount, loop.Wake{Kind: wakeRecount})
 	case c.available < c.selected:
-		t.Alarm(recountWaiting, wakeRecount)
+		t.Alarm(recountWaiting, loop.Wake{Kind: wakeRecount})
 	}
 	return nil
 }

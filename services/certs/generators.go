@@ -359,7 +359,7 @@ func (w *generatorWatch) tell(ctx context.Context, c concern) error {
 			}
 			key := events.Tenant(o.Namespace, tenant)
 			there[pair{key, n}] = true
-			w.wake(key, sighting{generatedComponent(n), o.ResourceVersion, false}.String())
+			w.wake(key, wakeOf(generatedComponent(n), o.ResourceVersion, false))
 		}
 		return nil
 	})
@@ -381,14 +381,14 @@ func (w *generatorWatch) tell(ctx context.Context, c concern) error {
 			key := events.Tenant(o.Namespace, o.Name)
 			for _, g := range c.generators {
 				if g.problem == "" && !there[pair{key, g.name}] && w.s.matches(g, o.Namespace, o.Labels) {
-					w.wake(key, sighting{generatedComponent(g.name), "", true}.String())
+					w.wake(key, wakeOf(generatedComponent(g.name), "", true))
 				}
 			}
 		}
 		return nil
 	})
 	for n := range of {
-		w.wake(events.Generator(n), wakeGenerator)
+		w.wake(events.Generator(n), loop.Wake{Kind: wakeGenerator})
 	}
 	return err
 }

@@ -379,7 +379,7 @@ func TestTheLoopOfGenerators(t *testing.T) {
 			}
 			break
 		}
-		if got, want := gone.Removed[removedSecrets], len(components("demo"))+3; got != want {
+		if got, want := gone.Removed["certs/Secret"], len(components("demo"))+3; got != want {
 			t.Errorf("%d removed, not %d", got, want)
 		}
 		list := &corev1.SecretList{}

@@ -343,7 +343,7 @@ func (r *rig) do(service string, outcomes chan loop.Outcome, o loop.Outcome) {
 	wake := <-r.wakes[service]
 	r.wakes[service] <- wake
 	outcomes <- o
-	wake(key, "test")
+	wake(key, loop.Wake{Kind: "test"})
 }
 
 func (r *rig) accept(number int64, sans ...string) { r.acceptLabelled(number, nil, sans...) }
@@ -605,7 +605,7 @@ func TestTheLoop(t *testing.T) {
 			tell("2")
 			var gone event.Removals
 			r.fact(event.Removed, &gone)
-			if gone.Removed[removedSecrets] != len(components("demo")) || gone.Removed["workload/Deployment"] != 1 || len(gone.Left) != 1 {
+			if gone.Removed["certs/Secret"] != len(components("demo")) || gone.Removed["workload/Deployment"] != 1 || len(gone.Left) != 1 {
 				t.Errorf("%+v", gone)
 			}
 			if left := secrets(); len(left) != 1 || left[""].Name != "demo-mine" {

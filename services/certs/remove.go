@@ -5,9 +5,7 @@ package certs
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"maps"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -15,24 +13,21 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
-	"github.com/stoker-k8s/stoker/pkg/intent"
+	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
-
-// removedSecrets is the key under which this service counts.
-const removedSecrets = name.ServiceCerts + "/Secret"
 
 // remove takes down what was made, once it is this service's turn.
 func (s *svc) remove(ctx context.Context, t *loop.Turn) error {
 	if t.Own() != nil && t.Own().Step == event.Removed {
 		return nil
 	}
-	before, err := turnToRemove(t.Events, t.UID)
+	before, _, err := t.RemovedBefore()
 	if err != nil {
 		return err
 	}
 	if before == nil {
-		return t.Wait(ctx, "datastore: removed")
+		return t.WaitForRemoval(ctx)
 	}
 	var own state.Certs
 	if err := t.OwnData(&own); err != nil {
@@ -54,28 +49,8 @@ func (s *svc) remove(ctx context.Context, t *loop.Turn) error {
 	if err := s.tellGenerated(ctx, t, own.Generated, nil); err != nil {
 		return err
 	}
-	return t.Done(ctx, loop.Outcome{
-		Step:  event.Removed,
-		Facts: []loop.Tell{{What: event.Removed, Data: removals(t.About(), before, &own, ours)}},
-	})
-}
-
-// turnToRemove returns what datastore says was removed so far, nil when it hasn't said so of this very tenant.
-func turnToRemove(list []loop.Event, uid string) (*event.Removals, error) {
-	for i := len(list) - 1; i >= 0; i-- {
-		e := list[i]
-		if e.Service != name.ServiceDatastore || e.What != event.Removed || e.Err != nil {
-			continue
-		}
-		var r event.Removals
-		if err := json.Unmarshal(e.Data(), &r); err != nil {
-			return nil, &intent.Permanent{Reason: "InvalidFact", Message: "datastore.removed is not readable", Err: err}
-		}
-		if r.UID == uid {
-			return &r, nil
-		}
-	}
-	return nil, nil
+	before.About = t.About()
+	return t.Removed(ctx, nil, before.With(name.ServiceCerts, removed(&own, ours)))
 }
 
 // removable picks those Secrets that bear the names this service gives.
@@ -94,13 +69,9 @@ func removable(tenant string, have map[string]*corev1.Secret) map[string]*corev1
 	return ours
 }
 
-// removals adds this service's count. A Secret that state knows counts too: a crash between the deletion and the fact
+// removed counts what this service has removed. A Secret that state knows counts too: a crash between the deletion and the fact
 // must not make it forgotten.
-func removals(about event.About, before *event.Removals, own *state.Certs, ours map[string]*corev1.Secret) event.Removals {
-	r := event.Removals{About: about, Removed: maps.Clone(before.Removed), Left: before.Left}
-	if r.Removed == nil {
-		r.Removed = map[string]int{}
-	}
+func removed(own *state.Certs, ours map[string]*corev1.Secret) map[string]int {
 	names := map[string]bool{}
 	for secret := range ours {
 		names[secret] = true
@@ -113,6 +84,5 @@ func removals(about event.About, before *event.Removals, own *state.Certs, ours 
 			names[g.Name] = true
 		}
 	}
-	r.Removed[removedSecrets] = len(names)
-	return r
+	return map[string]int{kube.Secrets.Kind: len(names)}
 }

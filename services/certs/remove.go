@@ -6,8 +6,9 @@ package certs
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
@@ -15,6 +16,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/services/certs/internal/pki"
 )
 
 // remove takes down what was made, once it is this service's turn.
@@ -33,40 +35,19 @@ func (s *svc) remove(ctx context.Context, t *loop.Turn) error {
 	if err := t.OwnData(&own); err != nil {
 		return fmt.Errorf("own state: %w", err)
 	}
-	have, err := s.list(ctx, t.Key.Namespace, t.Key.Name)
+	found, err := s.secrets.List(ctx, t.Key.Namespace, t.Key.Name)
 	if err != nil {
 		return err
 	}
-	ours := removable(t.Key.Name, have)
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(sideBySide)
-	for _, o := range ours {
-		g.Go(func() error { return s.delete(gctx, o) })
-	}
-	if err := g.Wait(); err != nil {
+	ours := pki.Own(t.Key.Name, found)
+	if err := s.secrets.Delete(ctx, slices.Collect(maps.Values(ours))...); err != nil {
 		return err
 	}
-	if err := s.tellGenerated(ctx, t, own.Generated, nil); err != nil {
+	if err := s.generators.Tell(ctx, t, own.Generated, nil); err != nil {
 		return err
 	}
 	before.About = t.About()
 	return t.Removed(ctx, nil, before.With(name.ServiceCerts, removed(&own, ours)))
-}
-
-// removable picks those Secrets that bear the names this service gives.
-func removable(tenant string, have map[string]*corev1.Secret) map[string]*corev1.Secret {
-	ours := map[string]*corev1.Secret{}
-	for _, secret := range components(tenant) {
-		if o := have[secret]; o != nil {
-			ours[secret] = o
-		}
-	}
-	for secret, o := range have {
-		if generatorOf(tenant, o) != "" {
-			ours[secret] = o
-		}
-	}
-	return ours
 }
 
 // removed counts what this service has removed. A Secret that state knows counts too: a crash between the deletion and the fact

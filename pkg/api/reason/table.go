@@ -79,5 +79,12 @@ func Table() []Entry {
 		{PodFailed, "a pod failed", "What the pods say:", "-n {namespace} describe pods -l {selector}"},
 		{DeadlineExceeded, "a rollout takes longer than it should", "What the pods wait for:", "-n {namespace} describe pods -l {selector}"},
 		{ReplicaCreationError, "a pod can't be created", "Put right what the message names: a quota, a policy, a webhook.", "-n {namespace} describe replicasets -l {selector}"},
+
+		{InvalidCertSAN, "an entry of certSANs is neither an IP address nor a DNS name", "Put spec.networkProfile.certSANs right.", ""},
+		{InvalidServiceCIDR, "a service network is no CIDR", "Put spec.networkProfile.serviceCidr right.", ""},
+		{InvalidAdvertiseAddress, "advertiseAddress is no address", "Put spec.networkProfile.advertiseAddress right.", ""},
+		{InvalidEndpoint, "a certificate can't name the published endpoint", again, "-n {namespace} describe service {name}"},
+		{NameTaken, "a Secret of that name belongs to something else", "Delete it, or give the tenant another name.", "-n {namespace} get secrets"},
+		{SecretRefused, "the management cluster refuses a Secret", again, ""},
 	}
 }

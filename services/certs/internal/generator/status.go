@@ -1,8 +1,8 @@
-// The status of a KubeconfigGenerator: written by the replica that holds the partition of its name, woken when the object
-// changes and by certs.generated, from anybody, about a kubeconfig of it. It counts from scratch, what came in a while at
-// once. What went wrong is in the states of the tenants.
+// The status of a KubeconfigGenerator: written by the replica that holds the partition of its name, woken when the object changes and
+// by certs.generated, from any replica, about a kubeconfig of it. It counts from scratch, once for all that came in a while. What
+// went wrong is in the states of the tenants.
 
-package certs
+package generator
 
 import (
 	"context"
@@ -26,14 +26,15 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/services/certs/internal/pki"
 )
 
 const (
 	// maxErrors bounds the errors in a status.
 	maxErrors = 100
-	// recount is when there is a second look: a fact is told before the state that it speaks of is written.
+	// recount is when it is counted once more: a fact is told before the state that it speaks of is written.
 	recount = 10 * time.Second
-	// recountWaiting is when a status that isn't good is looked at again, should the second look have been too early.
+	// recountWaiting is when a status that isn't good is counted again, should that have been too early.
 	recountWaiting = 10 * time.Minute
 	// readSideBySide bounds the states read at once for a count.
 	readSideBySide = 16
@@ -53,15 +54,22 @@ const (
 	reasonAnnotated = "Annotated"
 )
 
-// generator brings the status of a KubeconfigGenerator up to date, some time after something changed.
-func (s *svc) generator(ctx context.Context, t *loop.Turn) error {
-	known, complete := s.generators.find(t.Key.Name)
+// Kinds of wakes of a generator.
+const (
+	wakeGenerator = "Generator" // the object changed
+	wakeCount     = "Count"     // it is time to count
+	wakeRecount   = "Recount"   // it is time to count once more
+)
+
+// Status brings the status of the KubeconfigGenerator of a turn up to date, some time after something changed.
+func (s *Generators) Status(ctx context.Context, t *loop.Turn) error {
+	known, complete := s.find(t.Key.Name)
 	if complete && known == nil {
 		t.NoAlarm()
 		return nil // gone, or another installation's
 	}
 	if !complete || !t.Woken(wakeCount) && !t.Woken(wakeRecount) {
-		t.Alarm(s.generators.pace(t.Key.Name), loop.Wake{Kind: wakeCount})
+		t.Alarm(s.pace(t.Key.Name), loop.Wake{Kind: wakeCount})
 		return nil
 	}
 	o := &v1alpha1.KubeconfigGenerator{}
@@ -76,7 +84,7 @@ func (s *svc) generator(ctx context.Context, t *loop.Turn) error {
 	if err != nil {
 		return err
 	}
-	s.generators.counted(g.name, c.selected)
+	s.counted(g.name, c.selected)
 	next := statusOf(g, c, o.Status, s.now())
 	if !equality.Semantic.DeepEqual(next, o.Status) {
 		err := s.kube.ApplyStatus(ctx, kube.KubeconfigGenerators, "", g.name, next)
@@ -99,8 +107,8 @@ type count struct {
 	failures            []v1alpha1.KubeconfigGeneratorStatusError
 }
 
-// count looks at all tenants that a generator selects.
-func (s *svc) count(ctx context.Context, g *generator) (count, error) {
+// count goes through all tenants that a generator selects.
+func (s *Generators) count(ctx context.Context, g *generator) (count, error) {
 	if g.problem != "" {
 		return count{}, nil
 	}
@@ -114,7 +122,7 @@ func (s *svc) count(ctx context.Context, g *generator) (count, error) {
 	}
 	there := map[events.Key]bool{}
 	for i := range secrets {
-		if tenant := tenantOf(&secrets[i]); generatorOf(tenant, &secrets[i]) == g.name {
+		if tenant := pki.TenantOf(&secrets[i]); pki.GeneratorOf(tenant, &secrets[i]) == g.name {
 			there[events.Tenant(secrets[i].Namespace, tenant)] = true
 		}
 	}
@@ -134,7 +142,7 @@ func (s *svc) count(ctx context.Context, g *generator) (count, error) {
 			switch {
 			case is != nil && is.Error != "":
 				c.failures = append(c.failures, v1alpha1.KubeconfigGeneratorStatusError{Resource: key.String(), Message: is.Error})
-			case there[key] && (is == nil || strings.HasPrefix(is.Inputs, g.asks+"-")):
+			case there[key] && (is == nil || g.madeFor(is)):
 				c.available++
 			}
 			return nil
@@ -144,15 +152,15 @@ func (s *svc) count(ctx context.Context, g *generator) (count, error) {
 }
 
 // selected lists the tenants that a generator selects and that aren't on their way out.
-func (s *svc) selected(ctx context.Context, g *generator) ([]metav1.PartialObjectMetadata, error) {
-	places := map[string]bool{}
+func (s *Generators) selected(ctx context.Context, g *generator) ([]metav1.PartialObjectMetadata, error) {
+	namespaces := map[string]bool{}
 	if g.namespaces != nil {
 		list, err := s.kube.Metadata(ctx, kube.Namespaces, g.namespaces.String())
 		if err != nil {
 			return nil, fmt.Errorf("list Namespaces of KubeconfigGenerator %s: %w", g.name, err)
 		}
 		for i := range list {
-			places[list[i].Name] = true
+			namespaces[list[i].Name] = true
 		}
 	}
 	tenants, err := s.kube.Metadata(ctx, kube.TenantControlPlanes, g.tenants.String())
@@ -160,12 +168,12 @@ func (s *svc) selected(ctx context.Context, g *generator) ([]metav1.PartialObjec
 		return nil, fmt.Errorf("list tenants of KubeconfigGenerator %s: %w", g.name, err)
 	}
 	return slices.DeleteFunc(tenants, func(o metav1.PartialObjectMetadata) bool {
-		return o.DeletionTimestamp != nil || g.namespaces != nil && !places[o.Namespace]
+		return o.DeletionTimestamp != nil || g.namespaces != nil && !namespaces[o.Namespace]
 	}), nil
 }
 
 // generatedOf reads what a tenant's state says of a generator's kubeconfig. nil: there is no state, since NATS was lost.
-func (s *svc) generatedOf(ctx context.Context, key events.Key, uid, generator string) (*state.Generated, error) {
+func (s *Generators) generatedOf(ctx context.Context, key events.Key, uid, generator string) (*state.Generated, error) {
 	st, err := s.bus.State(ctx, key, name.ServiceCerts)
 	if errors.Is(err, events.ErrNotFound) {
 		return nil, nil

@@ -194,39 +194,11 @@ func (s *Generators) generatedOf(ctx context.Context, key events.Key, uid, gener
 
 // statusOf is the status of a generator.
 func statusOf(g *generator, c count, previous v1alpha1.KubeconfigGeneratorStatus, now time.Time) v1alpha1.KubeconfigGeneratorStatus {
-	failures := slices.SortedFunc(slices.Values(c.failures), func(a, b v1alpha1.KubeconfigGeneratorStatusError) int {
-		return strings.Compare(a.Resource, b.Resource)
-	})
+	slices.SortFunc(c.failures, func(a, b v1alpha1.KubeconfigGeneratorStatusError) int { return strings.Compare(a.Resource, b.Resource) })
 	paused, until := g.paused(now)
-	ready := metav1.Condition{Type: conditionReady, Status: metav1.ConditionFalse}
-	switch {
-	case g.problem != "":
-		ready.Reason, ready.Message = reasonInvalid, g.problem
-	case len(failures) > 0:
-		ready.Reason = reasonFailed
-		ready.Message = fmt.Sprintf("%d of %d tenants: no kubeconfig could be made as asked; the first is %s: %s", len(failures), c.selected,
-			failures[0].Resource, failures[0].Message)
-	case c.available < c.selected && paused:
-		ready.Reason, ready.Message = reasonPaused, fmt.Sprintf("%d of %d tenants wait for the end of the pause", c.selected-c.available, c.selected)
-	case c.available < c.selected:
-		ready.Reason = reasonWaiting
-		ready.Message = fmt.Sprintf("%d of %d tenants have no kubeconfig as asked yet: they have no endpoint, are paused, or are being worked on",
-			c.selected-c.available, c.selected)
-	case c.selected == 0:
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, reasonNone, "no tenant is selected"
-	default:
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, reasonReady, fmt.Sprintf("all %d tenants have their kubeconfig", c.selected)
-	}
-	conditions := []metav1.Condition{ready}
+	conditions := []metav1.Condition{readyCondition(g, c, paused)}
 	if paused {
-		c := metav1.Condition{
-			Type: conditionPaused, Status: metav1.ConditionTrue, Reason: reasonAnnotated,
-			Message: "annotation " + name.AnnotationPaused + ": its kubeconfigs are left alone",
-		}
-		if !until.IsZero() {
-			c.Message = "annotation " + name.AnnotationPausedUntil + ": until " + until.Format(time.RFC3339) + " its kubeconfigs are left alone"
-		}
-		conditions = append(conditions, c)
+		conditions = append(conditions, pausedCondition(until))
 	}
 	for i := range conditions {
 		x := &conditions[i]
@@ -237,7 +209,45 @@ func statusOf(g *generator, c count, previous v1alpha1.KubeconfigGeneratorStatus
 		x.Message = strings.ToValidUTF8(x.Message, "")
 	}
 	return v1alpha1.KubeconfigGeneratorStatus{
-		Resources: c.selected, AvailableResources: c.available, Errors: failures[:min(len(failures), maxErrors)],
+		Resources: c.selected, AvailableResources: c.available, Errors: c.failures[:min(len(c.failures), maxErrors)],
 		ObservedGeneration: g.generation, Conditions: conditions,
 	}
+}
+
+// readyCondition says whether every tenant that is selected has its kubeconfig, and if not, why. The failures are sorted.
+func readyCondition(g *generator, c count, paused bool) metav1.Condition {
+	ready := metav1.Condition{Type: conditionReady, Status: metav1.ConditionFalse}
+	switch {
+	case g.problem != "":
+		ready.Reason, ready.Message = reasonInvalid, g.problem
+	case len(c.failures) > 0:
+		ready.Reason = reasonFailed
+		ready.Message = fmt.Sprintf("%d of %d tenants: no kubeconfig could be made as asked; the first is %s: %s", len(c.failures), c.selected,
+			c.failures[0].Resource, c.failures[0].Message)
+	case c.available < c.selected && paused:
+		ready.Reason = reasonPaused
+		ready.Message = fmt.Sprintf("%d of %d tenants wait for the end of the pause", c.selected-c.available, c.selected)
+	case c.available < c.selected:
+		ready.Reason = reasonWaiting
+		ready.Message = fmt.Sprintf("%d of %d tenants have no kubeconfig as asked yet: they have no endpoint, are paused, or are being worked on",
+			c.selected-c.available, c.selected)
+	case c.selected == 0:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, reasonNone, "no tenant is selected"
+	default:
+		ready.Status, ready.Reason = metav1.ConditionTrue, reasonReady
+		ready.Message = fmt.Sprintf("all %d tenants have their kubeconfig", c.selected)
+	}
+	return ready
+}
+
+// pausedCondition says that a generator is paused, and until when; until is zero when the pause doesn't end by itself.
+func pausedCondition(until time.Time) metav1.Condition {
+	c := metav1.Condition{
+		Type: conditionPaused, Status: metav1.ConditionTrue, Reason: reasonAnnotated,
+		Message: "annotation " + name.AnnotationPaused + ": its kubeconfigs are left alone",
+	}
+	if !until.IsZero() {
+		c.Message = "annotation " + name.AnnotationPausedUntil + ": until " + until.Format(time.RFC3339) + " its kubeconfigs are left alone"
+	}
+	return c
 }

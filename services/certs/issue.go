@@ -1,238 +1,162 @@
-// How keys, certificates and kubeconfigs are made: ECDSA P-256, PEM as kubeadm writes it.
+// A tenant's turn: every Secret is issued that can be, in two stages. What needs no endpoint is issued once the tenant is accepted;
+// the rest, once workload has told the endpoint. Then certs.issued is told for the generation, or certs.rotated when content changed
+// of one that had been told before.
 
 package certs
 
 import (
-	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"errors"
+	"context"
 	"fmt"
-	"math/big"
+	"slices"
+	"strconv"
 	"time"
 
-	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/services/certs/internal/generator"
+	"github.com/stoker-k8s/stoker/services/certs/internal/pki"
 )
 
-// Validity, as kubeadm has it.
-const (
-	caLife   = 10 * 365 * 24 * time.Hour
-	leafLife = 365 * 24 * time.Hour
-	// backdate lets certificates be valid for machines whose clock is behind.
-	backdate = 5 * time.Minute
-)
+// checkEvery is how long a tenant's Secrets go unchecked. Timers live in a stream that keeps messages for 30 days, so a renewal
+// months ahead is reached in steps; each step also finds what was deleted while no replica watched.
+const checkEvery = 7 * 24 * time.Hour
 
-// Types of PEM blocks.
-const (
-	pemCertificate = "CERTIFICATE"
-	pemECKey       = "EC PRIVATE KEY"
-	pemRSAKey      = "RSA PRIVATE KEY"
-	pemKey         = "PRIVATE KEY"
-	pemPublicKey   = "PUBLIC KEY"
-)
+// soonest keeps a timer from firing again and again should a renewal not move its own date.
+const soonest = 10 * time.Minute
 
-// signer is a CA that is in use.
-type signer struct {
-	cert *x509.Certificate
-	key  crypto.Signer
-	pem  []byte
+// issue makes a tenant's Secrets so, unless its state says that they are.
+func (s *svc) issue(ctx context.Context, t *loop.Turn) error {
+	var own state.Certs
+	if err := t.OwnData(&own); err != nil {
+		return fmt.Errorf("own state: %w", err)
+	}
+	own.IssuedFor = state.IssuedFor(t.Own(), &own)
+	drift := drifted(t.Wakes, &own)
+	if len(t.Events) == 0 && !drift && !t.Woken(generator.WakeKubeconfig) && t.Attempt() == 0 && t.Own() != nil {
+		return nil // echoes of what we wrote
+	}
+	wanted, err := s.generators.Requests(ctx, t)
+	if err != nil {
+		return err
+	}
+
+	var w state.Workload
+	if _, err := t.Read(ctx, name.ServiceWorkload, &w); err != nil {
+		return err
+	}
+	in := pki.NewInput(t.UID, t.Tenant, &w)
+	check := drift || timerFired(t) || !wanted.Met(own.Generated, in.Exposed != nil)
+	if in.Exposed == nil && t.Own() != nil && t.Own().Step == event.Issued && !check {
+		return t.Wait(ctx, waitFor(in)) // the endpoint went and will come back; what needs it stays as it is
+	}
+	inputs := in.Hash() + "-" + strconv.FormatInt(t.Generation, 10)
+	if o := t.Own(); o != nil && o.Inputs == inputs && o.Failure == nil && o.Wait == waitFor(in) && !check {
+		return nil
+	}
+
+	r, err := s.secrets.Ensure(ctx, in, &own, s.now())
+	if err != nil {
+		return err
+	}
+	if err := s.generators.Ensure(ctx, t, in, wanted, own.Generated, r); err != nil {
+		return err
+	}
+	return s.done(ctx, t, in, inputs, &own, r)
 }
 
-// issue makes the content of a Secret anew. ca is nil unless the Secret is of the kind issued.
-func (w *want) issue(ca *signer, now time.Time) (map[string][]byte, error) {
-	switch w.Kind {
-	case authority:
-		cert, key, err := newAuthority(w.CommonName, now)
-		if err != nil {
-			return nil, fmt.Errorf("issue %s: %w", w.Secret, err)
-		}
-		return repeat(w.Keys, cert, key), nil
-	case keyPair:
-		key, private, err := newKey()
-		if err != nil {
-			return nil, fmt.Errorf("issue %s: %w", w.Secret, err)
-		}
-		public, err := publicPEM(key.Public())
-		if err != nil {
-			return nil, fmt.Errorf("issue %s: %w", w.Secret, err)
-		}
-		return repeat(w.Keys, public, private), nil
+// waitFor is what a tenant waits for, the zero Wait once its endpoint is known.
+func waitFor(in pki.Input) state.Wait {
+	if in.Exposed != nil {
+		return state.Wait{}
 	}
-	data := map[string][]byte{}
-	for i := range w.Credentials {
-		c := &w.Credentials[i]
-		cert, key, err := c.issue(ca, now)
-		if err != nil {
-			return nil, fmt.Errorf("issue %s: %w", w.Secret, err)
-		}
-		if c.CertKey != "" {
-			data[c.CertKey], data[c.KeyKey] = cert, key
-		}
-		for _, k := range c.Kubeconfigs {
-			data[k.Key], err = kube.Kubeconfig{
-				Server: k.Server, CA: ca.pem, Cluster: k.Cluster, User: c.CommonName, Certificate: cert, Key: key,
-			}.Marshal()
-			if err != nil {
-				return nil, fmt.Errorf("issue %s: %w", w.Secret, err)
+	return state.Wait{On: name.ServiceWorkload, Reason: reason.EndpointUnknown, Text: "the endpoint"}
+}
+
+// done writes what has come of a turn, and tells it when everything exists. own is the state before.
+func (s *svc) done(ctx context.Context, t *loop.Turn, in pki.Input, inputs string, own *state.Certs, r *pki.Result) error {
+	step := ""
+	switch {
+	case in.Exposed != nil:
+		step, r.Data.IssuedFor = event.Issued, t.Generation
+	case t.Own() != nil && t.Own().Step == event.Issued:
+		// What needs the endpoint is there from before; it can't be checked now, so it isn't forgotten, and inputs and generation
+		// stay those it was issued for.
+		step, inputs, r.Data.IssuedFor = event.Issued, t.Own().Inputs, own.IssuedFor
+		for component, secret := range own.Secrets {
+			if _, ok := r.Data.Secrets[component]; !ok {
+				r.Data.Secrets[component] = secret
 			}
 		}
 	}
-	return data, nil
-}
-
-// repeat puts a pair under each pair of keys.
-func repeat(keys [][2]string, first, second []byte) map[string][]byte {
-	data := map[string][]byte{}
-	for _, pair := range keys {
-		data[pair[0]], data[pair[1]] = first, second
+	s.logChanges(t, step, r)
+	if err := s.setTimer(ctx, t, own, &r.Data); err != nil { // before the state: a crash in between repeats the turn
+		return err
 	}
-	return data
-}
-
-func newAuthority(commonName string, now time.Time) (certPEM, keyPEM []byte, err error) {
-	key, keyPEM, err := newKey()
-	if err != nil {
-		return nil, nil, err
-	}
-	serial, err := newSerial()
-	if err != nil {
-		return nil, nil, err
-	}
-	from := now.Add(-backdate).UTC()
-	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: commonName}, DNSNames: []string{commonName},
-		NotBefore: from, NotAfter: from.Add(caLife),
-		KeyUsage:              x509.KeyUsageKeyEncipherment | x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		BasicConstraintsValid: true, IsCA: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, nil, err
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: der}), keyPEM, nil
-}
-
-func (c *credential) issue(ca *signer, now time.Time) (certPEM, keyPEM []byte, err error) {
-	key, keyPEM, err := newKey()
-	if err != nil {
-		return nil, nil, err
-	}
-	serial, err := newSerial()
-	if err != nil {
-		return nil, nil, err
-	}
-	// A certificate never outlives its CA, nor is it older.
-	from := now.Add(-backdate).UTC()
-	if from.Before(ca.cert.NotBefore) {
-		from = ca.cert.NotBefore
-	}
-	to := from.Add(leafLife)
-	if to.After(ca.cert.NotAfter) {
-		to = ca.cert.NotAfter
-	}
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: c.CommonName, Organization: c.Organizations},
-		DNSNames: c.DNSNames, IPAddresses: c.IPs, NotBefore: from, NotAfter: to,
-		KeyUsage:    x509.KeyUsageKeyEncipherment | x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{c.Usage}, BasicConstraintsValid: true,
-	}, ca.cert, key.Public(), ca.key)
-	if err != nil {
-		return nil, nil, err
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: der}), keyPEM, nil
-}
-
-func newKey() (crypto.Signer, []byte, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, err
-	}
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return nil, nil, err
-	}
-	return key, pem.EncodeToMemory(&pem.Block{Type: pemECKey, Bytes: der}), nil
-}
-
-// newSerial returns 128 random bits; zero would be no serial number.
-func newSerial() (*big.Int, error) {
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 128))
-	if err != nil {
-		return nil, err
-	}
-	return serial.Add(serial, big.NewInt(1)), nil
-}
-
-func publicPEM(key crypto.PublicKey) ([]byte, error) {
-	der, err := x509.MarshalPKIXPublicKey(key)
-	if err != nil {
-		return nil, err
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: pemPublicKey, Bytes: der}), nil
-}
-
-// parsePair reads a certificate and its private key, of any algorithm and form that kubeadm or a user may have written.
-// Its errors say what is wrong and never repeat the input.
-func parsePair(certPEM, keyPEM []byte) (*x509.Certificate, crypto.Signer, error) {
-	pair, err := tls.X509KeyPair(certPEM, keyPEM)
-	if err != nil {
-		return nil, nil, err
-	}
-	key, ok := pair.PrivateKey.(crypto.Signer)
-	if !ok {
-		return nil, nil, errors.New("private key cannot sign")
-	}
-	if pair.Leaf == nil { // only with GODEBUG=x509keypairleaf=0
-		if pair.Leaf, err = x509.ParseCertificate(pair.Certificate[0]); err != nil {
-			return nil, nil, err
+	o := loop.Outcome{Step: step, Inputs: inputs, Wait: waitFor(in), Data: r.Data}
+	if step == event.Issued {
+		if what := announce(own, &r.Data); what != "" {
+			o.Facts = []loop.Tell{{What: what, Data: fact(t.About(), r)}}
 		}
 	}
-	return pair.Leaf, key, nil
+	return t.Done(ctx, o)
 }
 
-// parseKey reads a private key for ServiceAccount tokens: RSA (Kamaji's) or ECDSA (ours).
-func parseKey(data []byte) (crypto.Signer, error) {
-	block, _ := pem.Decode(data)
-	if block == nil {
-		return nil, errUnreadable
+// logChanges logs what was made anew or put right.
+func (s *svc) logChanges(t *loop.Turn, step string, r *pki.Result) {
+	if r.NewCA {
+		s.log.Warn("tenant has a new certificate authority: its nodes have to join again, kubeconfigs handed out are void",
+			"tenant", t.Key.String(), "generation", t.Generation, "step", step, "reason", r.Reasons[name.ComponentCA])
 	}
-	var key any
-	var err error
-	switch block.Type {
-	case pemECKey:
-		key, err = x509.ParseECPrivateKey(block.Bytes)
-	case pemRSAKey:
-		key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
-	case pemKey:
-		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
-	default:
-		return nil, errors.New("PEM block is no private key")
+	for component, reason := range r.Reasons {
+		s.log.Debug("secret written", "tenant", t.Key.String(), "generation", t.Generation, "step", step,
+			"component", component, "reason", reason)
 	}
-	if err != nil {
-		return nil, err
-	}
-	switch k := key.(type) {
-	case *ecdsa.PrivateKey:
-		return k, nil
-	case *rsa.PrivateKey:
-		return k, nil
-	}
-	return nil, errors.New("private key is neither RSA nor ECDSA")
 }
 
-func parsePublic(data []byte) (crypto.PublicKey, error) {
-	block, _ := pem.Decode(data)
-	if block == nil || block.Type != pemPublicKey {
-		return nil, errUnreadable
+// setTimer sets the time of the next renewal or check. A turn that only confirms what is known leaves the timer that runs.
+func (s *svc) setTimer(ctx context.Context, t *loop.Turn, before, after *state.Certs) error {
+	if t.Own() != nil && !timerFired(t) && before.RenewAt.Equal(after.RenewAt) {
+		return nil
 	}
-	return x509.ParsePKIXPublicKey(block.Bytes)
+	now := s.now()
+	next := now.Add(checkEvery)
+	if at := after.RenewAt; !at.IsZero() && at.Before(next) {
+		next = at
+	}
+	if next.Before(now.Add(soonest)) {
+		next = now.Add(soonest)
+	}
+	return t.At(ctx, next)
 }
 
-// errUnreadable repeats nothing of what was read.
-var errUnreadable = errors.New("cannot be read")
+// announce says which fact is owed: issued for a generation that had none, rotated when content of one that had changed,
+// none when nothing did.
+func announce(before, after *state.Certs) string {
+	if before.IssuedFor != after.IssuedFor {
+		return event.Issued
+	}
+	for component, secret := range after.Secrets {
+		if before.Secrets[component].Checksum != secret.Checksum {
+			return event.Rotated
+		}
+	}
+	return ""
+}
+
+// fact is the payload of issued and rotated.
+func fact(about event.About, r *pki.Result) event.CertsIssued {
+	f := event.CertsIssued{About: about, Checksums: map[string]string{}, Reasons: r.Reasons}
+	for component, secret := range r.Data.Secrets {
+		f.Checksums[component] = secret.Checksum
+		f.NotAfter = pki.Earliest(f.NotAfter, secret.NotAfter)
+	}
+	return f
+}
+
+// timerFired reports whether one of the turn's events is this service's timer.
+func timerFired(t *loop.Turn) bool {
+	return slices.ContainsFunc(t.Events, func(e loop.Event) bool { return e.Service == name.ServiceCerts && e.What == event.Due })
+}

@@ -129,4 +129,18 @@ const (
 	OverrideDriver = "OverrideDriver"
 	// OverrideAuthority: a DataStore of an override has another authority than the tenant's own.
 	OverrideAuthority = "OverrideAuthority"
+// Reasons of certs' failures.
+const (
+	// InvalidCertSAN: an entry of spec.networkProfile.certSANs is neither an IP address nor a DNS name.
+	InvalidCertSAN = "InvalidCertSAN"
+	// InvalidServiceCIDR: a service network is no CIDR.
+	InvalidServiceCIDR = "InvalidServiceCIDR"
+	// InvalidAdvertiseAddress: the spec's advertiseAddress is neither an IP address nor a DNS name.
+	InvalidAdvertiseAddress = "InvalidAdvertiseAddress"
+	// InvalidEndpoint: a certificate can't name the endpoint at which the tenant's API is published.
+	InvalidEndpoint = "InvalidEndpoint"
+	// NameTaken: a Secret bears the name of one of the tenant's and belongs to something else.
+	NameTaken = "NameTaken"
+	// SecretRefused: the management cluster refuses a Secret for what is in it.
+	SecretRefused = "SecretRefused"
 )

@@ -142,5 +142,11 @@ func Table() []Entry {
 			OverrideAuthority, "a DataStore of spec.dataStoreOverrides has another certificate authority than the tenant's own",
 			"Give both DataStores the same certificateAuthority, or name another DataStore.", "",
 		},
+		{InvalidCertSAN, "an entry of certSANs is neither an IP address nor a DNS name", "Put spec.networkProfile.certSANs right.", ""},
+		{InvalidServiceCIDR, "a service network is no CIDR", "Put spec.networkProfile.serviceCidr right.", ""},
+		{InvalidAdvertiseAddress, "advertiseAddress is no address", "Put spec.networkProfile.advertiseAddress right.", ""},
+		{InvalidEndpoint, "a certificate can't name the published endpoint", again, "-n {namespace} describe service {name}"},
+		{NameTaken, "a Secret of that name belongs to something else", "Delete it, or give the tenant another name.", "-n {namespace} get secrets"},
+		{SecretRefused, "the management cluster refuses a Secret", again, ""},
 	}
 }

@@ -1,14 +1,12 @@
 package certs
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
-	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -18,13 +16,10 @@ import (
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/stoker-k8s/stoker/deployments/natsserver"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
@@ -34,6 +29,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/services/certs/internal/pki"
 )
 
 func testLog() *slog.Logger {
@@ -126,6 +122,29 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
+// issueAll makes the content of every Secret of an input, by component, and returns it with the CA.
+func issueAll(t *testing.T, in pki.Input, now time.Time) (map[string]map[string][]byte, *pki.Signer) {
+	t.Helper()
+	roots, leaves, err := pki.Required(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, signers := map[string]map[string][]byte{}, map[string]*pki.Signer{}
+	for _, w := range append(roots, leaves...) {
+		data, err := w.Issue(signers[w.Signer], now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[w.Component] = data
+		if w.Kind == pki.Authority {
+			if signers[w.Component], err = pki.NewSigner(data[w.Keys[0][0]], data[w.Keys[0][1]]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return all, signers[name.ComponentCA]
+}
+
 // cluster starts etcd and a kube-apiserver from certificates of this package: that it runs, authenticates its
 // administrator and signs ServiceAccount tokens says that they are good. It returns the administrator's client and one
 // with just the rights of this service.
@@ -137,13 +156,13 @@ func cluster(t *testing.T) (admin, certs *kube.Client) {
 		"--listen-peer-urls", etcdPeer, "--initial-advertise-peer-urls", etcdPeer, "--initial-cluster", "default="+etcdPeer,
 		"--unsafe-no-fsync", "--log-level", "warn")
 
-	in, x := demo(), world{}
-	in.Name, in.Exposed = "management", &exposed{Endpoint: address, Address: "127.0.0.1"}
-	today := time.Now()
-	x.turn(t, in, nil, today)
-	dir := t.TempDir()
-	for _, secret := range x {
-		for key, value := range secret.Data {
+	today, dir := time.Now(), t.TempDir()
+	x, ca := issueAll(t, pki.Input{
+		Namespace: "default", Name: "management", UID: "u-1", Port: 6443, ClusterDomain: "cluster.local", ServiceCIDRs: []string{"10.96.0.0/16"},
+		Exposed: &pki.Exposed{Endpoint: address, Address: "127.0.0.1"},
+	}, today)
+	for _, data := range x {
+		for key, value := range data {
 			if err := os.WriteFile(filepath.Join(dir, key), value, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -166,7 +185,7 @@ func cluster(t *testing.T) (admin, certs *kube.Client) {
 		"--requestheader-client-ca-file="+file(name.KeyFrontProxyCACert), "--requestheader-allowed-names=front-proxy-client",
 		"--disable-admission-plugins=ServiceAccount", "--shutdown-delay-duration=0s")
 
-	if admin, err = kube.FromKubeconfig(x[name.ComponentAdminKubeconfig].Data[name.KeySuperAdminConf], kube.Options{FieldManager: "test"}); err != nil {
+	if admin, err = kube.FromKubeconfig(x[name.ComponentAdminKubeconfig][name.KeySuperAdminConf], kube.Options{FieldManager: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(admin.Close)
@@ -196,16 +215,12 @@ func cluster(t *testing.T) (admin, certs *kube.Client) {
 	if err := admin.Apply(t.Context(), kube.ClusterRoleBindings, binding); err != nil {
 		t.Fatal(err)
 	}
-	caCert, caKey, err := parsePair(x[name.ComponentCA].Data[name.KeyCACert], x[name.ComponentCA].Data[name.KeyCAKey])
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, key, err := (&credential{CommonName: "stoker-certs", Usage: x509.ExtKeyUsageClientAuth}).issue(&signer{cert: caCert, key: caKey}, today)
+	cert, key, err := (&pki.Credential{CommonName: "stoker-certs", Usage: x509.ExtKeyUsageClientAuth}).Issue(ca, today)
 	if err != nil {
 		t.Fatal(err)
 	}
 	config, err := kube.Kubeconfig{
-		Server: "https://" + address, CA: x[name.ComponentCA].Data[name.KeyCACert], Cluster: "m", User: "c", Certificate: cert, Key: key,
+		Server: "https://" + address, CA: x[name.ComponentCA][name.KeyCACert], Cluster: "m", User: "c", Certificate: cert, Key: key,
 	}.Marshal()
 	if err != nil {
 		t.Fatal(err)
@@ -343,7 +358,7 @@ func (r *rig) do(service string, outcomes chan loop.Outcome, o loop.Outcome) {
 	wake := <-r.wakes[service]
 	r.wakes[service] <- wake
 	outcomes <- o
-	wake(key, "test")
+	wake(key, loop.Wake{Kind: "test"})
 }
 
 func (r *rig) accept(number int64, sans ...string) { r.acceptLabelled(number, nil, sans...) }
@@ -398,230 +413,38 @@ func (r *rig) fact(what string, into any) {
 	}
 }
 
-func TestTheLoop(t *testing.T) {
-	admin, limited := cluster(t)
-	ctx := t.Context()
-
-	t.Run("ServiceAccount tokens are signed with the ECDSA key and accepted", func(t *testing.T) {
-		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "probe"}}
-		if err := admin.Apply(ctx, kube.ServiceAccounts, account); err != nil {
-			t.Fatal(err)
-		}
-		tokens := kube.ServiceAccounts
-		tokens.Plural = "serviceaccounts/probe/token"
-		request := &authenticationv1.TokenRequest{
-			TypeMeta:   metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenRequest"},
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default"},
-		}
-		if err := admin.Create(ctx, tokens, request); err != nil {
-			t.Fatal(err)
-		}
-		review := &authenticationv1.TokenReview{
-			TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"},
-			Spec:     authenticationv1.TokenReviewSpec{Token: request.Status.Token},
-		}
-		reviews := kube.Resource{GroupVersion: authenticationv1.SchemeGroupVersion, Plural: "tokenreviews", Kind: "TokenReview"}
-		if err := admin.Create(ctx, reviews, review); err != nil || !review.Status.Authenticated {
-			t.Errorf("%v %v", err, review.Status)
-		}
-	})
-
-	changes := make(chan kube.Change, 1000)
-	go func() {
-		_ = admin.Watch(ctx, kube.Secrets, "default", name.LabelName+"=demo", func(c kube.Change) { changes <- c })
-	}()
-	appear := func(t *testing.T, count int) {
-		t.Helper()
-		for seen := 0; seen < count; {
-			select {
-			case c := <-changes:
-				if c.Type == watch.Added {
-					seen++
-				}
-			case <-time.After(30 * time.Second):
-				t.Fatalf("%d of %d Secrets appeared", seen, count)
-			}
-		}
+// state reads the state of the service.
+func (r *rig) state() state.Certs {
+	r.t.Helper()
+	st, err := r.bus("certs").State(r.t.Context(), key, name.ServiceCerts)
+	if err != nil {
+		r.t.Fatal(err)
 	}
-	secrets := func() map[string]corev1.Secret {
-		list := &corev1.SecretList{}
-		if err := admin.List(ctx, kube.Secrets, "default", name.LabelName+"=demo", list); err != nil {
-			t.Fatal(err)
-		}
-		all := map[string]corev1.Secret{}
-		for _, s := range list.Items {
-			all[s.Labels[name.LabelComponent]] = s
-		}
-		return all
+	var c state.Certs
+	if err := json.Unmarshal(st.Data, &c); err != nil {
+		r.t.Fatal(err)
 	}
-	unchanged := func(t *testing.T, before, after map[string]corev1.Secret, but ...string) {
-		t.Helper()
-		if !slices.Equal(slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(after))) {
-			t.Errorf("Secrets %v, before %v", slices.Sorted(maps.Keys(after)), slices.Sorted(maps.Keys(before)))
-		}
-		for component, s := range before {
-			same := s.ResourceVersion == after[component].ResourceVersion
-			if same == slices.Contains(but, component) {
-				t.Errorf("%s: unchanged is %t", component, same)
-			}
-		}
-	}
+	return c
+}
 
-	r := newRig(t, limited)
-	stopCerts := r.certs()
-	var issued event.CertsIssued
-	if ok := t.Run("what needs no endpoint is issued on acceptance, the rest when it is known", func(t *testing.T) {
-		r.t = t
-		begin := time.Now()
-		r.accept(1, "one.example.org")
-		appear(t, len(components("demo"))-2)
-		t.Logf("from accepted to the last Secret of the first stage: %s", time.Since(begin))
-		begin = time.Now()
-		r.expose("192.0.2.7:6443")
-		appear(t, 2)
-		r.fact(event.Issued, &issued)
-		t.Logf("from exposed to issued, as status hears it: %s", time.Since(begin))
-		for component, s := range secrets() {
-			if issued.Checksums[component] != name.Checksum(s.Data) {
-				t.Errorf("%s: checksum differs", component)
-			}
-		}
-		if len(issued.Checksums) != len(components("demo")) || issued.UID != uid || issued.NotAfter.IsZero() {
-			t.Errorf("%+v", issued)
-		}
-	}); !ok {
-		t.FailNow()
+// writeOldState makes the state of the service one of the version before, which had no field for the generation it was issued for.
+func (r *rig) writeOldState() {
+	r.t.Helper()
+	ctx, bus := r.t.Context(), r.bus("certs")
+	st, revision, err := bus.ReadState(ctx, key, name.ServiceCerts)
+	if err != nil {
+		r.t.Fatal(err)
 	}
-	t.Run("a new generation without consequence for certificates is issued and changes nothing", func(t *testing.T) {
-		r.t = t
-		before := secrets()
-		r.accept(2, "one.example.org")
-		var again event.CertsIssued
-		r.fact(event.Issued, &again)
-		if again.Generation != 2 || !maps.Equal(again.Checksums, issued.Checksums) || len(again.Reasons) != 0 {
-			t.Errorf("%+v", again)
-		}
-		unchanged(t, before, secrets())
-	})
-	t.Run("a new name replaces the API server's certificate alone", func(t *testing.T) {
-		r.t = t
-		before := secrets()
-		r.accept(3, "one.example.org", "two.example.org")
-		r.fact(event.Issued, &issued)
-		unchanged(t, before, secrets(), name.ComponentAPIServerCertificate)
-	})
-	t.Run("a deleted Secret is back within a second, of the same CA", func(t *testing.T) {
-		r.t = t
-		before := secrets()
-		for len(changes) > 0 {
-			<-changes
-		}
-		begin := time.Now()
-		if _, err := admin.Delete(ctx, kube.Secrets, "default", name.SchedulerKubeconfig("demo"), metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		appear(t, 1)
-		if took := time.Since(begin); took > time.Second {
-			t.Errorf("it took %s", took)
-		} else {
-			t.Logf("it took %s", took)
-		}
-		r.fact(event.Rotated, &issued)
-		unchanged(t, before, secrets(), name.ComponentSchedulerKubeconfig)
-	})
-	t.Run("an edited label comes back and no key changes", func(t *testing.T) {
-		before := secrets()
-		patch := map[string]any{"metadata": map[string]any{"labels": map[string]any{name.LabelComponent: nil, name.LabelPartition: nil}}}
-		if err := admin.MergePatch(ctx, kube.Secrets, "default", name.CA("demo"), patch, nil); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "the CA has its labels", func() bool { return secrets()[name.ComponentCA].Labels[name.LabelPartition] != "" })
-		if a, b := secrets()[name.ComponentCA], before[name.ComponentCA]; !sameData(a.Data, b.Data) || !maps.Equal(a.Labels, b.Labels) {
-			t.Errorf("labels %v", a.Labels)
-		}
-	})
-	t.Run("the rotate annotation on the CA replaces it and all it signed", func(t *testing.T) {
-		r.t = t
-		before := secrets()
-		patch := map[string]any{"metadata": map[string]any{"annotations": map[string]any{name.AnnotationRotate: ""}}}
-		if err := admin.MergePatch(ctx, kube.Secrets, "default", name.CA("demo"), patch, nil); err != nil {
-			t.Fatal(err)
-		}
-		r.fact(event.Rotated, &issued)
-		after := secrets()
-		unchanged(t, before, after, append([]string{name.ComponentCA}, leavesOfCA...)...)
-		ca := after[name.ComponentCA]
-		if _, err := time.Parse(time.RFC3339, ca.Annotations[name.AnnotationRotate]); err != nil || issued.Reasons[name.ComponentCA] == "" {
-			t.Errorf("annotation %q, reasons %v", ca.Annotations[name.AnnotationRotate], issued.Reasons)
-		}
-	})
-	t.Run("what was deleted while the service was away is back when it is", func(t *testing.T) {
-		r.t = t
-		stopCerts()
-		before := secrets()
-		if _, err := admin.Delete(ctx, kube.Secrets, "default", name.FrontProxyClientCertificate("demo"), metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		stopCerts = r.certs()
-		r.fact(event.Rotated, &issued)
-		unchanged(t, before, secrets(), name.ComponentFrontProxyClientCertificate)
-	})
-	t.Run("when NATS was lost, every service's work is found done", func(t *testing.T) {
-		before := secrets()
-		for _, stop := range r.stops {
-			stop()
-		}
-		r.nats.Stop()
-		r = newRig(t, limited)
-		r.certs()
-		r.accept(3, "one.example.org", "two.example.org")
-		r.expose("192.0.2.7:6443")
-		var again event.CertsIssued
-		r.fact(event.Issued, &again)
-		unchanged(t, before, secrets())
-		if !maps.Equal(again.Checksums, issued.Checksums) || len(again.Reasons) != 0 {
-			t.Errorf("%+v", again)
-		}
-
-		t.Run("and deletion takes all of it and nothing else", func(t *testing.T) {
-			r.t = t
-			own := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "demo-mine", Labels: map[string]string{name.LabelName: "demo"}}}
-			if err := admin.Create(ctx, kube.Secrets, own); err != nil {
-				t.Fatal(err)
-			}
-			r.do("intake", r.intake, loop.Outcome{
-				Step: event.Deleting, Data: generation{4, state.Tenant{Namespace: key.Namespace, Name: key.Name, Deleting: true}},
-				Facts: []loop.Tell{{What: event.Deleting}},
-			})
-			about := event.About{Namespace: key.Namespace, Name: key.Name, UID: "another", Generation: 4}
-			tell := func(id string) {
-				gone := event.Removals{About: about, Removed: map[string]int{"workload/Deployment": 1}, Left: []string{"a prefix"}}
-				if err := r.bus("datastore").Tell(ctx, key, 4, id, event.Removed, gone); err != nil {
-					t.Fatal(err)
-				}
-			}
-			tell("1")
-			about.UID = uid
-			tell("2")
-			var gone event.Removals
-			r.fact(event.Removed, &gone)
-			if gone.Removed[removedSecrets] != len(components("demo")) || gone.Removed["workload/Deployment"] != 1 || len(gone.Left) != 1 {
-				t.Errorf("%+v", gone)
-			}
-			if left := secrets(); len(left) != 1 || left[""].Name != "demo-mine" {
-				t.Errorf("left: %v", slices.Sorted(maps.Keys(left)))
-			}
-		})
-	})
-	t.Run("its rights are enough for its work and for nothing else", func(t *testing.T) {
-		if err := limited.Get(ctx, kube.ConfigMaps, "default", "x", &corev1.ConfigMap{}); !apierrors.IsForbidden(err) {
-			t.Errorf("got %v", err)
-		}
-	})
-	t.Run("no key is in a fact", func(t *testing.T) {
-		data, err := json.Marshal(issued)
-		if err != nil || bytes.Contains(data, []byte("PRIVATE")) {
-			t.Errorf("%v %s", err, data)
-		}
-	})
+	var data map[string]any
+	if err := json.Unmarshal(st.Data, &data); err != nil {
+		r.t.Fatal(err)
+	}
+	if _, ok := data["issuedFor"]; !ok {
+		r.t.Fatalf("no issuedFor in %s", st.Data)
+	}
+	delete(data, "issuedFor")
+	st.Data, st.Facts = event.Marshal(data), nil
+	if _, err := bus.WriteState(ctx, key, name.ServiceCerts, st, revision); err != nil {
+		r.t.Fatal(err)
+	}
 }

@@ -1,16 +1,13 @@
-package certs
+package generator
 
 import (
 	"fmt"
-	"reflect"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
-	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 )
 
@@ -74,50 +71,6 @@ func TestStatusOfAGenerator(t *testing.T) {
 		failed := statusOf(g, count{selected: 1}, later, now.Add(2*time.Hour))
 		if !failed.Conditions[0].LastTransitionTime.Equal(new(metav1.NewTime(now.Add(2 * time.Hour)))) {
 			t.Error("it keeps that of another status")
-		}
-	})
-}
-
-func TestWhatBecomesOfWhatNobodyAsksFor(t *testing.T) {
-	t.Parallel()
-	in := demo()
-	secret := func(generator string) *corev1.Secret {
-		w := in.generated(ask{generator: generator, user: "x", endpoint: name.KeyAdminConf})
-		return newSecret(in, &w, map[string][]byte{"value": []byte(generator)})
-	}
-	have := map[string]*corev1.Secret{"demo-a": secret("a"), "demo-c": secret("c"), name.CA("demo"): {ObjectMeta: metav1.ObjectMeta{Name: name.CA("demo")}}}
-	got := unasked("demo", asked{asks: map[string]ask{"a": {}}}, map[string]state.Generated{"a": {}, "b": {}}, have)
-	if b, ok := got["b"]; len(got) != 2 || !ok || b != nil || got["c"] == nil {
-		t.Errorf("got %v", got)
-	}
-	was := state.Generated{Secret: state.Secret{Name: "demo-c", Checksum: name.Checksum(have["demo-c"].Data), ResourceVersion: "6"}, Inputs: "a-1"}
-	have["demo-c"].ResourceVersion = "7"
-	for sentence, test := range map[string]struct {
-		before state.Generated
-		o      *corev1.Secret
-		left   state.Generated
-	}{
-		"what is left alone stays as it was":     {was, have["demo-c"], state.Generated{Secret: state.Secret{Name: "demo-c", Checksum: was.Checksum, ResourceVersion: "7"}, Inputs: "a-1"}},
-		"what was edited isn't as asked":         {state.Generated{Secret: state.Secret{Name: "demo-c", Checksum: "other"}, Inputs: "a-1"}, have["demo-c"], state.Generated{Secret: state.Secret{Name: "demo-c", Checksum: was.Checksum, ResourceVersion: "7"}}},
-		"what was deleted isn't there":           {was, nil, state.Generated{}},
-		"what nobody knew is noted":              {state.Generated{}, have["demo-c"], state.Generated{Secret: state.Secret{Name: "demo-c", Checksum: was.Checksum, ResourceVersion: "7"}}},
-		"what failed before still has its cause": {state.Generated{Error: "taken", Since: now}, nil, state.Generated{Error: "taken", Since: now}},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			t.Parallel()
-			if got := left(test.before, test.o); !reflect.DeepEqual(got, test.left) {
-				t.Errorf("got %+v", got)
-			}
-		})
-	}
-	t.Run("a failure is told since when it is there", func(t *testing.T) {
-		t.Parallel()
-		first := failed(was, have["demo-c"], errUnreadable, now)
-		if first.Error == "" || first.Since != now || first.Inputs != "" || first.Name != "demo-c" {
-			t.Errorf("%+v", first)
-		}
-		if again := failed(first, have["demo-c"], errNoText, now.Add(time.Hour)); again.Since != now || again.Error == first.Error {
-			t.Errorf("%+v", again)
 		}
 	})
 }

@@ -1,6 +1,6 @@
 // Whether the content of a Secret may stay, and if not, why: a chain of pure functions. What may stay stays byte by byte.
 
-package certs
+package pki
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
 // Reason says why the content of a Secret was made anew or put right.
@@ -24,8 +25,8 @@ type Reason string
 const (
 	// Missing: there is no such Secret.
 	Missing Reason = "Missing"
-	// Asked: the rotate annotation was there, without a value.
-	Asked Reason = "Asked"
+	// RotationRequested: the rotate annotation was there, without a value.
+	RotationRequested Reason = "RotationRequested"
 	// Unreadable: a key of the data is missing, is no PEM or kubeconfig, or private key and certificate don't belong
 	// together.
 	Unreadable Reason = "Unreadable"
@@ -76,8 +77,8 @@ func due(cert *x509.Certificate, now time.Time) bool {
 	return !now.Add(window).Before(renewAt(cert))
 }
 
-// verdict is what was found out about a Secret.
-type verdict struct {
+// decision is what is to be done with a Secret.
+type decision struct {
 	// Reason is empty when the content may stay.
 	Reason Reason
 	// Detail is for people, and holds no key.
@@ -88,19 +89,19 @@ type verdict struct {
 	NotAfter, RenewAt time.Time
 	// IssuedAt is when the content was made, as far as it tells.
 	IssuedAt time.Time
-	// Signer is the CA, of a Secret of the kind authority.
-	Signer *signer
+	// Signer is the CA in it, of a Secret of the kind Authority.
+	Signer *Signer
 }
 
-// subject is what a policy looks at.
+// subject is what a policy decides about.
 type subject struct {
-	want   *want
+	want   *Want
 	secret *corev1.Secret
-	// ca that signs the want's certificates, nil unless the kind is issued.
-	ca  *signer
+	// ca that signs the want's certificates, nil unless its kind is Issued.
+	ca  *Signer
 	now time.Time
 	// cred and found are one certificate of the Secret, as it must be and as it is.
-	cred  *credential
+	cred  *Credential
 	found *found
 }
 
@@ -108,21 +109,21 @@ type subject struct {
 type found struct {
 	key  string // in the data
 	cert *x509.Certificate
-	// server, ca and odd of a kubeconfig; odd when it holds settings that change where it leads.
-	server string
-	ca     []byte
-	odd    bool
-	err    error
+	// server and ca are those of a kubeconfig; redirects is true when it has settings that change where it leads.
+	server    string
+	ca        []byte
+	redirects bool
+	err       error
 }
 
 // policy returns why the content may not stay, or "".
 type policy func(s *subject) (Reason, string)
 
-// secretPolicies judge a Secret as a whole, before anything in it is read.
-var secretPolicies = []policy{secretMissing, rotationAsked}
+// secretPolicies are about a Secret as a whole, before anything in it is read.
+var secretPolicies = []policy{secretMissing, rotationRequested}
 
-// certificatePolicies judge each certificate of a Secret of the kind issued. The order is that of usefulness to who reads
-// the reason: what is broken first.
+// certificatePolicies are about each certificate of a Secret of the kind Issued. What is broken comes first: that reason is the most
+// useful to whoever reads it.
 var certificatePolicies = []policy{
 	unreadable, signedByAnother, subjectChanged, usageChanged, nameMissing, serverChanged, expiring,
 }
@@ -135,10 +136,10 @@ func secretMissing(s *subject) (Reason, string) {
 	return "", ""
 }
 
-// rotationAsked ensures that who asks for a rotation gets it, once.
-func rotationAsked(s *subject) (Reason, string) {
+// rotationRequested ensures that a rotation that somebody requests is done, once.
+func rotationRequested(s *subject) (Reason, string) {
 	if value, ok := s.secret.Annotations[name.AnnotationRotate]; ok && value == "" {
-		return Asked, "annotation " + name.AnnotationRotate
+		return RotationRequested, "annotation " + name.AnnotationRotate
 	}
 	return "", ""
 }
@@ -164,7 +165,7 @@ func subjectChanged(s *subject) (Reason, string) {
 	have := s.found.cert.Subject
 	// Organizations are a set: a certificate doesn't keep their order.
 	if have.CommonName != s.cred.CommonName || !slices.Equal(sorted(have.Organization), sorted(s.cred.Organizations)) {
-		return SubjectChanged, fmt.Sprintf("%s is for %q, organizations %q", s.found.key, clip(have.CommonName), have.Organization)
+		return SubjectChanged, fmt.Sprintf("%s is for %q, organizations %q", s.found.key, events.Clip(have.CommonName), have.Organization)
 	}
 	return "", ""
 }
@@ -197,13 +198,13 @@ func nameMissing(s *subject) (Reason, string) {
 
 // serverChanged ensures that a kubeconfig leads to the tenant's API server and trusts the tenant's CA alone.
 func serverChanged(s *subject) (Reason, string) {
-	i := slices.IndexFunc(s.cred.Kubeconfigs, func(k kubeconfig) bool { return k.Key == s.found.key })
+	i := slices.IndexFunc(s.cred.Kubeconfigs, func(k Kubeconfig) bool { return k.Key == s.found.key })
 	switch {
 	case i < 0: // not in a kubeconfig
 		return "", ""
 	case s.found.server != s.cred.Kubeconfigs[i].Server:
-		return ServerChanged, fmt.Sprintf("%s leads to %q", s.found.key, clip(s.found.server))
-	case s.found.odd:
+		return ServerChanged, fmt.Sprintf("%s leads to %q", s.found.key, events.Clip(s.found.server))
+	case s.found.redirects:
 		return ServerChanged, s.found.key + " has settings of its own for its cluster"
 	case !bytes.Equal(bytes.TrimSpace(s.found.ca), bytes.TrimSpace(s.ca.pem)):
 		return ServerChanged, s.found.key + " trusts another CA"
@@ -225,35 +226,35 @@ func paused(secret *corev1.Secret) bool {
 	return ok
 }
 
-// judge says what is to be done with a Secret, nil for one that isn't there. ca is the signer of a want of the kind issued;
+// decide says what is to be done with a Secret, nil for one that isn't there. ca is the signer of a want of the kind Issued;
 // published is the PEM of the tenant's CA certificate as state has it, which can help to restore the CA's Secret.
-func judge(w *want, secret *corev1.Secret, ca *signer, published []byte, now time.Time) verdict {
+func decide(w *Want, secret *corev1.Secret, ca *Signer, published []byte, now time.Time) decision {
 	s := &subject{want: w, secret: secret, ca: ca, now: now}
 	for _, p := range secretPolicies {
 		if reason, detail := p(s); reason != "" {
-			return verdict{Reason: reason, Detail: detail}
+			return decision{Reason: reason, Detail: detail}
 		}
 	}
-	var v verdict
+	var d decision
 	switch w.Kind {
-	case authority:
-		v = judgeAuthority(s, published)
-	case keyPair:
-		v = judgeKeyPair(s)
+	case Authority:
+		d = decideAuthority(s, published)
+	case KeyPair:
+		d = decideKeyPair(s)
 	default:
-		v = judgeIssued(s)
+		d = decideIssued(s)
 	}
-	if v.Reason == "" && !sameData(v.Data, secret.Data) {
-		v.Reason, v.Detail = Restored, w.Secret+" was changed by somebody else"
+	if d.Reason == "" && !sameData(d.Data, secret.Data) {
+		d.Reason, d.Detail = Restored, w.Secret+" was changed by somebody else"
 	}
 	if paused(secret) {
-		v.RenewAt = time.Time{}
+		d.RenewAt = time.Time{}
 	}
-	return v
+	return d
 }
 
-// judgeAuthority looks for the CA in every place where it may have survived: losing it costs the tenant all its nodes.
-func judgeAuthority(s *subject, published []byte) verdict {
+// decideAuthority looks for the CA in every place where it may have survived: losing it costs the tenant all its nodes.
+func decideAuthority(s *subject, published []byte) decision {
 	if s.want.Component != name.ComponentCA {
 		published = nil
 	}
@@ -275,42 +276,46 @@ func judgeAuthority(s *subject, published []byte) verdict {
 		if len(c.cert) == 0 || len(c.key) == 0 {
 			continue
 		}
-		cert, key, err := parsePair(c.cert, c.key)
-		if err != nil || !cert.BasicConstraintsValid || !cert.IsCA || cert.KeyUsage != 0 && cert.KeyUsage&x509.KeyUsageCertSign == 0 {
+		ca, err := NewSigner(c.cert, c.key)
+		if err != nil {
 			continue
 		}
-		v := verdict{
+		cert := ca.cert
+		if !cert.BasicConstraintsValid || !cert.IsCA || cert.KeyUsage != 0 && cert.KeyUsage&x509.KeyUsageCertSign == 0 {
+			continue
+		}
+		d := decision{
 			Data: repeat(s.want.Keys, c.cert, c.key), NotAfter: cert.NotAfter.UTC(), RenewAt: renewAt(cert),
-			IssuedAt: cert.NotBefore.Add(backdate).UTC(), Signer: &signer{cert, key, c.cert},
+			IssuedAt: cert.NotBefore.Add(backdate).UTC(), Signer: ca,
 		}
 		if !paused(s.secret) && due(cert, s.now) {
-			return verdict{Reason: Expiring, Detail: s.want.Secret + " expires at " + v.NotAfter.Format(time.RFC3339)}
+			return decision{Reason: Expiring, Detail: s.want.Secret + " expires at " + d.NotAfter.Format(time.RFC3339)}
 		}
-		return v
+		return d
 	}
-	return verdict{Reason: Unreadable, Detail: s.want.Secret + " holds no CA certificate with its key"}
+	return decision{Reason: Unreadable, Detail: s.want.Secret + " holds no CA certificate with its key"}
 }
 
-// judgeKeyPair keeps the private key whenever it can be read; the public one follows from it.
-func judgeKeyPair(s *subject) verdict {
+// decideKeyPair keeps the private key whenever it can be read; the public one follows from it.
+func decideKeyPair(s *subject) decision {
 	public, private := s.want.Keys[0][0], s.want.Keys[0][1]
 	key, err := parseKey(s.secret.Data[private])
 	if err != nil {
-		return verdict{Reason: Unreadable, Detail: private + " holds no RSA or ECDSA key"}
+		return decision{Reason: Unreadable, Detail: private + " holds no RSA or ECDSA key"}
 	}
 	made := s.secret.CreationTimestamp.Time
 	if at, err := time.Parse(time.RFC3339, s.secret.Annotations[name.AnnotationRotate]); err == nil {
 		made = at
 	}
-	v := verdict{Data: repeat(s.want.Keys, s.secret.Data[public], s.secret.Data[private]), IssuedAt: made.UTC()}
+	d := decision{Data: repeat(s.want.Keys, s.secret.Data[public], s.secret.Data[private]), IssuedAt: made.UTC()}
 	if have, err := parsePublic(s.secret.Data[public]); err != nil || !equalKeys(have, key.Public()) {
 		pub, err := publicPEM(key.Public())
 		if err != nil {
-			return verdict{Reason: Unreadable, Detail: public + ": " + err.Error()}
+			return decision{Reason: Unreadable, Detail: public + ": " + err.Error()}
 		}
-		v.Data[public] = pub
+		d.Data[public] = pub
 	}
-	return v
+	return d
 }
 
 func equalKeys(a, b crypto.PublicKey) bool {
@@ -318,33 +323,33 @@ func equalKeys(a, b crypto.PublicKey) bool {
 	return ok && k.Equal(b)
 }
 
-// judgeIssued runs the certificate policies on every certificate; the Secret is issued as a whole.
-func judgeIssued(s *subject) verdict {
-	v := verdict{Data: map[string][]byte{}}
+// decideIssued runs the certificate policies on every certificate; the Secret is issued as a whole.
+func decideIssued(s *subject) decision {
+	d := decision{Data: map[string][]byte{}}
 	for i := range s.want.Credentials {
 		s.cred = &s.want.Credentials[i]
 		for _, f := range s.cred.read(s.secret.Data) {
 			s.found = &f
 			for _, p := range certificatePolicies {
 				if reason, detail := p(s); reason != "" {
-					return verdict{Reason: reason, Detail: detail}
+					return decision{Reason: reason, Detail: detail}
 				}
 			}
-			v.NotAfter = earliest(v.NotAfter, f.cert.NotAfter.UTC())
-			v.RenewAt = earliest(v.RenewAt, renewAt(f.cert))
-			if at := f.cert.NotBefore.Add(backdate).UTC(); at.After(v.IssuedAt) {
-				v.IssuedAt = at
+			d.NotAfter = Earliest(d.NotAfter, f.cert.NotAfter.UTC())
+			d.RenewAt = Earliest(d.RenewAt, renewAt(f.cert))
+			if at := f.cert.NotBefore.Add(backdate).UTC(); at.After(d.IssuedAt) {
+				d.IssuedAt = at
 			}
 		}
 	}
 	for _, key := range s.want.dataKeys() {
-		v.Data[key] = s.secret.Data[key]
+		d.Data[key] = s.secret.Data[key]
 	}
-	return v
+	return d
 }
 
-// earliest returns the earlier of two times; zero is none.
-func earliest(a, b time.Time) time.Time {
+// Earliest returns the earlier of two times; zero is none.
+func Earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}
@@ -352,7 +357,7 @@ func earliest(a, b time.Time) time.Time {
 }
 
 // read finds the credential in a Secret's data: once, or once in each kubeconfig.
-func (c *credential) read(data map[string][]byte) []found {
+func (c *Credential) read(data map[string][]byte) []found {
 	var all []found
 	if c.CertKey != "" {
 		f := found{key: c.CertKey}
@@ -378,7 +383,7 @@ func readKubeconfig(key string, data []byte) found {
 		return f
 	}
 	f.server, f.ca = cluster.Server, cluster.CertificateAuthorityData
-	f.odd = cluster.InsecureSkipTLSVerify || cluster.TLSServerName != "" || cluster.ProxyURL != "" ||
+	f.redirects = cluster.InsecureSkipTLSVerify || cluster.TLSServerName != "" || cluster.ProxyURL != "" ||
 		cluster.CertificateAuthority != "" || user.Impersonate != "" || user.Exec != nil || user.AuthProvider != nil ||
 		user.Token != "" || user.TokenFile != "" || user.Username != ""
 	f.cert, _, f.err = parsePair(user.ClientCertificateData, user.ClientKeyData)
@@ -399,6 +404,6 @@ func sameData(want, have map[string][]byte) bool {
 }
 
 // describe is a reason with its detail, for facts and logs.
-func (v verdict) describe() string {
-	return strings.TrimSuffix(string(v.Reason)+": "+v.Detail, ": ")
+func (d decision) describe() string {
+	return strings.TrimSuffix(string(d.Reason)+": "+d.Detail, ": ")
 }

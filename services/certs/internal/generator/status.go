@@ -1,8 +1,8 @@
-// The status of a KubeconfigGenerator: written by the replica that holds the partition of its name, woken when the object
-// changes and by certs.generated, from anybody, about a kubeconfig of it. It counts from scratch, what came in a while at
-// once. What went wrong is in the states of the tenants.
+// The status of a KubeconfigGenerator: written by the replica that holds the partition of its name, woken when the object changes and
+// by certs.generated, from any replica, about a kubeconfig of it. It counts from scratch, once for all that came in a while. What
+// went wrong is in the states of the tenants.
 
-package certs
+package generator
 
 import (
 	"context"
@@ -26,14 +26,15 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/services/certs/internal/pki"
 )
 
 const (
 	// maxErrors bounds the errors in a status.
 	maxErrors = 100
-	// recount is when there is a second look: a fact is told before the state that it speaks of is written.
+	// recount is when it is counted once more: a fact is told before the state that it speaks of is written.
 	recount = 10 * time.Second
-	// recountWaiting is when a status that isn't good is looked at again, should the second look have been too early.
+	// recountWaiting is when a status that isn't good is counted again, should that have been too early.
 	recountWaiting = 10 * time.Minute
 	// readSideBySide bounds the states read at once for a count.
 	readSideBySide = 16
@@ -53,15 +54,22 @@ const (
 	reasonAnnotated = "Annotated"
 )
 
-// generator brings the status of a KubeconfigGenerator up to date, some time after something changed.
-func (s *svc) generator(ctx context.Context, t *loop.Turn) error {
-	known, complete := s.generators.find(t.Key.Name)
+// Kinds of wakes of a generator.
+const (
+	wakeGenerator = "Generator" // the object changed
+	wakeCount     = "Count"     // it is time to count
+	wakeRecount   = "Recount"   // it is time to count once more
+)
+
+// Status brings the status of the KubeconfigGenerator of a turn up to date, some time after something changed.
+func (s *Generators) Status(ctx context.Context, t *loop.Turn) error {
+	known, complete := s.find(t.Key.Name)
 	if complete && known == nil {
 		t.NoAlarm()
 		return nil // gone, or another installation's
 	}
 	if !complete || !t.Woken(wakeCount) && !t.Woken(wakeRecount) {
-		t.Alarm(s.generators.pace(t.Key.Name), wakeCount)
+		t.Alarm(s.pace(t.Key.Name), loop.Wake{Kind: wakeCount})
 		return nil
 	}
 	o := &v1alpha1.KubeconfigGenerator{}
@@ -76,7 +84,7 @@ func (s *svc) generator(ctx context.Context, t *loop.Turn) error {
 	if err != nil {
 		return err
 	}
-	s.generators.counted(g.name, c.selected)
+	s.counted(g.name, c.selected)
 	next := statusOf(g, c, o.Status, s.now())
 	if !equality.Semantic.DeepEqual(next, o.Status) {
 		err := s.kube.ApplyStatus(ctx, kube.KubeconfigGenerators, "", g.name, next)
@@ -86,9 +94,9 @@ func (s *svc) generator(ctx context.Context, t *loop.Turn) error {
 	}
 	switch {
 	case t.Woken(wakeCount):
-		t.Alarm(recount, wakeRecount)
+		t.Alarm(recount, loop.Wake{Kind: wakeRecount})
 	case c.available < c.selected:
-		t.Alarm(recountWaiting, wakeRecount)
+		t.Alarm(recountWaiting, loop.Wake{Kind: wakeRecount})
 	}
 	return nil
 }
@@ -99,8 +107,8 @@ type count struct {
 	failures            []v1alpha1.KubeconfigGeneratorStatusError
 }
 
-// count looks at all tenants that a generator selects.
-func (s *svc) count(ctx context.Context, g *generator) (count, error) {
+// count goes through all tenants that a generator selects.
+func (s *Generators) count(ctx context.Context, g *generator) (count, error) {
 	if g.problem != "" {
 		return count{}, nil
 	}
@@ -114,7 +122,7 @@ func (s *svc) count(ctx context.Context, g *generator) (count, error) {
 	}
 	there := map[events.Key]bool{}
 	for i := range secrets {
-		if tenant := tenantOf(&secrets[i]); generatorOf(tenant, &secrets[i]) == g.name {
+		if tenant := pki.TenantOf(&secrets[i]); pki.GeneratorOf(tenant, &secrets[i]) == g.name {
 			there[events.Tenant(secrets[i].Namespace, tenant)] = true
 		}
 	}
@@ -134,7 +142,7 @@ func (s *svc) count(ctx context.Context, g *generator) (count, error) {
 			switch {
 			case is != nil && is.Error != "":
 				c.failures = append(c.failures, v1alpha1.KubeconfigGeneratorStatusError{Resource: key.String(), Message: is.Error})
-			case there[key] && (is == nil || strings.HasPrefix(is.Inputs, g.asks+"-")):
+			case there[key] && (is == nil || g.madeFor(is)):
 				c.available++
 			}
 			return nil
@@ -144,15 +152,15 @@ func (s *svc) count(ctx context.Context, g *generator) (count, error) {
 }
 
 // selected lists the tenants that a generator selects and that aren't on their way out.
-func (s *svc) selected(ctx context.Context, g *generator) ([]metav1.PartialObjectMetadata, error) {
-	places := map[string]bool{}
+func (s *Generators) selected(ctx context.Context, g *generator) ([]metav1.PartialObjectMetadata, error) {
+	namespaces := map[string]bool{}
 	if g.namespaces != nil {
 		list, err := s.kube.Metadata(ctx, kube.Namespaces, g.namespaces.String())
 		if err != nil {
 			return nil, fmt.Errorf("list Namespaces of KubeconfigGenerator %s: %w", g.name, err)
 		}
 		for i := range list {
-			places[list[i].Name] = true
+			namespaces[list[i].Name] = true
 		}
 	}
 	tenants, err := s.kube.Metadata(ctx, kube.TenantControlPlanes, g.tenants.String())
@@ -160,12 +168,12 @@ func (s *svc) selected(ctx context.Context, g *generator) ([]metav1.PartialObjec
 		return nil, fmt.Errorf("list tenants of KubeconfigGenerator %s: %w", g.name, err)
 	}
 	return slices.DeleteFunc(tenants, func(o metav1.PartialObjectMetadata) bool {
-		return o.DeletionTimestamp != nil || g.namespaces != nil && !places[o.Namespace]
+		return o.DeletionTimestamp != nil || g.namespaces != nil && !namespaces[o.Namespace]
 	}), nil
 }
 
 // generatedOf reads what a tenant's state says of a generator's kubeconfig. nil: there is no state, since NATS was lost.
-func (s *svc) generatedOf(ctx context.Context, key events.Key, uid, generator string) (*state.Generated, error) {
+func (s *Generators) generatedOf(ctx context.Context, key events.Key, uid, generator string) (*state.Generated, error) {
 	st, err := s.bus.State(ctx, key, name.ServiceCerts)
 	if errors.Is(err, events.ErrNotFound) {
 		return nil, nil
@@ -186,39 +194,11 @@ func (s *svc) generatedOf(ctx context.Context, key events.Key, uid, generator st
 
 // statusOf is the status of a generator.
 func statusOf(g *generator, c count, previous v1alpha1.KubeconfigGeneratorStatus, now time.Time) v1alpha1.KubeconfigGeneratorStatus {
-	failures := slices.SortedFunc(slices.Values(c.failures), func(a, b v1alpha1.KubeconfigGeneratorStatusError) int {
-		return strings.Compare(a.Resource, b.Resource)
-	})
+	slices.SortFunc(c.failures, func(a, b v1alpha1.KubeconfigGeneratorStatusError) int { return strings.Compare(a.Resource, b.Resource) })
 	paused, until := g.paused(now)
-	ready := metav1.Condition{Type: conditionReady, Status: metav1.ConditionFalse}
-	switch {
-	case g.problem != "":
-		ready.Reason, ready.Message = reasonInvalid, g.problem
-	case len(failures) > 0:
-		ready.Reason = reasonFailed
-		ready.Message = fmt.Sprintf("%d of %d tenants: no kubeconfig could be made as asked; the first is %s: %s", len(failures), c.selected,
-			failures[0].Resource, failures[0].Message)
-	case c.available < c.selected && paused:
-		ready.Reason, ready.Message = reasonPaused, fmt.Sprintf("%d of %d tenants wait for the end of the pause", c.selected-c.available, c.selected)
-	case c.available < c.selected:
-		ready.Reason = reasonWaiting
-		ready.Message = fmt.Sprintf("%d of %d tenants have no kubeconfig as asked yet: they have no endpoint, are paused, or are being worked on",
-			c.selected-c.available, c.selected)
-	case c.selected == 0:
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, reasonNone, "no tenant is selected"
-	default:
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, reasonReady, fmt.Sprintf("all %d tenants have their kubeconfig", c.selected)
-	}
-	conditions := []metav1.Condition{ready}
+	conditions := []metav1.Condition{readyCondition(g, c, paused)}
 	if paused {
-		c := metav1.Condition{
-			Type: conditionPaused, Status: metav1.ConditionTrue, Reason: reasonAnnotated,
-			Message: "annotation " + name.AnnotationPaused + ": its kubeconfigs are left alone",
-		}
-		if !until.IsZero() {
-			c.Message = "annotation " + name.AnnotationPausedUntil + ": until " + until.Format(time.RFC3339) + " its kubeconfigs are left alone"
-		}
-		conditions = append(conditions, c)
+		conditions = append(conditions, pausedCondition(until))
 	}
 	for i := range conditions {
 		x := &conditions[i]
@@ -229,7 +209,45 @@ func statusOf(g *generator, c count, previous v1alpha1.KubeconfigGeneratorStatus
 		x.Message = strings.ToValidUTF8(x.Message, "")
 	}
 	return v1alpha1.KubeconfigGeneratorStatus{
-		Resources: c.selected, AvailableResources: c.available, Errors: failures[:min(len(failures), maxErrors)],
+		Resources: c.selected, AvailableResources: c.available, Errors: c.failures[:min(len(c.failures), maxErrors)],
 		ObservedGeneration: g.generation, Conditions: conditions,
 	}
+}
+
+// readyCondition says whether every tenant that is selected has its kubeconfig, and if not, why. The failures are sorted.
+func readyCondition(g *generator, c count, paused bool) metav1.Condition {
+	ready := metav1.Condition{Type: conditionReady, Status: metav1.ConditionFalse}
+	switch {
+	case g.problem != "":
+		ready.Reason, ready.Message = reasonInvalid, g.problem
+	case len(c.failures) > 0:
+		ready.Reason = reasonFailed
+		ready.Message = fmt.Sprintf("%d of %d tenants: no kubeconfig could be made as asked; the first is %s: %s", len(c.failures), c.selected,
+			c.failures[0].Resource, c.failures[0].Message)
+	case c.available < c.selected && paused:
+		ready.Reason = reasonPaused
+		ready.Message = fmt.Sprintf("%d of %d tenants wait for the end of the pause", c.selected-c.available, c.selected)
+	case c.available < c.selected:
+		ready.Reason = reasonWaiting
+		ready.Message = fmt.Sprintf("%d of %d tenants have no kubeconfig as asked yet: they have no endpoint, are paused, or are being worked on",
+			c.selected-c.available, c.selected)
+	case c.selected == 0:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, reasonNone, "no tenant is selected"
+	default:
+		ready.Status, ready.Reason = metav1.ConditionTrue, reasonReady
+		ready.Message = fmt.Sprintf("all %d tenants have their kubeconfig", c.selected)
+	}
+	return ready
+}
+
+// pausedCondition says that a generator is paused, and until when; until is zero when the pause doesn't end by itself.
+func pausedCondition(until time.Time) metav1.Condition {
+	c := metav1.Condition{
+		Type: conditionPaused, Status: metav1.ConditionTrue, Reason: reasonAnnotated,
+		Message: "annotation " + name.AnnotationPaused + ": its kubeconfigs are left alone",
+	}
+	if !until.IsZero() {
+		c.Message = "annotation " + name.AnnotationPausedUntil + ": until " + until.Format(time.RFC3339) + " its kubeconfigs are left alone"
+	}
+	return c
 }

@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -23,6 +25,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/services/certs/internal/pki"
 )
 
 // generated is a kubeconfig as found.
@@ -72,11 +75,15 @@ func (r *generatorRig) find(generator string) *generated {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	f := readKubeconfig("value", secret.Data["value"])
-	if f.err != nil {
+	config, err := clientcmd.RESTConfigFromKubeConfig(secret.Data["value"])
+	if err != nil {
 		return nil
 	}
-	return &generated{f.cert.Subject.CommonName, f.server, secret.ResourceVersion, f.cert.Subject.Organization, secret.Labels}
+	pair, err := tls.X509KeyPair(config.CertData, config.KeyData)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return &generated{pair.Leaf.Subject.CommonName, config.Host, secret.ResourceVersion, pair.Leaf.Subject.Organization, secret.Labels}
 }
 
 // status waits for a status of a generator.
@@ -119,7 +126,7 @@ func generatorNamed(n string, spec v1alpha1.KubeconfigGeneratorSpec) *v1alpha1.K
 	return &v1alpha1.KubeconfigGenerator{ObjectMeta: metav1.ObjectMeta{Name: n}, Spec: spec}
 }
 
-func TestTheLoopOfGenerators(t *testing.T) {
+func TestTheServiceWithGenerators(t *testing.T) {
 	admin, limited := cluster(t)
 	ctx := t.Context()
 	crds := kube.Resource{GroupVersion: schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}, Plural: "customresourcedefinitions", Kind: "CustomResourceDefinition"}
@@ -172,7 +179,7 @@ func TestTheLoopOfGenerators(t *testing.T) {
 		r.expose("192.0.2.7:6443")
 		eventually(t, "the kubeconfig", func() bool { return r.find("viewer") != nil })
 		g := r.find("viewer")
-		if g.user != "jane" || !slices.Equal(sorted(g.groups), []string{"red", "viewers"}) || g.server != "https://demo.default.svc:6443" {
+		if g.user != "jane" || !slices.Equal(slices.Sorted(slices.Values(g.groups)), []string{"red", "viewers"}) || g.server != "https://demo.default.svc:6443" {
 			t.Errorf("%+v", g)
 		}
 		if g.labels[name.LabelManagedBy] != "viewer" || g.labels[name.LabelManagedFor] != "demo" || g.labels[name.LabelPartition] == "" {
@@ -379,7 +386,7 @@ func TestTheLoopOfGenerators(t *testing.T) {
 			}
 			break
 		}
-		if got, want := gone.Removed[removedSecrets], len(components("demo"))+3; got != want {
+		if got, want := gone.Removed["certs/Secret"], len(pki.Components("demo"))+3; got != want {
 			t.Errorf("%d removed, not %d", got, want)
 		}
 		list := &corev1.SecretList{}

@@ -1,0 +1,254 @@
+// Secrets in the management cluster: one list, then for each Secret nothing, a create or a patch. Content that holds keys
+// is only ever created where there is none, or replaced under the resourceVersion that was read; whoever loses such a
+// race takes what the winner wrote.
+
+package pki
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/intent"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+)
+
+const (
+	// sideBySide bounds the API calls of one tenant in flight.
+	sideBySide = 4
+	// tries bounds how often a Secret is read again because somebody else wrote it meanwhile.
+	tries = 5
+)
+
+// Secrets are the Secrets of keys, certificates and kubeconfigs in the management cluster. It is safe for concurrent use.
+type Secrets struct{ Kube *kube.Client }
+
+// Result is what has become of a tenant's own Secrets.
+type Result struct {
+	Data state.Certs
+	// Reasons by component, of those that were made anew or put right.
+	Reasons map[string]string
+	// NewCA is set when a CA was made though certificates of another were there.
+	NewCA bool
+	// Found are the Secrets as they were before, by name; CA is the tenant's certificate authority as it is now.
+	Found map[string]*corev1.Secret
+	CA    *Signer
+}
+
+// Applied is what has become of one Secret.
+type Applied struct {
+	// State is what a state keeps of it.
+	State state.Secret
+	// RenewAt is when it is to be renewed, zero for never.
+	RenewAt time.Time
+	// Changed says why its content was changed, empty when it wasn't.
+	Changed string
+
+	signer *Signer // of an authority
+}
+
+// Ensure makes the Secrets of an input so; known is what the state has of them. Errors are those of [Required], an
+// *[intent.Permanent] for a Secret that is another's or that the API server refuses for good, and those of the API server.
+func (s *Secrets) Ensure(ctx context.Context, in Input, known *state.Certs, now time.Time) (*Result, error) {
+	roots, leaves, err := Required(in)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.List(ctx, in.Namespace, in.Name)
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{Data: state.Certs{Secrets: map[string]state.Secret{}}, Reasons: map[string]string{}, Found: found}
+	signers, err := s.applyAll(ctx, in, roots, nil, known, r, now)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.applyAll(ctx, in, leaves, signers, known, r, now); err != nil {
+		return nil, err
+	}
+	r.CA = signers[name.ComponentCA]
+	r.Data.CA = string(r.CA.pem)
+	r.NewCA = known.CA != "" && known.CA != r.Data.CA
+	return r, nil
+}
+
+// applyAll makes a list of Secrets so, side by side, and returns the authorities among them by component. signers are those of an
+// earlier list.
+func (s *Secrets) applyAll(
+	ctx context.Context, in Input, list []Want, signers map[string]*Signer, known *state.Certs, r *Result, now time.Time,
+) (map[string]*Signer, error) {
+	authorities := map[string]*Signer{}
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(sideBySide)
+	for i := range list {
+		w := &list[i]
+		g.Go(func() error {
+			a, err := s.apply(ctx, in, w, r.Found[w.Secret], signers[w.Signer], []byte(known.CA), now)
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if w.Kind == Authority {
+				authorities[w.Component] = a.signer
+			}
+			if a.Changed != "" {
+				r.Reasons[w.Component] = a.Changed
+			}
+			r.Data.Secrets[w.Component] = a.State
+			r.Data.RenewAt = Earliest(r.Data.RenewAt, a.RenewAt)
+			return nil
+		})
+	}
+	return authorities, g.Wait()
+}
+
+// List reads the tenant's Secrets that are this service's, by name.
+func (s *Secrets) List(ctx context.Context, namespace, tenant string) (map[string]*corev1.Secret, error) {
+	list := &corev1.SecretList{}
+	if err := s.Kube.List(ctx, kube.Secrets, namespace, selector(tenant), list); err != nil {
+		return nil, fmt.Errorf("list the Secrets of %s/%s: %w", namespace, tenant, err)
+	}
+	found := map[string]*corev1.Secret{}
+	for i := range list.Items {
+		found[list.Items[i].Name] = &list.Items[i]
+	}
+	return found, nil
+}
+
+// selector matches the tenant's Secrets of this service and no others.
+func selector(tenant string) string {
+	all := append(slices.Sorted(maps.Keys(Components(tenant))), name.ComponentGeneratedKubeconfig)
+	return name.LabelProject + "=" + name.Project + "," + name.LabelName + "=" + tenant + "," +
+		name.LabelComponent + " in (" + strings.Join(all, ",") + ")"
+}
+
+// Apply makes one more Secret of the tenant so, signed by its CA. found is the Secret as it was read, nil when it isn't there.
+// Errors as those of [Secrets.Ensure].
+func (s *Secrets) Apply(ctx context.Context, in Input, w *Want, found *corev1.Secret, ca *Signer, now time.Time) (Applied, error) {
+	return s.apply(ctx, in, w, found, ca, nil, now)
+}
+
+func (s *Secrets) apply(
+	ctx context.Context, in Input, w *Want, secret *corev1.Secret, ca *Signer, published []byte, now time.Time,
+) (Applied, error) {
+	changed := ""
+	for range tries {
+		if secret != nil {
+			if err := checkOwner(in, w, secret); err != nil {
+				return Applied{}, err
+			}
+		}
+		d := decide(w, secret, ca, published, now)
+		data := d.Data
+		if data == nil {
+			var err error
+			if data, err = w.Issue(ca, now); err != nil {
+				return Applied{}, err
+			}
+		}
+		patch := map[string]any(nil)
+		if secret != nil {
+			if patch = patchOf(in, w, secret, data, d.Data == nil, now); patch == nil {
+				return Applied{State: stateOf(secret, &d), RenewAt: d.RenewAt, Changed: changed, signer: d.Signer}, nil
+			}
+		}
+		written, err := s.write(ctx, in, w, data, patch)
+		switch {
+		case err != nil:
+			return Applied{}, err
+		case written == nil: // somebody else wrote it since it was read: what is there counts
+			if secret, err = s.Get(ctx, in.Namespace, w.Secret); err != nil {
+				return Applied{}, err
+			}
+			continue
+		case d.Reason != "":
+			changed = d.describe()
+		}
+		secret = written
+	}
+	return Applied{}, fmt.Errorf("somebody else keeps changing Secret %s", w.Secret)
+}
+
+// write creates a Secret, or patches the one that is there. nil: another has written, created or deleted it meanwhile, or it is
+// there without our labels.
+func (s *Secrets) write(ctx context.Context, in Input, w *Want, data map[string][]byte, patch map[string]any) (*corev1.Secret, error) {
+	if patch == nil {
+		secret := newSecret(in, w, data)
+		err := s.Kube.Create(ctx, kube.Secrets, secret)
+		switch {
+		case err == nil:
+			return secret, nil
+		case apierrors.IsAlreadyExists(err):
+			return nil, nil
+		}
+		return nil, refused(fmt.Errorf("create Secret %s: %w", w.Secret, err))
+	}
+	secret := &corev1.Secret{}
+	err := s.Kube.MergePatch(ctx, kube.Secrets, in.Namespace, w.Secret, patch, secret)
+	switch {
+	case err == nil:
+		return secret, nil
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return nil, nil
+	}
+	return nil, refused(fmt.Errorf("patch Secret %s: %w", w.Secret, err))
+}
+
+// stateOf is what a state keeps of a Secret.
+func stateOf(secret *corev1.Secret, d *decision) state.Secret {
+	return state.Secret{
+		Name: secret.Name, Checksum: name.Checksum(d.Data), ResourceVersion: secret.ResourceVersion,
+		NotAfter: d.NotAfter, LastUpdate: d.IssuedAt,
+	}
+}
+
+// Delete removes Secrets, each unless another has its name by now.
+func (s *Secrets) Delete(ctx context.Context, secrets ...*corev1.Secret) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(sideBySide)
+	for _, o := range secrets {
+		g.Go(func() error {
+			options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}}
+			if _, err := s.Kube.Delete(ctx, kube.Secrets, o.Namespace, o.Name, options); err != nil {
+				return fmt.Errorf("delete Secret %s: %w", o.Name, err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// Get reads one Secret; nil when it isn't there.
+func (s *Secrets) Get(ctx context.Context, namespace, secret string) (*corev1.Secret, error) {
+	out := &corev1.Secret{}
+	err := s.Kube.Get(ctx, kube.Secrets, namespace, secret, out)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get Secret %s: %w", secret, err)
+	}
+	return out, nil
+}
+
+// refused says of the API server's refusals that no retry helps.
+func refused(err error) error {
+	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) {
+		return &intent.Permanent{Reason: reason.SecretRefused, Message: "the management cluster refused a Secret", Err: err}
+	}
+	return err
+}

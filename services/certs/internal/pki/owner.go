@@ -1,0 +1,132 @@
+// Whose a Secret is, and what it is for: by its owner and its name, which are harder to edit than labels. Pure.
+
+package pki
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
+	"github.com/stoker-k8s/stoker/pkg/intent"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+)
+
+// TenantOf returns the tenant a Secret belongs to: its owner's name, without an owner what its label says.
+func TenantOf(o metav1.Object) string {
+	if owner := metav1.GetControllerOf(o); owner != nil && owner.Kind == kube.TenantControlPlanes.Kind {
+		return owner.Name
+	}
+	return o.GetLabels()[name.LabelName]
+}
+
+// ComponentIn returns the component whose Secret has the name, empty when none of the tenant's own has.
+func ComponentIn(tenant, secret string) string {
+	if tenant == "" {
+		return ""
+	}
+	for component, n := range Components(tenant) {
+		if n == secret {
+			return component
+		}
+	}
+	return ""
+}
+
+// GeneratorOf returns the generator for which a Secret was made as the tenant's, empty when it wasn't. The owner and the name say
+// it; without an owner the labels have to.
+func GeneratorOf(tenant string, secret metav1.Object) string {
+	n := GeneratorIn(tenant, secret.GetName())
+	if owner := metav1.GetControllerOf(secret); owner != nil {
+		if owner.Kind != kube.TenantControlPlanes.Kind || owner.Name != tenant {
+			return ""
+		}
+		return n
+	}
+	if l := secret.GetLabels(); n == "" || l[name.LabelManagedBy] != n || l[name.LabelManagedFor] != tenant {
+		return ""
+	}
+	return n
+}
+
+// GeneratorIn returns the generator in the name of a Secret of the tenant, empty when there is none.
+func GeneratorIn(tenant, secret string) string {
+	n, ok := strings.CutPrefix(secret, name.GeneratedKubeconfig(tenant, ""))
+	if !ok || tenant == "" || ReservedEnd(n) != "" {
+		return ""
+	}
+	return n
+}
+
+// ReservedEnd returns the end of a Secret's name that would be a tenant's own if a generator of this name gave it, empty when none
+// is. The name of a tenant may itself end in the generator's: what follows the last hyphens counts, too.
+func ReservedEnd(generator string) string {
+	for _, end := range ownEnds {
+		if generator == end || strings.HasSuffix(generator, "-"+end) {
+			return end
+		}
+	}
+	return ""
+}
+
+// ownEnds follow the tenant's name and a hyphen in the names of its own Secrets, sorted.
+var ownEnds = func() []string {
+	all := []string{name.DatastoreConfig(""), name.DatastoreCertificate(""), name.KonnectivityCertificate(""), name.KonnectivityKubeconfig("")}
+	for _, secret := range Components("") {
+		all = append(all, secret)
+	}
+	for i := range all {
+		all[i] = strings.TrimPrefix(all[i], "-")
+	}
+	slices.Sort(all)
+	return all
+}()
+
+// Own picks those of a tenant's Secrets that bear the names this service gives.
+func Own(tenant string, found map[string]*corev1.Secret) map[string]*corev1.Secret {
+	own := map[string]*corev1.Secret{}
+	for _, secret := range Components(tenant) {
+		if o := found[secret]; o != nil {
+			own[secret] = o
+		}
+	}
+	for secret, o := range found {
+		if GeneratorOf(tenant, o) != "" {
+			own[secret] = o
+		}
+	}
+	return own
+}
+
+// checkOwner refuses a Secret that bears the name but is something else's, so that a user's own is never overwritten.
+func checkOwner(in Input, w *Want, secret *corev1.Secret) error {
+	taken := func(instead string) error {
+		return &intent.Permanent{
+			Reason: reason.NameTaken,
+			Message: fmt.Sprintf("Secret %s/%s belongs to something else; delete it or give the %s another name",
+				in.Namespace, secret.Name, instead),
+		}
+	}
+	if w.Generator != "" {
+		if GeneratorOf(in.Name, secret) != w.Generator {
+			return taken("generator")
+		}
+		return nil
+	}
+	if owner := metav1.GetControllerOf(secret); owner != nil {
+		// One of an earlier object of that name comes from a backup, and its keys with it.
+		if owner.UID != types.UID(in.UID) && (owner.Kind != kube.TenantControlPlanes.Kind || owner.Name != in.Name) {
+			return taken("tenant")
+		}
+		return nil
+	}
+	if tenant, ok := secret.Labels[name.LabelName]; ok && tenant != in.Name {
+		return taken("tenant")
+	}
+	return nil
+}

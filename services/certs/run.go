@@ -1,0 +1,63 @@
+// Package certs makes every Secret of keys, certificates and kubeconfigs of a tenant, keeps them valid and puts back what
+// somebody deletes or edits.
+//
+// It wakes on intake.accepted (what needs no endpoint is issued at once), workload.exposed (the API server's certificate
+// and the administrators' kubeconfigs follow), certs.due (renewal, and a check of everything once a week), changes of its
+// Secrets and of KubeconfigGenerators, intake.deleting and datastore.removed. It tells certs.issued once everything exists
+// for a generation, certs.rotated when something of that generation was replaced later, certs.removed; certs.generated
+// about each kubeconfig of a KubeconfigGenerator, which wakes it to write that one's status.
+//
+// Files: issue.go is a tenant's turn, watch.go what wakes it besides facts, remove.go its deletion. Package pki knows what must
+// exist and how it is made (the names of the API server's certificate are in its san.go, whether a Secret may stay in its
+// policy.go), package generator the kubeconfigs that KubeconfigGenerators ask for.
+package certs
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/service"
+	"github.com/stoker-k8s/stoker/services/certs/internal/generator"
+	"github.com/stoker-k8s/stoker/services/certs/internal/pki"
+)
+
+type svc struct {
+	kube       *kube.Client
+	secrets    *pki.Secrets
+	generators *generator.Generators
+	log        *slog.Logger
+	now        func() time.Time
+}
+
+func newService(bus *events.Bus, k *kube.Client, log *slog.Logger) *svc {
+	secrets := &pki.Secrets{Kube: k}
+	return &svc{kube: k, secrets: secrets, generators: generator.New(bus, secrets, log, time.Now), log: log, now: time.Now}
+}
+
+// Run works until ctx ends. It returns early only with an error that no waiting helps. Safe to run several times in a
+// process.
+func Run(ctx context.Context, cfg service.Config) error {
+	return service.Run(ctx, cfg, func(c *service.Clients) (*loop.Loop, error) {
+		s := newService(c.Bus, c.Kube, c.Log)
+		return &loop.Loop{Bus: c.Bus, Service: name.ServiceCerts, Handle: s.handle, Watch: s.watch}, nil
+	})
+}
+
+// handle is a turn, of a tenant or of a KubeconfigGenerator.
+func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
+	switch {
+	case t.Key.Kind == event.KubeconfigGenerators:
+		return s.generators.Status(ctx, t)
+	case t.Tenant == nil:
+		return nil
+	case t.Tenant.Deleting:
+		return s.remove(ctx, t)
+	}
+	return s.issue(ctx, t)
+}

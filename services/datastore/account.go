@@ -37,7 +37,9 @@ func (s *datastore) account(ctx context.Context, t *loop.Turn, own state.Datasto
 }
 
 // accountOf names the tenant's schema and user: those it has, by the state or its Secret, else those of its spec.
-func accountOf(key events.Key, uid string, spec *v1alpha1.TenantControlPlaneSpec, own state.Datastore, held map[string][]byte) driver.Account {
+func accountOf(
+	key events.Key, uid string, spec *v1alpha1.TenantControlPlaneSpec, own state.Datastore, held map[string][]byte,
+) driver.Account {
 	return driver.Account{
 		Owner: uid, Remembered: own.DataStore != "",
 		Schema: cmp.Or(own.Schema, string(held[name.KeyDBSchema]), spec.DataStoreSchema, name.DataStoreSchema(key.Namespace, key.Name, uid)),

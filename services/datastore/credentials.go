@@ -54,7 +54,8 @@ func certificateData(a driver.Access) map[string][]byte {
 
 func accessOf(data map[string][]byte) driver.Access {
 	return driver.Access{
-		CA: data[name.KeyDatastoreCACert], Cert: data[name.KeyDatastoreCert], Key: data[name.KeyDatastoreKey], Credentials: data[name.KeyDatastoreContext],
+		CA: data[name.KeyDatastoreCACert], Cert: data[name.KeyDatastoreCert], Key: data[name.KeyDatastoreKey],
+		Credentials: data[name.KeyDatastoreContext],
 	}
 }
 
@@ -125,9 +126,13 @@ func repair(have, want *corev1.Secret) map[string]any {
 	return patch
 }
 
-// ensure makes a Secret hold what decide says, given what it holds now (nil when it is missing) and whether that is what
-// was last seen there. It is created, never applied, where nothing is: of two who try, one is told to look again.
-func (s *datastore) ensure(ctx context.Context, want *corev1.Secret, last state.Secret, decide func(have map[string][]byte, trusted bool) (map[string][]byte, error)) (state.Secret, error) {
+// decision returns what a Secret must hold. have is what it holds now, nil when it is missing; trusted says that nobody but this
+// service is known to have written that.
+type decision func(have map[string][]byte, trusted bool) (map[string][]byte, error)
+
+// ensure makes a Secret hold what decide returns. last is what the state knows of the Secret. Where there is none, it is created,
+// never applied: of two replicas that try, one gets an error and looks again.
+func (s *datastore) ensure(ctx context.Context, want *corev1.Secret, last state.Secret, decide decision) (state.Secret, error) {
 	have := &corev1.Secret{}
 	fill := func(data map[string][]byte, trusted bool) (err error) {
 		if want.Data, err = decide(data, trusted); err == nil {

@@ -84,7 +84,9 @@ func shown(sizes map[string]driver.Size, all bool) []string {
 }
 
 // histogram of the sizes as they are, not of samples over time.
-func histogram(desc *prometheus.Desc, sizes map[string]driver.Size, of func(driver.Size) int64, bounds []float64, dataStore string) prometheus.Metric {
+func histogram(
+	desc *prometheus.Desc, sizes map[string]driver.Size, of func(driver.Size) int64, bounds []float64, dataStore string,
+) prometheus.Metric {
 	buckets, sum := map[float64]uint64{}, 0.0
 	for _, bound := range bounds {
 		buckets[bound] = 0

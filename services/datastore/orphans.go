@@ -48,7 +48,8 @@ func (s *datastore) answerOrphans(ctx context.Context, question []byte) (any, er
 	names := []string{q.DataStore}
 	if q.DataStore == "" {
 		names = nil
-		if err := kube.Each(ctx, s.kube, kube.DataStores, "", func(o *metav1.PartialObjectMetadata) { names = append(names, o.Name) }); err != nil {
+		add := func(o *metav1.PartialObjectMetadata) { names = append(names, o.Name) }
+		if err := kube.Each(ctx, s.kube, kube.DataStores, "", add); err != nil {
 			return nil, err
 		}
 	}
@@ -155,7 +156,8 @@ func (s *datastore) dropOrphans(ctx context.Context, q event.DropQuery) (reply e
 			if err != nil {
 				d.Error = err.Error()
 			}
-			s.log.Info("orphan dropped", "datastore", q.DataStore, "schema", o.Schema, "user", o.User, "owner", o.Owner, "removed", removed, "error", err)
+			s.log.Info("orphan dropped", "datastore", q.DataStore, "schema", o.Schema, "user", o.User, "owner", o.Owner,
+				"removed", removed, "error", err)
 		} else {
 			d.Error = "it is no orphan any more: a tenant has it, or it is gone"
 		}

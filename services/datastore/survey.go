@@ -1,6 +1,6 @@
 package datastore
 
-// Nobody tells when somebody changes users and grants in a database. All accounts of a DataStore are therefore compared, by
+// No event says that somebody changed users and grants in a database. All accounts of a DataStore are therefore compared, by
 // a few queries for all of them, with how they were left; tenants whose account is another are woken, and put right by their
 // own turn.
 
@@ -13,11 +13,11 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
-// survey looks at the accounts of this replica's tenants, if the driver can. What is wrong with the database is told by the
+// survey looks at the accounts of this replica's tenants, if the driver can. What is wrong with the database is reported by the
 // turns of those who need it.
 func (st *store) survey(ctx context.Context) {
 	st.mu.Lock()
-	users := maps.Clone(st.tenants) // before the database is asked: who is provisioned meanwhile isn't compared with the past
+	tenants := maps.Clone(st.tenants) // before the database is asked: who is provisioned meanwhile isn't compared with the past
 	st.mu.Unlock()
 	var seen map[string]string
 	if err := st.do(ctx, func(d driver.Driver) (err error) {
@@ -28,7 +28,7 @@ func (st *store) survey(ctx context.Context) {
 	}); err != nil || seen == nil {
 		return
 	}
-	for key, left := range users {
+	for key, left := range tenants {
 		if now := seen[left.schema]; left.fingerprint != "" && now != left.fingerprint {
 			st.of.wakeAll([]events.Key{key}, loop.Wake{Kind: wakeAccount, Object: st.name, Version: now})
 		}

@@ -33,8 +33,9 @@ func TestEndpoint(t *testing.T) {
 			kind: v1alpha1.ServiceTypeLoadBalancer, clusters: "10.0.0.7", waiting: "Service default/demo to get a LoadBalancer address",
 		},
 		"its first address is the endpoint": {
-			kind: v1alpha1.ServiceTypeLoadBalancer, clusters: "10.0.0.7", status: balanced(corev1.LoadBalancerIngress{IP: "203.0.113.7"}, corev1.LoadBalancerIngress{IP: "203.0.113.8"}),
-			want: exposure{"203.0.113.7:6443", "203.0.113.7", 6443, "10.0.0.7", "203.0.113.7"},
+			kind: v1alpha1.ServiceTypeLoadBalancer, clusters: "10.0.0.7",
+			status: balanced(corev1.LoadBalancerIngress{IP: "203.0.113.7"}, corev1.LoadBalancerIngress{IP: "203.0.113.8"}),
+			want:   exposure{"203.0.113.7:6443", "203.0.113.7", 6443, "10.0.0.7", "203.0.113.7"},
 		},
 		"its host name is the endpoint, and the cluster IP is advertised": {
 			kind: v1alpha1.ServiceTypeLoadBalancer, clusters: "10.0.0.7", status: balanced(corev1.LoadBalancerIngress{Hostname: "lb.example.com"}),
@@ -82,7 +83,8 @@ func TestEndpoint(t *testing.T) {
 		"at the port of its listener, if that is named": {
 			kind: v1alpha1.ServiceTypeClusterIP, clusters: "10.0.0.7",
 			spec: func(s *spec) {
-				s.ControlPlane.Gateway = &v1alpha1.GatewaySpec{Hostname: "demo.example.com", ParentRefs: []gatewayv1.ParentReference{{Name: "edge", Port: new(gatewayv1.PortNumber(443))}}}
+				parent := gatewayv1.ParentReference{Name: "edge", Port: new(gatewayv1.PortNumber(443))}
+				s.ControlPlane.Gateway = &v1alpha1.GatewaySpec{Hostname: "demo.example.com", ParentRefs: []gatewayv1.ParentReference{parent}}
 			},
 			want: exposure{"demo.example.com:443", "demo.example.com", 443, "10.0.0.7", "10.0.0.7"},
 		},

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/intent"
 )
 
@@ -18,7 +19,10 @@ func TestRefused(t *testing.T) {
 	object := Service(in.Subject)
 	resource := schema.GroupResource{Resource: "services"}
 	invalid := func(messages ...string) error {
-		s := metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid, Message: "raw", Details: &metav1.StatusDetails{Kind: "Service"}}
+		s := metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
+			Message: "raw", Details: &metav1.StatusDetails{Kind: "Service"},
+		}
 		for _, m := range messages {
 			s.Details.Causes = append(s.Details.Causes, metav1.StatusCause{Field: "spec.ports[0].nodePort", Message: m})
 		}
@@ -32,18 +36,29 @@ func TestRefused(t *testing.T) {
 		waits             bool
 		says              string
 	}{
-		"what isn't valid is the spec's fault, for good": {err: invalid("must be positive"), permanent: "ServiceRefused", says: "spec.networkProfile.port: must be positive"},
-		"without causes the server's own words say it":   {err: invalid(), permanent: "ServiceRefused", says: "raw"},
-		"nor is one that doesn't fit its kind": {
-			err: apierrors.NewInternalError(errors.New(`failed to create typed patch object: duplicate entries for key [name="x"]`)), permanent: "ServiceRefused", says: "duplicate",
+		"what isn't valid is the spec's fault, for good": {
+			err: invalid("must be positive"), permanent: "ServiceRefused", says: "spec.networkProfile.port: must be positive",
 		},
-		"an unknown field is no better":           {err: apierrors.NewBadRequest("unknown field"), permanent: "ServiceRefused", says: "unknown field"},
-		"a port that another has may become free": {err: invalid("Invalid value: 30000: provided port is already allocated"), denied: "ServiceConflict", says: "spec.networkProfile.port"},
-		"but not if that isn't all":               {err: invalid("provided port is already allocated", "must be positive"), permanent: "ServiceRefused", says: "must be positive"},
-		"a quota may be raised":                   {err: apierrors.NewForbidden(resource, "demo", errors.New("exceeded quota")), denied: "ServiceForbidden", says: "exceeded quota"},
-		"a kind may come to be served":            {err: apierrors.NewNotFound(resource, "demo"), denied: "ServiceNotServed", says: "not found"},
-		"a webhook may answer again":              {err: apierrors.NewInternalError(errors.New("failed calling webhook")), waits: true, says: "failed calling webhook"},
-		"an outage stays one":                     {err: gone, says: "connection refused"},
+		"without causes the server's own words say it": {err: invalid(), permanent: "ServiceRefused", says: "raw"},
+		"nor is one that doesn't fit its kind": {
+			err:       apierrors.NewInternalError(errors.New(`failed to create typed patch object: duplicate entries for key [name="x"]`)),
+			permanent: "ServiceRefused", says: "duplicate",
+		},
+		"an unknown field is no better": {err: apierrors.NewBadRequest("unknown field"), permanent: "ServiceRefused", says: "unknown field"},
+		"a port that another has may become free": {
+			err: invalid("Invalid value: 30000: provided port is already allocated"), denied: "ServiceConflict", says: "spec.networkProfile.port",
+		},
+		"but not if that isn't all": {
+			err: invalid("provided port is already allocated", "must be positive"), permanent: "ServiceRefused", says: "must be positive",
+		},
+		"a quota may be raised": {
+			err: apierrors.NewForbidden(resource, "demo", errors.New("exceeded quota")), denied: "ServiceForbidden", says: "exceeded quota",
+		},
+		"a kind may come to be served": {err: apierrors.NewNotFound(resource, "demo"), denied: "ServiceNotServed", says: "not found"},
+		"a webhook may answer again": {
+			err: apierrors.NewInternalError(errors.New("failed calling webhook")), waits: true, says: "failed calling webhook",
+		},
+		"an outage stays one": {err: gone, says: "connection refused"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			err := refused(test.err, &in.Tenant.Spec, object, "Service")
@@ -61,5 +76,15 @@ func TestRefused(t *testing.T) {
 				t.Errorf("says %q", err)
 			}
 		})
+	}
+}
+
+func TestRefusalsHaveAdvice(t *testing.T) {
+	for kind, of := range refusalsOf {
+		for _, why := range []string{of.invalid, of.conflict, of.forbidden, of.notServed} {
+			if e, ok := reason.Find(why); !ok || e.Do == "" || !strings.HasPrefix(why, kind) {
+				t.Errorf("%s: %s is not in the table of reasons with what to do: %+v", kind, why, e)
+			}
+		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -26,6 +27,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -158,7 +160,8 @@ func (c *cluster) crd(file string, r kube.Resource) {
 	c.t.Helper()
 	data, err := os.ReadFile(file)
 	c.must(err)
-	crds := kube.Resource{GroupVersion: schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}, Plural: "customresourcedefinitions", Kind: "CustomResourceDefinition"}
+	crds := kube.Resource{GroupVersion: schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"},
+		Plural: "customresourcedefinitions", Kind: "CustomResourceDefinition"}
 	c.must(c.admin.ApplyRaw(c.t.Context(), crds, "", r.Plural+"."+r.GroupVersion.Group, data, nil))
 	eventually(c.t, r.Plural+" are served", func() error {
 		return c.admin.List(c.t.Context(), r, "", "", &metav1.PartialObjectMetadataList{})
@@ -380,8 +383,10 @@ func TestOnARealAPIServer(t *testing.T) {
 		d := &x.Tenant.Spec.ControlPlane.Deployment
 		d.AdditionalContainers = []corev1.Container{{Name: "audit"}}
 		x.accept()
-		s, _ := x.becomes("failed", func(s *state.State, _ *state.Workload) bool { return s.Failure != nil })
-		if f := s.Failure; !f.Permanent || f.Reason != "DeploymentRefused" || !strings.Contains(f.Message, "spec.controlPlane.deployment.additionalContainers[0].image: Required value") {
+		failed := func(s *state.State, _ *state.Workload) bool { return s.Failure != nil }
+		const field = "spec.controlPlane.deployment.additionalContainers[0].image: Required value"
+		s, _ := x.becomes("failed", failed)
+		if f := s.Failure; !f.Permanent || f.Reason != reason.DeploymentRefused || !strings.Contains(f.Message, field) {
 			t.Errorf("%+v", f)
 		}
 		if after := x.deployment(); after.Generation != before.Generation {
@@ -397,7 +402,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		}
 		d.AdditionalContainers = append(d.AdditionalContainers, d.AdditionalContainers[0]) // no two may have one name
 		x.accept()
-		if s, _ := x.becomes("failed", func(s *state.State, _ *state.Workload) bool { return s.Failure != nil }); !s.Failure.Permanent || s.Failure.Reason != "DeploymentRefused" {
+		if s, _ := x.becomes("failed", failed); !s.Failure.Permanent || s.Failure.Reason != reason.DeploymentRefused {
 			t.Errorf("%+v", s.Failure)
 		}
 	})
@@ -408,7 +413,8 @@ func TestOnARealAPIServer(t *testing.T) {
 		quotas := kube.Resource{GroupVersion: schema.GroupVersion{Version: "v1"}, Plural: "resourcequotas", Kind: "ResourceQuota", Namespaced: true}
 		limit := func(services, deployments string) {
 			hard := corev1.ResourceList{"services": resource.MustParse(services), "count/deployments.apps": resource.MustParse(deployments)}
-			q := &corev1.ResourceQuota{TypeMeta: quotas.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Namespace: "tight", Name: "all"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
+			q := &corev1.ResourceQuota{TypeMeta: quotas.TypeMeta(), Spec: corev1.ResourceQuotaSpec{Hard: hard}}
+			q.Namespace, q.Name = "tight", "all"
 			c.must(c.admin.Apply(t.Context(), quotas, q))
 			// In the place of the controller that counts.
 			used := corev1.ResourceList{"services": resource.MustParse("0"), "count/deployments.apps": resource.MustParse("0")}
@@ -420,7 +426,9 @@ func TestOnARealAPIServer(t *testing.T) {
 			return func(s *state.State, _ *state.Workload) bool { return s.Failure != nil && s.Failure.Reason == why }
 		}
 		eventually(t, "the quota holds", func() error {
-			err := c.admin.Create(t.Context(), kube.Services, &corev1.Service{TypeMeta: kube.Services.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Namespace: "tight", Name: "x"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}})
+			o := &corev1.Service{TypeMeta: kube.Services.TypeMeta(), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}}
+			o.Namespace, o.Name = "tight", "x"
+			err := c.admin.Create(t.Context(), kube.Services, o)
 			if apierrors.IsForbidden(err) {
 				return nil
 			}
@@ -428,11 +436,12 @@ func TestOnARealAPIServer(t *testing.T) {
 			return errors.Join(errors.New("not yet"), err, e)
 		})
 		x.accept()
-		if s, _ := x.becomes("its Service denied", forbidden("ServiceForbidden")); s.Failure.Permanent || !strings.Contains(s.Failure.Message, "exceeded quota") || s.Wait.Reason != reason.ObjectDenied {
+		s, _ := x.becomes("its Service denied", forbidden(reason.ServiceForbidden))
+		if f := s.Failure; f.Permanent || !strings.Contains(f.Message, "exceeded quota") || s.Wait.Reason != reason.ObjectDenied {
 			t.Errorf("%+v", s)
 		}
 		limit("5", "0")
-		x.becomes("its Deployment denied", forbidden("DeploymentForbidden"))
+		x.becomes("its Deployment denied", forbidden(reason.DeploymentForbidden))
 		limit("5", "5")
 		x.waits("its pods to be ready")
 		x.rolledOut()
@@ -453,7 +462,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		x.Tenant.Spec.NetworkProfile.Address, x.Tenant.Spec.NetworkProfile.Port = "203.0.113.9", 30443
 		x.accept()
 		s, _ := x.becomes("told", func(s *state.State, _ *state.Workload) bool { return s.Failure != nil })
-		if s.Failure.Permanent || s.Failure.Reason != "ServiceConflict" || !strings.Contains(s.Failure.Message, "spec.networkProfile.port") {
+		if s.Failure.Permanent || s.Failure.Reason != reason.ServiceConflict || !strings.Contains(s.Failure.Message, "spec.networkProfile.port") {
 			t.Errorf("%+v", s.Failure)
 		}
 		_, err := c.admin.Delete(t.Context(), kube.Services, "default", "other", metav1.DeleteOptions{})
@@ -604,6 +613,44 @@ func TestOnARealAPIServer(t *testing.T) {
 		}
 	})
 
+	in("a deletion waits for its turn, ends pods first, and counts what went; a state of the version before says what there is", func(t *testing.T) {
+		c.service(3)
+		x := c.tenant("default", "leaving")
+		x.Tenant.Spec.ControlPlane.Ingress = &v1alpha1.IngressSpec{Hostname: "leaving.example.com"}
+		x.available()
+		x.Tenant.Deleting = true
+		x.put(name.ServiceIntake, events.KeySpec, state.State{Step: event.Deleting, Data: event.Marshal(x.Tenant)})
+		x.tell(name.ServiceIntake, event.Deleting, event.IntakeDeleting{About: x.about()})
+		s, w := x.becomes("waiting for its turn", func(s *state.State, _ *state.Workload) bool {
+			return s.Wait.On == name.ServiceAddons && s.Wait.Reason == reason.EarlierRemoval
+		})
+		s.Inputs = strings.Join([]string{w.Hashes.Service, w.Hashes.Ingress, w.Hashes.Deployment, w.Hashes.Route}, "/")
+		w.Hashes = state.ObjectHashes{}
+		s.Data = event.Marshal(w)
+		x.put(name.ServiceWorkload, name.ServiceWorkload, *s)
+		before := event.Removals{About: x.about(), Removed: map[string]int{"addons/Deployment": 1}, Left: []string{"a load balancer"}}
+		x.tell(name.ServiceAddons, event.Removed, before)
+		x.becomes("ending pods", func(s *state.State, _ *state.Workload) bool {
+			return s.Step == stepRemoving && s.Wait.On == "Deployment" && s.Wait.Reason == reason.PodsEnding
+		})
+		noFinalizers := map[string]any{"metadata": map[string]any{"finalizers": nil}}
+		c.must(c.admin.MergePatch(t.Context(), kube.Deployments, "default", "leaving", noFinalizers, nil))
+		x.is(event.Removed)
+		st, err := c.bus[events.UserOperator].JetStream().Stream(t.Context(), events.StreamFacts)
+		c.must(err)
+		m, err := st.GetLastMsgForSubject(t.Context(), x.key.FactSubject(name.ServiceWorkload, event.Removed))
+		c.must(err)
+		var r event.Removals
+		c.must(json.Unmarshal(m.Data, &r))
+		want := map[string]int{"addons/Deployment": 1, "workload/Deployment": 1, "workload/Service": 1, "workload/Ingress": 1}
+		if !maps.Equal(r.Removed, want) || !slices.Equal(r.Left, before.Left) || r.UID != x.UID {
+			t.Errorf("%+v", r)
+		}
+		if err := c.admin.Get(t.Context(), kube.Ingresses, "default", "leaving", &networkingv1.Ingress{}); !apierrors.IsNotFound(err) {
+			t.Errorf("the Ingress outlives the tenant: %v", err)
+		}
+	})
+
 	in("a TLSRoute leads to a tenant that asks for one", func(t *testing.T) {
 		_, stop := c.service(3)
 		x := c.tenant("default", "routed")
@@ -612,7 +659,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		x.Tenant.Spec.ControlPlane.Gateway = &v1alpha1.GatewaySpec{Hostname: "routed.example.com", ParentRefs: []gatewayv1.ParentReference{parent}}
 		x.accept()
 		x.becomes("told that there are no TLSRoutes", func(s *state.State, _ *state.Workload) bool {
-			return s.Failure != nil && s.Failure.Reason == "TLSRouteNotServed" && !s.Failure.Permanent
+			return s.Failure != nil && s.Failure.Reason == reason.TLSRouteNotServed && !s.Failure.Permanent
 		})
 		module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api").Output()
 		c.must(err)

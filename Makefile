@@ -3,22 +3,29 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 MODULES := pkg services/intake services/certs services/datastore services/workload services/addons services/status \
-	deployments/local cmd/stoker examples/portal test
+	deployments/natsserver deployments/local deployments/stack cmd/stoker examples/portal test
+SERVICES = $(patsubst services/%,%,$(filter services/%,$(MODULES)))
 BENCH ?= ./bench/...
 GO_FILES = $(shell git ls-files -co --exclude-standard '*.go' '**/go.mod' go.work)
+# What `stoker version` says; a tree without git says what Go knows of it.
+VERSION = $(shell git describe --tags --always --dirty 2>/dev/null)
+REVISION = $(shell git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null)
+LDFLAGS = -X github.com/stoker-k8s/stoker/pkg/version.version=$(VERSION) -X github.com/stoker-k8s/stoker/pkg/version.revision=$(REVISION)
+# go build that says how far it is.
+GO_BUILD = go run -trimpath ./deployments/local/cmd/gobuild -ldflags "$(LDFLAGS)"
+# Race detector everywhere: a part without it compiles all its dependencies once more, which takes longer than it saves.
+TEST = go run ./test/run $(MODULES) -- -race -timeout 45m
 
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 bin/stoker: $(GO_FILES)
-	@mkdir -p bin
-	@echo "building stoker (the first time takes some minutes)"
-	CGO_ENABLED=0 go build -trimpath -o bin/stoker ./cmd/stoker
+	@$(GO_BUILD) -o bin/stoker ./cmd/stoker
 
 .PHONY: build
-build: bin/stoker ## build the stoker command and the six services into bin/
-	CGO_ENABLED=0 go build -trimpath -o bin/ $(foreach s,intake certs datastore workload addons status,./services/$(s)/cmd/stoker-$(s))
+build: ## build the stoker command and the six services into bin/
+	@$(GO_BUILD) -o bin/ ./cmd/stoker $(foreach s,$(SERVICES),./services/$(s)/cmd/stoker-$(s))
 
 .PHONY: up
 up: bin/stoker ## start everything on this machine and create the example tenant; Ctrl-C ends it
@@ -29,10 +36,12 @@ down: bin/stoker ## end what `make up` started; its data stays in .stoker/
 	bin/stoker down
 
 .PHONY: test
-test: ## run every test, with real servers (NATS, Kubernetes, etcd), under the race detector
-	@set -e; for m in $(filter-out test,$(MODULES)); do echo "== $$m"; (cd $$m && go test -race -timeout 20m $(TEST_FLAGS) ./...); done
-	@echo "== images"; go run ./deployments/local/cmd/images >/dev/null # a Kubernetes takes minutes, which no test should wait for
-	@echo "== test"; cd test && go test -race -p 1 -timeout 45m $(TEST_FLAGS) ./...
+test: images ## run the tests with real servers (NATS, Kubernetes, databases), without the long ones
+	@$(TEST) -short $(TEST_FLAGS)
+
+.PHONY: test-all
+test-all: images ## run every test, the long ones too
+	@$(TEST) $(TEST_FLAGS)
 
 .PHONY: bench
 bench: ## measure tenants (seconds, CPU, memory), intake, the drivers of DataStores; BENCH=./bench/datastore for one
@@ -48,13 +57,19 @@ generate: ## generate deepcopy code, CRDs, JSON Schemas, the catalogue of events
 		crd:generateEmbeddedObjectMeta=false paths=./api/v1alpha1/... output:crd:artifacts:config=../deployments/crds
 	cd pkg && go generate ./...
 
+.PHONY: verify
+verify: ## check that what is generated (deepcopy code, CRDs, schemas, docs, rights) and every go.mod is up to date
+	@test -z "$$(git status --porcelain)" || { echo "verify compares with what is committed, and there are changes:"; git status --short; exit 1; }
+	@$(MAKE) --no-print-directory generate tidy
+	@test -z "$$(git status --porcelain)" || { git diff; git status --short; echo "run make generate tidy, and commit"; exit 1; }
+
 .PHONY: publish
 publish: ## publish the JSON Schemas of events: take note of compatible changes, refuse others
 	cd pkg && go run ./internal/generate publish ..
 
 .PHONY: images
-images: ## build the programs that the local stack's pods run (Kubernetes v1.36.3 and v1.35.4, etcd)
-	go run ./deployments/local/cmd/images
+images: ## build the programs that the local stack's pods run: Kubernetes v1.36.3 and v1.35.4, databases, kine
+	@go run -trimpath ./deployments/local/cmd/images >/dev/null
 
 .PHONY: tidy
 tidy: ## tidy every module's go.mod

@@ -21,8 +21,9 @@ import (
 
 	"github.com/stoker-k8s/stoker/cmd/stoker/internal/manifest"
 	"github.com/stoker-k8s/stoker/cmd/stoker/internal/target"
-	"github.com/stoker-k8s/stoker/cmd/stoker/stack"
+	"github.com/stoker-k8s/stoker/deployments/stack"
 	"github.com/stoker-k8s/stoker/deployments/local"
+	"github.com/stoker-k8s/stoker/deployments/local/progress"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
@@ -125,7 +126,7 @@ func (a *app) up(ctx context.Context, f upFlags) error {
 		}
 	}
 	started := time.Now()
-	say := func(line string) { a.sayf(a.out, "%6.1fs  %s\n", time.Since(started).Seconds(), line) }
+	say := progress.Lines(a.out, progress.Terminal(a.out), func() string { return fmt.Sprintf("%6.1fs  ", time.Since(started).Seconds()) })
 	log, closeLog, err := logTo(filepath.Join(f.dir, "logs", "stoker.log"), f.verbose)
 	if err != nil {
 		return err
@@ -145,7 +146,7 @@ func (a *app) up(ctx context.Context, f upFlags) error {
 		a.complain(err)
 	}
 	defer func() {
-		say("stopping")
+		say("stopping", false)
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
 		if err := s.Stop(stopping); err != nil {
@@ -157,7 +158,7 @@ func (a *app) up(ctx context.Context, f upFlags) error {
 	services := make(chan error, 1)
 	go func() { services <- s.Run(run) }()
 	defer func() { stop(); <-services }()
-	say("the services are started: " + strings.Join(name.Services(), ", "))
+	say("the services are started: "+strings.Join(name.Services(), ", "), false)
 
 	a.flags = target.Target{
 		NATS: s.NATS.URL(), Seed: s.NATS.SeedFile(events.UserOperator), Kubeconfig: s.Local.Kubeconfig("admin"), Local: f.dir,

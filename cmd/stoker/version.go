@@ -3,28 +3,29 @@ package main
 // stoker version.
 
 import (
-	"runtime"
-	"runtime/debug"
-
 	"github.com/spf13/cobra"
+
+	"github.com/stoker-k8s/stoker/pkg/version"
 )
 
-// version is set when a release is built (-ldflags "-X main.version=…").
-var version string
-
 func versionCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "Print the version", Example: "  stoker version", Args: cobra.NoArgs,
+	var format string
+	c := &cobra.Command{
+		Use:   "version",
+		Short: "Print which build of Stoker this is",
+		Example: `  stoker version
+  stoker version -o json`,
+		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			v := version
-			if info, ok := debug.ReadBuildInfo(); ok && v == "" {
-				v = info.Main.Version
+			switch format {
+			case "", "json", "yaml":
+			default:
+				return usagef("-o %s: must be json or yaml", format)
 			}
-			if v == "" {
-				v = "(devel)"
-			}
-			a.sayf(a.out, "stoker %s %s %s/%s\n", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return nil
+			info := version.Get()
+			return write(a.out, format, info, nil, func(bool) [][]string { return [][]string{{"stoker " + info.String()}} })
 		},
 	}
+	c.Flags().StringVarP(&format, "output", "o", "", "json or yaml; without it, a line for a person")
+	return c
 }

@@ -50,7 +50,7 @@ func (s *Stack) bootstrap(ctx context.Context) error {
 	if _, err := s.client.CoreV1().Namespaces().Apply(ctx, namespace, applyOptions()); err != nil {
 		return fmt.Errorf("namespace %s: %w", Namespace, err)
 	}
-	for _, dir := range []string{"crds", "rbac"} {
+	for _, dir := range []string{"crds", "rbac", "policies"} {
 		objects, err := readManifests(filepath.Join(s.cfg.Source, "deployments", dir))
 		if err != nil {
 			return err

@@ -28,6 +28,7 @@ import (
 	"github.com/stoker-k8s/stoker/deployments/local/balancer"
 	"github.com/stoker-k8s/stoker/deployments/local/images"
 	"github.com/stoker-k8s/stoker/deployments/local/node"
+	"github.com/stoker-k8s/stoker/deployments/local/progress"
 )
 
 // NodeName is the name of the node that runs the pods.
@@ -47,8 +48,8 @@ type Config struct {
 	Source string
 	// Log takes what happens while the stack runs. Default: nothing is logged.
 	Log *slog.Logger
-	// Progress is told, a line at a time, what Start is doing. It may be called by several goroutines. Default: nobody is.
-	Progress func(string)
+	// Progress gets what Start is doing, a line at a time. Default: nobody does.
+	Progress progress.Func
 	// Block is the N of the stack's addresses, 127.N.0.0/16; 0 chooses one, which Dir remembers.
 	Block int
 	// DataStores to run, beside those that Dir remembers. Default: one named default, on etcd.
@@ -119,7 +120,7 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Progress == nil {
-		cfg.Progress = func(string) {}
+		cfg.Progress = progress.None
 	}
 	if cfg.Dir == "" {
 		cfg.Dir = ".stoker"
@@ -177,7 +178,7 @@ func (s *Stack) start(ctx context.Context) error {
 		return err
 	}
 
-	s.cfg.Progress("starting etcd and the API server at " + s.API())
+	s.cfg.Progress("starting etcd and the API server at "+s.API(), false)
 	var stores sync.WaitGroup
 	storeErrors := make([]error, len(s.cfg.DataStores))
 	for i, want := range s.cfg.DataStores {
@@ -203,7 +204,7 @@ func (s *Stack) start(ctx context.Context) error {
 			return err
 		}
 	}
-	s.cfg.Progress("applying manifests")
+	s.cfg.Progress("applying manifests", false)
 	if err := s.bootstrap(ctx); err != nil {
 		stores.Wait()
 		return err
@@ -217,7 +218,7 @@ func (s *Stack) start(ctx context.Context) error {
 			return err
 		}
 	}
-	s.cfg.Progress("management cluster is ready: " + s.Kubeconfig("admin"))
+	s.cfg.Progress("management cluster is ready: "+s.Kubeconfig("admin"), false)
 	return nil
 }
 
@@ -286,12 +287,19 @@ func (s *Stack) claim() (net.Listener, error) {
 	return listener, nil
 }
 
-// pull builds what the stack itself runs.
+// pull builds what the stack itself runs, which is also all that a tenant on etcd takes. Other versions of Kubernetes and
+// the other databases are built when something runs them.
 func (s *Stack) pull(ctx context.Context) error {
 	var err error
 	if s.store, err = images.Open(s.cfg.Source); err != nil {
 		return err
 	}
+	// While etcd is compiled, Kubernetes is downloaded. What goes wrong with that its build says.
+	fetching, cancel := context.WithCancel(ctx)
+	var fetch sync.WaitGroup
+	fetch.Go(func() { _ = s.store.Fetch(fetching, images.Default) })
+	defer fetch.Wait()
+	defer cancel()
 	dir, err := s.store.Build(ctx, images.Etcd, s.cfg.Progress)
 	if err != nil {
 		return err

@@ -48,7 +48,7 @@ func startStack(t *testing.T, dir string) *local.Stack {
 	t.Helper()
 	start := time.Now()
 	stack, err := local.Start(t.Context(), local.Config{
-		Dir: dir, Source: "../..", Progress: func(line string) { t.Log(line) },
+		Dir: dir, Source: "../..", Progress: func(line string, _ bool) { t.Log(line) },
 		Log: slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelInfo})),
 	})
 	if err != nil {

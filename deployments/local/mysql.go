@@ -49,7 +49,7 @@ func (s *Stack) openMySQL(ctx context.Context, d *dataStore, component string, a
 		}, more...)
 	}
 	if _, err := os.Stat(data); errors.Is(err, os.ErrNotExist) {
-		s.cfg.Progress(component + ": making its system tables")
+		s.cfg.Progress(component+": making its system tables", false)
 		half, statements := data+".new", filepath.Join(dir, "install.sql")
 		if err := errors.Join(os.RemoveAll(half), os.Mkdir(half, 0o700), writeInstall(statements, share)); err != nil {
 			return err

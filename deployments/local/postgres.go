@@ -40,7 +40,7 @@ func (s *Stack) openPostgres(ctx context.Context, d *dataStore, component string
 	}
 	spec := process.Spec{Env: append(hostEnv(), append(program.Env, "LC_ALL=C")...), Dir: dir, Log: s.logFile(component), NotRoot: true}
 	if _, err := os.Stat(data); errors.Is(err, os.ErrNotExist) {
-		s.cfg.Progress(component + ": making a database cluster")
+		s.cfg.Progress(component+": making a database cluster", false)
 		half := data + ".new"
 		if err := os.RemoveAll(half); err != nil {
 			return err

@@ -38,7 +38,7 @@ func main() {
 	if err == nil && *remove {
 		err = takeDown(ctx, client, *name)
 	} else if err == nil {
-		err = order(ctx, client, tenant(*name))
+		err = create(ctx, client, tenant(*name))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -46,8 +46,8 @@ func main() {
 	}
 }
 
-// order applies a tenant and follows it to Ready.
-func order(ctx context.Context, client *portal.Client, tenant *v1alpha1.TenantControlPlane) error {
+// create applies a tenant and follows it to Ready.
+func create(ctx context.Context, client *portal.Client, tenant *v1alpha1.TenantControlPlane) error {
 	accepted, err := client.Apply(ctx, tenant)
 	if err != nil {
 		return err // a *portal.RefusedError names each field, the rule and the value
@@ -58,7 +58,7 @@ func order(ctx context.Context, client *portal.Client, tenant *v1alpha1.TenantCo
 			return err
 		}
 		fmt.Printf("%-14s %s\n", status.Phase, status.Message)
-		if done, err := accepted.Settled(status); err != nil {
+		if done, err := accepted.Done(status); err != nil {
 			return err // it won't become Ready without somebody's help
 		} else if done {
 			fmt.Printf("https://%s, kubeconfig in Secret %s\n", status.Endpoint, status.Kubeconfig)

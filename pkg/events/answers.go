@@ -1,12 +1,14 @@
 package events
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
+	ce "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -21,11 +23,35 @@ const InboxHTTP = "_INBOX.stoker-http"
 // Answer is what intake noted of a command that it carried out: who sends the command again gets the same answer, and
 // nothing is changed. The server's own deduplication forgets an id after two minutes.
 type Answer struct {
-	// Command is the fingerprint of what was asked for; the same id with another one is another command.
+	// Command is the [Fingerprint] of what was asked for; the same id with another one is another command.
 	Command string `json:"command"`
 	// What was told ("accepted") and its payload.
 	What string          `json:"what"`
 	Data json.RawMessage `json:"data"`
+}
+
+// Fingerprint is a hash of what a command asks for: its type, its object, the generation it expects and its data, however that is
+// spaced.
+func Fingerprint(key Key, command ce.Event) string {
+	data := command.Data()
+	var compact bytes.Buffer
+	if json.Compact(&compact, data) == nil {
+		data = compact.Bytes()
+	}
+	expected := ""
+	if v, ok := command.Extensions()[ExtExpectedGeneration]; ok {
+		expected = fmt.Sprint(v)
+	}
+	return ID(command.Type(), key.Kind, key.String(), expected, string(data))
+}
+
+// AnswerID is the id of the event that answers a command.
+func AnswerID(command ce.Event) string { return ID(command.Source(), command.ID(), "answer") }
+
+// ReplyTo is the inbox on which the sender of a command waits for an answer, as the sender wrote it; empty for none.
+func ReplyTo(command ce.Event) string {
+	inbox, _ := command.Extensions()[ExtReplyTo].(string)
+	return inbox
 }
 
 // answerSubject is where the answer to a command is kept. Source and id identify an event (CloudEvents 1.0.2).

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"testing"
 
+	ce "github.com/cloudevents/sdk-go/v2/event"
+
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/internal/natstest"
 )
@@ -64,4 +66,23 @@ func TestAnswers(t *testing.T) {
 			t.Error("certs wrote an answer")
 		}
 	})
+}
+
+func TestFingerprint(t *testing.T) {
+	key := events.Tenant("default", "demo")
+	of := func(data string, expected any) string {
+		e := ce.New()
+		e.SetType("dev.stoker.tenantcontrolplane.pause.v1")
+		e.DataEncoded = []byte(data)
+		if expected != nil {
+			e.SetExtension(events.ExtExpectedGeneration, expected)
+		}
+		return events.Fingerprint(key, e)
+	}
+	if of(`{"uid": "x"}`, nil) != of(`{"uid":"x"}`, nil) {
+		t.Error("it depends on how the data is spaced")
+	}
+	if of(`{"uid":"x"}`, nil) == of(`{"uid":"y"}`, nil) || of(`{}`, nil) == of(`{}`, "3") {
+		t.Error("two commands have the same")
+	}
 }

@@ -64,8 +64,30 @@ func Connect(cfg Config) (*Bus, error) {
 		cfg.Health = health.New(cfg.Log)
 	}
 	b := &Bus{cfg: cfg, log: cfg.Log, health: cfg.Health}
+	options, err := b.options()
+	if err != nil {
+		return nil, err
+	}
+	nc, err := nats.Connect(cfg.URL, options...)
+	if err != nil {
+		return nil, fmt.Errorf("nats %s: %w", cfg.URL, err)
+	}
+	if !nc.IsConnected() {
+		b.health.Down(Dependency, fmt.Errorf("no server answers at %s", cfg.URL))
+	}
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(RequestTimeout))
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	b.nc, b.js = nc, js
+	return b, nil
+}
+
+// options of the connection. They have it survive any outage and buffer nothing.
+func (b *Bus) options() ([]nats.Option, error) {
 	options := []nats.Option{
-		nats.Name("stoker-" + cfg.User),
+		nats.Name("stoker-" + b.cfg.User),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond), nats.ReconnectJitter(250*time.Millisecond, time.Second),
 		nats.RetryOnFailedConnect(true),
@@ -89,33 +111,20 @@ func Connect(cfg Config) (*Bus, error) {
 			b.log.Error("nats refused", "error", err)
 		}),
 	}
-	if cfg.User != "" && cfg.User != UserPortal {
-		options = append(options, nats.CustomInboxPrefix("_INBOX_"+cfg.User))
+	if b.cfg.User != "" && b.cfg.User != UserPortal {
+		options = append(options, nats.CustomInboxPrefix("_INBOX_"+b.cfg.User))
 	}
-	if cfg.SeedFile != "" {
-		nkey, err := nats.NkeyOptionFromSeed(cfg.SeedFile)
+	if b.cfg.SeedFile != "" {
+		nkey, err := nats.NkeyOptionFromSeed(b.cfg.SeedFile)
 		if err != nil {
-			return nil, fmt.Errorf("nkey seed of user %s in %s: %w", cfg.User, cfg.SeedFile, err)
+			return nil, fmt.Errorf("nkey seed of user %s in %s: %w", b.cfg.User, b.cfg.SeedFile, err)
 		}
 		options = append(options, nkey)
 	}
-	if cfg.CAFile != "" {
-		options = append(options, nats.RootCAs(cfg.CAFile))
+	if b.cfg.CAFile != "" {
+		options = append(options, nats.RootCAs(b.cfg.CAFile))
 	}
-	nc, err := nats.Connect(cfg.URL, options...)
-	if err != nil {
-		return nil, fmt.Errorf("nats %s: %w", cfg.URL, err)
-	}
-	if !nc.IsConnected() {
-		b.health.Down(Dependency, fmt.Errorf("no server answers at %s", cfg.URL))
-	}
-	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(RequestTimeout))
-	if err != nil {
-		nc.Close()
-		return nil, err
-	}
-	b.nc, b.js = nc, js
-	return b, nil
+	return options, nil
 }
 
 // Close ends the connection.

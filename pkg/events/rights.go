@@ -55,69 +55,86 @@ var reads = map[string][]string{
 func Permissions(user string) (publish, subscribe []string) {
 	switch user {
 	case UserPortal:
-		// No consumers: the server would deliver on any subject the portal names. The last status of a tenant is a direct
-		// get, what follows a plain subscription.
-		return []string{"stoker.intake.*.*.*", "$JS.API.INFO", "$JS.API.STREAM.INFO." + StreamStatus, "$JS.API.DIRECT.GET." + StreamStatus + ".>"},
-			[]string{"stoker.status.>", "_INBOX.>"}
+		return portalRights()
 	case UserOperator:
-		return []string{"stoker.intake.*.*.*", "stoker.status.get", "stoker.status.why", "stoker.datastore.orphans", "stoker.datastore.drop", "$SRV.>", "$JS.API.INFO",
-				"$JS.API.DIRECT.GET.>", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES",
-				"$JS.API.STREAM.MSG.GET.*", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.NAMES.*", "$JS.API.CONSUMER.INFO.>",
-				"$JS.API.CONSUMER.CREATE.*.>", "$JS.API.CONSUMER.MSG.NEXT.>", "$JS.FC.>", "$JS.ACK.>"},
-			[]string{"stoker.>", "_INBOX_operator.>", "_INBOX.>", "$KV.>"}
+		return operatorRights()
 	}
+	return serviceRights(user)
+}
+
+// portalRights have no consumers: the server would deliver on any subject the portal names. The last status of a tenant is a
+// direct get, what follows a plain subscription.
+func portalRights() (publish, subscribe []string) {
+	return []string{"stoker.intake.*.*.*", "$JS.API.INFO", "$JS.API.STREAM.INFO." + StreamStatus, "$JS.API.DIRECT.GET." + StreamStatus + ".>"},
+		[]string{"stoker.status.>", "_INBOX.>"}
+}
+
+func operatorRights() (publish, subscribe []string) {
+	return []string{
+			"stoker.intake.*.*.*", "stoker.status.get", "stoker.status.why", "stoker.datastore.orphans", "stoker.datastore.drop", "$SRV.>", "$JS.API.INFO",
+			"$JS.API.DIRECT.GET.>", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES",
+			"$JS.API.STREAM.MSG.GET.*", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.NAMES.*", "$JS.API.CONSUMER.INFO.>",
+			"$JS.API.CONSUMER.CREATE.*.>", "$JS.API.CONSUMER.MSG.NEXT.>", "$JS.FC.>", "$JS.ACK.>",
+		},
+		[]string{"stoker.>", "_INBOX_operator.>", "_INBOX.>", "$KV.>"}
+}
+
+// serviceRights are what all services do: tell facts, set timers, bury dead letters, hold a lease, consume, keep a state and read
+// the spec and the states in reads; and what each does beside.
+func serviceRights(service string) (publish, subscribe []string) {
 	publish = []string{
-		"stoker.fact.*.*.*." + user + ".*",
-		"stoker.timer.*.*.*." + user + ".*",
-		"stoker.dead." + user + ".*.*.*",
-		"$KV." + BucketReplica + "." + user + ".*",
+		"stoker.fact.*.*.*." + service + ".*",
+		"stoker.timer.*.*.*." + service + ".*",
+		"stoker.dead." + service + ".*.*.*",
+		"$KV." + BucketReplica + "." + service + ".*",
 		"$JS.API.INFO",
 		"$JS.API.STREAM.INFO.*",
-		"$JS.API.DIRECT.GET." + StreamFacts + ".stoker.fact.*.*.*." + user + ".*",
+		"$JS.API.DIRECT.GET." + StreamFacts + ".stoker.fact.*.*.*." + service + ".*",
 	}
-	// A token can't be matched in part, so that consumers and their acknowledgements are listed one by one.
-	list := func(stream string) {
-		for p := range name.Partitions {
-			c := Consumer(user, p)
-			publish = append(publish,
-				"$JS.API.CONSUMER.INFO."+stream+"."+c,
-				"$JS.API.CONSUMER.MSG.NEXT."+stream+"."+c,
-				"$JS.API.CONSUMER.UNPIN."+stream+"."+c,
-				"$JS.ACK."+stream+"."+c+".>",
-			)
-		}
-	}
-	list(StreamFacts)
-	key := user
-	if user == "intake" {
-		key = KeySpec
-		list(StreamIntake)
+	publish = append(publish, consumerRights(StreamFacts, service)...)
+	subscribe = []string{"_INBOX_" + service + ".>", "$KV." + BucketReplica + "." + service + ".*", "$SRV.>"}
+	if service == name.ServiceIntake {
+		publish = append(publish, consumerRights(StreamIntake, service)...)
 		publish = append(publish, "_INBOX.>", "stoker.intake.*.*.*", "$KV."+BucketCommands+".*", "$JS.API.STREAM.MSG.GET.KV_"+BucketCommands,
 			"$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.DELETE.*", "$JS.API.STREAM.PURGE."+StreamFacts,
 			"$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DURABLE.CREATE.>", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.DELETE.>")
+		subscribe = append(subscribe, InboxHTTP+".>")
 	} else {
 		publish = append(publish, "$JS.API.CONSUMER.CREATE.KV_"+BucketReplica+".>", "$JS.API.CONSUMER.DELETE.KV_"+BucketReplica+".>")
 	}
+	key := StateKey(service)
 	publish = append(publish, "$KV.*."+key, "$JS.API.DIRECT.GET.*.$KV.*."+key, "$JS.FC.>")
 	if key != KeySpec {
 		publish = append(publish, "$JS.API.DIRECT.GET.*.$KV.*."+KeySpec)
 	}
-	for _, other := range reads[user] {
+	for _, other := range reads[service] {
 		publish = append(publish, "$JS.API.DIRECT.GET.*.$KV.*."+other)
 	}
-	subscribe = []string{"_INBOX_" + user + ".>", "$KV." + BucketReplica + "." + user + ".*", "$SRV.>"}
-	if user == "intake" {
-		subscribe = append(subscribe, InboxHTTP+".>")
-	}
-	if user == "datastore" {
+	switch service {
+	case name.ServiceDatastore:
 		publish = append(publish, "_INBOX_operator.>", "_INBOX.>")
 		subscribe = append(subscribe, "stoker.datastore.orphans", "stoker.datastore.drop")
-	}
-	if user == "status" {
+	case name.ServiceStatus:
 		publish = append(publish, "stoker.status.*.*", "_INBOX_operator.>", "_INBOX.>")
 		subscribe = append(subscribe, "stoker.status.get", "stoker.status.why")
 	}
 	return publish, subscribe
+}
+
+// consumerRights are those on a service's consumers of a stream. A token can't be matched in part, so that consumers and their
+// acknowledgements are listed one by one.
+func consumerRights(stream, service string) []string {
+	var publish []string
+	for p := range name.Partitions {
+		c := Consumer(service, p)
+		publish = append(publish,
+			"$JS.API.CONSUMER.INFO."+stream+"."+c,
+			"$JS.API.CONSUMER.MSG.NEXT."+stream+"."+c,
+			"$JS.API.CONSUMER.UNPIN."+stream+"."+c,
+			"$JS.ACK."+stream+"."+c+".>",
+		)
+	}
+	return publish
 }
 
 // Authorization is the authorization block of a NATS server's configuration. Public nkeys are given by user; a missing one

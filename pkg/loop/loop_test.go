@@ -63,9 +63,10 @@ func intake(b *events.Bus) *loop.Loop {
 func apply(t *testing.T, b *events.Bus, key events.Key, id string) {
 	t.Helper()
 	e := b.NewEvent(key, id, event.TenantApply, map[string]string{}, time.Now())
-	if _, err := b.Publish(t.Context(), key.CommandSubject(), e); err != nil {
-		t.Fatal(err)
-	}
+	natstest.Eventually(t, "command "+id+" to be stored", func() bool { // the connection may be about to come back
+		_, err := b.Publish(t.Context(), key.CommandSubject(), e)
+		return err == nil
+	})
 }
 
 func TestCommandsBecomeFactsOfOtherServices(t *testing.T) {

@@ -36,7 +36,7 @@ func TestATurnDoesNotOutliveItsLease(t *testing.T) {
 	}
 	started, goOn, fenced := make(chan struct{}), make(chan struct{}), make(chan error, 100)
 	first := true
-	run(t, &loop.Loop{Bus: b, Service: "certs", Handle: func(ctx context.Context, turn *loop.Turn) error {
+	run(t, &loop.Loop{Bus: b, Service: "certs", Metrics: registry, Handle: func(ctx context.Context, turn *loop.Turn) error {
 		if turn.Tenant == nil {
 			return nil
 		}

@@ -37,7 +37,7 @@ func ExampleClient_Follow() {
 			log.Fatal(err)
 		}
 		fmt.Println(status.Phase, status.Message)
-		if done, err := accepted.Settled(status); done {
+		if done, err := accepted.Done(status); done {
 			fmt.Println("done", err)
 			break
 		}

@@ -35,8 +35,8 @@ const (
 	lookAgain = 30 * time.Second
 )
 
-// told is a status as it was published.
-type told struct {
+// published is a status as it was published.
+type published struct {
 	event.StatusChanged
 	id       string
 	sequence uint64 // 0 when it was delivered live
@@ -49,9 +49,9 @@ func (c *Client) Status(ctx context.Context, namespace, name string) (event.Stat
 }
 
 // last reads what is kept on a tenant's subject.
-func (c *Client) last(ctx context.Context, key events.Key) (told, error) {
+func (c *Client) last(ctx context.Context, key events.Key) (published, error) {
 	if !key.Valid() {
-		return told{}, fmt.Errorf("%s can't be the name of a tenant", key)
+		return published{}, fmt.Errorf("%s can't be the name of a tenant", key)
 	}
 	ask, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -61,31 +61,31 @@ func (c *Client) last(ctx context.Context, key events.Key) (told, error) {
 		if denied := c.denied(subject); denied != nil {
 			err = denied
 		}
-		return told{}, fmt.Errorf("status of %s: %w", key, err)
+		return published{}, fmt.Errorf("status of %s: %w", key, err)
 	}
 	switch code := m.Header.Get("Status"); code {
 	case "":
 	case "404":
-		return told{}, fmt.Errorf("%w of %s", ErrNoStatus, key)
+		return published{}, fmt.Errorf("%w of %s", ErrNoStatus, key)
 	default:
-		return told{}, fmt.Errorf("status of %s: the server answered %s %s", key, code, m.Header.Get("Description"))
+		return published{}, fmt.Errorf("status of %s: the server answered %s %s", key, code, m.Header.Get("Description"))
 	}
 	s, err := readStatus(m)
 	if err == nil {
 		s.sequence, err = strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
 	}
 	if err != nil {
-		return told{}, fmt.Errorf("status of %s: %w", key, err)
+		return published{}, fmt.Errorf("status of %s: %w", key, err)
 	}
 	return s, nil
 }
 
-func readStatus(m *nats.Msg) (told, error) {
+func readStatus(m *nats.Msg) (published, error) {
 	e, err := events.Decode(m.Header, m.Data)
 	if err != nil {
-		return told{}, err
+		return published{}, err
 	}
-	s := told{id: e.ID()}
+	s := published{id: e.ID()}
 	return s, json.Unmarshal(e.Data(), &s.StatusChanged)
 }
 
@@ -115,20 +115,20 @@ func (c *Client) follow(ctx context.Context, key events.Key, out func(event.Stat
 	reconnected, stop := c.reconnects()
 	defer stop()
 
-	var given told
-	// give hands a status out unless it was the last one to be.
-	give := func(s told) bool {
-		if s.id == given.id {
+	var latest published
+	// hand hands a status out unless it was the last one to be.
+	hand := func(s published) bool {
+		if s.id == latest.id {
 			return true
 		}
-		sequence := max(given.sequence, s.sequence)
-		given = s
-		given.sequence = sequence
+		sequence := max(latest.sequence, s.sequence)
+		latest = s
+		latest.sequence = sequence
 		return out(s.StatusChanged)
 	}
 	delivered := func(m *nats.Msg) bool {
 		s, err := readStatus(m)
-		return err != nil || give(s) // what can't be read isn't the status service's
+		return err != nil || hand(s) // what can't be read isn't the status service's
 	}
 	look := time.NewTimer(0)
 	defer look.Stop()
@@ -163,16 +163,16 @@ func (c *Client) follow(ctx context.Context, key events.Key, out func(event.Stat
 			continue
 		}
 		look.Reset(lookAgain)
-		// A server that lags behind may give one that was given before.
-		if err == nil && s.sequence > given.sequence && !give(s) {
+		// A server that lags behind may answer with one that was handed out before.
+		if err == nil && s.sequence > latest.sequence && !hand(s) {
 			return nil
 		}
 	}
 }
 
-// Settled reports whether a status is the end of what was accepted: the tenant is Ready in that generation or a later one,
+// Done reports whether a status is the end of what was accepted: the tenant is Ready in that generation or a later one,
 // or asleep; or, with a *FailedError, it won't be without somebody's help.
-func (a Accepted) Settled(s event.StatusChanged) (bool, error) {
+func (a Accepted) Done(s event.StatusChanged) (bool, error) {
 	switch {
 	case s.Generation < a.Generation, a.UID != "" && s.UID != a.UID: // of before, or of another tenant of that name
 		return false, nil
@@ -193,7 +193,7 @@ func (a Accepted) Settled(s event.StatusChanged) (bool, error) {
 // asked for, and returns its status. A *FailedError when it won't be without somebody's help; when ctx ends, its error and
 // the last status.
 func (c *Client) WaitReady(ctx context.Context, a Accepted) (event.StatusChanged, error) {
-	return c.wait(ctx, a, "Ready", a.Settled)
+	return c.wait(ctx, a, "Ready", a.Done)
 }
 
 // WaitDeleted waits until nothing is left of the tenant whose deletion was accepted. The status it returns says what was

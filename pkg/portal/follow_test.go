@@ -100,7 +100,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-func TestSettled(t *testing.T) {
+func TestDone(t *testing.T) {
 	other := statusOf("Deleted", 9)
 	other.UID = "u0"
 	held := statusOf("Paused", 3)
@@ -127,7 +127,7 @@ func TestSettled(t *testing.T) {
 	}
 	for sentence, test := range tests {
 		t.Run(sentence, func(t *testing.T) {
-			done, err := yes(event.Accepted, "c", test.paused).Settled(test.status)
+			done, err := yes(event.Accepted, "c", test.paused).Done(test.status)
 			if done != test.done || (err != nil) != test.failed {
 				t.Errorf("done %t, %v", done, err)
 			}

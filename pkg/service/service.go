@@ -25,6 +25,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/health"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/version"
 )
 
 // Config is how every service is configured.
@@ -56,14 +57,15 @@ type Clients struct {
 	Health  *health.Health
 	Metrics *prometheus.Registry
 	Log     *slog.Logger
+
+	labelled prometheus.Registerer // Metrics, with the service's name on what is registered
 }
 
 // Connect opens the connections. It does not wait for NATS or Kubernetes to be there.
 func Connect(cfg Config) (*Clients, error) {
 	log := cfg.Log.With("service", cfg.Name)
 	h := health.New(log)
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry, labels := metrics(cfg.Name)
 	bus, err := events.Connect(events.Config{
 		URL: cfg.NATS, User: cfg.Name, SeedFile: cfg.NATSSeed, CAFile: cfg.NATSCA, Replica: cfg.Replica,
 		StreamReplicas: cfg.StreamReplicas, Log: log, Health: h,
@@ -78,7 +80,21 @@ func Connect(cfg Config) (*Clients, error) {
 		bus.Close()
 		return nil, err
 	}
-	return &Clients{Bus: bus, Kube: k, Health: h, Metrics: registry, Log: log}, nil
+	return &Clients{Bus: bus, Kube: k, Health: h, Metrics: registry, Log: log, labelled: labels}, nil
+}
+
+// metrics makes a service's registry, with what every Go program tells and which build this is. What is registered with
+// labels has the label service.
+func metrics(service string) (registry *prometheus.Registry, labels prometheus.Registerer) {
+	registry = prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	labels = prometheus.WrapRegistererWith(prometheus.Labels{"service": service}, registry)
+	build := version.Get()
+	labels.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "stoker_build_info", Help: "Which build this is; always 1.",
+		ConstLabels: prometheus.Labels{"version": build.Version, "revision": build.Revision, "goversion": build.Go},
+	}, func() float64 { return 1 }))
+	return registry, labels
 }
 
 // Close ends the connections.
@@ -120,7 +136,7 @@ func Run(ctx context.Context, cfg Config, build func(*Clients) (*loop.Loop, erro
 	if err != nil {
 		return err
 	}
-	l.Metrics = prometheus.WrapRegistererWith(prometheus.Labels{"service": cfg.Name}, c.Metrics)
+	l.Metrics = c.labelled
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	served := make(chan struct{})
@@ -169,11 +185,16 @@ func Main(service, usage string, run func(context.Context, Config) error, more .
 	}
 	var replicas string
 	text(&replicas, "stream-replicas", "1", "NATS servers that hold each stream: 1, 3 or 5")
+	build := flags.Bool("version", false, "print which build this is, and end")
 	flags.Usage = func() {
 		fmt.Fprintf(flags.Output(), "%s\n\nUsage: stoker-%s [flags]\n\n", usage, service)
 		flags.PrintDefaults()
 	}
 	_ = flags.Parse(os.Args[1:])
+	if *build {
+		fmt.Printf("stoker-%s %s\n", service, version.Get()) //nolint:forbidigo // it is what the flag asks for
+		return
+	}
 	if flags.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "unexpected argument %q; see --help\n", flags.Arg(0))
 		os.Exit(2)

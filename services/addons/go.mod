@@ -3,7 +3,7 @@ module github.com/stoker-k8s/stoker/services/addons
 go 1.26.0
 
 require (
-	github.com/stoker-k8s/stoker/pkg v0.0.0-00010101000000-000000000000
+	github.com/stoker-k8s/stoker/pkg v0.0.0
 	gopkg.in/evanphx/json-patch.v4 v4.13.0
 	k8s.io/api v0.36.3
 	k8s.io/apimachinery v0.36.3

@@ -7,39 +7,24 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
-	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/pkg/intent"
-	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
-// probeEvery is how often a DataStore is asked whether it is there while nobody uses it.
-const probeEvery = 30 * time.Second
-
-// reasonDataStore wakes for a change of a DataStore; reasonSecret, followed by component and version, for one of a Secret;
-// reasonAccount, followed by DataStore and fingerprint, for one of schema, user or grants in the database; reasonSize when it
-// holds notably more or less.
-const (
-	reasonDataStore = "datastore"
-	reasonSecret    = "secret"
-	reasonAccount   = "account"
-	reasonSize      = "size"
-)
-
-// check looks at a DataStore and tells the facts checked and measured unless its status says the same already. It wakes on
+// check looks at a DataStore and publishes the facts checked and measured unless its status says the same already. It wakes on
 // changes of the DataStore, on the first failure of anybody who uses it, and now and then.
 func (s *datastore) check(ctx context.Context, t *loop.Turn) error {
 	st := s.stores.get(t.Key.Name)
-	// Turns come seldom, and what is told must be what is.
-	st.stale()
+	// Turns come seldom, and what is reported must be what is.
+	st.invalidate()
 	object, opened, err := st.load(ctx)
 	if err != nil {
 		return err
@@ -50,158 +35,105 @@ func (s *datastore) check(ctx context.Context, t *loop.Turn) error {
 	}
 	if now := s.now(); st.paused(now) {
 		if until := st.pausedUntil(now); !until.IsZero() {
-			t.Alarm(until.Sub(now), reasonDataStore)
+			t.Alarm(until.Sub(now), loop.Wake{Kind: wakeDataStore})
 		}
 		return nil
 	}
-	var looked error
+	var pinged error
 	if opened == nil {
-		looked = st.look(ctx)
-		if errors.Is(looked, context.Canceled) || errors.Is(looked, fence.ErrFenced) {
-			return looked
+		pinged = st.ping(ctx)
+		if errors.Is(pinged, context.Canceled) || errors.Is(pinged, fence.ErrFenced) {
+			return pinged
 		}
 	}
-	v := judge(opened, looked)
-	if !says(object, v) {
-		// Equal findings about equal objects are one fact, whoever finds them and how often. The version is in it so
-		// that a finding which comes back after another is a fact of its own.
-		id := events.ID(string(object.UID), object.ResourceVersion, event.Checked, strconv.FormatBool(v.ready), v.reason)
-		if st.toTell(id) {
-			about := event.About{Name: object.Name, UID: string(object.UID), Generation: object.Generation}
-			if err := s.bus.Tell(ctx, t.Key, object.Generation, id, event.Checked, event.DatastoreChecked{
-				About: about, Driver: string(object.Spec.Driver), Ready: v.ready, Reason: v.reason, Message: v.message,
-			}); err != nil {
-				st.toTell("")
-				return err
-			}
-		}
-	}
-	if err := s.tellUsage(ctx, t, st, object); err != nil {
+	if err := s.reportReadiness(ctx, t, st, object, readinessOf(opened, pinged)); err != nil {
 		return err
 	}
-	var no *unsupported
+	if err := s.reportUsage(ctx, t, st, object); err != nil {
+		return err
+	}
 	switch {
-	case errors.As(opened, &no):
+	case errors.As(opened, new(*unsupportedError)):
 		return nil // the kind of a DataStore can't change
 	case opened != nil:
 		return &intent.Unavailable{Dependency: st.dependency(), Err: opened}
-	case looked != nil:
-		return looked
+	case pinged != nil:
+		return pinged
 	}
-	st.release()
+	st.wakeWaiting()
 	return nil
 }
 
-// tellUsage tells the fact measured about a DataStore unless its status says much the same already.
-func (s *datastore) tellUsage(ctx context.Context, t *loop.Turn, st *store, object *v1alpha1.DataStore) error {
-	u := st.usage()
-	if !news(object.Status.Usage, u) {
+// reportReadiness publishes the fact checked unless the DataStore's status says the same already.
+func (s *datastore) reportReadiness(ctx context.Context, t *loop.Turn, st *store, object *v1alpha1.DataStore, r readiness) error {
+	if r.isIn(object) {
 		return nil
 	}
-	id := events.ID(string(object.UID), event.Measured, u.MeasuredAt.Format(time.RFC3339))
-	if !st.toTellUsage(id) {
+	// Equal findings about equal objects are one fact, whoever finds them and how often. The version is in it so
+	// that a finding which comes back after another is a fact of its own.
+	id := events.ID(string(object.UID), object.ResourceVersion, event.Checked, strconv.FormatBool(r.ready), r.reason)
+	if !st.another(&st.checked, id) {
 		return nil
 	}
-	about := event.About{Name: object.Name, UID: string(object.UID), Generation: object.Generation}
-	err := s.bus.Tell(ctx, t.Key, object.Generation, id, event.Measured, event.DatastoreMeasured{
-		About: about, DataStore: object.Name, Bytes: u.Bytes, Keys: u.Keys, LatencyMilliseconds: u.LatencyMilliseconds, MeasuredAt: u.MeasuredAt.Time,
+	err := s.bus.Tell(ctx, t.Key, object.Generation, id, event.Checked, event.DatastoreChecked{
+		About:  event.About{Name: object.Name, UID: string(object.UID), Generation: object.Generation},
+		Driver: string(object.Spec.Driver), Ready: r.ready, Reason: r.reason, Message: r.message,
 	})
 	if err != nil {
-		st.toTellUsage("")
+		st.another(&st.checked, "")
 	}
 	return err
 }
 
-// says reports whether the status of a DataStore already tells a verdict.
-func says(object *v1alpha1.DataStore, v verdict) bool {
-	if object.Status.Ready != v.ready || object.Status.ObservedGeneration != object.Generation {
+// reportUsage publishes the fact measured about a DataStore unless its status says much the same already.
+func (s *datastore) reportUsage(ctx context.Context, t *loop.Turn, st *store, object *v1alpha1.DataStore) error {
+	u := st.usage()
+	if !usageChanged(object.Status.Usage, u) {
+		return nil
+	}
+	id := events.ID(string(object.UID), event.Measured, u.MeasuredAt.Format(time.RFC3339))
+	if !st.another(&st.measured, id) {
+		return nil
+	}
+	err := s.bus.Tell(ctx, t.Key, object.Generation, id, event.Measured, event.DatastoreMeasured{
+		About:     event.About{Name: object.Name, UID: string(object.UID), Generation: object.Generation},
+		DataStore: object.Name, Bytes: u.Bytes, Keys: u.Keys, LatencyMilliseconds: u.LatencyMilliseconds, MeasuredAt: u.MeasuredAt.Time,
+	})
+	if err != nil {
+		st.another(&st.measured, "")
+	}
+	return err
+}
+
+// readiness is whether a DataStore can be used, and why not.
+type readiness struct {
+	ready           bool
+	reason, message string // of the condition Valid
+}
+
+// readinessOf is the readiness of a DataStore by what opening it and pinging its database came to.
+func readinessOf(opened, pinged error) readiness {
+	var bad *driver.ConfigError
+	var no *unsupportedError
+	switch {
+	case errors.As(opened, &no):
+		return readiness{false, reason.DriverNotSupported, no.Error()}
+	case errors.As(opened, &bad) && bad.Part == driver.PartBasicAuth:
+		return readiness{false, v1alpha1.DataStoreReasonBasicAuthFailed, bad.Error()}
+	case errors.As(opened, &bad):
+		return readiness{false, v1alpha1.DataStoreReasonTLSConfigFailed, bad.Error()}
+	case pinged != nil:
+		return readiness{false, reason.Unreachable, pinged.Error()}
+	}
+	return readiness{true, v1alpha1.DataStoreReasonValid, "the DataStore answers and all references are valid"}
+}
+
+// isIn reports whether the status of a DataStore says so already.
+func (r readiness) isIn(object *v1alpha1.DataStore) bool {
+	if object.Status.Ready != r.ready || object.Status.ObservedGeneration != object.Generation {
 		return false
 	}
 	return slices.ContainsFunc(object.Status.Conditions, func(c metav1.Condition) bool {
-		return c.Type == v1alpha1.DataStoreConditionValid && c.Reason == v.reason
+		return c.Type == v1alpha1.DataStoreConditionValid && c.Reason == r.reason
 	})
-}
-
-// watch runs the watches of this replica's partitions: metadata of the Secrets it made for tenants, and of DataStores,
-// which every replica needs; and the look at each DataStore, and at what its tenants hold, now and then.
-func (s *datastore) watch(ctx context.Context, partitions []int, wake loop.Waker) error {
-	s.stores.mu.Lock()
-	s.stores.wake = wake
-	s.stores.mu.Unlock()
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		selector := kube.InPartitions(partitions) + "," + name.LabelComponent + " in (" + name.ComponentDatastoreConfig + "," + name.ComponentDatastoreCertificate + ")"
-		return s.kube.Watch(ctx, kube.Secrets, "", selector, func(c kube.Change) {
-			version := c.Object.ResourceVersion
-			if c.Type == watch.Deleted {
-				version = ""
-			}
-			wake(events.Tenant(c.Object.Namespace, c.Object.Labels[name.LabelName]), secretReason(c.Object.Labels[name.LabelComponent], version))
-		})
-	})
-	g.Go(func() error {
-		return s.kube.Watch(ctx, kube.DataStores, "", "", func(c kube.Change) {
-			st := s.stores.get(c.Object.Name)
-			news, users := st.saw(c, s.now())
-			if news || c.Type == watch.Added { // a partition may be new to this replica
-				wake(events.DataStore(c.Object.Name), reasonDataStore)
-			}
-			if news {
-				st.stale()
-				for _, key := range users {
-					wake(key, reasonDataStore)
-				}
-				st.release()
-			}
-		})
-	})
-	g.Go(func() error { s.references.run(ctx); return nil })
-	g.Go(func() error { s.probe(ctx, wake); return nil })
-	g.Go(func() error { s.sample(ctx, partitions); return nil })
-	return g.Wait()
-}
-
-// probe looks at each DataStore now and then, and more often at those that are away or wrong, so that who waits for one
-// goes on soon after it is back. Every replica does so for itself: connections and credentials are its own.
-func (s *datastore) probe(ctx context.Context, wake loop.Waker) {
-	tick := time.NewTicker(longestPause)
-	defer tick.Stop()
-	for n := 1; ; n++ {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		var g errgroup.Group
-		for _, name := range s.stores.names() {
-			st := s.stores.get(name)
-			if st.paused(s.now()) {
-				continue
-			}
-			all := n%int(probeEvery/longestPause) == 0
-			if all {
-				st.stale()
-				wake(events.DataStore(name), reasonDataStore)
-			}
-			g.Go(func() error {
-				// What is wrong is told by the turns of those who need it.
-				_, opened, err := st.load(ctx)
-				if err == nil && opened == nil && (all || st.isAway()) && st.look(ctx) == nil && all {
-					st.survey(ctx)
-				}
-				return nil
-			})
-		}
-		_ = g.Wait()
-	}
-}
-
-// accountReason is the reason of a wake by an account.
-func accountReason(dataStore, fingerprint string) string {
-	return reasonAccount + " " + dataStore + " " + fingerprint
-}
-
-// secretReason is the reason of a wake by a Secret; an empty version means that it was deleted.
-func secretReason(component, version string) string {
-	return reasonSecret + " " + component + " " + version
 }

@@ -14,6 +14,7 @@ require (
 	github.com/nats-io/nuid v1.0.1
 	github.com/prometheus/client_golang v1.24.1
 	github.com/sirupsen/logrus v1.9.4
+	github.com/stoker-k8s/stoker/deployments/natsserver v0.0.0
 	github.com/stoker-k8s/stoker/pkg v0.0.0
 	go.etcd.io/etcd/api/v3 v3.6.13
 	go.etcd.io/etcd/client/v3 v3.6.13
@@ -87,3 +88,5 @@ require (
 
 // 2026-11: the modules of this repository are released together; until the first tag they find each other by path.
 replace github.com/stoker-k8s/stoker/pkg => ../../pkg
+
+replace github.com/stoker-k8s/stoker/deployments/natsserver => ../../deployments/natsserver

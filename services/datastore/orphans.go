@@ -13,8 +13,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go/micro"
-	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
@@ -30,56 +28,28 @@ const (
 	dropTimeout    = 5 * time.Minute
 )
 
-// maxAnswers is how many questions a replica answers at once.
-const maxAnswers = 4
-
-// answersVersion is the version of the questions' contract, as `nats micro ls` shows it.
-const answersVersion = "1.0.0"
-
-// answerQuestions registers the endpoints for as long as ctx lasts; the returned function takes them away.
-func (s *datastore) answerQuestions(ctx context.Context) (stop func(), err error) {
-	srv, err := micro.AddService(s.bus.Conn(), micro.Config{
-		Name: event.DatastoreService, Version: answersVersion, Description: "what DataStores keep for owners that are no tenant",
-		Metadata: map[string]string{"replica": events.DefaultReplica()},
-	})
-	if err != nil {
-		return nil, err
+// questions are the endpoints.
+func (s *datastore) questions() events.Questions {
+	return events.Questions{
+		Service: event.DatastoreService, Version: "1.0.0", Description: "what DataStores keep for owners that are no tenant",
+		Endpoints: map[string]events.Question{
+			"orphans": {Subject: event.QueryOrphans, Timeout: orphansTimeout, Answer: s.answerOrphans},
+			"drop":    {Subject: event.QueryDrop, Timeout: dropTimeout, Answer: s.answerDrop},
+		},
 	}
-	var answers errgroup.Group
-	answers.SetLimit(maxAnswers)
-	stop = func() { _, _ = srv.Stop(), answers.Wait() }
-	for _, e := range []struct {
-		endpoint, subject string
-		answer            func(context.Context, micro.Request)
-	}{{"orphans", event.QueryOrphans, s.answerOrphans}, {"drop", event.QueryDrop, s.answerDrop}} {
-		// Answers take long, and requests of a connection come one after the other.
-		handler := micro.HandlerFunc(func(r micro.Request) {
-			if !answers.TryGo(func() error { e.answer(ctx, r); return nil }) {
-				_ = r.Error("503", fmt.Sprintf("%d questions are being answered; ask again", maxAnswers), nil)
-			}
-		})
-		if err := srv.AddEndpoint(e.endpoint, handler, micro.WithEndpointSubject(e.subject)); err != nil {
-			stop()
-			return nil, err
-		}
-	}
-	return stop, nil
 }
 
-func (s *datastore) answerOrphans(ctx context.Context, r micro.Request) {
+// answerOrphans lists the orphans of one DataStore, or of all.
+func (s *datastore) answerOrphans(ctx context.Context, question []byte) (any, error) {
 	var q event.OrphansQuery
-	if err := json.Unmarshal(r.Data(), &q); err != nil {
-		_ = r.Error("400", `send {"dataStore":"…"} or {}`, nil)
-		return
+	if err := json.Unmarshal(question, &q); err != nil {
+		return nil, &events.Refusal{Code: "400", Message: `send {"dataStore":"…"} or {}`}
 	}
-	ctx, cancel := context.WithTimeout(ctx, orphansTimeout)
-	defer cancel()
 	names := []string{q.DataStore}
 	if q.DataStore == "" {
 		names = nil
 		if err := kube.Each(ctx, s.kube, kube.DataStores, "", func(o *metav1.PartialObjectMetadata) { names = append(names, o.Name) }); err != nil {
-			_ = r.Error("503", err.Error(), nil)
-			return
+			return nil, err
 		}
 	}
 	reply := event.OrphansReply{Orphans: []event.Orphan{}, Failed: map[string]string{}}
@@ -87,8 +57,7 @@ func (s *datastore) answerOrphans(ctx context.Context, r micro.Request) {
 		orphans, err := s.orphans(ctx, n)
 		switch {
 		case errors.Is(err, errNoDataStore) && q.DataStore != "":
-			_ = r.Error("404", "there is no DataStore "+n, nil)
-			return
+			return nil, noSuchDataStore(n)
 		case err != nil:
 			reply.Failed[n] = err.Error()
 		}
@@ -100,26 +69,26 @@ func (s *datastore) answerOrphans(ctx context.Context, r micro.Request) {
 	if reply.More = max(len(reply.Orphans)-event.MaxOrphans, 0); reply.More > 0 {
 		reply.Orphans = reply.Orphans[:event.MaxOrphans]
 	}
-	_ = r.RespondJSON(reply)
+	return reply, nil
 }
 
-func (s *datastore) answerDrop(ctx context.Context, r micro.Request) {
+// answerDrop removes orphans of one DataStore.
+func (s *datastore) answerDrop(ctx context.Context, question []byte) (any, error) {
 	var q event.DropQuery
-	if err := json.Unmarshal(r.Data(), &q); err != nil || q.DataStore == "" || len(q.Orphans) == 0 || len(q.Orphans) > event.MaxOrphans {
-		_ = r.Error("400", `send {"dataStore":"…","orphans":[{"dataStore":"…","owner":"…","schema":"…","user":"…"}]}`, nil)
-		return
+	if err := json.Unmarshal(question, &q); err != nil || q.DataStore == "" || len(q.Orphans) == 0 || len(q.Orphans) > event.MaxOrphans {
+		return nil, &events.Refusal{
+			Code: "400", Message: `send {"dataStore":"…","orphans":[{"dataStore":"…","owner":"…","schema":"…","user":"…"}]}`,
+		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, dropTimeout)
-	defer cancel()
 	reply, err := s.dropOrphans(ctx, q)
-	switch {
-	case errors.Is(err, errNoDataStore):
-		_ = r.Error("404", "there is no DataStore "+q.DataStore, nil)
-	case err != nil:
-		_ = r.Error("503", err.Error(), nil)
-	default:
-		_ = r.RespondJSON(reply)
+	if errors.Is(err, errNoDataStore) {
+		return nil, noSuchDataStore(q.DataStore)
 	}
+	return reply, err
+}
+
+func noSuchDataStore(n string) error {
+	return &events.Refusal{Code: "404", Message: "there is no DataStore " + n}
 }
 
 // orphans are the accounts of a DataStore whose owners are no tenants. What is on record is read before the tenants are
@@ -163,7 +132,7 @@ func (s *datastore) orphans(ctx context.Context, n string) ([]event.Orphan, erro
 // loaded returns a DataStore that can be used, by what its object and Secrets say now.
 func (s *datastore) loaded(ctx context.Context, n string) (*store, error) {
 	st := s.stores.get(n)
-	st.stale()
+	st.invalidate()
 	_, opened, err := st.load(ctx)
 	if errors.Is(opened, errNoDataStore) {
 		s.stores.forget(st)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -25,14 +26,9 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
-// Reasons of failures.
-const (
-	reasonOverrideDriver    = "OverrideDriver"
-	reasonOverrideAuthority = "OverrideAuthority"
-)
-
-// overridesOf are the other DataStores that hold something of a tenant, or are to, by name. What the state knows of them is
-// kept. Those that no override names have no resources: they are to be left.
+// overridesOf returns the DataStores beside the tenant's own that hold something of the tenant or will, sorted by name. Each is
+// listed if the state, the object's annotation or the spec names it, and keeps what the state knows of it. Resources are those of
+// the spec; a DataStore that has none is one to withdraw from.
 func overridesOf(t *state.Tenant, own state.Datastore) []state.Override {
 	all := map[string]*state.Override{}
 	at := func(n string) *state.Override {
@@ -61,61 +57,62 @@ func overridesOf(t *state.Tenant, own state.Datastore) []state.Override {
 	return list
 }
 
-// join finds the DataStores of overrides and brings what is known of them up to date. inputs is a hash of what of them shows
-// in the tenant.
-func (s *datastore) join(ctx context.Context, t *loop.Turn, st *store, main *v1alpha1.DataStore, overrides []state.Override) (others []*store, inputs, waiting string, err error) {
+// openOverrides finds the DataStores of overrides and brings what is known of them up to date, or says what the tenant has to
+// wait for.
+func (s *datastore) openOverrides(ctx context.Context, t *loop.Turn, h *home) (wait state.Wait, err error) {
 	parts := []string{}
-	for i := range overrides {
-		o := &overrides[i]
+	for i := range h.overrides {
+		o := &h.overrides[i]
 		if len(o.Resources) == 0 {
 			continue
 		}
-		other, object, waiting, err := s.open(ctx, t, o.DataStore)
-		if err != nil || waiting != "" {
-			return nil, "", waiting, err
+		other, object, wait, err := s.open(ctx, t, o.DataStore)
+		if err != nil || wait.Waits() {
+			return wait, err
 		}
-		for _, x := range []*v1alpha1.DataStore{main, object} {
-			if x.Spec.Driver != v1alpha1.DriverEtcd {
-				return nil, "", "", &intent.Permanent{Reason: reasonOverrideDriver, Message: fmt.Sprintf(
+		for _, x := range []*v1alpha1.DataStore{h.object, object} {
+			if s.stores.drivers[x.Spec.Driver].Kine {
+				return wait, &intent.Permanent{Reason: reason.OverrideDriver, Message: fmt.Sprintf(
 					"spec.dataStoreOverrides: DataStore %s has the driver %s: only etcds can share the resources of a tenant", x.Name, x.Spec.Driver)}
 			}
 		}
-		if !joined(st, other) {
-			return nil, "", "", &intent.Permanent{Reason: reasonOverrideAuthority, Message: fmt.Sprintf(
+		if !sameAccess(h.main, other) {
+			return wait, &intent.Permanent{Reason: reason.OverrideAuthority, Message: fmt.Sprintf(
 				"spec.dataStoreOverrides: DataStore %s has another certificateAuthority than DataStore %s, and kube-apiserver has one certificate "+
-					"and one authority for all etcds: give both DataStores the same, or override with another DataStore", o.DataStore, st.name)}
+					"and one authority for all etcds: give both DataStores the same, or override with another DataStore", o.DataStore, h.main.name)}
 		}
 		o.Endpoints = object.Spec.Endpoints
-		others = append(others, other)
-		parts = append(parts, o.DataStore, string(object.UID), other.tenantsPart(), events.ID(o.Resources...))
+		h.others = append(h.others, other)
+		parts = append(parts, o.DataStore, string(object.UID), other.fingerprint(), events.ID(o.Resources...))
 	}
-	if len(others) > 0 {
-		inputs = events.ID(parts...)
+	if len(h.others) > 0 {
+		h.othersHash = events.ID(parts...)
 	}
-	return others, inputs, "", nil
+	return wait, nil
 }
 
-// joined reports whether tenants reach both databases by the same certificate.
-func joined(st, other *store) bool {
+// sameAccess reports whether tenants reach both databases by the same certificate.
+func sameAccess(st, other *store) bool {
 	a, b := st.driver(), other.driver()
 	joint, ok := a.(driver.Joint)
 	return ok && b != nil && joint.Joins(b)
 }
 
-// share makes the tenant's account so in the DataStores of overrides. It comes before anything is made for the tenant in its
-// own: the certificate it gets is good in all of them, whoever has the user there.
-func (s *datastore) share(ctx context.Context, t *loop.Turn, others []*store, account driver.Account, overrides []state.Override) error {
+// applyOverrides provisions the tenant's account in the DataStores of overrides. It comes before anything is made for the tenant in
+// its own DataStore: the certificate it gets there is good in all of them, whoever has the user there.
+func (s *datastore) applyOverrides(ctx context.Context, t *loop.Turn, p *plan, h home) error {
+	account := p.account
 	account.Remembered = false // nothing was made for overrides before owners were on record
 	g, gctx := errgroup.WithContext(ctx)
-	for _, other := range others {
-		i := slices.IndexFunc(overrides, func(o state.Override) bool { return o.DataStore == other.name })
+	for _, other := range h.others {
+		i := slices.IndexFunc(p.want.Overrides, func(o state.Override) bool { return o.DataStore == other.name })
 		g.Go(func() error {
 			err := other.do(gctx, func(d driver.Driver) error {
 				if _, err := d.Provision(gctx, account); err != nil {
 					return err
 				}
 				seen, err := surveyed(gctx, d, account)
-				overrides[i].Account = seen
+				p.want.Overrides[i].Account = seen
 				return err
 			})
 			return intentOf(t, other, err)
@@ -124,47 +121,49 @@ func (s *datastore) share(ctx context.Context, t *loop.Turn, others []*store, ac
 	return g.Wait()
 }
 
-// withdraw removes the tenant's account from the DataStores that no override names any more, unless pods may use them. It
-// returns the overrides that remain, and what is to be told. A DataStore that is away wakes the tenant when it is back; the
-// tenant doesn't wait for it.
-func (s *datastore) withdraw(ctx context.Context, t *loop.Turn, account driver.Account, stays []*store, overrides []state.Override) (remain []state.Override, tell []loop.Tell, err error) {
+// withdraw removes the tenant's account from the DataStores that no override names any more, unless pods may use them, and takes
+// them out of the plan. It returns the fact that says so. A DataStore that is away wakes the tenant when it is back; the tenant
+// doesn't wait for it.
+func (s *datastore) withdraw(ctx context.Context, t *loop.Turn, p *plan, h home) ([]loop.Tell, error) {
 	named := func(o state.Override) bool { return len(o.Resources) > 0 }
-	if !slices.ContainsFunc(overrides, func(o state.Override) bool { return !named(o) }) {
-		return overrides, nil, nil
+	if !slices.ContainsFunc(p.want.Overrides, func(o state.Override) bool { return !named(o) }) {
+		return nil, nil
 	}
 	workload := state.Workload{}
 	pods, err := t.Read(ctx, name.ServiceWorkload, &workload)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	told := event.DatastoreWithdrawn{About: t.About(), Removed: map[string]int{}}
-	for _, o := range overrides {
+	var remain []state.Override
+	fact := event.DatastoreWithdrawn{About: t.About(), Removed: map[string]int{}}
+	for _, o := range p.want.Overrides {
 		if named(o) || uses(pods, workload, t.Generation, o.DataStore) {
 			remain = append(remain, o)
 			continue
 		}
-		gone, why, err := s.leave(ctx, t, account, stays, o)
+		removed, left, err := s.withdrawFrom(ctx, t, p.account, h, o)
 		var away *intent.Unavailable
 		if errors.As(err, &away) {
 			remain = append(remain, o)
 			continue
 		}
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		s.stores.get(o.DataStore).leaves(t.Key)
-		told.DataStores = append(told.DataStores, o.DataStore)
-		for kind, n := range gone {
-			told.Removed[kind] += n
+		s.stores.get(o.DataStore).removeTenant(t.Key)
+		fact.DataStores = append(fact.DataStores, o.DataStore)
+		for kind, n := range removed {
+			fact.Removed[kind] += n
 		}
-		if why != "" {
-			told.Left = append(told.Left, why)
+		if left != "" {
+			fact.Left = append(fact.Left, left)
 		}
 	}
-	if len(told.DataStores) > 0 {
-		tell = []loop.Tell{{What: event.Withdrawn, Data: told}}
+	p.want.Overrides = remain
+	if len(fact.DataStores) == 0 {
+		return nil, nil
 	}
-	return remain, tell, nil
+	return []loop.Tell{{What: event.Withdrawn, Data: fact}}, nil
 }
 
 // uses reports whether pods may use a DataStore. They are known not to once all that run were made for this generation or a
@@ -174,10 +173,13 @@ func uses(pods *state.State, workload state.Workload, generation int64, dataStor
 		slices.Contains(workload.Overrides, dataStore)
 }
 
-// leave removes the account from one DataStore, unless that is but another name of a database that stays.
-func (s *datastore) leave(ctx context.Context, t *loop.Turn, account driver.Account, stays []*store, o state.Override) (removed driver.Removed, left string, err error) {
+// withdrawFrom removes the account from one DataStore, unless that is but another name of a database that stays, and says what it
+// had to leave.
+func (s *datastore) withdrawFrom(
+	ctx context.Context, t *loop.Turn, account driver.Account, h home, o state.Override,
+) (removed driver.Removed, left string, err error) {
 	st := s.stores.get(o.DataStore)
-	st.joins(t.Key)
+	st.addTenant(t.Key)
 	account.Remembered = false
 	var opened error
 	_, opened, err = st.load(ctx)
@@ -188,11 +190,11 @@ func (s *datastore) leave(ctx context.Context, t *loop.Turn, account driver.Acco
 		if o.Account == "" {
 			return nil, "", nil // there never was
 		}
-		return nil, leftBehind(o.DataStore, string(v1alpha1.DriverEtcd), account, true, opened), nil
-	case errors.As(opened, new(*unsupported)):
+		return nil, leftBehind(overridePlace(o), account, opened), nil
+	case errors.As(opened, new(*unsupportedError)):
 		return nil, "", nil // nothing was ever made there
 	case opened != nil:
-		st.waits(t.Key)
+		st.addWaiting(t.Key)
 		return nil, "", &intent.Unavailable{Dependency: st.dependency(), Err: opened}
 	}
 	var place string
@@ -200,7 +202,7 @@ func (s *datastore) leave(ctx context.Context, t *loop.Turn, account driver.Acco
 	if err != nil || place == "" {
 		return nil, "", intentOf(t, st, err)
 	}
-	for _, stay := range stays {
+	for _, stay := range append([]*store{h.main}, h.others...) {
 		there, err := stay.place(ctx, account)
 		if err != nil {
 			return nil, "", intentOf(t, stay, err)
@@ -216,7 +218,7 @@ func (s *datastore) leave(ctx context.Context, t *loop.Turn, account driver.Acco
 	return removed, "", intentOf(t, st, err)
 }
 
-// place tells the database of a store from others, by the account; empty where the account isn't.
+// place identifies the database of a store: stores that return the same are one database. It is empty where the account isn't.
 func (st *store) place(ctx context.Context, account driver.Account) (place string, err error) {
 	err = st.do(ctx, func(d driver.Driver) (err error) {
 		if joint, ok := d.(driver.Joint); ok {

@@ -49,46 +49,6 @@ func TestOverridesOf(t *testing.T) {
 	}
 }
 
-func TestPlacesOf(t *testing.T) {
-	tenant := &state.Tenant{}
-	tenant.Spec.DataStore = "main"
-	tenant.Spec.DataStoreOverrides = []v1alpha1.DataStoreOverride{{Resource: "/events", DataStore: "c"}}
-	own := state.Datastore{DataStore: "main", Driver: "etcd", Overrides: []state.Override{{DataStore: "b", Account: "as left"}}}
-	for want, own := range map[string]state.Datastore{
-		"[{main etcd true} {b etcd true} {c etcd false}]": own,
-		"[{main  false} {c etcd false}]":                  {},
-	} {
-		if got := fmt.Sprint(placesOf(tenant, own)); got != want {
-			t.Errorf("got %s", got)
-		}
-	}
-	if got := placesOf(&state.Tenant{}, state.Datastore{}); len(got) > 0 {
-		t.Errorf("got %v", got)
-	}
-}
-
-func TestPodsHaveCredentialsOnceAllAreKnownTo(t *testing.T) {
-	for sentence, test := range map[string]struct {
-		pods *state.State
-		have []string
-		want bool
-	}{
-		"nothing is known of them":       {nil, []string{"new"}, false},
-		"they are being rolled out":      {&state.State{Step: event.Exposed}, []string{"new"}, false},
-		"all have them":                  {&state.State{Step: event.Available}, []string{"new"}, true},
-		"they have those of before":      {&state.State{Step: event.Available}, []string{"old"}, false},
-		"some may have those of before":  {&state.State{Step: event.Available}, []string{"new", "old"}, false},
-		"there are none":                 {&state.State{Step: event.Slept}, []string{"new"}, true},
-		"it isn't known which they have": {&state.State{Step: event.Available}, nil, false},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			if got := rolledOut(test.pods, state.Workload{Credentials: test.have}, "new"); got != test.want {
-				t.Errorf("got %t", got)
-			}
-		})
-	}
-}
-
 func TestPodsUseADataStoreUntilAllAreKnownNotTo(t *testing.T) {
 	for sentence, test := range map[string]struct {
 		pods *state.State

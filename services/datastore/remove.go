@@ -3,10 +3,8 @@ package datastore
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -22,10 +20,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/mysql"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/nats"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/postgres"
 )
 
 // A deletion waits for a DataStore that is away this long, and this many tries, from the moment it was its turn.
@@ -37,7 +31,7 @@ const (
 )
 
 // remove wakes on workload.removed, when no pod of the tenant is left that could write. It removes data, user and role
-// that are the tenant's, and both Secrets, and tells datastore.removed with what it removed and what it had to leave.
+// that are the tenant's, and both Secrets, and publishes datastore.removed with what it removed and what it had to leave.
 func (s *datastore) remove(ctx context.Context, t *loop.Turn) error {
 	own := state.Datastore{}
 	if err := t.OwnData(&own); err != nil {
@@ -46,9 +40,12 @@ func (s *datastore) remove(ctx context.Context, t *loop.Turn) error {
 	if t.Own() != nil && t.Own().Step == event.Removed {
 		return nil
 	}
-	before, since := workloadRemoved(t)
+	before, since, err := t.RemovedBefore()
+	if err != nil {
+		return err
+	}
 	if before == nil {
-		return t.Wait(ctx, "the control plane to be gone (workload.removed)")
+		return t.WaitForRemoval(ctx)
 	}
 	left, err := s.dropAll(ctx, t, &own, since)
 	if err != nil {
@@ -72,35 +69,16 @@ func (s *datastore) remove(ctx context.Context, t *loop.Turn) error {
 		}
 	}
 	for _, p := range placesOf(t.Tenant, own) {
-		s.stores.get(p.dataStore).leaves(t.Key)
-	}
-	sum := event.Removals{About: t.About(), Removed: map[string]int{}, Left: before.Left}
-	maps.Copy(sum.Removed, before.Removed)
-	for kind, count := range removed {
-		sum.Removed[name.ServiceDatastore+"/"+kind] = count
+		s.stores.get(p.dataStore).removeTenant(t.Key)
 	}
 	own.Removed, own.Left = nil, left
-	sum.Left = append(sum.Left, left...)
-	return t.Done(ctx, loop.Outcome{Step: event.Removed, Data: own, Facts: []loop.Tell{{What: event.Removed, Data: sum}}})
-}
-
-// workloadRemoved finds what workload told about this very tenant, and when.
-func workloadRemoved(t *loop.Turn) (*event.Removals, time.Time) {
-	for _, e := range t.Events {
-		if e.Service != name.ServiceWorkload || e.What != event.Removed || e.Err != nil {
-			continue
-		}
-		r := &event.Removals{}
-		if json.Unmarshal(e.Data(), r) == nil && r.UID == t.UID {
-			return r, e.Time()
-		}
-	}
-	return nil, time.Time{}
+	return t.Removed(ctx, own, before.With(name.ServiceDatastore, removed, left...))
 }
 
 // place is a DataStore that may hold something of a tenant.
 type place struct {
-	dataStore, driver string
+	dataStore string
+	driver    v1alpha1.Driver // empty when it isn't known
 	// certain: something was made there. Without a memory, as after the loss of NATS or a crash in the first provisioning,
 	// there may be something all the same.
 	certain bool
@@ -110,12 +88,17 @@ type place struct {
 func placesOf(t *state.Tenant, own state.Datastore) []place {
 	var places []place
 	if n := cmp.Or(own.DataStore, t.Spec.DataStore); n != "" {
-		places = append(places, place{n, own.Driver, own.DataStore != ""})
+		places = append(places, place{n, v1alpha1.Driver(own.Driver), own.DataStore != ""})
 	}
 	for _, o := range overridesOf(t, own) {
-		places = append(places, place{o.DataStore, string(v1alpha1.DriverEtcd), o.Account != ""})
+		places = append(places, overridePlace(o))
 	}
 	return places
+}
+
+// overridePlace is the place of an override, which only etcds can be.
+func overridePlace(o state.Override) place {
+	return place{o.DataStore, v1alpha1.DriverEtcd, o.Account != ""}
 }
 
 // dropAll removes the tenant's data and users wherever it has some, counts that in own, and says what it had to leave. An
@@ -138,7 +121,7 @@ func (s *datastore) dropAll(ctx context.Context, t *loop.Turn, own *state.Datast
 		left    string
 		err     error
 	}
-	results, news := make([]result, len(places)), false
+	results, some := make([]result, len(places)), false
 	var wg sync.WaitGroup
 	for i, p := range places {
 		wg.Go(func() {
@@ -152,37 +135,39 @@ func (s *datastore) dropAll(ctx context.Context, t *loop.Turn, own *state.Datast
 	for _, r := range results {
 		for kind, n := range r.removed {
 			own.Removed[kind] += n
-			news = true
+			some = true
 		}
 		if r.left != "" {
 			left = append(left, r.left)
 		}
 		err = errors.Join(err, r.err)
 	}
-	if err != nil && news && len(places) > 1 && ctx.Err() == nil {
+	if err != nil && some && len(places) > 1 && ctx.Err() == nil {
 		was := &state.State{}
 		if o := t.Own(); o != nil {
 			was = o
 		}
-		err = errors.Join(t.Done(ctx, loop.Outcome{Step: was.Step, Inputs: was.Inputs, Waiting: was.Waiting, Data: *own}), err)
+		err = errors.Join(t.Done(ctx, loop.Outcome{Step: was.Step, Inputs: was.Inputs, Wait: was.Wait, Data: *own}), err)
 	}
 	return left, err
 }
 
 // drop removes the tenant's data and user from one DataStore. What can't be removed within patience is left and described. An
 // error means that it is to be tried again.
-func (s *datastore) drop(ctx context.Context, t *loop.Turn, p place, account driver.Account, since time.Time) (removed driver.Removed, left string, err error) {
+func (s *datastore) drop(
+	ctx context.Context, t *loop.Turn, p place, account driver.Account, since time.Time,
+) (removed driver.Removed, left string, err error) {
 	st := s.stores.get(p.dataStore)
 	var opened error
 	if _, opened, err = st.load(ctx); err != nil {
 		return nil, "", err
 	}
-	var no *unsupported
+	var no *unsupportedError
 	if errors.Is(opened, errNoDataStore) {
 		if !p.certain {
 			return nil, "", nil
 		}
-		return nil, leftBehind(p.dataStore, p.driver, account, p.certain, opened), nil
+		return nil, leftBehind(p, account, opened), nil
 	}
 	if errors.As(opened, &no) {
 		return nil, "", nil // nothing was ever made there
@@ -198,14 +183,14 @@ func (s *datastore) drop(ctx context.Context, t *loop.Turn, p place, account dri
 	}
 	var bad *driver.NameError
 	switch {
-	case err == nil, errors.As(err, &bad): // such names were never given to anybody
+	case err == nil, errors.As(err, &bad): // nobody ever got such names
 		return removed, "", nil
 	case errors.Is(err, fence.ErrFenced), ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled):
 		return removed, "", err
 	case t.Attempt()+1 >= minTries && s.now().Sub(since) >= patience:
-		return removed, leftBehind(p.dataStore, p.driver, account, p.certain, err), nil
+		return removed, leftBehind(p, account, err), nil
 	}
-	st.waits(t.Key)
+	st.addWaiting(t.Key)
 	var away *intent.Unavailable
 	if !errors.As(err, &away) {
 		// Not a failure that ends in the dead letters: the deletion goes on without it.
@@ -216,21 +201,10 @@ func (s *datastore) drop(ctx context.Context, t *loop.Turn, p place, account dri
 
 // leftBehind says what is left where, for whoever has to remove it by hand. It names the owner, for the names may be those
 // of another tenant's schema and user, which this one was refused.
-func leftBehind(dataStore, kind string, a driver.Account, certain bool, why error) string {
+func leftBehind(p place, a driver.Account, why error) string {
 	is := "left"
-	if !certain {
+	if !p.certain {
 		is = "perhaps left"
 	}
-	what := fmt.Sprintf("schema %s and user %s, each if its owner is %s", a.Schema, a.User, a.Owner)
-	switch v1alpha1.Driver(kind) {
-	case v1alpha1.DriverEtcd:
-		what = etcd.Describe(a)
-	case v1alpha1.DriverMySQL:
-		what = mysql.Describe(a)
-	case v1alpha1.DriverNATS:
-		what = nats.Describe(a)
-	case v1alpha1.DriverPostgreSQL:
-		what = postgres.Describe(a)
-	}
-	return fmt.Sprintf("%s in DataStore %s: %s: %v", is, dataStore, what, why)
+	return fmt.Sprintf("%s in DataStore %s: %s: %v", is, p.dataStore, describe(p.driver, a), why)
 }

@@ -1,25 +1,22 @@
 package datastore
 
 // How much tenants hold is asked of each DataStore now and then, by every replica that has tenants there. A tenant is woken
-// when it holds notably more or less than its state says, and tells measured; so do the turns of a DataStore about all of
+// when it holds notably more or less than its state says, and publishes measured; so do the turns of a DataStore about all of
 // them. The replica that works on a DataStore shows it as metrics: the sizes of all as a histogram, those of the largest by
 // name, for a series per tenant is more than most want to keep.
 
 import (
-	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
@@ -40,7 +37,7 @@ func (s *datastore) sample(ctx context.Context, partitions []int) {
 		for _, n := range s.stores.names() {
 			st := s.stores.get(n)
 			if !st.concerns(slices.Contains(partitions, events.DataStore(n).Partition())) {
-				st.measured(nil, time.Time{})
+				st.noteSizes(nil, time.Time{})
 			} else if st.unmeasured(s.now()) && !st.paused(s.now()) {
 				g.Go(func() error { st.measure(ctx, s.now); return nil })
 			}
@@ -59,7 +56,7 @@ func (st *store) concerns(mine bool) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.mine = mine
-	return mine || len(st.users) > 0
+	return mine || len(st.tenants) > 0
 }
 
 // unmeasured reports whether it is time to ask.
@@ -67,7 +64,7 @@ func (st *store) unmeasured(now time.Time) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	pause := sampleEvery
-	for _, left := range st.users {
+	for _, left := range st.tenants {
 		if ripe := left.since.Add(sampleNew); left.home && !left.measured && !now.Before(ripe) && st.measuredAt.Before(ripe) {
 			pause = sampleNew
 			break
@@ -77,7 +74,7 @@ func (st *store) unmeasured(now time.Time) bool {
 }
 
 // measure asks for sizes, if the driver knows them, and wakes the tenants whose size is news. What fails is tried again with
-// the next tick; what is wrong is told by the turns of those who need the DataStore.
+// the next tick; what is wrong is reported by the turns of those who need the DataStore.
 func (st *store) measure(ctx context.Context, now func() time.Time) {
 	var sizes map[string]driver.Size
 	if err := st.do(ctx, func(d driver.Driver) (err error) {
@@ -86,15 +83,15 @@ func (st *store) measure(ctx context.Context, now func() time.Time) {
 		}
 		return err
 	}); err == nil {
-		st.measured(sizes, now())
-		st.of.woken(st.grown(now()), reasonSize)
-		if u := st.usage(); u != nil && news(st.said(), u) {
-			st.of.woken([]events.Key{events.DataStore(st.name)}, reasonSize)
+		st.noteSizes(sizes, now())
+		st.of.wakeAll(st.grown(now()), loop.Wake{Kind: wakeSize})
+		if u := st.usage(); u != nil && usageChanged(st.reportedUsage(), u) {
+			st.of.wakeAll([]events.Key{events.DataStore(st.name)}, loop.Wake{Kind: wakeSize})
 		}
 	}
 }
 
-func (st *store) measured(sizes map[string]driver.Size, at time.Time) {
+func (st *store) noteSizes(sizes map[string]driver.Size, at time.Time) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.sizes, st.measuredAt = sizes, at
@@ -105,7 +102,7 @@ func (st *store) grown(now time.Time) []events.Key {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	var keys []events.Key
-	for key, left := range st.users {
+	for key, left := range st.tenants {
 		is, known := st.sizes[left.schema]
 		if known && left.home && notable(left.measured, left.size, is) && (left.measured || now.Sub(left.since) >= sampleNew) {
 			keys = append(keys, key)
@@ -114,8 +111,8 @@ func (st *store) grown(now time.Time) []events.Key {
 	return keys
 }
 
-// weigh puts a tenant's size into its state if that is news, and reports whether it was.
-func (st *store) weigh(own *state.Datastore) bool {
+// takeSize puts a tenant's size into its state if that is news, and reports whether it was.
+func (st *store) takeSize(own *state.Datastore) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	is, known := st.sizes[own.Schema]
@@ -126,7 +123,7 @@ func (st *store) weigh(own *state.Datastore) bool {
 	return true
 }
 
-// usage of the DataStore by all its tenants, nil when another replica is to tell.
+// usage of the DataStore by all its tenants, nil when another replica is to report it.
 func (st *store) usage() *v1alpha1.DataStoreUsage {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -141,8 +138,8 @@ func (st *store) usage() *v1alpha1.DataStoreUsage {
 	return u
 }
 
-// said is the usage that the DataStore's status had when it was read last.
-func (st *store) said() *v1alpha1.DataStoreUsage {
+// reportedUsage is the usage that the DataStore's status had when it was read last.
+func (st *store) reportedUsage() *v1alpha1.DataStoreUsage {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.object == nil {
@@ -159,16 +156,16 @@ func milliseconds(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// The least changes that are told, if they are a tenth as well.
+// The least changes that are reported, if they are a tenth as well.
 const (
 	leastBytes        = 1 << 20
 	leastKeys         = 1000
 	leastMilliseconds = 20
 )
 
-// notable reports whether a size is worth telling, after the one that was told last, if one was.
-func notable(told bool, was, is driver.Size) bool {
-	return !told || moved(was.Bytes, is.Bytes, leastBytes) || moved(was.Keys, is.Keys, leastKeys)
+// notable reports whether a size is worth reporting; was is the one reported last, if reported says that one was.
+func notable(reported bool, was, is driver.Size) bool {
+	return !reported || moved(was.Bytes, is.Bytes, leastBytes) || moved(was.Keys, is.Keys, leastKeys)
 }
 
 // moved reports whether a value changed by a tenth and by no less than that.
@@ -177,9 +174,9 @@ func moved(was, is, least int64) bool {
 	return by >= least && by >= was/10
 }
 
-// news reports whether the usage of a DataStore is worth telling, after the one that was told last, nil for none. A database
+// usageChanged reports whether the usage of a DataStore is worth reporting, after the one reported last, nil for none. A database
 // doesn't answer equally fast for long, so that only twice or half as slow is.
-func news(was, is *v1alpha1.DataStoreUsage) bool {
+func usageChanged(was, is *v1alpha1.DataStoreUsage) bool {
 	if was == nil || is == nil {
 		return is != nil
 	}
@@ -187,94 +184,4 @@ func news(was, is *v1alpha1.DataStoreUsage) bool {
 	quick := min(was.LatencyMilliseconds, is.LatencyMilliseconds)
 	return notable(!was.MeasuredAt.IsZero(), driver.Size{Bytes: was.Bytes, Keys: was.Keys}, driver.Size{Bytes: is.Bytes, Keys: is.Keys}) ||
 		slow >= 2*quick && slow-quick >= leastMilliseconds
-}
-
-// gauges shows the DataStores as metrics at the time of a scrape.
-type gauges struct {
-	of                                        *stores
-	up, latency, bytes, keys, ofBytes, ofKeys *prometheus.Desc
-}
-
-func newGauges(of *stores) *gauges {
-	desc := func(n, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("stoker_datastore_"+n, help, append([]string{"datastore"}, labels...), nil)
-	}
-	return &gauges{
-		of:      of,
-		up:      desc("up", "Whether the database answered this replica last."),
-		latency: desc("check_seconds", "How long the database took to answer this replica's last check."),
-		bytes:   desc("tenant_bytes", "Sizes of the DataStore's tenants, as measured by the replica that works on it."),
-		keys:    desc("tenant_keys", "Keys of the DataStore's tenants, as measured by the replica that works on it."),
-		ofBytes: desc("schema_bytes", "Size of a tenant, of the ten largest or, by annotation, of all.", "schema"),
-		ofKeys:  desc("schema_keys", "Keys of a tenant, of the ten largest or, by annotation, of all.", "schema"),
-	}
-}
-
-// Describe implements prometheus.Collector.
-func (g *gauges) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{g.up, g.latency, g.bytes, g.keys, g.ofBytes, g.ofKeys} {
-		c <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (g *gauges) Collect(c chan<- prometheus.Metric) {
-	for _, n := range g.of.names() {
-		st := g.of.get(n)
-		st.mu.Lock()
-		up, latency, there, sizes, all := 0.0, st.latency, st.object != nil, st.sizes, st.annotations[name.AnnotationTenantMetrics] == "true"
-		if st.conn != nil && st.away == nil {
-			up = 1
-		}
-		if !st.mine {
-			sizes = nil
-		}
-		st.mu.Unlock()
-		if there {
-			c <- prometheus.MustNewConstMetric(g.up, prometheus.GaugeValue, up, n)
-		}
-		if there && latency > 0 {
-			c <- prometheus.MustNewConstMetric(g.latency, prometheus.GaugeValue, latency.Seconds(), n)
-		}
-		if sizes == nil {
-			continue
-		}
-		ofBytes := func(s driver.Size) int64 { return s.Bytes }
-		ofKeys := func(s driver.Size) int64 { return s.Keys }
-		c <- histogram(g.bytes, sizes, ofBytes, []float64{1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30, 4 << 30}, n)
-		c <- histogram(g.keys, sizes, ofKeys, []float64{1e2, 1e3, 1e4, 1e5, 1e6}, n)
-		for _, schema := range shown(sizes, all) {
-			c <- prometheus.MustNewConstMetric(g.ofBytes, prometheus.GaugeValue, float64(sizes[schema].Bytes), n, schema)
-			c <- prometheus.MustNewConstMetric(g.ofKeys, prometheus.GaugeValue, float64(sizes[schema].Keys), n, schema)
-		}
-	}
-}
-
-// shown are the schemas that have series of their own: all, or the largest.
-func shown(sizes map[string]driver.Size, all bool) []string {
-	schemas := slices.SortedFunc(maps.Keys(sizes), func(a, b string) int {
-		return cmp.Or(cmp.Compare(sizes[b].Bytes, sizes[a].Bytes), cmp.Compare(a, b))
-	})
-	if all {
-		return schemas
-	}
-	return schemas[:min(len(schemas), largest)]
-}
-
-// histogram of the sizes as they are, not of samples over time.
-func histogram(desc *prometheus.Desc, sizes map[string]driver.Size, of func(driver.Size) int64, bounds []float64, dataStore string) prometheus.Metric {
-	buckets, sum := map[float64]uint64{}, 0.0
-	for _, bound := range bounds {
-		buckets[bound] = 0
-	}
-	for _, s := range sizes {
-		v := float64(of(s))
-		sum += v
-		for _, bound := range bounds {
-			if v <= bound {
-				buckets[bound]++
-			}
-		}
-	}
-	return prometheus.MustNewConstHistogram(desc, uint64(len(sizes)), sum, buckets, dataStore)
 }

@@ -32,9 +32,9 @@ func TestSizes(t *testing.T) {
 		sizes[fmt.Sprintf("schema%02d", n)] = driver.Size{Bytes: int64(n) << 20, Keys: int64(100 * n)}
 	}
 	_, st := newWorld(func() error { return nil })
-	st.of.drivers[v1alpha1.DriverEtcd] = func(driver.Config) (driver.Driver, error) {
+	st.of.drivers[v1alpha1.DriverEtcd] = testKind(func(driver.Config) (driver.Driver, error) {
 		return &weighed{&line{check: func() error { return nil }}, sizes}, nil
-	}
+	})
 	if _, opened, err := st.load(t.Context()); opened != nil || err != nil {
 		t.Fatal(opened, err)
 	}
@@ -58,7 +58,7 @@ func TestSizes(t *testing.T) {
 	if names, _ := series(); names["stoker_datastore_up"] != 1 || len(names) != 1 {
 		t.Errorf("unmeasured, it shows %v", names)
 	}
-	if err := st.look(t.Context()); err != nil {
+	if err := st.ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if names, _ := series(); names["stoker_datastore_check_seconds"] != 1 {
@@ -82,11 +82,11 @@ func TestSizes(t *testing.T) {
 		t.Errorf("it shows %v: %s", names, told)
 	}
 	o := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "one", Annotations: map[string]string{name.AnnotationTenantMetrics: "true"}}}
-	st.saw(kube.Change{Object: &o}, now)
+	st.observe(kube.Change{Object: &o}, now)
 	if names, _ := series(); names["stoker_datastore_schema_bytes"] != 15 || names["stoker_datastore_schema_keys"] != 15 {
 		t.Errorf("with the annotation it shows %v", names)
 	}
-	st.measured(nil, time.Time{})
+	st.noteSizes(nil, time.Time{})
 	if names, _ := series(); len(names) != 2 {
 		t.Errorf("measured by another replica, it shows %v", names)
 	}
@@ -95,22 +95,22 @@ func TestSizes(t *testing.T) {
 func TestWhatTenantsHoldIsToldWhenItChangesNotably(t *testing.T) {
 	w, st := newWorld(func() error { return nil })
 	d := &weighed{&line{check: func() error { return nil }}, map[string]driver.Size{"s": {Bytes: 3 << 20, Keys: 300}, "other": {Bytes: 1 << 20, Keys: 10}}}
-	st.of.drivers[v1alpha1.DriverEtcd] = func(driver.Config) (driver.Driver, error) { return d, nil }
+	st.of.drivers[v1alpha1.DriverEtcd] = testKind(func(driver.Config) (driver.Driver, error) { return d, nil })
 	if _, opened, err := st.load(t.Context()); opened != nil || err != nil {
 		t.Fatal(opened, err)
 	}
 	key, clock := events.Tenant("default", "t"), time.Now().Add(time.Minute)
 	own := state.Datastore{DataStore: "one", Schema: "s"}
-	if err := st.look(t.Context()); err != nil {
+	if err := st.ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	st.joins(key)
-	st.leftAs(key, own)
+	st.addTenant(key)
+	st.noteAccount(key, own)
 	if !st.unmeasured(clock) {
 		t.Error("it is not to be measured")
 	}
 	met := time.Now()
-	st.measured(d.sizes, met)
+	st.noteSizes(d.sizes, met)
 	if early := st.grown(met); len(early) > 0 {
 		t.Error("it is measured before it can have written anything")
 	}
@@ -118,7 +118,7 @@ func TestWhatTenantsHoldIsToldWhenItChangesNotably(t *testing.T) {
 	if st.unmeasured(met.Add(sampleNew-time.Second)) || !st.unmeasured(ripe) {
 		t.Error("a tenant that is new is measured at another time than once it can have written something")
 	}
-	st.measured(d.sizes, ripe)
+	st.noteSizes(d.sizes, ripe)
 	if st.unmeasured(ripe.Add(sampleEvery - time.Second)) {
 		t.Error("a tenant of which the database knows nothing yet is asked for again and again")
 	}
@@ -153,20 +153,20 @@ func TestWhatTenantsHoldIsToldWhenItChangesNotably(t *testing.T) {
 		if n := woken(); (n == 1) != step.news || n > 1 {
 			t.Errorf("%s: woken %d times", step.sentence, n)
 		}
-		if news := st.weigh(&own); news != step.news {
+		if news := st.takeSize(&own); news != step.news {
 			t.Errorf("%s: told %v", step.sentence, news)
 		}
 		if step.news && (own.Bytes != step.size.Bytes || own.Keys != step.size.Keys || !own.MeasuredAt.Equal(clock)) {
 			t.Errorf("%s: %+v", step.sentence, own)
 		}
-		st.leftAs(key, own)
+		st.noteAccount(key, own)
 	}
-	st.leftAs(key, state.Datastore{DataStore: "another", Schema: "s"})
+	st.noteAccount(key, state.Datastore{DataStore: "another", Schema: "s"})
 	if len(st.grown(clock)) > 0 || st.unmeasured(clock) {
 		t.Error("what it holds where its overrides are is news")
 	}
-	st.leftAs(key, own)
-	if unknown := (state.Datastore{Schema: "new"}); st.weigh(&unknown) {
+	st.noteAccount(key, own)
+	if unknown := (state.Datastore{Schema: "new"}); st.takeSize(&unknown) {
 		t.Error("one that wasn't there is measured")
 	}
 	if st.unmeasured(clock.Add(sampleEvery-time.Second)) || !st.unmeasured(clock.Add(sampleEvery)) {
@@ -204,7 +204,7 @@ func TestNewsOfADataStore(t *testing.T) {
 		"quick, in different degrees": {was: usage(1, 1, 1), is: usage(1, 1, 19)},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			if got := news(c.was, c.is); got != c.news {
+			if got := usageChanged(c.was, c.is); got != c.news {
 				t.Error(got)
 			}
 		})

@@ -9,6 +9,7 @@ import (
 	"maps"
 
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
@@ -16,7 +17,7 @@ import (
 // turns of those who need it.
 func (st *store) survey(ctx context.Context) {
 	st.mu.Lock()
-	users := maps.Clone(st.users) // before the database is asked: who is provisioned meanwhile isn't compared with the past
+	users := maps.Clone(st.tenants) // before the database is asked: who is provisioned meanwhile isn't compared with the past
 	st.mu.Unlock()
 	var seen map[string]string
 	if err := st.do(ctx, func(d driver.Driver) (err error) {
@@ -29,7 +30,7 @@ func (st *store) survey(ctx context.Context) {
 	}
 	for key, left := range users {
 		if now := seen[left.schema]; left.fingerprint != "" && now != left.fingerprint {
-			st.of.woken([]events.Key{key}, accountReason(st.name, now))
+			st.of.wakeAll([]events.Key{key}, loop.Wake{Kind: wakeAccount, Object: st.name, Version: now})
 		}
 	}
 }

@@ -81,15 +81,15 @@ func (p *tap) close() {
 	}
 }
 
-// joins notes a connection, unless the process is at its end.
-func (p *tap) joins(c net.Conn) bool {
+// addTenant notes a connection, unless the process is at its end.
+func (p *tap) addTenant(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.conns[c] = struct{}{}
 	return p.at == 0 || p.count < p.at
 }
 
-func (p *tap) leaves(c net.Conn) {
+func (p *tap) removeTenant(c net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.conns, c)
@@ -123,13 +123,13 @@ func (p *tap) carry(c net.Conn, server string, counts func([]byte) bool) {
 		return
 	}
 	defer s.Close()
-	defer p.leaves(c)
+	defer p.removeTenant(c)
 	ends := func() {
 		if p.hangs {
 			_, _ = io.Copy(io.Discard, c)
 		}
 	}
-	if !p.joins(c) {
+	if !p.addTenant(c) {
 		ends()
 		return
 	}

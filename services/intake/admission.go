@@ -6,9 +6,14 @@ package intake
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,7 +37,8 @@ const (
 )
 
 var definitions = kube.Resource{
-	GroupVersion: schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}, Plural: "customresourcedefinitions", Kind: "CustomResourceDefinition",
+	GroupVersion: schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"},
+	Plural:       "customresourcedefinitions", Kind: "CustomResourceDefinition",
 }
 
 // admissionDependsOn are single objects whose changes wake intake for the ConfigMap: itself, for drift, and the definition of
@@ -45,8 +51,8 @@ var admissionDependsOn = []struct {
 	{definitions, "", tlsRoutes},
 }
 
-// admit makes the ConfigMap say what there is.
-func (s *intake) admit(ctx context.Context) error {
+// syncAdmission makes the ConfigMap say what there is.
+func (s *intake) syncAdmission(ctx context.Context) error {
 	if !s.index.complete() {
 		return nil // called again once it is
 	}
@@ -77,9 +83,11 @@ func (s *intake) admit(ctx context.Context) error {
 		return s.kube.MergePatch(ctx, kube.ConfigMaps, admissionKey.Namespace, admissionKey.Name, map[string]any{"data": patch}, nil)
 	}
 	made := &corev1.ConfigMap{
-		TypeMeta:   kube.ConfigMaps.TypeMeta(),
-		ObjectMeta: metav1.ObjectMeta{Namespace: admissionKey.Namespace, Name: admissionKey.Name, Labels: map[string]string{name.LabelProject: name.Project}},
-		Data:       map[string]string{},
+		TypeMeta: kube.ConfigMaps.TypeMeta(),
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: admissionKey.Namespace, Name: admissionKey.Name, Labels: map[string]string{name.LabelProject: name.Project},
+		},
+		Data: map[string]string{},
 	}
 	for k, v := range patch {
 		made.Data[k] = *v
@@ -170,37 +178,102 @@ func (d definition) serves(version string) bool {
 	return false
 }
 
-// notIndexed is what the policy says of a DataStore that isn't in the ConfigMap.
-const notIndexed = " DataStore does not exist"
+// policyLag is how long admission policies may take to hear of a change of the ConfigMap.
+const policyLag = 5 * time.Second
 
-// lags reports whether a tenant was refused only because the policies have not heard yet of its DataStore, which is there:
-// then the ConfigMap is put right, and the write is to be tried again.
-func (s *intake) lags(ctx context.Context, refused error) (bool, error) {
-	n := namedIn(refused)
-	if n == "" {
+// policies says when the ConfigMap changed last, as far as the watch has shown it. It is safe for concurrent use.
+type policies struct {
+	mu      sync.Mutex
+	version string // the ConfigMap's resourceVersion
+	at      time.Time
+}
+
+// saw notes that the watch showed a version of the ConfigMap.
+func (p *policies) saw(version string, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if version != p.version {
+		p.version, p.at = version, now
+	}
+}
+
+// mayLag reports whether policies may not have heard of a version of the ConfigMap yet.
+func (p *policies) mayLag(version string, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return version != p.version || now.Sub(p.at) < policyLag
+}
+
+// deniedEarly reports whether a tenant may have been denied only because admission policies have not heard yet of a DataStore that it
+// names and that is there: then the ConfigMap is put right, and the write is to be tried again. It decides by the type of the API
+// server's answer and by the object that was sent, never by words: those may be the sender's.
+func (s *intake) deniedEarly(ctx context.Context, denied error, sent any) (bool, error) {
+	names := dataStoresInDoubt(denied, sent)
+	if len(names) == 0 {
 		return false, nil
 	}
-	o, err := s.dataStore(ctx, n)
-	if err != nil || o == nil || o.DeletionTimestamp != nil {
+	have := &corev1.ConfigMap{}
+	err := s.kube.Get(ctx, kube.ConfigMaps, admissionKey.Namespace, admissionKey.Name, have)
+	missing := apierrors.IsNotFound(err) // it is about to be made
+	if err != nil && !missing {
 		return false, err
 	}
-	data := map[string]any{name.AdmissionDataStore(n): string(o.Spec.Driver)}
-	err = s.kube.MergePatch(ctx, kube.ConfigMaps, admissionKey.Namespace, admissionKey.Name, map[string]any{"data": data}, nil)
+	listed, unlisted := false, map[string]any{}
+	for _, n := range names {
+		if _, ok := have.Data[name.AdmissionDataStore(n)]; ok {
+			listed = true
+			continue
+		}
+		o, err := s.dataStore(ctx, n)
+		if err != nil {
+			return false, err
+		}
+		if o != nil && o.DeletionTimestamp == nil {
+			unlisted[name.AdmissionDataStore(n)] = string(o.Spec.Driver)
+		}
+	}
+	if len(unlisted) == 0 {
+		return listed && s.policies.mayLag(have.ResourceVersion, time.Now()), nil
+	}
+	if missing {
+		return true, nil
+	}
+	err = s.kube.MergePatch(ctx, kube.ConfigMaps, admissionKey.Namespace, admissionKey.Name, map[string]any{"data": unlisted}, nil)
 	if apierrors.IsNotFound(err) {
-		err = nil // about to be made
+		err = nil
 	}
 	return err == nil, err
 }
 
-// namedIn finds the DataStore that a refusal calls missing, empty for other refusals.
-func namedIn(refused error) string {
-	before, _, ok := strings.Cut(refused.Error(), notIndexed)
-	if !ok {
-		return ""
+// dataStoresInDoubt are the DataStores that the object names which was sent, when an admission policy denied it; none for all other
+// errors.
+func dataStoresInDoubt(denied error, sent any) []string {
+	var status apierrors.APIStatus
+	if !errors.As(denied, &status) || status.Status().Reason != metav1.StatusReasonInvalid || status.Status().Details == nil {
+		return nil
 	}
-	words := strings.FieldsFunc(before, func(r rune) bool { return strings.ContainsRune(" \t\n:,;\"'(", r) })
-	if len(words) == 0 {
-		return ""
+	// What the schema refuses has the type of the error and the field; what a policy denies has a message alone.
+	if !slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Type == "" && c.Field == "" }) {
+		return nil
 	}
-	return words[len(words)-1]
+	data, err := json.Marshal(sent)
+	var o user
+	if err != nil || json.Unmarshal(data, &o) != nil {
+		return nil
+	}
+	var names []string
+	for _, n := range append([]string{o.Spec.DataStore}, overridesOf(o.Spec.DataStoreOverrides)...) {
+		if n != "" && !slices.Contains(names, n) {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+func overridesOf(overrides []v1alpha1.DataStoreOverride) []string {
+	names := make([]string, len(overrides))
+	for i, o := range overrides {
+		names[i] = o.DataStore
+	}
+	return names
 }

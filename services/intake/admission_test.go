@@ -3,8 +3,13 @@ package intake
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
@@ -61,16 +66,67 @@ func TestServes(t *testing.T) {
 	}
 }
 
-func TestNamedIn(t *testing.T) {
-	for message, want := range map[string]string{
-		`ValidatingAdmissionPolicy 'stoker-tenants' with binding 'x' denied request: gold DataStore does not exist`: "gold",
-		"gold DataStore does not exist":                                 "gold",
-		"spec.dataStore: etcd-1 DataStore does not exist; name another": "etcd-1",
-		"another reason altogether":                                     "",
-		" DataStore does not exist":                                     "",
-	} {
-		if got := namedIn(errors.New(message)); got != want {
-			t.Errorf("%q: %q", message, got)
-		}
+func TestDataStoresInDoubt(t *testing.T) {
+	denied := func(causes ...metav1.StatusCause) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Reason: metav1.StatusReasonInvalid, Code: 422, Details: &metav1.StatusDetails{Causes: causes},
+		}}
 	}
+	policy := func(message string) error {
+		return denied(metav1.StatusCause{Message: "ValidatingAdmissionPolicy 'stoker-tenant-references' with binding 'x' denied request: " + message})
+	}
+	const missing = `gold DataStore does not exist`
+	label := metav1.StatusCause{Type: metav1.CauseTypeFieldValueInvalid, Field: "metadata.labels", Message: `Invalid value: "` + missing + `": a valid label must be`}
+	for what, c := range map[string]struct {
+		err  error
+		sent string
+		want string
+	}{
+		"the one that was sent":                            {policy("spec.dataStore: Invalid value: \"gold\": " + missing), `{"spec":{"dataStore":"gold"}}`, "[gold]"},
+		"those of overrides, once each":                    {policy("no"), `{"spec":{"dataStore":"a","dataStoreOverrides":[{"dataStore":"b"},{"dataStore":"a"}]}}`, "[a b]"},
+		"none when none was sent":                          {policy(missing), `{"spec":{}}`, "[]"},
+		"none when the schema refuses":                     {denied(label), `{"spec":{"dataStore":"silver"}}`, "[]"},
+		"none by a label's value":                          {denied(label), `{"metadata":{"labels":{"a":"` + missing + `"}},"spec":{}}`, "[]"},
+		"none by a value that a policy repeats":            {policy("spec.x: Invalid value: \"" + missing + "\""), `{"spec":{"x":"` + missing + `"}}`, "[]"},
+		"none by a conflict":                               {&apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonConflict, Message: missing}}, `{"spec":{"dataStore":"gold"}}`, "[]"},
+		"none by an error that isn't the API server's":     {errors.New(missing), `{"spec":{"dataStore":"gold"}}`, "[]"},
+		"none by an object that isn't decoded, but denied": {policy(missing), `{"spec":{"dataStore":7}}`, "[]"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			var sent any
+			if err := json.Unmarshal([]byte(c.sent), &sent); err != nil {
+				t.Fatal(err)
+			}
+			if got := fmt.Sprint(dataStoresInDoubt(c.err, sent)); got != c.want {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestPoliciesMayLag(t *testing.T) {
+	var p policies
+	p.saw("1", clock)
+	for _, c := range []struct {
+		name    string
+		version string
+		after   time.Duration
+		want    bool
+	}{
+		{"just after a change", "1", time.Second, true},
+		{"a while after it", "1", time.Minute, false},
+		{"before the watch has shown the change", "2", time.Minute, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := p.mayLag(c.version, clock.Add(c.after)); got != c.want {
+				t.Error(got)
+			}
+		})
+	}
+	t.Run("a watch that starts anew shows no change", func(t *testing.T) {
+		p.saw("1", clock.Add(time.Hour))
+		if p.mayLag("1", clock.Add(time.Hour)) {
+			t.Error("it does")
+		}
+	})
 }

@@ -23,14 +23,14 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
-// keep brings a DataStore's object in line with who uses it.
-func (s *intake) keep(ctx context.Context, t *loop.Turn, now time.Time) error {
+// syncDataStore brings a DataStore's object in line with who uses it.
+func (s *intake) syncDataStore(ctx context.Context, t *loop.Turn, now time.Time) error {
 	if !s.index.complete() {
 		return nil // called again once it is
 	}
-	if wait := s.written.left(t.Key.Name, time.Now()); wait > 0 && len(t.Events) == 0 && t.Woken(usage) &&
-		!slices.ContainsFunc(t.Reasons, func(r string) bool { return r != usage }) {
-		t.Alarm(wait, usage) // what is news could not be written yet, so nothing is read for it either
+	if wait := s.written.left(t.Key.Name, time.Now()); wait > 0 && len(t.Events) == 0 && t.Woken(wakeUse) &&
+		!slices.ContainsFunc(t.Wakes, func(w loop.Wake) bool { return w.Kind != wakeUse }) {
+		t.Alarm(wait, loop.Wake{Kind: wakeUse}) // what is news could not be written yet, so nothing is read for it either
 		return nil
 	}
 	o := &v1alpha1.DataStore{}
@@ -43,7 +43,7 @@ func (s *intake) keep(ctx context.Context, t *loop.Turn, now time.Time) error {
 		return err
 	}
 	paused, until, bad := name.Paused(o.Annotations, now)
-	if bad != nil && t.Woken(changed) {
+	if bad != nil && t.Woken(wakeObject) {
 		s.log.Warn("annotation ignored", "datastore", o.Name, "error", bad)
 	}
 	if !until.IsZero() {
@@ -52,7 +52,7 @@ func (s *intake) keep(ctx context.Context, t *loop.Turn, now time.Time) error {
 		}
 	}
 	if paused {
-		return s.tellUse(ctx, t, o, o.Status.UsedBy, pausedCondition(until), now)
+		return s.writeUse(ctx, t, o, o.Status.UsedBy, pausedCondition(until), now)
 	}
 	if o.DeletionTimestamp == nil {
 		labels := map[string]string{}
@@ -72,7 +72,7 @@ func (s *intake) keep(ctx context.Context, t *loop.Turn, now time.Time) error {
 			return s.letGo(ctx, o)
 		}
 	}
-	return s.tellUse(ctx, t, o, users, nil, now)
+	return s.writeUse(ctx, t, o, users, nil, now)
 }
 
 // usersOf asks the API server who uses a DataStore, by the objects themselves: a label may lack on one that no version of
@@ -199,15 +199,17 @@ func pausedCondition(until time.Time) *metav1.Condition {
 	return c
 }
 
-// tellUse writes intake's part of the status if it is another, with a pause after each write, so that with many new tenants
+// writeUse writes intake's part of the status if it is another, with a pause after each write, so that with many new tenants
 // each tells of several.
-func (s *intake) tellUse(ctx context.Context, t *loop.Turn, o *v1alpha1.DataStore, users []string, paused *metav1.Condition, now time.Time) error {
+func (s *intake) writeUse(
+	ctx context.Context, t *loop.Turn, o *v1alpha1.DataStore, users []string, paused *metav1.Condition, now time.Time,
+) error {
 	u := useOf(o, users, paused, now)
 	if u.said(o) {
 		return nil
 	}
 	if wait := s.written.wait(o.Name, len(users), time.Now()); wait > 0 {
-		t.Alarm(wait, usage)
+		t.Alarm(wait, loop.Wake{Kind: wakeUse})
 		return nil
 	}
 	err := s.kube.ApplyStatus(ctx, kube.DataStores, "", o.Name, u)

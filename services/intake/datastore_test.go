@@ -12,14 +12,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 )
 
-// there is the metadata of an object with this record, nil for no object.
-func there(label *string) *metav1.ObjectMeta {
-	if label == nil {
-		return nil
-	}
-	return &metav1.ObjectMeta{Labels: map[string]string{name.LabelDataStore: *label}}
-}
-
 func TestUseOf(t *testing.T) {
 	o := &v1alpha1.DataStore{ObjectMeta: metav1.ObjectMeta{Name: "d", Generation: 3}}
 	// write is what the API server has after u was applied.

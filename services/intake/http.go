@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -46,13 +47,13 @@ const (
 	closeTime    = 5 * time.Second
 )
 
-// door is the open way in.
-type door struct {
+// httpIntake is the way in by HTTP while it is open.
+type httpIntake struct {
 	bus      *events.Bus
 	log      *slog.Logger
 	listener net.Listener
 	server   *http.Server
-	tokens   *fresh[tokens] // nil when none is asked for
+	tokens   *reloaded[tokens] // nil when none is asked for
 	slots    chan struct{}
 	bodyIn   time.Duration // how long a body may take, and an answer
 	answerIn time.Duration
@@ -66,11 +67,11 @@ type door struct {
 }
 
 // open begins to listen; nil when there is to be no such way in. Its end is that of serve.
-func (h HTTP) open(ctx context.Context, c *service.Clients) (*door, error) {
+func (h HTTP) open(ctx context.Context, c *service.Clients) (*httpIntake, error) {
 	if h.Address == "" {
 		return nil, nil
 	}
-	d := &door{
+	in := &httpIntake{
 		bus: c.Bus, log: c.Log, slots: make(chan struct{}, maxInFlight), gone: make(chan struct{}), bodyIn: bodyTime, answerIn: answerTime,
 		inbox: events.InboxHTTP + "." + nuid.Next(), waiting: map[string]chan ce.Event{},
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -78,55 +79,55 @@ func (h HTTP) open(ctx context.Context, c *service.Clients) (*door, error) {
 			Buckets: []float64{.005, .02, .1, .5, 2, 10, 30},
 		}, []string{"code"}),
 	}
-	prometheus.WrapRegistererWith(prometheus.Labels{"service": name.ServiceIntake}, c.Metrics).MustRegister(d.took)
+	prometheus.WrapRegistererWith(prometheus.Labels{"service": name.ServiceIntake}, c.Metrics).MustRegister(in.took)
 	var err error
 	if h.Token != "" {
-		if d.tokens, err = newFresh(c.Log, readTokens, h.Token); err != nil {
+		if in.tokens, err = newReloaded(c.Log, readTokens, h.Token); err != nil {
 			return nil, err
 		}
 	}
-	d.server = &http.Server{
-		Handler: http.HandlerFunc(d.handle), ReadHeaderTimeout: headersTime, ReadTimeout: headersTime + bodyTime, WriteTimeout: responseTime,
+	in.server = &http.Server{
+		Handler: http.HandlerFunc(in.handle), ReadHeaderTimeout: headersTime, ReadTimeout: headersTime + bodyTime, WriteTimeout: responseTime,
 		IdleTimeout: idleTime, MaxHeaderBytes: maxHeaders, ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
 	}
-	if d.server.TLSConfig, err = h.tls(c.Log); err != nil {
+	if in.server.TLSConfig, err = h.tls(c.Log); err != nil {
 		return nil, err
 	}
-	if d.sub, err = c.Bus.Conn().Subscribe(d.inbox+".*", d.answered); err != nil {
+	if in.sub, err = c.Bus.Conn().Subscribe(in.inbox+".*", in.answered); err != nil {
 		return nil, fmt.Errorf("inbox of answers: %w", err)
 	}
-	if d.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", h.Address); err != nil {
-		return nil, errors.Join(fmt.Errorf("events-http address %s: %w", h.Address, err), d.sub.Unsubscribe())
+	if in.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", h.Address); err != nil {
+		return nil, errors.Join(fmt.Errorf("events-http address %s: %w", h.Address, err), in.sub.Unsubscribe())
 	}
 	closed := c.Bus.Conn().StatusChanged(nats.CLOSED)
 	go func() {
 		<-closed
-		close(d.gone)
+		close(in.gone)
 	}()
-	return d, nil
+	return in, nil
 }
 
 // serve serves until ctx ends; then it waits a little for what it has taken on.
-func (d *door) serve(ctx context.Context) error {
+func (h *httpIntake) serve(ctx context.Context) error {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 		defer cancel()
-		if d.server.Shutdown(grace) != nil {
-			_ = d.server.Close()
+		if h.server.Shutdown(grace) != nil {
+			_ = h.server.Close()
 		}
 	})
 	var err error
-	if d.server.TLSConfig != nil {
-		err = d.server.ServeTLS(d.listener, "", "")
+	if h.server.TLSConfig != nil {
+		err = h.server.ServeTLS(h.listener, "", "")
 	} else {
-		err = d.server.Serve(d.listener)
+		err = h.server.Serve(h.listener)
 	}
 	if !stop() {
 		<-ended
 	}
-	_ = d.sub.Unsubscribe()
+	_ = h.sub.Unsubscribe()
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
@@ -152,17 +153,17 @@ func later(code int, rule, message string) *failure {
 	return f
 }
 
-func (d *door) handle(w http.ResponseWriter, r *http.Request) {
+func (h *httpIntake) handle(w http.ResponseWriter, r *http.Request) {
 	started := time.Now()
-	code := d.respond(w, r)
+	code := h.respond(w, r)
 	if code != 0 {
-		d.took.WithLabelValues(strconv.Itoa(code)).Observe(time.Since(started).Seconds())
+		h.took.WithLabelValues(strconv.Itoa(code)).Observe(time.Since(started).Seconds())
 	}
 }
 
 // respond answers a request and returns the status, 0 when the sender has gone.
-func (d *door) respond(w http.ResponseWriter, r *http.Request) int {
-	answer, failed := d.take(w, r)
+func (h *httpIntake) respond(w http.ResponseWriter, r *http.Request) int {
+	answer, failed := h.take(w, r)
 	switch {
 	case failed != nil:
 		if failed.header != "" {
@@ -177,11 +178,11 @@ func (d *door) respond(w http.ResponseWriter, r *http.Request) int {
 	}
 	code := http.StatusOK
 	if answer.Type() == event.FactType(name.ServiceIntake, event.Rejected) {
-		var no event.IntakeRejected
-		if json.Unmarshal(answer.Data(), &no) != nil || len(no.Errors) == 0 {
+		var found event.IntakeRejected
+		if json.Unmarshal(answer.Data(), &found) != nil || len(found.Errors) == 0 {
 			code = http.StatusInternalServerError
 		} else {
-			code = statusOf(no.Errors[0])
+			code = statusOf(found.Errors[0])
 		}
 	}
 	for k, v := range events.Encode("", *answer).Header {
@@ -198,15 +199,16 @@ func (d *door) respond(w http.ResponseWriter, r *http.Request) int {
 // statusOf says a refusal in HTTP's words; the first error counts.
 func statusOf(e event.FieldError) int {
 	switch {
-	case e.Rule == ruleConflict, e.Rule == ruleDeleting, e.Rule == ruleDuplicate && e.Field == "event.id":
+	case e.Rule == event.RuleConflict, e.Rule == event.RuleDeleting, e.Rule == event.RuleDuplicate && e.Field == "event.id":
 		return http.StatusConflict
-	case e.Rule == ruleTooLarge:
+	case e.Rule == event.RuleTooLarge:
 		return http.StatusRequestEntityTooLarge
-	case e.Rule == ruleInternal:
+	case e.Rule == event.RuleInternal:
 		return http.StatusInternalServerError
-	case e.Rule == ruleNotFound && strings.HasPrefix(e.Field, "metadata."):
+	case e.Rule == event.RuleNotFound && strings.HasPrefix(e.Field, "metadata."):
 		return http.StatusNotFound
-	case e.Rule == ruleForbidden && (e.Field == "object" || e.Field == "metadata.namespace" || e.Field == "metadata.labels["+name.LabelWatchFilter+"]"):
+	case e.Rule == event.RuleForbidden &&
+		slices.Contains([]string{"object", "metadata.namespace", "metadata.labels[" + name.LabelWatchFilter + "]"}, e.Field):
 		return http.StatusForbidden
 	case e.Field == "event", strings.HasPrefix(e.Field, "event."):
 		return http.StatusBadRequest
@@ -215,27 +217,29 @@ func statusOf(e event.FieldError) int {
 }
 
 // take takes a command on and returns intake's answer; neither answer nor failure when the sender has gone.
-func (d *door) take(w http.ResponseWriter, r *http.Request) (*ce.Event, *failure) {
+func (h *httpIntake) take(w http.ResponseWriter, r *http.Request) (*ce.Event, *failure) {
 	if r.URL.Path != "/events" {
-		return nil, fail(http.StatusNotFound, "request", ruleNotFound, r.URL.Path, "events are sent to /events")
+		return nil, fail(http.StatusNotFound, "request", event.RuleNotFound, r.URL.Path, "events are sent to /events")
 	}
 	if r.Method != http.MethodPost {
-		f := fail(http.StatusMethodNotAllowed, "request", ruleInvalid, r.Method, "events are sent by POST")
+		f := fail(http.StatusMethodNotAllowed, "request", event.RuleInvalid, r.Method, "events are sent by POST")
 		f.header, f.value = "Allow", http.MethodPost
 		return nil, f
 	}
-	if d.tokens != nil && !d.tokens.get().know(r.Header.Get("Authorization")) {
-		f := fail(http.StatusUnauthorized, "request", "Unauthorized", "", "send a token of this installation as header Authorization: Bearer TOKEN")
+	if h.tokens != nil && !h.tokens.get().knows(r.Header.Get("Authorization")) {
+		f := fail(http.StatusUnauthorized, "request", event.RuleUnauthorized, "",
+			"send a token of this installation as header Authorization: Bearer TOKEN")
 		f.header, f.value = "WWW-Authenticate", `Bearer realm="stoker"`
 		return nil, f
 	}
 	select {
-	case d.slots <- struct{}{}:
-		defer func() { <-d.slots }()
+	case h.slots <- struct{}{}:
+		defer func() { <-h.slots }()
 	default:
-		return nil, later(http.StatusTooManyRequests, "TooMany", fmt.Sprintf("%d events are being worked on; send it again in a moment", maxInFlight))
+		return nil, later(http.StatusTooManyRequests, event.RuleTooMany,
+			fmt.Sprintf("%d events are being worked on; send it again in a moment", maxInFlight))
 	}
-	body, failed := d.read(w, r)
+	body, failed := h.read(w, r)
 	if failed != nil {
 		return nil, failed
 	}
@@ -243,20 +247,21 @@ func (d *door) take(w http.ResponseWriter, r *http.Request) (*ce.Event, *failure
 	if failed != nil {
 		return nil, failed
 	}
-	return d.ask(r.Context(), key, e)
+	return h.ask(r.Context(), key, e)
 }
 
 // read reads the body of a request.
-func (d *door) read(w http.ResponseWriter, r *http.Request) ([]byte, *failure) {
-	tooLarge := fail(http.StatusRequestEntityTooLarge, "event.data", ruleTooLarge, "", fmt.Sprintf("data must not be larger than %d bytes", events.MaxPayload))
+func (h *httpIntake) read(w http.ResponseWriter, r *http.Request) ([]byte, *failure) {
+	tooLarge := fail(http.StatusRequestEntityTooLarge, "event.data", event.RuleTooLarge, "",
+		fmt.Sprintf("data must not be larger than %d bytes", events.MaxPayload))
 	if c := r.Header.Get("Content-Encoding"); c != "" && !strings.EqualFold(c, "identity") {
-		return nil, fail(http.StatusUnsupportedMediaType, "request", ruleInvalid, c, "the body must not be compressed")
+		return nil, fail(http.StatusUnsupportedMediaType, "request", event.RuleInvalid, c, "the body must not be compressed")
 	}
 	if r.ContentLength > maxBody {
 		return nil, tooLarge
 	}
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(d.bodyIn))
+	_ = control.SetReadDeadline(time.Now().Add(h.bodyIn))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err == nil {
 		_ = control.SetReadDeadline(time.Time{}) // else the end of that time would end the request
@@ -266,9 +271,9 @@ func (d *door) read(w http.ResponseWriter, r *http.Request) ([]byte, *failure) {
 	case errors.As(err, &large):
 		return nil, tooLarge
 	case err != nil:
-		return nil, fail(http.StatusRequestTimeout, "request", ruleInvalid, "", fmt.Sprintf("the body did not come within %s", d.bodyIn))
+		return nil, fail(http.StatusRequestTimeout, "request", event.RuleInvalid, "", fmt.Sprintf("the body did not come within %s", h.bodyIn))
 	case !utf8.Valid(body):
-		return nil, fail(http.StatusBadRequest, "event.data", ruleInvalid, shorten(string(body)), "must be UTF-8")
+		return nil, fail(http.StatusBadRequest, "event.data", event.RuleInvalid, string(body), "must be UTF-8")
 	}
 	return body, nil
 }
@@ -280,7 +285,8 @@ const batchMedia = "application/cloudevents-batch"
 func commandIn(header http.Header, body []byte) (ce.Event, events.Key, *failure) {
 	e, key := ce.Event{}, events.Key{}
 	if media := header.Get("Content-Type"); strings.HasPrefix(media, batchMedia) {
-		return e, key, fail(http.StatusUnsupportedMediaType, "event.datacontenttype", ruleInvalid, media, "batches are not taken: send each event by itself")
+		return e, key, fail(http.StatusUnsupportedMediaType, "event.datacontenttype", event.RuleInvalid, media,
+			"batches are not taken: send each event by itself")
 	}
 	plain := nats.Header{}
 	for k, values := range header {
@@ -289,7 +295,9 @@ func commandIn(header http.Header, body []byte) (ce.Event, events.Key, *failure)
 			v, err = unescape(v)
 		}
 		if err != nil || len(values) > 1 && strings.HasPrefix(k, "Ce-") {
-			return e, key, fail(http.StatusBadRequest, "event."+strings.ToLower(strings.TrimPrefix(k, "Ce-")), ruleInvalid, shorten(values[0]), "must be given once, as UTF-8 with %XX for what is not ASCII")
+			attribute := strings.ToLower(strings.TrimPrefix(k, "Ce-"))
+			return e, key, fail(http.StatusBadRequest, "event."+attribute, event.RuleInvalid, values[0],
+				"must be given once, as UTF-8 with %XX for what is not ASCII")
 		}
 		plain[k] = []string{v}
 	}
@@ -301,15 +309,17 @@ func commandIn(header http.Header, body []byte) (ce.Event, events.Key, *failure)
 		if attribute.Attribute == "datacontenttype" {
 			code = http.StatusUnsupportedMediaType
 		}
-		return e, key, fail(code, "event."+attribute.Attribute, ruleInvalid, attribute.Value, attribute.Message)
+		return e, key, fail(code, "event."+attribute.Attribute, event.RuleInvalid, attribute.Value, attribute.Message)
 	case err != nil:
-		return e, key, fail(http.StatusBadRequest, "event", ruleInvalid, "", err.Error())
+		return e, key, fail(http.StatusBadRequest, "event", event.RuleInvalid, "", err.Error())
 	case len(e.Data()) > events.MaxPayload:
-		return e, key, fail(http.StatusRequestEntityTooLarge, "event.data", ruleTooLarge, fmt.Sprintf("%d bytes", len(e.Data())), fmt.Sprintf("must not be larger than %d bytes", events.MaxPayload))
+		return e, key, fail(http.StatusRequestEntityTooLarge, "event.data", event.RuleTooLarge, fmt.Sprintf("%d bytes", len(e.Data())),
+			fmt.Sprintf("must not be larger than %d bytes", events.MaxPayload))
 	}
 	for _, a := range []struct{ name, value string }{{"id", e.ID()}, {"source", e.Source()}} {
 		if len(a.value) > maxID || strings.TrimSpace(a.value) != a.value || strings.ContainsFunc(a.value, unicode.IsControl) {
-			return e, key, fail(http.StatusBadRequest, "event."+a.name, ruleInvalid, shorten(a.value), fmt.Sprintf("must not be longer than %d bytes, nor hold control characters, nor begin or end with a space", maxID))
+			return e, key, fail(http.StatusBadRequest, "event."+a.name, event.RuleInvalid, a.value,
+				fmt.Sprintf("must not be longer than %d bytes, nor hold control characters, nor begin or end with a space", maxID))
 		}
 	}
 	key, failed := keyOf(e)
@@ -330,11 +340,8 @@ func decodeEvent(header nats.Header, body []byte) (e ce.Event, err error) {
 func keyOf(e ce.Event) (events.Key, *failure) {
 	entry, ok := commands[e.Type()]
 	if !ok {
-		var types []string
-		for _, kind := range []string{event.TenantControlPlanes, event.DataStores, event.KubeconfigGenerators} {
-			types = append(types, typesOf(kind)...)
-		}
-		return events.Key{}, fail(http.StatusBadRequest, "event.type", ruleUnknown, shorten(e.Type()), "must be one of "+strings.Join(types, ", "))
+		types := typesOf(event.TenantControlPlanes, event.DataStores, event.KubeconfigGenerators)
+		return events.Key{}, &failure{code: http.StatusBadRequest, errors: refuseType(e.Type(), types)}
 	}
 	key := events.Key{Kind: entry.Kind, Namespace: events.ClusterScoped, Name: e.Subject()}
 	form := "the name of the object"
@@ -343,47 +350,49 @@ func keyOf(e ce.Event) (events.Key, *failure) {
 		key.Namespace, key.Name, _ = strings.Cut(e.Subject(), "/")
 	}
 	if e.Subject() == "" {
-		return key, fail(http.StatusBadRequest, "event.subject", ruleRequired, "", "missing; must be "+form)
+		return key, fail(http.StatusBadRequest, "event.subject", event.RuleRequired, "", "missing; must be "+form)
 	}
 	if !key.Valid() || kinds[entry.Kind].Namespaced == (key.Namespace == events.ClusterScoped) {
-		return key, fail(http.StatusBadRequest, "event.subject", ruleInvalid, shorten(e.Subject()), "must be "+form+": lower-case letters, digits, dashes")
+		return key, fail(http.StatusBadRequest, "event.subject", event.RuleInvalid, e.Subject(),
+			"must be "+form+": lower-case letters, digits, dashes")
 	}
 	return key, nil
 }
 
 // ask publishes a command and waits for the answer.
-func (d *door) ask(ctx context.Context, key events.Key, e ce.Event) (*ce.Event, *failure) {
+func (h *httpIntake) ask(ctx context.Context, key events.Key, e ce.Event) (*ce.Event, *failure) {
 	token := nuid.Next()
 	came := make(chan ce.Event, 1)
-	d.mu.Lock()
-	d.waiting[token] = came
-	d.mu.Unlock()
+	h.mu.Lock()
+	h.waiting[token] = came
+	h.mu.Unlock()
 	defer func() {
-		d.mu.Lock()
-		delete(d.waiting, token)
-		d.mu.Unlock()
+		h.mu.Lock()
+		delete(h.waiting, token)
+		h.mu.Unlock()
 	}()
-	away := later(http.StatusServiceUnavailable, "Unavailable", "NATS does not answer; send the event again with the same id: it is carried out once")
-	if !d.bus.Conn().IsConnected() {
+	away := later(http.StatusServiceUnavailable, event.RuleUnavailable,
+		"NATS does not answer; send the event again with the same id: it is carried out once")
+	if !h.bus.Conn().IsConnected() {
 		return nil, away
 	}
-	e.SetExtension(events.ExtReplyTo, d.inbox+"."+token)
+	e.SetExtension(events.ExtReplyTo, h.inbox+"."+token)
 	msg := events.Encode(key.CommandSubject(), e)
 	// What was sent twice is stored twice, so that both are answered; intake carries it out once.
 	msg.Header.Set(nats.MsgIdHdr, token)
 	publish, cancel := context.WithTimeout(ctx, publishTime)
-	_, err := d.bus.JetStream().PublishMsg(publish, msg)
+	_, err := h.bus.JetStream().PublishMsg(publish, msg)
 	cancel()
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, nil
 		}
-		d.log.Warn("a command that came by HTTP could not be published", "tenant", key.String(), "error", err)
+		h.log.Warn("a command that came by HTTP could not be published", "tenant", key.String(), "error", err)
 		return nil, away
 	}
-	wait := time.NewTimer(d.answerIn)
+	wait := time.NewTimer(h.answerIn)
 	defer wait.Stop()
-	mine := events.ID(e.Source(), e.ID(), "answer")
+	mine := events.AnswerID(e)
 	for {
 		select {
 		case answer := <-came:
@@ -392,25 +401,26 @@ func (d *door) ask(ctx context.Context, key events.Key, e ce.Event) (*ce.Event, 
 			}
 		case <-ctx.Done():
 			return nil, nil
-		case <-d.gone:
+		case <-h.gone:
 			return nil, away
 		case <-wait.C:
 			// The answer is sent once, and may have been lost with a connection.
-			noted, err := d.bus.Answered(ctx, e.Source(), e.ID())
-			if err == nil && noted != nil && noted.Command == gist(key, e) {
-				answer := d.bus.NewEvent(key, mine, event.FactType(name.ServiceIntake, noted.What), noted.Data, time.Now())
+			noted, err := h.bus.Answered(ctx, e.Source(), e.ID())
+			if err == nil && noted != nil && noted.Command == events.Fingerprint(key, e) {
+				answer := h.bus.NewEvent(key, mine, event.FactType(name.ServiceIntake, noted.What), noted.Data, time.Now())
 				return &answer, nil
 			}
-			return nil, later(http.StatusGatewayTimeout, "Timeout", fmt.Sprintf("accepted, and still being applied after %s; send the event again with the same id to hear what became of it", d.answerIn))
+			return nil, later(http.StatusGatewayTimeout, event.RuleTimeout, fmt.Sprintf("accepted, and still being applied after %s; "+
+				"send the event again with the same id to hear what became of it", h.answerIn))
 		}
 	}
 }
 
 // answered hands an answer to who waits for it.
-func (d *door) answered(m *nats.Msg) {
-	d.mu.Lock()
-	came := d.waiting[strings.TrimPrefix(m.Subject, d.inbox+".")]
-	d.mu.Unlock()
+func (h *httpIntake) answered(m *nats.Msg) {
+	h.mu.Lock()
+	came := h.waiting[strings.TrimPrefix(m.Subject, h.inbox+".")]
+	h.mu.Unlock()
 	if came == nil {
 		return
 	}

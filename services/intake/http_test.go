@@ -53,17 +53,17 @@ func tenantIn(id, verb, subject string) http.Header {
 	return h
 }
 
-// entry is a door under test.
+// entry is the way in under test.
 type entry struct {
-	*door
+	*httpIntake
 	nats   *natsserver.Server
 	url    string
 	client *http.Client
 }
 
-// enter opens a door on a NATS server of its own, and an intake that answers by the tenant's name: "silent" with nothing,
+// enter opens the way in on a NATS server of its own, and an intake that answers by the tenant's name: "silent" with nothing,
 // "rule-…" with a refusal by that rule, all others with a generation.
-func enter(t *testing.T, h HTTP, change func(*door)) *entry {
+func enter(t *testing.T, h HTTP, change func(*httpIntake)) *entry {
 	t.Helper()
 	srv, err := natsserver.Start(t.Context(), t.TempDir(), "127.0.0.1:-1", nil)
 	if err != nil {
@@ -122,7 +122,7 @@ func enter(t *testing.T, h HTTP, change func(*door)) *entry {
 	if h.Certificate != "" {
 		scheme = "https://"
 	}
-	return &entry{door: d, nats: srv, url: scheme + d.listener.Addr().String() + "/events", client: &http.Client{Transport: transport}}
+	return &entry{httpIntake: d, nats: srv, url: scheme + d.listener.Addr().String() + "/events", client: &http.Client{Transport: transport}}
 }
 
 func obey(ctx context.Context, bus *events.Bus, key events.Key, e loop.Event) error {
@@ -130,16 +130,16 @@ func obey(ctx context.Context, bus *events.Bus, key events.Key, e loop.Event) er
 	if key.Name == "silent" {
 		accepted := event.Marshal(event.IntakeAccepted{About: about, Command: e.ID()})
 		if e.ID() == "noted" {
-			return bus.NoteAnswer(ctx, e.Source(), e.ID(), events.Answer{Command: gist(key, e.Event), What: event.Accepted, Data: accepted})
+			return bus.NoteAnswer(ctx, e.Source(), e.ID(), events.Answer{Command: events.Fingerprint(key, e.Event), What: event.Accepted, Data: accepted})
 		}
 		return nil
 	}
-	id := events.ID(e.Source(), e.ID(), "answer")
+	id := events.AnswerID(e.Event)
 	if field, rule, ok := strings.Cut(string(e.Data()), " "); ok && strings.HasPrefix(field, `"`) {
 		no := event.IntakeRejected{About: about, Errors: []event.FieldError{{Field: strings.Trim(field, `"`), Rule: strings.Trim(rule, `"`), Value: "x", Message: "no"}}}
-		return bus.Answer(replyTo(e), key, id, event.Rejected, no)
+		return bus.Answer(events.ReplyTo(e.Event), key, id, event.Rejected, no)
 	}
-	return bus.Answer(replyTo(e), key, id, event.Accepted, event.IntakeAccepted{About: about, Command: e.ID()})
+	return bus.Answer(events.ReplyTo(e.Event), key, id, event.Accepted, event.IntakeAccepted{About: about, Command: e.ID()})
 }
 
 func write(t *testing.T, file, text string) string {
@@ -245,20 +245,20 @@ func TestHTTP(t *testing.T) {
 		field, rule string
 		code        int
 	}{
-		{"spec.networkProfile.port", ruleInvalid, 422},
-		{"spec.kubernetes.version", ruleDuplicate, 422},
-		{"spec.controlPlane", ruleForbidden, 422},
-		{"spec.dataStore", ruleNotFound, 422},
-		{"uid", ruleInvalid, 422},
-		{"event.expectedgeneration", ruleConflict, 409},
-		{"metadata.name", ruleDeleting, 409},
-		{"event.id", ruleDuplicate, 409},
-		{"metadata.name", ruleNotFound, 404},
-		{"metadata.namespace", ruleNotFound, 404},
-		{"metadata.namespace", ruleForbidden, 403},
-		{"event.data", ruleInvalid, 400},
-		{"event.data", ruleTooLarge, 413},
-		{"object", ruleInternal, 500},
+		{"spec.networkProfile.port", event.RuleInvalid, 422},
+		{"spec.kubernetes.version", event.RuleDuplicate, 422},
+		{"spec.controlPlane", event.RuleForbidden, 422},
+		{"spec.dataStore", event.RuleNotFound, 422},
+		{"uid", event.RuleInvalid, 422},
+		{"event.expectedgeneration", event.RuleConflict, 409},
+		{"metadata.name", event.RuleDeleting, 409},
+		{"event.id", event.RuleDuplicate, 409},
+		{"metadata.name", event.RuleNotFound, 404},
+		{"metadata.namespace", event.RuleNotFound, 404},
+		{"metadata.namespace", event.RuleForbidden, 403},
+		{"event.data", event.RuleInvalid, 400},
+		{"event.data", event.RuleTooLarge, 413},
+		{"object", event.RuleInternal, 500},
 	} {
 		t.Run(fmt.Sprintf("%s %s is %d", c.field, c.rule, c.code), func(t *testing.T) {
 			g := in.post(t, tenantIn("4", event.Apply, "default/demo"), fmt.Sprintf("%q", c.field+" "+c.rule))
@@ -369,7 +369,7 @@ func (endless) Read(p []byte) (int, error) {
 }
 
 func TestHTTPWithoutAnswer(t *testing.T) {
-	in := enter(t, HTTP{}, func(d *door) { d.answerIn = 300 * time.Millisecond })
+	in := enter(t, HTTP{}, func(d *httpIntake) { d.answerIn = 300 * time.Millisecond })
 	t.Run("a command that is not answered in time is said to be accepted", func(t *testing.T) {
 		g := in.post(t, tenantIn("1", event.Apply, "default/silent"), `{}`)
 		if g.StatusCode != http.StatusGatewayTimeout || !strings.Contains(g.body, "still being applied") || g.Header.Get("Retry-After") == "" {
@@ -424,7 +424,7 @@ func TestHTTPWithoutAnswer(t *testing.T) {
 }
 
 func TestHTTPBounds(t *testing.T) {
-	in := enter(t, HTTP{}, func(d *door) {
+	in := enter(t, HTTP{}, func(d *httpIntake) {
 		d.bodyIn, d.server.ReadHeaderTimeout, d.server.ReadTimeout = 500*time.Millisecond, 500*time.Millisecond, time.Second
 		d.slots = make(chan struct{}, 2)
 	})
@@ -630,47 +630,6 @@ func TestHTTPOverTLS(t *testing.T) {
 	})
 }
 
-func TestHTTPIsNotOpenByMistake(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		h    HTTP
-		says string
-	}{
-		{"nothing", HTTP{}, ""},
-		{"a loopback address and a token", HTTP{Address: "127.0.0.1:80", Token: "f"}, ""},
-		{"localhost", HTTP{Address: "localhost:80", Token: "f"}, ""},
-		{"an address of IPv6", HTTP{Address: "[::1]:80", Token: "f"}, ""},
-		{"TLS and a token", HTTP{Address: ":443", Certificate: "c", Key: "k", Token: "f"}, ""},
-		{"TLS and clients' certificates", HTTP{Address: ":443", Certificate: "c", Key: "k", ClientCA: "ca"}, ""},
-		{"no way to know who it is", HTTP{Address: "127.0.0.1:80"}, "open to anybody"},
-		{"TLS and no way to know who it is", HTTP{Address: ":443", Certificate: "c", Key: "k"}, "open to anybody"},
-		{"every address without TLS", HTTP{Address: ":80", Token: "f"}, "without TLS"},
-		{"another address without TLS", HTTP{Address: "192.0.2.1:80", Token: "f"}, "without TLS"},
-		{"half of a certificate", HTTP{Address: ":443", Certificate: "c", Token: "f"}, "both or none"},
-		{"clients' certificates without TLS", HTTP{Address: "127.0.0.1:80", ClientCA: "ca"}, "TLS connections only"},
-		{"no address", HTTP{Token: "f"}, "--events-http"},
-		{"an address without a port", HTTP{Address: "127.0.0.1", Token: "f"}, "host:port"},
-	} {
-		err := c.h.check()
-		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
-			t.Errorf("%s: %v, want %q", c.name, err, c.says)
-		}
-	}
-	t.Run("files that say nothing keep it from starting", func(t *testing.T) {
-		clients := &service.Clients{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()}
-		empty := write(t, filepath.Join(t.TempDir(), "empty"), "")
-		for _, h := range []HTTP{
-			{Address: "127.0.0.1:0", Token: "/does/not/exist"},
-			{Address: "127.0.0.1:0", Token: empty, Certificate: empty, Key: empty},
-		} {
-			clients.Metrics = prometheus.NewRegistry()
-			if _, err := h.open(t.Context(), clients); err == nil {
-				t.Errorf("%+v", h)
-			}
-		}
-	})
-}
-
 func TestEscape(t *testing.T) {
 	for plain, header := range map[string]string{"a-b/c": "a-b/c", "a b": "a%20b", `"`: "%22", "100%": "100%25", "Größe": "Gr%C3%B6%C3%9Fe", "€": "%E2%82%AC"} {
 		if got := escape(plain); got != header {
@@ -711,5 +670,36 @@ func FuzzCommandIn(f *testing.F) {
 		if err != nil || again.ID() != e.ID() || again.Source() != e.Source() || !bytes.Equal(again.Data(), e.Data()) {
 			t.Errorf("%v: %v and %v", err, e, again)
 		}
+	})
+}
+
+// FuzzHTTP takes the headers and bodies of requests as anybody may send them.
+func FuzzHTTP(f *testing.F) {
+	const binary = "Ce-Specversion: 1.0\nCe-Id: 1\nCe-Source: /portal\nCe-Type: dev.stoker.tenantcontrolplane.apply.v1\nCe-Subject: default/shop\n"
+	f.Add(binary, []byte(good))
+	f.Add(binary+"Ce-Replyto: \"_INBOX.%41\"\nCe-Expectedgeneration: 3\nContent-Type: application/json\n", []byte(`{}`))
+	f.Add(strings.Replace(binary, "default/shop", "%FF/..", 1), []byte(nil))
+	f.Add("Content-Type: application/cloudevents+json\n", []byte(`{"specversion":"1.0","id":"1","source":"/p","type":"dev.stoker.datastore.delete.v1","subject":"main.eu","data":null}`))
+	f.Add("Content-Type: application/cloudevents-batch+json\n", []byte(`[]`))
+	f.Fuzz(func(t *testing.T, lines string, body []byte) {
+		h := http.Header{}
+		for line := range strings.Lines(lines) {
+			k, v, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+			h.Add(k, v)
+		}
+		e, key, failed := commandIn(h, body)
+		if failed != nil {
+			if missing := said(refusal(failed.errors)); missing != "" || failed.code < 400 || failed.code > 499 {
+				t.Errorf("%q %q: %d %s: %+v", lines, body, failed.code, missing, failed.errors)
+			}
+			return
+		}
+		if !key.Valid() || e.ID() == "" || e.Source() == "" || commands[e.Type()].Kind != key.Kind {
+			t.Errorf("%q %q: %v %v", lines, body, key, e)
+		}
+		if escaped, err := unescape(escape(e.Source())); err != nil || escaped != e.Source() {
+			t.Errorf("%q comes back as %q: %v", e.Source(), escaped, err)
+		}
+		events.Fingerprint(key, e)
 	})
 }

@@ -44,11 +44,11 @@ type object struct {
 	raw    json.RawMessage
 }
 
-// object decodes the API server's answer about the object of an order.
-func (o order) object(raw json.RawMessage) (*object, error) {
+// object decodes the API server's answer about a command's object.
+func (c command) object(raw json.RawMessage) (*object, error) {
 	there := &object{raw: raw}
 	var err error
-	if o.key.IsTenant() {
+	if c.key.IsTenant() {
 		there.tenant = &v1alpha1.TenantControlPlane{}
 		err = json.Unmarshal(raw, there.tenant)
 		there.ObjectMeta = there.tenant.ObjectMeta
@@ -58,7 +58,7 @@ func (o order) object(raw json.RawMessage) (*object, error) {
 		there.ObjectMeta = meta.ObjectMeta
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the API server's answer about %s: %w", o.key, err)
+		return nil, fmt.Errorf("the API server's answer about %s: %w", c.key, err)
 	}
 	return there, nil
 }
@@ -80,7 +80,7 @@ func decode[T any](data []byte) (*T, error) {
 	}
 	generic, ok := parse(data)
 	if !ok {
-		return nil, refuse("event.data", ruleInvalid, string(data), "must be a JSON object")
+		return nil, refuse("event.data", event.RuleInvalid, string(data), "must be a JSON object")
 	}
 	if err != nil {
 		if typed, ok := plain[T](data, generic); ok {
@@ -130,19 +130,19 @@ func undecodable[T any](generic map[string]any, err error) refusal {
 		return err == nil && kjson.UnmarshalCaseSensitivePreserveInts(data, new(T)) != nil
 	})
 	if path == "" {
-		return refuse("event.data", ruleInvalid, "", cut(err.Error(), maxText))
+		return refuse("event.data", event.RuleInvalid, "", events.Clip(err.Error()))
 	}
 	said, _ := lookup(value, "")
 	var mistyped *json.UnmarshalTypeError
 	var badTime *time.ParseError
-	message := cut(err.Error(), maxText)
+	message := events.Clip(err.Error())
 	switch {
 	case errors.As(err, &badTime):
 		message = "must be an RFC 3339 time, like 2027-01-31T18:00:00Z"
 	case errors.As(err, &mistyped):
 		message = fmt.Sprintf("must be %s, not %s", article(mistyped.Type.Kind()), mistyped.Value)
 	}
-	return refuse(path, ruleInvalid, said, message)
+	return refuse(path, event.RuleInvalid, said, message)
 }
 
 // maxTried bounds the search for a culprit: bytes that are decoded for it, and some for each try.
@@ -202,7 +202,9 @@ func article(k reflect.Kind) string {
 }
 
 // metadataAllowed is what of metadata a command may set, or carry because the object was read from somewhere.
-var metadataAllowed = []string{"name", "namespace", "labels", "annotations", "creationTimestamp", "generation", "managedFields", "resourceVersion", "uid", "selfLink"}
+var metadataAllowed = []string{
+	"name", "namespace", "labels", "annotations", "creationTimestamp", "generation", "managedFields", "resourceVersion", "uid", "selfLink",
+}
 
 // whole checks the data of an apply command. It returns the object as it was decoded, and what is to be applied: of the
 // metadata only labels and annotations are taken, with what intake adds.
@@ -212,18 +214,18 @@ func whole(key events.Key, k kind, data []byte, watchFilter string) (typed any, 
 	}
 	m, ok := parse(data)
 	if !ok {
-		return nil, nil, refuse("event.data", ruleInvalid, string(data), "must be the JSON of a "+k.Kind)
+		return nil, nil, refuse("event.data", event.RuleInvalid, string(data), "must be the JSON of a "+k.Kind)
 	}
 	meta, _ := m["metadata"].(map[string]any)
 	labels, _ := meta["labels"].(map[string]any)
-	var no refusal
+	var found refusal
 	same := func(field string, of map[string]any, at, want string) {
 		switch have, _ := of[at].(string); have {
 		case want:
 		case "":
-			no = append(no, event.FieldError{Field: field, Rule: ruleRequired, Message: "missing; must be " + want})
+			found = append(found, refuse(field, event.RuleRequired, "", "missing; must be "+want)...)
 		default:
-			no = append(no, event.FieldError{Field: field, Rule: ruleInvalid, Value: shorten(have), Message: "must be " + want + ", as the event's subject and type say"})
+			found = append(found, refuse(field, event.RuleInvalid, have, "must be "+want+", as the event's subject and type say")...)
 		}
 	}
 	same("apiVersion", m, "apiVersion", k.GroupVersion.String())
@@ -234,7 +236,7 @@ func whole(key events.Key, k kind, data []byte, watchFilter string) (typed any, 
 	}
 	for field, v := range meta {
 		if !slices.Contains(metadataAllowed, field) {
-			no = append(no, event.FieldError{Field: "metadata." + field, Rule: ruleForbidden, Value: shorten(fmt.Sprint(v)), Message: "a command may set labels and annotations only"})
+			found = append(found, refuse("metadata."+field, event.RuleForbidden, fmt.Sprint(v), "a command may set labels and annotations only")...)
 		}
 	}
 	if labels == nil {
@@ -246,9 +248,9 @@ func whole(key events.Key, k kind, data []byte, watchFilter string) (typed any, 
 		}
 		labels[name.LabelWatchFilter] = watchFilter
 	}
-	if len(no) > 0 {
-		slices.SortFunc(no, func(a, b event.FieldError) int { return strings.Compare(a.Field, b.Field) })
-		return nil, nil, no
+	if len(found) > 0 {
+		slices.SortFunc(found, func(a, b event.FieldError) int { return strings.Compare(a.Field, b.Field) })
+		return nil, nil, found
 	}
 	clean := map[string]any{"name": key.Name}
 	if k.Namespaced {

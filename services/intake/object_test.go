@@ -69,7 +69,7 @@ func TestWhole(t *testing.T) {
 			t.Errorf("%v %v", body, err)
 		}
 		_, err = whole(strings.Replace(good, `"team":"a"`, `"`+name.LabelWatchFilter+`":"green"`, 1), "blue")
-		if e := wants(t, err, "metadata.labels["+name.LabelWatchFilter+"]", ruleInvalid); e.Value != "green" {
+		if e := wants(t, err, "metadata.labels["+name.LabelWatchFilter+"]", event.RuleInvalid); e.Value != "green" {
 			t.Errorf("%+v", e)
 		}
 	})
@@ -80,21 +80,21 @@ func TestWhole(t *testing.T) {
 		}
 	})
 	for _, c := range []struct{ name, change, to, field, rule, value string }{
-		{"an unknown field", `"kubernetes":{`, `"kubernetes":{"colour":"red",`, "spec.kubernetes.colour", ruleUnknown, "red"},
-		{"a field given twice", `"version":"v1.36.3"`, `"version":"v1.36.3","version":"v1.35.4"`, "spec.kubernetes.version", ruleDuplicate, "v1.35.4"},
-		{"a value of the wrong type", `"v1.36.3"`, `136`, "spec.kubernetes.version", ruleInvalid, "136"},
-		{"a wrong type in a list", `"kubernetes":{`, `"kubernetes":{"admissionControllers":["Priority",7],`, "spec.kubernetes.admissionControllers[1]", ruleInvalid, "7"},
-		{"a quantity that is none", `"controlPlane":{`, `"controlPlane":{"deployment":{"resources":{"apiServer":{"limits":{"cpu":"1x"}}}},`, "spec.controlPlane.deployment.resources.apiServer.limits.cpu", ruleInvalid, "1x"},
-		{"a number or percentage that is neither", `"controlPlane":{`, `"controlPlane":{"deployment":{"strategy":{"rollingUpdate":{"maxSurge":true}}},`, "spec.controlPlane.deployment.strategy.rollingUpdate.maxSurge", ruleInvalid, "true"},
-		{"a label that is no string", `"team":"a"`, `"a/b":1`, "metadata.labels[a/b]", ruleInvalid, "1"},
-		{"another kind", `"TenantControlPlane"`, `"Pod"`, "kind", ruleInvalid, "Pod"},
-		{"another name", `"name":"demo"`, `"name":"other"`, "metadata.name", ruleInvalid, "other"},
-		{"no name", `"name":"demo",`, ``, "metadata.name", ruleRequired, ""},
-		{"another namespace", `"default"`, `"prod"`, "metadata.namespace", ruleInvalid, "prod"},
-		{"owner references", `"labels"`, `"ownerReferences":[],"labels"`, "metadata.ownerReferences", ruleForbidden, "[]"},
-		{"a list", good, `[]`, "event.data", ruleInvalid, "[]"},
-		{"null", good, `null`, "event.data", ruleInvalid, "null"},
-		{"nothing", good, ``, "event.data", ruleInvalid, ""},
+		{"an unknown field", `"kubernetes":{`, `"kubernetes":{"colour":"red",`, "spec.kubernetes.colour", event.RuleUnknown, "red"},
+		{"a field given twice", `"version":"v1.36.3"`, `"version":"v1.36.3","version":"v1.35.4"`, "spec.kubernetes.version", event.RuleDuplicate, "v1.35.4"},
+		{"a value of the wrong type", `"v1.36.3"`, `136`, "spec.kubernetes.version", event.RuleInvalid, "136"},
+		{"a wrong type in a list", `"kubernetes":{`, `"kubernetes":{"admissionControllers":["Priority",7],`, "spec.kubernetes.admissionControllers[1]", event.RuleInvalid, "7"},
+		{"a quantity that is none", `"controlPlane":{`, `"controlPlane":{"deployment":{"resources":{"apiServer":{"limits":{"cpu":"1x"}}}},`, "spec.controlPlane.deployment.resources.apiServer.limits.cpu", event.RuleInvalid, "1x"},
+		{"a number or percentage that is neither", `"controlPlane":{`, `"controlPlane":{"deployment":{"strategy":{"rollingUpdate":{"maxSurge":true}}},`, "spec.controlPlane.deployment.strategy.rollingUpdate.maxSurge", event.RuleInvalid, "true"},
+		{"a label that is no string", `"team":"a"`, `"a/b":1`, "metadata.labels[a/b]", event.RuleInvalid, "1"},
+		{"another kind", `"TenantControlPlane"`, `"Pod"`, "kind", event.RuleInvalid, "Pod"},
+		{"another name", `"name":"demo"`, `"name":"other"`, "metadata.name", event.RuleInvalid, "other"},
+		{"no name", `"name":"demo",`, ``, "metadata.name", event.RuleRequired, ""},
+		{"another namespace", `"default"`, `"prod"`, "metadata.namespace", event.RuleInvalid, "prod"},
+		{"owner references", `"labels"`, `"ownerReferences":[],"labels"`, "metadata.ownerReferences", event.RuleForbidden, "[]"},
+		{"a list", good, `[]`, "event.data", event.RuleInvalid, "[]"},
+		{"null", good, `null`, "event.data", event.RuleInvalid, "null"},
+		{"nothing", good, ``, "event.data", event.RuleInvalid, ""},
 	} {
 		t.Run(c.name+" is refused, field and value named", func(t *testing.T) {
 			_, err := whole(strings.Replace(good, c.change, c.to, 1), "")
@@ -105,16 +105,16 @@ func TestWhole(t *testing.T) {
 	}
 	t.Run("of two wrong fields one is named", func(t *testing.T) {
 		_, err := whole(strings.NewReplacer(`"v1.36.3"`, `1`, `"LoadBalancer"`, `2`).Replace(good), "")
-		wants(t, err, "spec.controlPlane.service.serviceType", ruleInvalid)
+		wants(t, err, "spec.controlPlane.service.serviceType", event.RuleInvalid)
 	})
 	t.Run("the search for what is wrong ends", func(t *testing.T) {
 		_, err := whole(strings.Replace(good, `"version"`, `"admissionControllers":[`+strings.Repeat(`"x",`, 10000)+`7],"version"`, 1), "")
-		wants(t, err, "spec.kubernetes.admissionControllers", ruleInvalid)
+		wants(t, err, "spec.kubernetes.admissionControllers", event.RuleInvalid)
 	})
 	t.Run("what has the wrong type is named, not what is in it, however deep", func(t *testing.T) {
 		deep := strings.Repeat(`{"a":`, 5000) + "1" + strings.Repeat("}", 5000)
 		_, err := whole(strings.Replace(good, `"LoadBalancer"`, deep, 1), "")
-		if e := wants(t, err, "spec.controlPlane.service.serviceType", ruleInvalid); e.Message != "must be a string, not object" {
+		if e := wants(t, err, "spec.controlPlane.service.serviceType", event.RuleInvalid); e.Message != "must be a string, not object" {
 			t.Error(e.Message)
 		}
 	})

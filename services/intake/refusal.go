@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
 // refusal is a command that changes nothing, and why.
@@ -31,34 +33,7 @@ func (r refusal) Error() string {
 }
 
 func refuse(field, rule, value, message string) refusal {
-	return refusal{{Field: field, Rule: rule, Value: shorten(value), Message: message}}
-}
-
-// Rules of refusals that mean something to who reads them here; all others are Kubernetes' own words.
-const (
-	ruleInvalid   = "Invalid"
-	ruleRequired  = "Required"
-	ruleUnknown   = "Unknown"
-	ruleDuplicate = "Duplicate"
-	ruleForbidden = "Forbidden"
-	ruleTooLarge  = "TooLarge"
-	ruleNotFound  = "NotFound"
-	ruleDeleting  = "Deleting"
-	ruleConflict  = "Conflict"
-	ruleInternal  = "InternalError"
-)
-
-// maxText bounds values and messages, and with them the size of what is told.
-const maxText = 256
-
-func shorten(s string) string { return cut(s, maxText) }
-
-func cut(s string, n int) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) > n {
-		return strings.ToValidUTF8(s[:n], "") + "…"
-	}
-	return s
+	return refusal{{Field: field, Rule: rule, Value: events.Clip(value), Message: message}}
 }
 
 // refused makes the API server's no a refusal; what is no refusal stays an error. sent is the object as it would have
@@ -79,12 +54,12 @@ func refused(err error, sent any) error {
 		return err
 	}
 	if s.Reason == metav1.StatusReasonNotFound && s.Details != nil && s.Details.Kind == "namespaces" {
-		return refuse("metadata.namespace", ruleNotFound, s.Details.Name, "there is no such namespace; create it first")
+		return refuse("metadata.namespace", event.RuleNotFound, s.Details.Name, "there is no such namespace; create it first")
 	}
 	if _, found, ok := strings.Cut(s.Message, "strict decoding error: "); ok {
 		return strictly(strings.Split(found, ", "), sent)
 	}
-	var no, vague refusal
+	var found, vague refusal
 	if s.Details != nil {
 		for _, c := range s.Details.Causes {
 			e := fromCause(c, sent)
@@ -92,18 +67,18 @@ func refused(err error, sent any) error {
 			case e.Field == "":
 				e.Field = "spec"
 				vague = append(vague, e)
-			case !slices.Contains(no, e): // metadata is validated several times
-				no = append(no, e)
+			case !slices.Contains(found, e): // metadata is validated several times
+				found = append(found, e)
 			}
 		}
 	}
-	if len(no) == 0 {
-		no = vague // that other rules were not looked at says nothing beside those that were broken
+	if len(found) == 0 {
+		found = vague // that other rules were not looked at says nothing beside those that were broken
 	}
-	if len(no) == 0 {
-		no = refuse("object", string(s.Reason), "", cut(cmp.Or(s.Message, "the API server refuses it"), 4*maxText))
+	if len(found) == 0 {
+		found = refuse("object", string(s.Reason), "", state.ClipMessage(cmp.Or(s.Message, "the API server refuses it")))
 	}
-	return no
+	return found
 }
 
 // fromCause puts a cause of the API server into fields of its own.
@@ -122,19 +97,19 @@ func fromCause(c metav1.StatusCause, sent any) event.FieldError {
 	}
 	known := false
 	if m := ruleFirst.FindStringSubmatch(message); m != nil {
-		e.Value, known = unquote(m[2]), m[2] != "" && e.Rule != "TypeInvalid"
+		e.Value, known = unquote(m[2]), m[2] != "" && e.Rule != event.RuleTypeInvalid
 		e.Rule = cmp.Or(e.Rule, ruleWords[m[1]])
 		message = m[3]
 	}
-	e.Rule = cmp.Or(e.Rule, ruleInvalid)
+	e.Rule = cmp.Or(e.Rule, event.RuleInvalid)
 	if message == "" {
-		message = map[bool]string{true: "is given twice", false: "is required"}[e.Rule == ruleDuplicate]
+		message = map[bool]string{true: "is given twice", false: "is required"}[e.Rule == event.RuleDuplicate]
 	}
 	// Of objects the API server doesn't say the value, of what has the wrong type it says the type.
 	if v, ok := lookup(sent, e.Field); ok && !known && e.Field != "" {
 		e.Value = v
 	}
-	e.Value, e.Message = shorten(e.Value), cut(message, 4*maxText)
+	e.Value, e.Message = events.Clip(e.Value), state.ClipMessage(message)
 	return e
 }
 
@@ -144,11 +119,13 @@ var (
 	pathFirst  = regexp.MustCompile(`(?s)^((?:spec|metadata|status|kind|apiVersion)[A-Za-z0-9_./\-\[\]"]*): (.*)$`)
 	// ruleFirst splits the messages of Kubernetes' field validation: `Invalid value: "x": must be …`. Of objects the value
 	// is not said.
-	ruleFirst = regexp.MustCompile(`(?s)^(Invalid value|Unsupported value|Duplicate value|Forbidden|Required value|Too long|Too many|Not found|Internal error)` +
-		`(?:: ("(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|null|true|false|\{.*\}|\[.*\]))?(?:: (.*))?$`)
+	ruleFirst = regexp.MustCompile(
+		`(?s)^(Invalid value|Unsupported value|Duplicate value|Forbidden|Required value|Too long|Too many|Not found|Internal error)` +
+			`(?:: ("(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|null|true|false|\{.*\}|\[.*\]))?(?:: (.*))?$`)
 	ruleWords = map[string]string{
-		"Invalid value": ruleInvalid, "Unsupported value": "NotSupported", "Duplicate value": ruleDuplicate, "Forbidden": ruleForbidden,
-		"Required value": ruleRequired, "Too long": "TooLong", "Too many": "TooMany", "Not found": ruleNotFound, "Internal error": ruleInternal,
+		"Invalid value": event.RuleInvalid, "Unsupported value": event.RuleNotSupported, "Duplicate value": event.RuleDuplicate,
+		"Forbidden": event.RuleForbidden, "Required value": event.RuleRequired, "Too long": event.RuleTooLong,
+		"Too many": event.RuleTooMany, "Not found": event.RuleNotFound, "Internal error": event.RuleInternal,
 	}
 )
 
@@ -162,51 +139,53 @@ func unquote(s string) string {
 // untyped is the refusal of an object that doesn't fit the schema so far that server-side apply can't merge it:
 // ".spec.controlPlane: expected map, got …" or "…: duplicate entries for key [name=\"a\"]"; one a line if there are several.
 func untyped(message string, sent any) refusal {
-	var no refusal
+	var found refusal
 	for _, line := range strings.Split(message, "\n") {
-		e := event.FieldError{Field: "spec", Rule: ruleInvalid, Message: cut(strings.TrimSpace(line), 4*maxText)}
+		e := event.FieldError{Field: "spec", Rule: event.RuleInvalid, Message: state.ClipMessage(strings.TrimSpace(line))}
 		if field, rest, ok := strings.Cut(e.Message, ": "); ok && strings.HasPrefix(field, ".") {
 			e.Field, e.Message = strings.TrimPrefix(field, "."), cmp.Or(rest, e.Message)
 			v, _ := lookup(sent, e.Field)
-			e.Field, e.Value = cmp.Or(e.Field, "object"), shorten(v)
+			e.Field, e.Value = cmp.Or(e.Field, "object"), events.Clip(v)
 		}
 		switch {
 		case strings.HasPrefix(e.Message, "duplicate entries"):
-			e.Rule = ruleDuplicate
+			e.Rule = event.RuleDuplicate
 			if _, key, ok := strings.Cut(e.Message, "for key "); ok {
-				e.Value = shorten(key)
+				e.Value = events.Clip(key)
 			}
 		case strings.HasPrefix(e.Message, "field not declared"):
-			e.Rule = ruleUnknown
+			e.Rule = event.RuleUnknown
 		}
 		if e.Message != "" && !strings.HasPrefix(e.Message, "errors:") {
-			no = append(no, e)
+			found = append(found, e)
 		}
 	}
-	if len(no) == 0 {
-		return refuse("spec", ruleInvalid, "", "does not fit the schema")
+	if len(found) == 0 {
+		return refuse("spec", event.RuleInvalid, "", "does not fit the schema")
 	}
-	return no
+	return found
 }
 
 var quotedField = regexp.MustCompile(`field "([^"]*)"`)
 
 // strictly is the refusal of fields that are unknown or given twice, from the messages of strict decoding.
 func strictly(messages []string, sent any) refusal {
-	var no refusal
+	var found refusal
 	for _, m := range messages {
-		e := event.FieldError{Field: "event.data", Rule: ruleUnknown, Message: "unknown field; `kubectl explain` lists the fields there are"}
+		e := event.FieldError{
+			Field: "event.data", Rule: event.RuleUnknown, Message: "unknown field; `kubectl explain` lists the fields there are",
+		}
 		if f := quotedField.FindStringSubmatch(m); f != nil && f[1] != "" {
 			e.Field = f[1]
 			v, _ := lookup(sent, e.Field)
-			e.Value = shorten(v)
+			e.Value = events.Clip(v)
 		}
 		if strings.HasPrefix(m, "duplicate") {
-			e.Rule, e.Message = ruleDuplicate, "the field is given twice"
+			e.Rule, e.Message = event.RuleDuplicate, "the field is given twice"
 		}
-		no = append(no, e)
+		found = append(found, e)
 	}
-	return no
+	return found
 }
 
 // lookup finds the value of a field in decoded JSON by its path ("spec.a[0].b", "metadata.labels[x/y]"); what isn't a

@@ -1,21 +1,84 @@
 package intake
 
-// Commands that change an object there is: patch, pause, resume, sleep, wake. Each verb is a pure function from the object
-// to a merge patch of it; one place reads, writes and tells.
+// The verbs of commands. Those that change an object there is are pure functions from the object to a merge patch of it; change.go
+// reads and writes.
 
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"time"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
+
+// verb says what commands of a verb do; one of the fields is set.
+type verb struct {
+	// do carries a command out.
+	do func(s *intake, ctx context.Context, t *loop.Turn, c command) (result, error)
+	// change says what is to be changed of the object there is. Its error is a refusal.
+	change func(c command) (change, error)
+}
+
+// verbs are all there are. Which kinds of objects each is for is in the catalogue (event.Catalogue).
+var verbs = map[string]verb{
+	event.Apply:  {do: (*intake).apply},
+	event.Delete: {do: (*intake).delete},
+	event.Patch:  {change: patch},
+	event.Pause:  {change: pause},
+	event.Resume: {change: resume},
+	event.Sleep:  {change: sleep},
+	event.Wake:   {change: wake},
+}
+
+// commands are the catalogue's commands whose verbs are known, by type; all others are refused.
+var commands = knownCommands(event.Catalogue())
+
+func knownCommands(catalogue []event.Entry) map[string]event.Entry {
+	known := map[string]event.Entry{}
+	for _, e := range catalogue {
+		if _, ok := verbs[e.What]; ok && e.Command {
+			known[e.Type] = e
+		}
+	}
+	return known
+}
+
+// typesOf lists the types of commands for kinds of objects, sorted by kind.
+func typesOf(kinds ...string) []string {
+	var types []string
+	for _, kind := range kinds {
+		var some []string
+		for t, e := range commands {
+			if e.Kind == kind {
+				some = append(some, t)
+			}
+		}
+		slices.Sort(some)
+		types = append(types, some...)
+	}
+	return types
+}
+
+// carryOut does what a command asks for. Its error may be a refusal.
+func (s *intake) carryOut(ctx context.Context, t *loop.Turn, c command) (result, error) {
+	v, known := verbs[c.verb]
+	switch {
+	case !known:
+		return result{}, refuseType(c.event.Type(), typesOf(c.key.Kind))
+	case v.do != nil:
+		return v.do(s, ctx, t, c)
+	}
+	what, err := v.change(c)
+	if err != nil {
+		return result{}, err
+	}
+	return s.change(ctx, t, c, what)
+}
 
 // change is what a command asks of an object.
 type change struct {
@@ -29,33 +92,62 @@ type change struct {
 	dying bool
 }
 
-// asked reads what a command asks for.
-func (o order) asked() (change, error) {
-	data := o.event.Data()
-	switch o.verb {
-	case event.Patch:
-		cmd, err := target[event.PatchCommand](data)
-		if err != nil {
-			return change{}, err
-		}
-		return o.patching(cmd)
-	case event.Pause:
-		cmd, err := target[event.PauseCommand](data)
-		if err != nil {
-			return change{}, err
-		}
-		if at := o.stored(); !cmd.Until.IsZero() && !cmd.Until.After(at) {
-			return change{}, refuse("until", ruleInvalid, cmd.Until.Format(time.RFC3339), "must be after the command was sent ("+at.UTC().Format(time.RFC3339)+")")
-		}
-		return change{uid: cmd.UID, dying: true, patch: annotating(func(have map[string]string) map[string]any { return pausing(have, cmd.Until) })}, nil
-	case event.Resume:
-		cmd, err := target[event.ResumeCommand](data)
-		return change{uid: cmd.UID, dying: true, patch: annotating(resuming)}, err
-	case event.Sleep:
-		cmd, err := target[event.SleepCommand](data)
-		return change{uid: cmd.UID, exact: true, patch: scaling(sleeping)}, err
+// patch changes parts of the spec.
+func patch(c command) (change, error) {
+	cmd, err := target[event.PatchCommand](c.event.Data())
+	if err != nil {
+		return change{}, err
 	}
-	cmd, err := target[event.WakeCommand](data)
+	return c.patching(cmd)
+}
+
+func (c command) patching(cmd *event.PatchCommand) (change, error) {
+	spec, ok := parse(cmd.Spec)
+	switch {
+	case len(cmd.Spec) == 0 || string(cmd.Spec) == "null":
+		return change{}, refuse("spec", event.RuleRequired, "", "missing; must be a JSON merge patch of the spec (RFC 7386)")
+	case !ok:
+		return change{}, refuse("spec", event.RuleInvalid, string(cmd.Spec), "must be an object: a JSON merge patch of the spec (RFC 7386)")
+	}
+	part, err := json.Marshal(map[string]any{"spec": cmd.Spec}) // as it was sent, with what is in it twice
+	if err != nil {
+		return change{}, err
+	}
+	if _, err := c.kind.strict(part); err != nil {
+		return change{}, err
+	}
+	return change{uid: cmd.UID, patch: func(*object) (map[string]any, error) { return map[string]any{"spec": spec}, nil }}, nil
+}
+
+// pause pauses, until a time or without end.
+func pause(c command) (change, error) {
+	cmd, err := target[event.PauseCommand](c.event.Data())
+	if err != nil {
+		return change{}, err
+	}
+	if at := c.stored(); !cmd.Until.IsZero() && !cmd.Until.After(at) {
+		return change{}, refuse("until", event.RuleInvalid, cmd.Until.Format(time.RFC3339),
+			"must be after the command was sent ("+at.UTC().Format(time.RFC3339)+")")
+	}
+	annotations := func(have map[string]string) map[string]any { return pausing(have, cmd.Until) }
+	return change{uid: cmd.UID, dying: true, patch: annotating(annotations)}, nil
+}
+
+// resume ends a pause.
+func resume(c command) (change, error) {
+	cmd, err := target[event.ResumeCommand](c.event.Data())
+	return change{uid: cmd.UID, dying: true, patch: annotating(resuming)}, err
+}
+
+// sleep brings a tenant's replicas to 0.
+func sleep(c command) (change, error) {
+	cmd, err := target[event.SleepCommand](c.event.Data())
+	return change{uid: cmd.UID, exact: true, patch: scaling(sleeping)}, err
+}
+
+// wake brings a sleeping tenant's replicas back to what they were.
+func wake(c command) (change, error) {
+	cmd, err := target[event.WakeCommand](c.event.Data())
 	return change{uid: cmd.UID, exact: true, patch: scaling(waking)}, err
 }
 
@@ -72,30 +164,12 @@ func target[T any](data []byte) (*T, error) {
 }
 
 // stored is when a command came to the stream: no redelivery changes it.
-func (o order) stored() time.Time {
-	meta, err := o.event.Raw.Metadata()
+func (c command) stored() time.Time {
+	meta, err := c.event.Raw.Metadata()
 	if err != nil {
 		return time.Time{}
 	}
 	return meta.Timestamp
-}
-
-func (o order) patching(cmd *event.PatchCommand) (change, error) {
-	spec, ok := parse(cmd.Spec)
-	switch {
-	case len(cmd.Spec) == 0 || string(cmd.Spec) == "null":
-		return change{}, refuse("spec", ruleRequired, "", "missing; must be a JSON merge patch of the spec (RFC 7386)")
-	case !ok:
-		return change{}, refuse("spec", ruleInvalid, string(cmd.Spec), "must be an object: a JSON merge patch of the spec (RFC 7386)")
-	}
-	part, err := json.Marshal(map[string]any{"spec": cmd.Spec}) // as it was sent, with what is in it twice
-	if err != nil {
-		return change{}, err
-	}
-	if _, err := o.kind.strict(part); err != nil {
-		return change{}, err
-	}
-	return change{uid: cmd.UID, patch: func(*object) (map[string]any, error) { return map[string]any{"spec": spec}, nil }}, nil
 }
 
 // annotating makes a change of annotations a patch.
@@ -202,56 +276,4 @@ func waking(replicas int32, remembered string) (to int32, note any) {
 		return int32(n), nil
 	}
 	return v1alpha1.DefaultReplicas, nil
-}
-
-// change makes an object what a command asks of it.
-func (s *intake) change(ctx context.Context, t *loop.Turn, o order) (string, any, error) {
-	c, err := o.asked()
-	if err != nil {
-		return "", nil, err
-	}
-	for range maxRaces {
-		there, err := s.read(ctx, o)
-		if err != nil {
-			return "", nil, err
-		}
-		if there == nil {
-			return "", nil, o.missing()
-		}
-		if err := sameUID(o, c.uid, there); err != nil {
-			return "", nil, err
-		}
-		if there.DeletionTimestamp != nil && !c.dying {
-			return "", nil, refuse("metadata.name", ruleDeleting, o.key.String(), "is being deleted")
-		}
-		done, err := o.unexpected(there)
-		if err != nil {
-			return "", nil, err
-		}
-		patch, err := c.patch(there)
-		if err != nil {
-			return "", nil, err
-		}
-		if done || len(patch) == 0 {
-			return s.accepted(ctx, t, o, there)
-		}
-		if o.expected != nil {
-			annotate(patch, map[string]any{name.AnnotationCommand: o.mark()})
-		}
-		if o.expected != nil || c.exact || c.uid != "" {
-			within(patch, "metadata")["resourceVersion"] = there.ResourceVersion
-		}
-		var raw json.RawMessage
-		err = s.kube.MergePatch(ctx, o.kind.Resource, bare(o.key.Namespace), o.key.Name, patch, &raw)
-		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			continue
-		}
-		var after *object
-		if err == nil {
-			after, err = o.object(raw)
-		}
-		whole, _ := parse(there.raw)
-		return s.end(ctx, t, o, after, err, merge(any(whole), any(patch)))
-	}
-	return "", nil, errRaces
 }

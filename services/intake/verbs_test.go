@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -28,18 +29,18 @@ func (s sent) Metadata() (*jetstream.MsgMetadata, error) {
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-func ordered(key events.Key, verb, data string) order {
+func commandFor(key events.Key, verb, data string) command {
 	e := ce.New()
 	e.SetID("1")
 	e.SetSource("/portal")
 	e.SetType(event.CommandType(key.Kind, verb))
 	e.DataEncoded = []byte(data)
-	return order{event: loop.Event{Event: e, Raw: sent{at: noon}}, key: key, kind: kinds[key.Kind], verb: verb}
+	return command{event: loop.Event{Event: e, Raw: sent{at: noon}}, key: key, kind: kinds[key.Kind], verb: verb}
 }
 
 func objectOf(t *testing.T, data string) *object {
 	t.Helper()
-	o, err := order{key: events.Tenant("default", "demo")}.object([]byte(data))
+	o, err := command{key: events.Tenant("default", "demo")}.object([]byte(data))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,34 +75,34 @@ func TestVerbs(t *testing.T) {
 		{"patch is the patch", event.Patch, `{"spec":{"kubernetes":{"version":"v1.36.3"},"addons":{"coreDNS":null}}}`, tenant(two, ""), `{"spec":{"addons":{"coreDNS":null},"kubernetes":{"version":"v1.36.3"}}}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			asks, err := ordered(events.Tenant("default", "demo"), c.verb, c.data).asked()
+			what, err := verbs[c.verb].change(commandFor(events.Tenant("default", "demo"), c.verb, c.data))
 			if err != nil {
 				t.Fatal(err)
 			}
-			patch, err := asks.patch(objectOf(t, c.object))
+			patch, err := what.patch(objectOf(t, c.object))
 			if got := string(event.Marshal(patch)); err != nil || got != c.patch {
 				t.Errorf("%s, want %s (%v)", got, c.patch, err)
 			}
 		})
 	}
 	for _, c := range []struct{ name, verb, data, field, rule, value string }{
-		{"an unknown field", event.Sleep, `{"replicas":1}`, "replicas", ruleUnknown, "1"},
-		{"data that is no object", event.Wake, `7`, "event.data", ruleInvalid, "7"},
-		{"data that is no JSON", event.Resume, `{`, "event.data", ruleInvalid, "{"},
-		{"a uid that is no string", event.Pause, `{"uid":7}`, "uid", ruleInvalid, "7"},
-		{"a pause until something", event.Pause, `{"until":"tomorrow"}`, "until", ruleInvalid, "tomorrow"},
-		{"a pause until the past", event.Pause, `{"until":"2026-11-20T12:00:00Z"}`, "until", ruleInvalid, "2026-11-20T12:00:00Z"},
-		{"a patch of nothing", event.Patch, `{}`, "spec", ruleRequired, ""},
-		{"a patch to null", event.Patch, `{"spec":null}`, "spec", ruleRequired, ""},
-		{"a patch that is no object", event.Patch, `{"spec":[1]}`, "spec", ruleInvalid, "[1]"},
-		{"a patch of the metadata", event.Patch, `{"spec":{},"metadata":{"labels":{"a":"b"}}}`, "metadata", ruleUnknown, `{"labels":{"a":"b"}}`},
-		{"a patch with an unknown field", event.Patch, `{"spec":{"kubernetes":{"colour":"red"}}}`, "spec.kubernetes.colour", ruleUnknown, "red"},
-		{"a patch that removes an unknown field", event.Patch, `{"spec":{"colour":null}}`, "spec.colour", ruleUnknown, ""},
-		{"a patch with a field twice", event.Patch, `{"spec":{"dataStore":"a","dataStore":"b"}}`, "spec.dataStore", ruleDuplicate, "b"},
-		{"a patch of the wrong type", event.Patch, `{"spec":{"networkProfile":{"port":"http"}}}`, "spec.networkProfile.port", ruleInvalid, "http"},
+		{"an unknown field", event.Sleep, `{"replicas":1}`, "replicas", event.RuleUnknown, "1"},
+		{"data that is no object", event.Wake, `7`, "event.data", event.RuleInvalid, "7"},
+		{"data that is no JSON", event.Resume, `{`, "event.data", event.RuleInvalid, "{"},
+		{"a uid that is no string", event.Pause, `{"uid":7}`, "uid", event.RuleInvalid, "7"},
+		{"a pause until something", event.Pause, `{"until":"tomorrow"}`, "until", event.RuleInvalid, "tomorrow"},
+		{"a pause until the past", event.Pause, `{"until":"2026-11-20T12:00:00Z"}`, "until", event.RuleInvalid, "2026-11-20T12:00:00Z"},
+		{"a patch of nothing", event.Patch, `{}`, "spec", event.RuleRequired, ""},
+		{"a patch to null", event.Patch, `{"spec":null}`, "spec", event.RuleRequired, ""},
+		{"a patch that is no object", event.Patch, `{"spec":[1]}`, "spec", event.RuleInvalid, "[1]"},
+		{"a patch of the metadata", event.Patch, `{"spec":{},"metadata":{"labels":{"a":"b"}}}`, "metadata", event.RuleUnknown, `{"labels":{"a":"b"}}`},
+		{"a patch with an unknown field", event.Patch, `{"spec":{"kubernetes":{"colour":"red"}}}`, "spec.kubernetes.colour", event.RuleUnknown, "red"},
+		{"a patch that removes an unknown field", event.Patch, `{"spec":{"colour":null}}`, "spec.colour", event.RuleUnknown, ""},
+		{"a patch with a field twice", event.Patch, `{"spec":{"dataStore":"a","dataStore":"b"}}`, "spec.dataStore", event.RuleDuplicate, "b"},
+		{"a patch of the wrong type", event.Patch, `{"spec":{"networkProfile":{"port":"http"}}}`, "spec.networkProfile.port", event.RuleInvalid, "http"},
 	} {
 		t.Run(c.name+" is refused", func(t *testing.T) {
-			_, err := ordered(events.Tenant("default", "demo"), c.verb, c.data).asked()
+			_, err := verbs[c.verb].change(commandFor(events.Tenant("default", "demo"), c.verb, c.data))
 			if e := wants(t, err, c.field, c.rule); e.Value != c.value {
 				t.Errorf("value %q, want %q", e.Value, c.value)
 			}
@@ -109,92 +110,93 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-func TestUnderstand(t *testing.T) {
-	s := &intake{namespace: "default"}
+func TestEveryCommandHasAVerb(t *testing.T) {
+	rows := 0
+	for _, e := range event.Catalogue() {
+		if !e.Command {
+			continue
+		}
+		rows++
+		v, ok := verbs[e.What]
+		if !ok || (v.do == nil) == (v.change == nil) {
+			t.Errorf("%s: the table of verbs doesn't say, or says twice, what it does", e.Type)
+		}
+		if commands[e.Type].What != e.What {
+			t.Errorf("%s is refused", e.Type)
+		}
+	}
+	if rows == 0 || rows != len(commands) {
+		t.Errorf("%d commands in the catalogue, %d are understood", rows, len(commands))
+	}
+}
+
+func TestAnUnknownVerbIsRefused(t *testing.T) {
+	const hibernate = "hibernate"
 	key := events.Tenant("default", "demo")
-	t.Run("every command of the catalogue is understood", func(t *testing.T) {
-		keys := map[string]events.Key{event.TenantControlPlanes: key, event.DataStores: events.DataStore("ds"), event.KubeconfigGenerators: events.Generator("kg")}
-		for _, c := range event.Catalogue() {
-			if c.Command {
-				if o, err := s.understand(keys[c.Kind], ordered(keys[c.Kind], c.What, ``).event); err != nil || o.verb != c.What {
-					t.Errorf("%s: %v", c.Type, err)
+	typ := event.CommandType(key.Kind, hibernate)
+	row := event.Entry{Type: typ, Command: true, Service: name.ServiceIntake, Kind: key.Kind, What: hibernate}
+	t.Run("also when the catalogue has it", func(t *testing.T) {
+		if known := knownCommands(append(event.Catalogue(), row)); known[typ].Type != "" || len(known) != len(commands) {
+			t.Errorf("%+v", known[typ])
+		}
+	})
+	t.Run("before anything is looked at", func(t *testing.T) {
+		_, err := (&intake{}).understand(key, commandFor(key, hibernate, ``).event)
+		if e := wants(t, err, "event.type", event.RuleUnknown); e.Value != typ {
+			t.Errorf("%+v", e)
+		}
+	})
+	t.Run("and not carried out: it wakes no sleeping tenant", func(t *testing.T) {
+		_, err := (&intake{}).carryOut(t.Context(), nil, commandFor(key, hibernate, ``))
+		if e := wants(t, err, "event.type", event.RuleUnknown); e.Value != typ {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+// FuzzPatch takes the data of commands that change an object, as anybody may send them.
+func FuzzPatch(f *testing.F) {
+	f.Add(event.Patch, []byte(`{"spec":{"kubernetes":{"version":"v1.36.3"},"networkProfile":null}}`))
+	f.Add(event.Patch, []byte(`{"uid":"u","spec":{"controlPlane":{"deployment":{"replicas":1e3,"extraArgs":{"apiServer":["--v=2",null]}}}}}`))
+	f.Add(event.Patch, []byte(`{"spec":{"addons":{},"addons":{"coreDNS":null}}}`))
+	f.Add(event.Patch, []byte(`{"spec":[]}`))
+	f.Add(event.Patch, []byte(`{"metadata":{"name":"x"}}`))
+	f.Add(event.Pause, []byte(`{"until":"2027-01-31T18:00:00Z"}`))
+	f.Add(event.Pause, []byte(`{"until":12}`))
+	f.Add(event.Sleep, []byte(`null`))
+	f.Add(event.Wake, []byte(`{"uid":7}`))
+	there, err := command{key: events.Tenant("default", "demo")}.object([]byte(good))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, verb string, data []byte) {
+		for name := range kinds {
+			if _, ok := commands[event.CommandType(name, verb)]; !ok || verb == event.Apply || verb == event.Delete {
+				continue
+			}
+			key := events.Tenant("default", "demo")
+			key.Kind = name
+			c, err := verbs[verb].change(commandFor(key, verb, string(data)))
+			if err != nil {
+				if missing := said(err); missing != "" {
+					t.Errorf("%s %s %q: %s: %v", name, verb, data, missing, err)
+				}
+				continue
+			}
+			patch, err := c.patch(there)
+			if err != nil {
+				t.Errorf("%s %s %q: %v", name, verb, data, err)
+				continue
+			}
+			for field := range patch {
+				if field != "spec" && field != "metadata" {
+					t.Errorf("%s %s %q changes %s", name, verb, data, field)
 				}
 			}
-		}
-	})
-	for _, c := range []struct {
-		name   string
-		key    events.Key
-		change func(*loop.Event)
-		field  string
-		rule   string
-		value  string
-	}{
-		{"sleep for a DataStore", events.DataStore("ds"), func(e *loop.Event) { e.SetType(event.CommandType(event.DataStores, event.Sleep)) }, "event.type", ruleUnknown, "dev.stoker.datastore.sleep.v1"},
-		{"a tenant's command on a DataStore's subject", events.DataStore("ds"), func(e *loop.Event) { e.SetType(event.TenantApply) }, "event.type", ruleUnknown, event.TenantApply},
-		{"an unknown kind", events.Key{Kind: "pods", Namespace: "default", Name: "x"}, func(*loop.Event) {}, "event.subject", ruleUnknown, "pods"},
-		{"a tenant without namespace", events.Key{Kind: event.TenantControlPlanes, Namespace: "-", Name: "x"}, func(*loop.Event) {}, "event.subject", ruleInvalid, "x"},
-		{"a name that is none", events.Tenant("default", "X_"), func(*loop.Event) {}, "event.subject", ruleInvalid, "default/X_"},
-		{"an answer to no inbox", key, func(e *loop.Event) { e.SetExtension(events.ExtReplyTo, "stoker.status.a.b") }, "event.replyto", ruleInvalid, "stoker.status.a.b"},
-		{"an expected generation that is none", key, func(e *loop.Event) { e.SetExtension(events.ExtExpectedGeneration, "-1") }, "event.expectedgeneration", ruleInvalid, "-1"},
-		{"too much", key, func(e *loop.Event) { e.DataEncoded = make([]byte, events.MaxPayload+1) }, "event.data", ruleTooLarge, "65537 bytes"},
-		{"another namespace than the installation's", events.Tenant("prod", "demo"), func(*loop.Event) {}, "metadata.namespace", ruleForbidden, "prod"},
-	} {
-		t.Run(c.name+" is refused", func(t *testing.T) {
-			e := ordered(c.key, event.Apply, ``).event
-			c.change(&e)
-			_, err := s.understand(c.key, e)
-			if e := wants(t, err, c.field, c.rule); e.Value != c.value {
-				t.Errorf("value %q, want %q", e.Value, c.value)
+			whole, _ := parse(there.raw)
+			if _, err := json.Marshal(merge(any(whole), any(patch))); err != nil {
+				t.Errorf("%s %s %q: %v", name, verb, data, err)
 			}
-		})
-	}
-	t.Run("an expected generation may be a number or its text", func(t *testing.T) {
-		for _, v := range []any{"3", int32(3), 3} {
-			e := ordered(key, event.Sleep, ``).event
-			e.SetExtension(events.ExtExpectedGeneration, v)
-			if o, err := s.understand(key, e); err != nil || *o.expected != 3 {
-				t.Errorf("%v: %v", v, err)
-			}
-		}
-	})
-	t.Run("the fingerprint is of what is asked for, not of how it is written", func(t *testing.T) {
-		a, b, c := ordered(key, event.Pause, `{"uid": "x"}`), ordered(key, event.Pause, `{"uid":"x"}`), ordered(key, event.Pause, `{"uid":"y"}`)
-		of := func(o order) string { return gist(key, o.event.Event) }
-		if of(a) != of(b) || of(a) == of(c) {
-			t.Error("it isn't")
-		}
-	})
-}
-
-func TestUnexpected(t *testing.T) {
-	key := events.Tenant("default", "demo")
-	there := objectOf(t, `{"metadata":{"generation":4}}`)
-	expecting := func(n int64) order {
-		o := ordered(key, event.Sleep, ``)
-		o.expected = &n
-		return o
-	}
-	for _, fine := range []struct {
-		o     order
-		there *object
-	}{{ordered(key, event.Sleep, ``), there}, {ordered(key, event.Sleep, ``), nil}, {expecting(4), there}, {expecting(0), nil}} {
-		if done, err := fine.o.unexpected(fine.there); done || err != nil {
-			t.Errorf("%v %v", done, err)
-		}
-	}
-	_, err := expecting(3).unexpected(there)
-	if e := wants(t, err, "event.expectedgeneration", ruleConflict); e.Value != "3" || e.Message != "the TenantControlPlane has generation 4" {
-		t.Errorf("%+v", e)
-	}
-	_, err = expecting(3).unexpected(nil)
-	wants(t, err, "event.expectedgeneration", ruleConflict)
-	_, err = expecting(0).unexpected(there)
-	wants(t, err, "event.expectedgeneration", ruleConflict)
-	t.Run("what this very command made is as expected", func(t *testing.T) {
-		there.Annotations = map[string]string{name.AnnotationCommand: expecting(3).mark()}
-		if done, err := expecting(3).unexpected(there); !done || err != nil {
-			t.Errorf("%v %v", done, err)
 		}
 	})
 }

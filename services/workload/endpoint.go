@@ -11,9 +11,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/intent"
+	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
 // Addresses from the blocks for documentation (RFC 5737, RFC 3849). An API server writes the address it advertises into the
@@ -34,16 +36,16 @@ type exposure struct {
 	Advertise string
 }
 
-// expose decides where the tenant is reached. waiting says what is missing. The error is an *intent.Permanent.
-func expose(t *state.Tenant, service *corev1.Service) (e exposure, waiting string, err error) {
+// endpoint decides where the tenant is reached. wait says what is missing. The error is an *intent.Permanent.
+func endpoint(t *state.Tenant, service *corev1.Service) (e exposure, wait state.Wait, err error) {
 	spec := &t.Spec
-	reached, waiting := serviceAddress(spec, service)
-	if waiting != "" {
-		return exposure{}, waiting, nil
+	reached, missing := serviceAddress(spec, service)
+	if missing != "" {
+		return exposure{}, state.Wait{On: kube.Services.Kind, Reason: reason.AddressPending, Text: missing}, nil
 	}
 	if reached == "" {
-		return exposure{}, "", &intent.Permanent{
-			Reason:  "AddressRequired",
+		return exposure{}, state.Wait{}, &intent.Permanent{
+			Reason:  reason.AddressRequired,
 			Message: "spec.networkProfile.address is needed with serviceType NodePort: the address of a node or of what stands before the nodes",
 		}
 	}
@@ -54,15 +56,15 @@ func expose(t *state.Tenant, service *corev1.Service) (e exposure, waiting strin
 		if host, port, err := net.SplitHostPort(hostname); err == nil {
 			number, err := strconv.ParseUint(port, 10, 16)
 			if err != nil || number == 0 {
-				return exposure{}, "", &intent.Permanent{
-					Reason: "InvalidHostname", Message: fmt.Sprintf("spec.controlPlane.ingress.hostname %q: %q is no port", hostname, port),
+				return exposure{}, state.Wait{}, &intent.Permanent{
+					Reason: reason.InvalidHostname, Message: fmt.Sprintf("spec.controlPlane.ingress.hostname %q: %q is no port", hostname, port),
 				}
 			}
 			e.Address, e.Port = host, int32(number)
 		}
 	}
 	e.Endpoint = net.JoinHostPort(e.Address, strconv.Itoa(int(e.Port)))
-	return e, "", nil
+	return e, state.Wait{}, nil
 }
 
 // publicHostname is the host, or host:port, of the Ingress or Gateway in front of the Service; empty for none.
@@ -81,8 +83,9 @@ func publicHostname(c *v1alpha1.ControlPlane) string {
 	return ""
 }
 
-// serviceAddress is where the Service is reached. Both results are empty for a NodePort without a declared address.
-func serviceAddress(spec *v1alpha1.TenantControlPlaneSpec, service *corev1.Service) (address, waiting string) {
+// serviceAddress is where the Service is reached. missing says what it has to get first. Both are empty for a NodePort without a
+// declared address.
+func serviceAddress(spec *v1alpha1.TenantControlPlaneSpec, service *corev1.Service) (address, missing string) {
 	if spec.NetworkProfile.Address != "" {
 		return spec.NetworkProfile.Address, ""
 	}

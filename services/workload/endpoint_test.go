@@ -8,12 +8,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/intent"
 )
 
-func TestExpose(t *testing.T) {
+func TestEndpoint(t *testing.T) {
 	type spec = v1alpha1.TenantControlPlaneSpec
 	balanced := func(ingress ...corev1.LoadBalancerIngress) corev1.LoadBalancerStatus {
 		return corev1.LoadBalancerStatus{Ingress: ingress}
@@ -112,7 +113,7 @@ func TestExpose(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "demo"},
 				Spec:       corev1.ServiceSpec{ClusterIP: test.clusters}, Status: corev1.ServiceStatus{LoadBalancer: test.status},
 			}
-			got, waiting, err := expose(&state.Tenant{Spec: tcp.Spec}, service)
+			got, wait, err := endpoint(&state.Tenant{Spec: tcp.Spec}, service)
 			var permanent *intent.Permanent
 			if test.reason != "" {
 				if !errors.As(err, &permanent) || permanent.Reason != test.reason {
@@ -120,8 +121,8 @@ func TestExpose(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || got != test.want || waiting != test.waiting {
-				t.Errorf("got  %+v, waiting %q, error %v\nwant %+v, waiting %q", got, waiting, err, test.want, test.waiting)
+			if err != nil || got != test.want || wait.Text != test.waiting || wait.Waits() != (wait.Reason == reason.AddressPending) {
+				t.Errorf("got  %+v, waiting %+v, error %v\nwant %+v, waiting %q", got, wait, err, test.want, test.waiting)
 			}
 		})
 	}

@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/nats-io/nats.go v1.55.0
 	github.com/prometheus/client_golang v1.24.1
+	github.com/stoker-k8s/stoker/deployments/natsserver v0.0.0
 	github.com/stoker-k8s/stoker/pkg v0.0.0
 	golang.org/x/sync v0.24.0
 	k8s.io/api v0.36.3
@@ -57,4 +58,7 @@ require (
 )
 
 // 2026-11: the modules of this repository are released together; until the first tag they find each other by path.
-replace github.com/stoker-k8s/stoker/pkg => ../../pkg
+replace (
+	github.com/stoker-k8s/stoker/deployments/natsserver => ../../deployments/natsserver
+	github.com/stoker-k8s/stoker/pkg => ../../pkg
+)

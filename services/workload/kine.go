@@ -1,4 +1,4 @@
-// kine, which serves etcd's API to the API server and keeps what it is given in a database of another kind. Pure.
+// The container of kine, which serves etcd's API to the API server and stores the data in a database of another kind. Pure.
 
 package workload
 
@@ -38,11 +38,13 @@ const (
 // kineEndpoints are what kine connects to, by driver. The variables are the keys of <t>-datastore-config; what they hold
 // needs no escaping in a URL, which the datastore service sees to. etcd, which needs no kine, is missing.
 var kineEndpoints = map[string]string{
-	string(v1alpha1.DriverPostgreSQL): "postgres://" + kineUser + "@" + variable(name.KeyDBConnectionString) + "/" + variable(name.KeyDBSchema),
-	string(v1alpha1.DriverMySQL):      "mysql://" + kineUser + "@tcp(" + variable(name.KeyDBConnectionString) + ")/" + variable(name.KeyDBSchema),
+	string(v1alpha1.DriverPostgreSQL): "postgres://" + kineUser + "@" + variable(name.KeyDBConnectionString) +
+		"/" + variable(name.KeyDBSchema),
+	string(v1alpha1.DriverMySQL): "mysql://" + kineUser + "@tcp(" + variable(name.KeyDBConnectionString) + ")" +
+		"/" + variable(name.KeyDBSchema),
 	// noEmbed: kine would else run a NATS server of its own. It makes sure of its bucket, and ends if that has other replicas.
-	string(v1alpha1.DriverNATS): "nats://?contextFile=" + path.Join(dirKineCerts, name.KeyDatastoreContext) + "&bucket=" + variable(name.KeyDBSchema) +
-		"&replicas=" + variable(name.KeyDBReplicas) + "&noEmbed",
+	string(v1alpha1.DriverNATS): "nats://?contextFile=" + path.Join(dirKineCerts, name.KeyDatastoreContext) +
+		"&bucket=" + variable(name.KeyDBSchema) + "&replicas=" + variable(name.KeyDBReplicas) + "&noEmbed",
 }
 
 // kineConnections limit kine's connections to an SQL server, which has many tenants. Without, kine opens one for each
@@ -79,20 +81,12 @@ func (in Input) kine() corev1.Container {
 	if len(in.Datastore.Certificate.Keys) > 0 {
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name.VolumeKineCerts, MountPath: dirKineCerts, ReadOnly: true})
 	}
-	// kine tells nobody how it is, but it opens this port once it has reached the database and serves the socket. What
-	// happens later shows in the API server's own probes, which ask through kine.
+	// kine has no health endpoint, but it opens this port once it has reached the database and serves the socket. What
+	// happens later shows in the API server's own probes, which go through kine.
 	if port := metricsPort(args); port != 0 {
 		c.StartupProbe = probeOf(corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(port)}}, startup)
 	}
-	if p := spec.Probes; p != nil {
-		override(&c, p, nil)
-	}
-	if r := spec.Resources; r != nil {
-		c.Resources = resources(r.Kine)
-	}
-	if s := spec.ContainerSecurityContexts; s != nil {
-		c.SecurityContext = s.Kine
-	}
+	in.customize(&c, customization{resources: value(spec.Resources).Kine, security: value(spec.ContainerSecurityContexts).Kine})
 	return c
 }
 

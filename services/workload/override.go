@@ -1,4 +1,5 @@
-// Resources that are kept in other DataStores than the rest (dataStoreOverrides). Pure.
+// Resources that are kept in other DataStores than the rest (spec.dataStoreOverrides): the API server's flag, and which
+// DataStores and credentials pods use. Pure.
 
 package workload
 
@@ -27,7 +28,7 @@ func (in Input) overrides() string {
 	return strings.Join(all, ",")
 }
 
-// urls of an etcd's endpoints.
+// urls joins the URLs of an etcd's endpoints.
 func urls(endpoints []string, separator string) string {
 	var all []string
 	for _, e := range endpoints {
@@ -36,12 +37,12 @@ func urls(endpoints []string, separator string) string {
 	return strings.Join(all, separator)
 }
 
-// overridden reports whether the overrides are those of the spec: a pod that is started before would not find its account
-// there, and one that is started with those of before would be replaced again.
-func overridden(spec *v1alpha1.TenantControlPlaneSpec, d *state.Datastore) bool {
+// overridesProvisioned reports whether datastore has provisioned exactly the overrides of the spec. Until then no pod may start:
+// a DataStore that is missing has no account for it, and with one too many it would be replaced once that is withdrawn.
+func overridesProvisioned(spec *v1alpha1.TenantControlPlaneSpec, d *state.Datastore) bool {
 	want, have := map[string]string{}, map[string]string{}
 	for _, o := range spec.DataStoreOverrides {
-		if o.DataStore != d.DataStore { // where everything is anyway
+		if o.DataStore != d.DataStore { // the tenant's own, where everything is that no override names
 			want[o.Resource] = o.DataStore
 		}
 	}
@@ -53,8 +54,8 @@ func overridden(spec *v1alpha1.TenantControlPlaneSpec, d *state.Datastore) bool 
 	return maps.Equal(want, have)
 }
 
-// usedBy are the DataStores of overrides that pods use.
-func usedBy(step string, before []string, d *state.Datastore) []string {
+// overridesInUse returns the DataStores of overrides that pods may use; see inUse.
+func overridesInUse(step string, before []string, d *state.Datastore) []string {
 	var use []string
 	for _, o := range d.Overrides {
 		if len(o.Resources) > 0 {
@@ -64,7 +65,8 @@ func usedBy(step string, before []string, d *state.Datastore) []string {
 	return inUse(step, before, use)
 }
 
-// inUse is what pods use of some kind: before a rollout is complete, what the former ones use, too.
+// inUse returns what pods may use: use is what new ones do, before what those of earlier rollouts do, which run until the
+// rollout is complete.
 func inUse(step string, before, use []string) []string {
 	if step != event.Available && step != event.Slept {
 		use = append(use, before...)

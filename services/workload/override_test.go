@@ -21,7 +21,7 @@ func TestOverridesAreAFlag(t *testing.T) {
 	}
 }
 
-func TestOverridden(t *testing.T) {
+func TestOverridesProvisioned(t *testing.T) {
 	d := state.Datastore{DataStore: "a", Overrides: []state.Override{{DataStore: "b", Resources: []string{"/events"}}, {DataStore: "left"}}}
 	for sentence, test := range map[string]struct {
 		spec []v1alpha1.DataStoreOverride
@@ -34,7 +34,7 @@ func TestOverridden(t *testing.T) {
 		"elsewhere":                          {[]v1alpha1.DataStoreOverride{{Resource: "/events", DataStore: "c"}}, false},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			if got := overridden(&v1alpha1.TenantControlPlaneSpec{DataStoreOverrides: test.spec}, &d); got != test.want {
+			if got := overridesProvisioned(&v1alpha1.TenantControlPlaneSpec{DataStoreOverrides: test.spec}, &d); got != test.want {
 				t.Errorf("got %t", got)
 			}
 		})
@@ -46,7 +46,7 @@ func TestPodsUseTheDataStoresOfBeforeUntilTheLastIsGone(t *testing.T) {
 	for step, want := range map[string][]string{
 		event.Exposed: {"b", "c"}, event.Degraded: {"b", "c"}, event.Available: {"c"}, event.Slept: {"c"},
 	} {
-		if got := usedBy(step, []string{"b"}, &d); !slices.Equal(got, want) {
+		if got := overridesInUse(step, []string{"b"}, &d); !slices.Equal(got, want) {
 			t.Errorf("%s: %q", step, got)
 		}
 	}

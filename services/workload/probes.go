@@ -13,7 +13,7 @@ import (
 type timing struct{ timeout, period, failures int32 }
 
 var (
-	// startup looks every second, so that a pod counts as soon as it serves, and gives a slow or busy machine five minutes.
+	// startup probes every second, so that a pod counts as soon as it serves, and gives a slow or busy machine five minutes.
 	startup = timing{timeout: 3, period: 1, failures: 300}
 	// readiness takes a pod out of the Service some six seconds after it stops answering.
 	readiness = timing{timeout: 3, period: 2, failures: 3}
@@ -33,8 +33,19 @@ func probeOf(handler corev1.ProbeHandler, t timing) *corev1.Probe {
 	}
 }
 
-// override changes a container's probes: what is said for all components first, then what is said for this one.
-func override(c *corev1.Container, all *v1alpha1.ControlPlaneProbes, one *v1alpha1.ProbeSet) {
+// probeAt gives a container the three probes of a component, which is asked on one port: alive at its start and later, and
+// ready.
+func probeAt(c *corev1.Container, port int32, alive, ready string) {
+	c.StartupProbe, c.LivenessProbe = probe(alive, port, startup), probe(alive, port, liveness)
+	c.ReadinessProbe = probe(ready, port, readiness)
+}
+
+// retimeProbes changes the timing of a container's probes: as all says for all components first, then as one says for this
+// one. Either may be nil.
+func retimeProbes(c *corev1.Container, all *v1alpha1.ControlPlaneProbes, one *v1alpha1.ProbeSet) {
+	if all == nil {
+		return
+	}
 	retime(c.LivenessProbe, all.Liveness)
 	retime(c.ReadinessProbe, all.Readiness)
 	retime(c.StartupProbe, all.Startup)

@@ -1,59 +1,68 @@
-// What it means that the API server refuses an object, and which field of the TenantControlPlane is at fault. Pure.
+// What it means that the API server refuses an object. Pure.
 
 package workload
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
-
-	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/intent"
+	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
-// askAgain is the time until an object that was denied is applied again.
-const askAgain = 30 * time.Second
+// retryDenied is the time until an object that was denied is applied again.
+const retryDenied = 30 * time.Second
 
 // denied is a refusal that can end without a change of the spec: a quota is raised, a port becomes free, a role or a
 // webhook is put right. The object is applied again now and then.
 type denied struct {
-	// kind of the object, reason in CamelCase, message for people.
+	// kind of the object, reason of pkg/api/reason, message for people.
 	kind, reason, message string
 }
 
 func (e *denied) Error() string { return e.message }
 
+// refusals are the reasons for refusing one kind of object.
+type refusals struct {
+	// invalid: the object isn't valid, which is the spec's fault. conflict: what it asks for is another's. forbidden: it isn't
+	// allowed. notServed: its kind or namespace isn't there.
+	invalid, conflict, forbidden, notServed string
+}
+
+// refusalsOf are the reasons by kind.
+var refusalsOf = map[string]refusals{
+	kube.Services.Kind:    {reason.ServiceRefused, reason.ServiceConflict, reason.ServiceForbidden, reason.ServiceNotServed},
+	kube.Deployments.Kind: {reason.DeploymentRefused, reason.DeploymentConflict, reason.DeploymentForbidden, reason.DeploymentNotServed},
+	kube.Ingresses.Kind:   {reason.IngressRefused, reason.IngressConflict, reason.IngressForbidden, reason.IngressNotServed},
+	kube.TLSRoutes.Kind:   {reason.TLSRouteRefused, reason.TLSRouteConflict, reason.TLSRouteForbidden, reason.TLSRouteNotServed},
+}
+
 // refused gives an API server's refusal of an object its intent. One that says that the object isn't valid is the spec's
-// fault, and another try changes nothing: *intent.Permanent. Others are *denied, and what isn't a refusal stays as it is.
+// fault, and another try changes nothing: [*intent.Permanent]. Others are *denied, and what isn't a refusal stays as it is.
 func refused(err error, spec *v1alpha1.TenantControlPlaneSpec, object metav1.Object, kind string) error {
 	what := kind + " " + object.GetNamespace() + "/" + object.GetName()
+	of := refusalsOf[kind]
 	var status apierrors.APIStatus
 	switch {
 	case err == nil || !errors.As(err, &status):
 		return err
-	case taken(status.Status()):
-		return &denied{kind, kind + "Conflict", "the management cluster refuses the " + what + ": " + causes(spec, object, status.Status())}
+	case conflicts(status.Status()):
+		return &denied{kind, of.conflict, "the management cluster refuses the " + what + ": " + causes(spec, object, status.Status())}
 	case apierrors.IsForbidden(err):
-		return &denied{kind, kind + "Forbidden", "the management cluster does not allow the " + what + ": " + err.Error()}
+		return &denied{kind, of.forbidden, "the management cluster does not allow the " + what + ": " + err.Error()}
 	case apierrors.IsNotFound(err): // the kind, or the namespace
-		return &denied{kind, kind + "NotServed", "the management cluster does not know what the " + what + " needs: " + err.Error()}
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err), untyped(err):
+		return &denied{kind, of.notServed, "the management cluster does not know what the " + what + " needs: " + err.Error()}
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err), misfits(err):
 		return &intent.Permanent{
-			Reason:  kind + "Refused",
+			Reason:  of.invalid,
 			Message: "the management cluster refuses the " + what + ": " + causes(spec, object, status.Status()),
 		}
 	case apierrors.IsInternalError(err): // as when a webhook doesn't answer
@@ -62,14 +71,15 @@ func refused(err error, spec *v1alpha1.TenantControlPlaneSpec, object metav1.Obj
 	return err
 }
 
-// untyped reports whether an object doesn't fit its own kind, as when two containers have one name: server-side apply calls
-// that an internal error.
-func untyped(err error) bool {
+// misfits reports whether an object doesn't fit its own kind, as when two containers have one name: server-side apply calls
+// that an internal error, and only its text tells it from others.
+func misfits(err error) bool {
 	return apierrors.IsInternalError(err) && strings.Contains(err.Error(), "typed patch object")
 }
 
-// taken reports whether all that is wrong with an object is a port or an address that another has.
-func taken(s metav1.Status) bool {
+// conflicts reports whether all that is wrong with an object is a port or an address that another has. The API server has no
+// type for that cause, so it is known by its text.
+func conflicts(s metav1.Status) bool {
 	return s.Details != nil && len(s.Details.Causes) > 0 && !slices.ContainsFunc(s.Details.Causes, func(c metav1.StatusCause) bool {
 		return !strings.Contains(c.Message, "already allocated")
 	})
@@ -92,168 +102,4 @@ func causes(spec *v1alpha1.TenantControlPlaneSpec, object metav1.Object, s metav
 		}
 	}
 	return line(strings.Join(all, "; "))
-}
-
-// pairs of field paths: of the object, and of the TenantControlPlane's spec it comes from.
-type pairs [][2]string
-
-// in finds the pair of a path; what follows the object's part follows the spec's.
-func (p pairs) in(path string) string {
-	for _, pair := range p {
-		rest, ok := strings.CutPrefix(path, pair[0])
-		if ok && (rest == "" || strings.ContainsAny(rest[:1], ".[")) {
-			return pair[1] + rest
-		}
-	}
-	return ""
-}
-
-const ofDeployment = "spec.controlPlane.deployment."
-
-var (
-	fieldsOfDeployment = pairs{
-		{"metadata.labels", ofDeployment + "additionalMetadata.labels"},
-		{"metadata.annotations", ofDeployment + "additionalMetadata.annotations"},
-		{"spec.replicas", ofDeployment + "replicas"},
-		{"spec.strategy", ofDeployment + "strategy"},
-		{"spec.template.labels", ofDeployment + "podAdditionalMetadata.labels"},
-		{"spec.template.annotations", ofDeployment + "podAdditionalMetadata.annotations"},
-		{"spec.template.metadata", ofDeployment + "podAdditionalMetadata"},
-		{"spec.template.spec.nodeSelector", ofDeployment + "nodeSelector"},
-		{"spec.template.spec.tolerations", ofDeployment + "tolerations"},
-		{"spec.template.spec.affinity", ofDeployment + "affinity"},
-		{"spec.template.spec.topologySpreadConstraints", ofDeployment + "topologySpreadConstraints"},
-		{"spec.template.spec.runtimeClassName", ofDeployment + "runtimeClassName"},
-		{"spec.template.spec.serviceAccountName", ofDeployment + "serviceAccountName"},
-		{"spec.template.spec.securityContext", ofDeployment + "podSecurityContext"},
-	}
-	fieldsOfService = pairs{
-		{"metadata.labels", "spec.controlPlane.service.additionalMetadata.labels"},
-		{"metadata.annotations", "spec.controlPlane.service.additionalMetadata.annotations"},
-		{"spec.type", "spec.controlPlane.service.serviceType"},
-		{"spec.allocateLoadBalancerNodePorts", "spec.controlPlane.service.allocateLoadBalancerNodePorts"},
-		{"spec.externalIPs", "spec.networkProfile.address"},
-		{"spec.loadBalancerClass", "spec.networkProfile.loadBalancerClass"},
-		{"spec.loadBalancerSourceRanges", "spec.networkProfile.loadBalancerSourceRanges"},
-		{"spec.LoadBalancerSourceRanges", "spec.networkProfile.loadBalancerSourceRanges"}, // as the API server writes it
-	}
-	fieldsOfIngress = pairs{
-		{"metadata.labels", "spec.controlPlane.ingress.additionalMetadata.labels"},
-		{"metadata.annotations", "spec.controlPlane.ingress.additionalMetadata.annotations"},
-		{"spec.ingressClassName", "spec.controlPlane.ingress.ingressClassName"},
-		{"spec.rules[0].host", "spec.controlPlane.ingress.hostname"},
-	}
-	fieldsOfRoute = pairs{
-		{"metadata.labels", "spec.controlPlane.gateway.additionalMetadata.labels"},
-		{"metadata.annotations", "spec.controlPlane.gateway.additionalMetadata.annotations"},
-		{"spec.parentRefs", "spec.controlPlane.gateway.parentRefs"},
-		{"spec.hostnames[0]", "spec.controlPlane.gateway.hostname"},
-		{"spec.hostnames", "spec.controlPlane.gateway.hostname"},
-	}
-)
-
-// fieldOf returns the field of the TenantControlPlane that a field of an object comes from, empty when it comes from none
-// alone.
-func fieldOf(spec *v1alpha1.TenantControlPlaneSpec, object metav1.Object, path string) string {
-	switch o := object.(type) {
-	case *appsv1.Deployment:
-		return cmp.Or(fieldsOfDeployment.in(path), fieldOfPod(&spec.ControlPlane.Deployment, &o.Spec.Template.Spec, path))
-	case *corev1.Service:
-		return cmp.Or(fieldsOfService.in(path), fieldOfPort(&spec.ControlPlane.Service, o, path))
-	case *networkingv1.Ingress:
-		return fieldsOfIngress.in(path)
-	case *gatewayv1.TLSRoute:
-		return fieldsOfRoute.in(path)
-	}
-	return ""
-}
-
-// fieldOfPort finds the field of a Service's port.
-func fieldOfPort(spec *v1alpha1.ServiceSpec, o *corev1.Service, path string) string {
-	i, rest, ok := elementOf(path, "spec.ports", len(o.Spec.Ports))
-	if !ok {
-		return ""
-	}
-	name := o.Spec.Ports[i].Name
-	if j := slices.IndexFunc(spec.AdditionalPorts, func(p v1alpha1.AdditionalPort) bool { return p.Name == name }); j >= 0 {
-		return fmt.Sprintf("spec.controlPlane.service.additionalPorts[%d]%s", j, rest)
-	}
-	return "spec.networkProfile.port"
-}
-
-// components are the names of the control plane's own containers in the spec.
-var components = map[string]string{
-	name.ContainerAPIServer: "apiServer", name.ContainerScheduler: "scheduler", name.ContainerControllerManager: "controllerManager",
-}
-
-// fieldOfPod finds the field of a container or a volume.
-func fieldOfPod(spec *v1alpha1.DeploymentSpec, pod *corev1.PodSpec, path string) string {
-	if i, rest, ok := elementOf(path, "spec.template.spec.volumes", len(pod.Volumes)); ok {
-		j := slices.IndexFunc(spec.AdditionalVolumes, func(v corev1.Volume) bool { return v.Name == pod.Volumes[i].Name })
-		if j < 0 {
-			return ""
-		}
-		return fmt.Sprintf(ofDeployment+"additionalVolumes[%d]%s", j, rest)
-	}
-	container, rest := "", ""
-	if i, of, ok := elementOf(path, "spec.template.spec.containers", len(pod.Containers)); ok {
-		container, rest = pod.Containers[i].Name, of
-	} else if i, of, ok := elementOf(path, "spec.template.spec.initContainers", len(pod.InitContainers)); ok {
-		if i < len(spec.AdditionalInitContainers) {
-			return fmt.Sprintf(ofDeployment+"additionalInitContainers[%d]%s", i, of)
-		}
-		container, rest = pod.InitContainers[i].Name, of
-	} else {
-		return ""
-	}
-	j := slices.IndexFunc(spec.AdditionalContainers, func(c corev1.Container) bool { return c.Name == container })
-	if container == name.ContainerKine {
-		return fieldOfKine(j, rest)
-	}
-	if j >= 0 {
-		return fmt.Sprintf(ofDeployment+"additionalContainers[%d]%s", j, rest)
-	}
-	component := components[container]
-	if component == "" {
-		return ""
-	}
-	return pairs{
-		{".image", ofDeployment + "registrySettings"},
-		{".args", ofDeployment + "extraArgs." + component},
-		{".ports", "spec.networkProfile.port"},
-		{".resources", ofDeployment + "resources." + component},
-		{".livenessProbe", ofDeployment + "probes." + component + ".liveness"},
-		{".readinessProbe", ofDeployment + "probes." + component + ".readiness"},
-		{".startupProbe", ofDeployment + "probes." + component + ".startup"},
-		{".securityContext", ofDeployment + "containerSecurityContexts." + component},
-		{".volumeMounts", ofDeployment + "additionalVolumeMounts." + component},
-	}.in(rest)
-}
-
-// fieldOfKine finds the field of kine's container; additional is the index of the container that says its image, -1 if none
-// does.
-func fieldOfKine(additional int, path string) string {
-	if additional >= 0 && strings.HasPrefix(path, ".image") {
-		return fmt.Sprintf(ofDeployment+"additionalContainers[%d]%s", additional, path)
-	}
-	return pairs{
-		{".args", ofDeployment + "extraArgs.kine"},
-		{".resources", ofDeployment + "resources.kine"},
-		{".startupProbe", ofDeployment + "probes.startup"},
-		{".securityContext", ofDeployment + "containerSecurityContexts.kine"},
-	}.in(path)
-}
-
-// element is one of a list, and what follows.
-var element = regexp.MustCompile(`^\[(\d+)\](.*)$`)
-
-// elementOf finds which of n elements of a list a path leads to, and what follows it.
-func elementOf(path, list string, n int) (index int, rest string, ok bool) {
-	path, ok = strings.CutPrefix(path, list)
-	m := element.FindStringSubmatch(path)
-	if !ok || m == nil {
-		return 0, "", false
-	}
-	index, err := strconv.Atoi(m[1])
-	return index, m[2], err == nil && index < n
 }

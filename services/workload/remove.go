@@ -1,12 +1,10 @@
-// Deletion. It wakes on addons.removed and on the end of the Deployment, takes away Deployment and pods, then Service,
-// Ingress and TLSRoute, and tells workload.removed with what was removed so far.
+// Deletion. It wakes on the removal that comes before (event.RemovalOrder) and on the end of the Deployment, takes away
+// Deployment and pods, then Service, Ingress and TLSRoute, and tells workload.removed with what was removed so far.
 
 package workload
 
 import (
 	"context"
-	"fmt"
-	"maps"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -17,81 +15,90 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
-// removing is the own data during deletion: what the services before removed is kept with it, for the fact that says so is
-// done with before the pods have ended.
+// stepRemoving is the step of the own state while the Deployment ends; the other steps are named like facts.
+const stepRemoving = "removing"
+
+// removing is the own data during deletion. It keeps what the services before removed: the fact that says so is acknowledged
+// before the pods have ended.
 type removing struct {
 	state.Workload
 	Removals *event.Removals `json:"removals,omitempty"`
 }
 
 // remove is the turn of a tenant that is being deleted.
-func (s *svc) remove(ctx context.Context, t *turn) error {
-	s.slots.free(t.Key)
+func (t *turn) remove(ctx context.Context) error {
+	t.s.slots.free(t.Key)
 	if t.step == event.Removed {
-		s.sights.forget(t.Key)
+		t.s.observed.forget(t.Key)
 		return nil
 	}
-	sofar := t.addonsRemoved()
-	if sofar == nil {
-		return t.Wait(ctx, "addons: to be removed")
+	before, err := t.removedBefore()
+	if err != nil {
+		return err
+	}
+	if before == nil {
+		return t.WaitForRemoval(ctx)
 	}
 
-	namespace, tenant := t.Key.Namespace, t.Key.Name
 	// In the foreground the Deployment goes last, after its pods: once it is gone nobody uses the DataStore and the keys.
-	foreground := metav1.DeletePropagationForeground
-	found, err := s.kube.Delete(ctx, kube.Deployments, namespace, name.Deployment(tenant), metav1.DeleteOptions{PropagationPolicy: &foreground})
+	options := metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationForeground)}
+	found, err := t.s.kube.Delete(ctx, kube.Deployments, t.Key.Namespace, name.Deployment(t.Key.Name), options)
 	if err != nil {
 		return err
 	}
 	if found {
 		return t.Done(ctx, loop.Outcome{
-			Step: stepRemoving, Inputs: t.in.String(), Waiting: fmt.Sprintf(waitDeployment+"%s: its pods to end", t.Key),
-			Data: removing{t.data, sofar},
+			Step: stepRemoving, Wait: podsEnding(kube.Deployments.Kind + " " + t.Key.String()), Data: removing{t.data, before},
 		})
 	}
-	removals := event.Removals{About: t.About(), Removed: map[string]int{}, Left: sofar.Left}
-	maps.Copy(removals.Removed, sofar.Removed)
-	count := func(r kube.Resource) { removals.Removed[name.ServiceWorkload+"/"+r.Kind]++ }
-	if t.step == stepRemoving {
-		count(kube.Deployments)
+	removed, err := t.removeRest(ctx)
+	if err != nil {
+		return err
 	}
+	if t.step == stepRemoving {
+		removed[kube.Deployments.Kind]++
+	}
+	t.s.observed.forget(t.Key)
+	removals := before.With(name.ServiceWorkload, removed)
+	removals.About = t.About()
+	return t.Removed(ctx, state.Workload{}, removals)
+}
+
+// removedBefore returns what was removed before, nil while it isn't workload's turn.
+func (t *turn) removedBefore() (*event.Removals, error) {
+	before, _, err := t.RemovedBefore()
+	if before != nil || err != nil {
+		return before, err
+	}
+	var kept removing
+	if err := t.OwnData(&kept); err != nil {
+		return nil, err
+	}
+	return kept.Removals, nil
+}
+
+// removeRest removes Service, Ingress and TLSRoute, those that were made, and counts by kind what was there.
+func (t *turn) removeRest(ctx context.Context) (removed map[string]int, err error) {
+	removed = map[string]int{}
 	for _, o := range []struct {
 		r    kube.Resource
 		name string
 		made bool
 	}{
-		{kube.Services, name.Service(tenant), true},
-		{kube.Ingresses, name.Ingress(tenant), t.in.ingress != ""},
-		{kube.TLSRoutes, name.Route(tenant), t.in.route != ""},
+		{kube.Services, name.Service(t.Key.Name), true},
+		{kube.Ingresses, name.Ingress(t.Key.Name), t.data.Hashes.Ingress != ""},
+		{kube.TLSRoutes, name.Route(t.Key.Name), t.data.Hashes.Route != ""},
 	} {
 		if !o.made {
 			continue
 		}
-		found, err := s.kube.Delete(ctx, o.r, namespace, o.name, metav1.DeleteOptions{})
+		found, err := t.s.kube.Delete(ctx, o.r, t.Key.Namespace, o.name, metav1.DeleteOptions{})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if found {
-			count(o.r)
+			removed[o.r.Kind]++
 		}
 	}
-	s.sights.forget(t.Key)
-	return t.Done(ctx, loop.Outcome{Step: event.Removed, Data: state.Workload{}, Facts: []loop.Tell{{What: event.Removed, Data: removals}}})
-}
-
-// addonsRemoved returns what was removed before, nil when it isn't workload's turn yet.
-func (t *turn) addonsRemoved() *event.Removals {
-	for _, e := range t.Events {
-		if e.Service == name.ServiceAddons && e.What == event.Removed && e.Err == nil {
-			var r event.Removals
-			if err := e.DataAs(&r); err == nil && r.UID == t.UID {
-				return &r
-			}
-		}
-	}
-	var kept removing
-	if err := t.OwnData(&kept); err != nil {
-		return nil
-	}
-	return kept.Removals
+	return removed, nil
 }

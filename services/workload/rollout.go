@@ -1,200 +1,209 @@
-// How a rollout stands and what of it is worth telling, decided from the Deployment and from what was known before. Pure.
+// The last step of a turn: the Deployment, and how far its rollout is.
 
 package workload
 
 import (
-	"cmp"
-	"fmt"
-	"strconv"
-	"strings"
+	"context"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
-	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
-// stepRemoving is the step of the own state while the Deployment ends; the other steps are named like facts.
-const stepRemoving = "removing"
+// Pods that aren't ready are asked why once they have been waited for this long, and then each time this has passed.
+const (
+	askPodsAfter = 8 * time.Second
+	askPodsEvery = 15 * time.Second
+)
 
-// waitDeployment starts what the own state waits for while that is the Deployment, which the watch looks after.
-const waitDeployment = "Deployment "
+// rollOut makes the Deployment so and says how far it is. It returns what is missing.
+func (t *turn) rollOut(ctx context.Context) (state.Wait, error) {
+	in := Input{Subject: t.subject, Advertise: t.data.AdvertiseAddress, KineImage: t.s.kineImage}
+	wait, err := t.read(ctx, &in)
+	if err != nil || wait.Waits() {
+		t.step = event.Exposed // of this generation no more is done
+		return wait, err
+	}
+	want := Deployment(in)
+	seen := t.s.observed.get(t.Key, kindDeployment, t.before.DeploymentVersion)
+	if t.knowsRollout(want, seen) {
+		t.s.observed.setKnown(t.Key, kindDeployment, seen.known, seen.generation)
+		t.holdSlot()
+		if !t.data.WaitingSince.IsZero() {
+			t.askPodsLater()
+		}
+		return t.Own().Wait, nil
+	}
+	live, wait, err := t.deploy(ctx, want, seen)
+	if err != nil || wait.Waits() {
+		return wait, err
+	}
+	t.s.observed.setKnown(t.Key, kindDeployment, live.ResourceVersion, live.Generation)
 
-// verdict is what a look at the Deployment has come to.
-type verdict struct {
-	// Step, Waiting and Data for the own state.
-	Step, Waiting string
-	Data          state.Workload
-	// Tell lists the facts owed, in order.
-	Tell []string
-	// From is the version that ran before, for upgraded.
-	From string
-	// Starting is true while pods that are asked for aren't ready, Cause is why if the Deployment knows.
-	Starting bool
-	Cause    cause
+	r := assess(t.spec, t.data, t.step, t.current(), live)
+	t.step, t.data = r.Step, r.Data
+	t.data.Overrides = overridesInUse(r.Step, t.before.Overrides, &in.Datastore)
+	t.data.Credentials = inUse(r.Step, t.before.Credentials, []string{in.Datastore.Certificate.Checksum})
+	for _, what := range r.Facts {
+		t.facts = append(t.facts, loop.Tell{What: what, Data: t.payload(what, r)})
+	}
+	t.holdSlot()
+	return t.explainWait(ctx, r), nil
 }
 
-// complete reports whether every pod there is runs the Deployment's template and is available.
-func complete(d *appsv1.Deployment) bool {
-	s, want := &d.Status, desired(d)
-	return s.ObservedGeneration >= d.Generation && s.UpdatedReplicas == want && s.Replicas == want &&
-		s.ReadyReplicas == want && s.AvailableReplicas == want && s.UnavailableReplicas == 0
+// read collects what the other services have made, or says what is missing.
+func (t *turn) read(ctx context.Context, in *Input) (state.Wait, error) {
+	var certs, datastore *state.State
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		certs, err = t.Read(ctx, name.ServiceCerts, &in.Certs)
+		return err
+	})
+	g.Go(func() (err error) {
+		datastore, err = t.Read(ctx, name.ServiceDatastore, &in.Datastore)
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return state.Wait{}, err
+	}
+	return missing(t.Generation, t.spec, certs, &in.Certs, datastore, &in.Datastore), nil
 }
 
-// sleeps reports whether a spec asks for no pods.
-func sleeps(spec *v1alpha1.TenantControlPlaneSpec) bool {
-	r := spec.ControlPlane.Deployment.Replicas
-	return r != nil && *r == 0
+// current reports whether the own state is of this generation. A failure is noted for a generation under the step of an
+// earlier one, so a state that has one doesn't count.
+func (t *turn) current() bool {
+	own := t.Own()
+	return own != nil && own.Generation == t.Generation && own.Failure == nil
 }
 
-func desired(d *appsv1.Deployment) int32 {
-	if d.Spec.Replicas == nil {
-		return 1
-	}
-	return *d.Spec.Replicas
-}
-
-// judge decides phase, facts and what is waited for. before is what was known, step the last step and told whether that
-// was for this generation already. d is the Deployment as it is, with the template that was applied.
-func judge(spec *v1alpha1.TenantControlPlaneSpec, before state.Workload, step string, told bool, d *appsv1.Deployment) verdict {
-	s := &d.Status
-	v := verdict{Step: event.Exposed, Data: before}
-	v.Data.Replicas, v.Data.ReadyReplicas, v.Data.UpdatedReplicas = s.Replicas, s.ReadyReplicas, s.UpdatedReplicas
-	v.Data.AvailableReplicas, v.Data.UnavailableReplicas = s.AvailableReplicas, s.UnavailableReplicas
-	v.Data.ObservedGeneration, v.Data.DeploymentVersion = s.ObservedGeneration, d.ResourceVersion
-	v.Data.ConfigHash = d.Spec.Template.Annotations[name.AnnotationConfigHash]
-
-	version := spec.Kubernetes.Version
-	done := complete(d) && d.DeletionTimestamp == nil
-	phase := v1alpha1.VersionUnknown
-	switch {
-	case desired(d) == 0:
-		phase = v1alpha1.VersionSleeping
-		v.Data.Version = version
-	case s.ReadyReplicas == 0 && before.Version == "":
-		// Kamaji says NotReady here, which makes a tenant that is new look like one that broke.
-		phase = v1alpha1.VersionProvisioning
-	case s.ReadyReplicas == 0:
-		phase = v1alpha1.VersionNotReady
-	case done:
-		phase = v1alpha1.VersionReady
-	case before.Version == "":
-		phase = v1alpha1.VersionProvisioning
-	case before.Version != version:
-		phase = v1alpha1.VersionUpgrading
-	}
-	v.Data.Phase = string(phase)
-
-	switch {
-	case desired(d) == 0:
-		gone := done && (s.TerminatingReplicas == nil || *s.TerminatingReplicas == 0)
-		if !gone {
-			v.Waiting = fmt.Sprintf(waitDeployment+"%s/%s: its pods to end", d.Namespace, d.Name)
-			return v
-		}
-		v.Step = event.Slept
-		if step != event.Slept || !told {
-			v.Tell = []string{event.Slept}
-		}
-	case done:
-		v.Step, v.Data.Version = event.Available, version
-		if step != event.Available || !told || before.ConfigHash != v.Data.ConfigHash {
-			v.Tell = []string{event.Available}
-		}
-		if before.Version != "" && before.Version != version {
-			v.From, v.Tell = before.Version, append(v.Tell, event.Upgraded)
-		}
-	default:
-		v.Starting = true
-		v.Waiting, v.Cause = progress(d)
-		if s.ReadyReplicas == 0 && before.Version != "" {
-			switch {
-			case before.ReadyReplicas > 0:
-				v.Step, v.Tell = event.Degraded, []string{event.Degraded}
-			case step == event.Degraded:
-				v.Step = step
-			}
-		}
-	}
-	return v
-}
-
-// progress says in words what a rollout waits for, and why it doesn't get it if the Deployment knows.
-func progress(d *appsv1.Deployment) (waiting string, why cause) {
-	ready := int32(0)
-	if d.Status.ObservedGeneration >= d.Generation {
-		ready = min(d.Status.UpdatedReplicas, d.Status.ReadyReplicas)
-		if d.Status.Replicas > d.Status.UpdatedReplicas {
-			// Pods of the old template are counted as ready too.
-			ready = max(d.Status.ReadyReplicas-(d.Status.Replicas-d.Status.UpdatedReplicas), 0)
-		}
-	}
-	waiting = fmt.Sprintf(waitDeployment+"%s/%s: its pods to be ready (%d of %d)", d.Namespace, d.Name, ready, desired(d))
-	for _, c := range d.Status.Conditions {
-		failed := c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue ||
-			c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse
-		if failed && c.Message != "" {
-			return waiting, cause{Reason: c.Reason, Text: line(c.Message)}
-		}
-	}
-	return waiting, cause{}
-}
-
-// failedAfter is how long pods may take before that counts as a failure, if one that may still end well.
-const failedAfter = 3 * time.Minute
-
-// blame completes what is waited for by its cause, and makes it a failure when it has lasted. What the pods say comes
-// before what the Deployment says of them, unless there are none.
-func blame(v verdict, pods cause, waited time.Duration) (waiting string, failure *state.Failure) {
-	if !v.Starting {
-		return v.Waiting, nil
-	}
-	c := pods
-	if c.Reason == "" || c.Reason == reasonNoPods && v.Cause.Text != "" {
-		c = v.Cause
-	}
-	waiting = join(v.Waiting, c.Text)
-	if waited < failedAfter {
-		return waiting, nil
-	}
-	// Not how many are ready: that would change with each crash.
-	deployment, _, _ := strings.Cut(v.Waiting, ":")
-	return waiting, &state.Failure{
-		Reason:  cmp.Or(c.Reason, reasonPodsNotReady),
-		Message: fmt.Sprintf("%s is not ready after %.0f minutes: %s", deployment, failedAfter.Minutes(), cmp.Or(c.Text, "its pods don't say why")),
-	}
-}
-
-// missing says what the Deployment still needs from the other services, empty when it has everything. A nil state is one
-// that isn't there.
-func missing(generation int64, certs *state.State, c *state.Certs, datastore *state.State, d *state.Datastore) string {
-	if certs == nil || !issuedFor(generation, certs) {
-		return "certs: keys and certificates"
-	}
-	for component := range checksums {
-		if c.Secrets[component].Checksum == "" {
-			return "certs: keys and certificates"
-		}
-	}
-	if c.Secrets[name.ComponentAdminKubeconfig].Checksum == "" {
-		return "certs: keys and certificates"
-	}
-	if datastore == nil || datastore.Step == "" || d.Schema == "" || len(d.Endpoints) == 0 || d.Certificate.Checksum == "" {
-		return "datastore: user and schema"
-	}
-	return ""
-}
-
-// issuedFor reports whether certs has made everything for a generation. Its Inputs end in the generation they were
-// computed for; they are asked because its Generation says that of a step that failed or waits, too.
-func issuedFor(generation int64, certs *state.State) bool {
-	if certs.Step != event.Issued && certs.Step != event.Rotated {
+// knowsRollout reports whether the own state says already how far the rollout is, so that the Deployment needn't be read:
+// nothing has changed since, and either nothing is waited for, or the Deployment, whose changes the watch reports. States
+// written before 2026-12 don't say what they wait for; for them the Deployment is read.
+func (t *turn) knowsRollout(want *appsv1.Deployment, seen observation) bool {
+	if t.data.Hashes.Deployment != hash(want) || seen.changed() || !t.current() || t.Woken(wakePods) {
 		return false
 	}
-	return strings.HasSuffix(certs.Inputs, "-"+strconv.FormatInt(generation, 10)) ||
-		certs.Generation >= generation && certs.Waiting == "" && certs.Failure == nil
+	wait := t.Own().Wait
+	return !wait.Waits() || wait.On == kube.Deployments.Kind
+}
+
+// deploy applies the Deployment unless the one that is there will do, and returns it as it then is; or what it waits for.
+func (t *turn) deploy(ctx context.Context, want *appsv1.Deployment, seen observation) (*appsv1.Deployment, state.Wait, error) {
+	inputs := hash(want)
+	changed, gone := t.data.Hashes.Deployment != inputs, false
+	if !changed {
+		live := &appsv1.Deployment{}
+		err := t.s.kube.Get(ctx, kube.Deployments, t.Key.Namespace, name.Deployment(t.Key.Name), live)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, state.Wait{}, err
+		}
+		gone = err != nil
+		// The generation changes with the spec alone, and not with what the Deployment's own controller writes.
+		if !gone && live.Generation == seen.generation && (live.DeletionTimestamp != nil || contains(live, want)) {
+			return live, state.Wait{}, nil
+		}
+	}
+	// A slot is for new pods alone: what somebody deleted comes back at once, whoever else is rolling out.
+	config := want.Spec.Template.Annotations[name.AnnotationConfigHash]
+	if config != t.before.ConfigHash && desired(want) > 0 && !t.s.slots.take(t.Key) {
+		t.step = event.Exposed
+		return nil, state.Wait{On: name.ServiceWorkload, Reason: reason.RolloutSlot, Text: "a rollout slot"}, nil
+	}
+	if gone || changed {
+		t.data.LastUpdate = t.s.now().UTC().Truncate(time.Second)
+		t.data.WaitingSince = time.Time{} // for other pods
+	}
+	live := want.DeepCopy()
+	if err := t.s.kube.Apply(ctx, kube.Deployments, live); err != nil {
+		t.s.slots.free(t.Key)
+		return nil, state.Wait{}, refused(err, t.spec, want, kube.Deployments.Kind)
+	}
+	t.data.Hashes.Deployment = inputs
+	return live, state.Wait{}, nil
+}
+
+// contains reports whether an object still has the labels, annotations and owner that it must have.
+func contains(live, want metav1.Object) bool {
+	for key, value := range want.GetLabels() {
+		if live.GetLabels()[key] != value {
+			return false
+		}
+	}
+	for key, value := range want.GetAnnotations() {
+		if live.GetAnnotations()[key] != value {
+			return false
+		}
+	}
+	owner := metav1.GetControllerOf(live)
+	return owner != nil && owner.UID == metav1.GetControllerOf(want).UID
+}
+
+// payload of a fact about the rollout.
+func (t *turn) payload(what string, r rollout) any {
+	if what == event.Upgraded {
+		return event.WorkloadUpgraded{About: t.About(), From: r.From, To: t.data.Version}
+	}
+	return event.WorkloadAvailable{
+		About: t.About(), Version: t.data.Version, Replicas: t.data.Replicas, ReadyReplicas: t.data.ReadyReplicas,
+		ConfigHash: t.data.ConfigHash,
+	}
+}
+
+// holdSlot holds the tenant's slot while its pods start, for as long as slotTime, and else gives it back.
+func (t *turn) holdSlot() {
+	starting := t.step != event.Available && t.step != event.Slept && t.data.ConfigHash != "" && !sleeps(t.spec)
+	if left := slotTime - t.s.now().Sub(t.data.LastUpdate); starting && left > 0 {
+		t.s.slots.keep(t.Key, left)
+		return
+	}
+	t.s.slots.free(t.Key)
+}
+
+// explainWait says what the rollout waits for, and once it has waited for a while asks the pods why. Where they can't be
+// listed, the rollout goes on without.
+func (t *turn) explainWait(ctx context.Context, r rollout) state.Wait {
+	if !r.Starting {
+		t.data.WaitingSince = time.Time{}
+		t.NoAlarm()
+		return r.Wait
+	}
+	now := t.s.now().UTC()
+	if t.data.WaitingSince.IsZero() {
+		t.data.WaitingSince = now.Truncate(time.Second)
+	}
+	waited := now.Sub(t.data.WaitingSince)
+	t.askPodsLater()
+	var pods cause
+	if waited >= askPodsAfter {
+		var list corev1.PodList
+		err := t.s.kube.List(ctx, kube.Pods, t.Key.Namespace, labels.FormatLabels(name.Selector(t.Key.Name)), &list)
+		if err == nil {
+			pods = causeOf(list.Items, t.data.ConfigHash)
+		} else if !kube.IsAway(err) && ctx.Err() == nil {
+			t.s.log.Warn("could not list pods to see why they aren't ready", "tenant", t.Key.String(), "generation", t.Generation, "error", err)
+		}
+	}
+	wait, failure := explain(r, pods, waited)
+	t.failure = failure
+	return wait
+}
+
+// askPodsLater wakes the tenant when its pods are to be asked next: no watch tells why they aren't ready.
+func (t *turn) askPodsLater() {
+	after := askPodsEvery
+	if left := askPodsAfter - t.s.now().Sub(t.data.WaitingSince); left > 0 {
+		after = left
+	}
+	t.Alarm(after, loop.Wake{Kind: wakePods})
 }

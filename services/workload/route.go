@@ -20,56 +20,70 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
-// lead makes Ingress and TLSRoute so, or takes away what the spec no longer asks for.
-func (t *turn) lead(ctx context.Context) error {
-	if want := Ingress(t.subject); want == nil {
-		if err := t.unlead(ctx, kube.Ingresses, name.Ingress(t.Key.Name), &t.in.ingress); err != nil {
-			return err
-		}
-	} else if inputs := hash(want); t.in.ingress != inputs || t.s.sights.get(t.Key, ingress, "").news() {
-		if err := t.s.kube.Apply(ctx, kube.Ingresses, want); err != nil {
-			return refused(err, t.spec, want, kube.Ingresses.Kind)
-		}
-		t.s.sights.know(t.Key, ingress, want.ResourceVersion, 0)
-		t.in.ingress = inputs
+// route makes Ingress and TLSRoute so, or removes what the spec no longer asks for.
+func (t *turn) route(ctx context.Context) error {
+	if err := t.routeByIngress(ctx); err != nil {
+		return err
 	}
+	return t.routeByGateway(ctx)
+}
+
+func (t *turn) routeByIngress(ctx context.Context) error {
+	want := Ingress(t.subject)
+	if want == nil {
+		return t.removeMade(ctx, kube.Ingresses, name.Ingress(t.Key.Name), &t.data.Hashes.Ingress)
+	}
+	inputs := hash(want)
+	if t.data.Hashes.Ingress == inputs && !t.s.observed.get(t.Key, kindIngress, "").changed() {
+		return nil
+	}
+	if err := t.s.kube.Apply(ctx, kube.Ingresses, want); err != nil {
+		return refused(err, t.spec, want, kube.Ingresses.Kind)
+	}
+	t.s.observed.setKnown(t.Key, kindIngress, want.ResourceVersion, 0)
+	t.data.Hashes.Ingress = inputs
+	return nil
+}
+
+func (t *turn) routeByGateway(ctx context.Context) error {
 	want := Route(t.subject)
 	if want == nil {
 		t.data.Gateway = nil
-		return t.unlead(ctx, kube.TLSRoutes, name.Route(t.Key.Name), &t.in.route)
+		return t.removeMade(ctx, kube.TLSRoutes, name.Route(t.Key.Name), &t.data.Hashes.Route)
 	}
 	inputs := hash(want)
-	if t.in.route == inputs && !t.s.sights.get(t.Key, route, "").news() {
+	if t.data.Hashes.Route == inputs && !t.s.observed.get(t.Key, kindRoute, "").changed() {
 		return nil
 	}
 	live := want.DeepCopy()
 	if err := t.s.kube.Apply(ctx, kube.TLSRoutes, live); err != nil {
 		return refused(err, t.spec, want, kube.TLSRoutes.Kind)
 	}
-	t.s.sights.know(t.Key, route, live.ResourceVersion, 0)
-	t.in.route = inputs
+	t.s.observed.setKnown(t.Key, kindRoute, live.ResourceVersion, 0)
+	t.data.Hashes.Route = inputs
 	t.s.closeOnce.Do(func() { close(t.s.routed) }) // the kind is served, so it can be watched
 	gateways, err := t.gateways(ctx, live)
 	if err != nil {
 		return err
 	}
-	t.data.Gateway = reached(live, gateways)
+	t.data.Gateway = gatewayStatus(live, gateways)
 	return nil
 }
 
-// unlead takes away what was made when the spec asked for it.
-func (t *turn) unlead(ctx context.Context, r kube.Resource, object string, inputs *string) error {
-	if *inputs == "" {
+// removeMade removes an object that was made when the spec asked for it, and its hash.
+func (t *turn) removeMade(ctx context.Context, r kube.Resource, object string, hash *string) error {
+	if *hash == "" {
 		return nil
 	}
 	if _, err := t.s.kube.Delete(ctx, r, t.Key.Namespace, object, metav1.DeleteOptions{}); err != nil {
 		return err
 	}
-	*inputs = ""
+	*hash = ""
 	return nil
 }
 
-// gateways reads those that have taken the route. One that can't be read is left out: where it listens is for people.
+// gateways reads those that a route's status names, by namespace/name. One that can't be read is left out: where it listens is
+// for people alone.
 func (t *turn) gateways(ctx context.Context, o *gatewayv1.TLSRoute) (map[string]*gatewayv1.Gateway, error) {
 	found := map[string]*gatewayv1.Gateway{}
 	for _, p := range o.Status.Parents {
@@ -93,7 +107,8 @@ func (t *turn) gateways(ctx context.Context, o *gatewayv1.TLSRoute) (map[string]
 
 // gatewayOf returns the Gateway that a reference of a route means; ok is false when it means something else.
 func gatewayOf(o *gatewayv1.TLSRoute, ref gatewayv1.ParentReference) (namespace, n string, ok bool) {
-	if ref.Kind != nil && string(*ref.Kind) != kube.Gateways.Kind || ref.Group != nil && string(*ref.Group) != kube.Gateways.GroupVersion.Group {
+	if ref.Kind != nil && string(*ref.Kind) != kube.Gateways.Kind ||
+		ref.Group != nil && string(*ref.Group) != kube.Gateways.GroupVersion.Group {
 		return "", "", false
 	}
 	namespace = o.Namespace
@@ -103,8 +118,8 @@ func gatewayOf(o *gatewayv1.TLSRoute, ref gatewayv1.ParentReference) (namespace,
 	return namespace, string(ref.Name), true
 }
 
-// Route returns the TLSRoute of the API server, nil when the spec asks for none. The gateway passes TLS through to the API
-// server by the name the client asks for.
+// Route returns the TLSRoute of the API server, nil when the spec asks for none. The gateway finds it by the name in the
+// client's TLS hello and passes TLS through to the API server.
 func Route(s Subject) *gatewayv1.TLSRoute {
 	t := s.Tenant
 	spec := t.Spec.ControlPlane.Gateway
@@ -125,9 +140,9 @@ func Route(s Subject) *gatewayv1.TLSRoute {
 	}
 }
 
-// reached says how a route stands with its gateways, and at which of their listeners it is reached: those of gateways that
-// are programmed and have accepted it, for TLS, of the section and port it names. Pure.
-func reached(o *gatewayv1.TLSRoute, gateways map[string]*gatewayv1.Gateway) *v1alpha1.KubernetesGatewayStatus {
+// gatewayStatus says how a route stands with its gateways, and at which of their listeners the tenant is reached through it:
+// those for TLS, of the section and port that the route names, of gateways that are programmed and have accepted it. Pure.
+func gatewayStatus(o *gatewayv1.TLSRoute, gateways map[string]*gatewayv1.Gateway) *v1alpha1.KubernetesGatewayStatus {
 	s := &v1alpha1.KubernetesGatewayStatus{
 		RouteStatus: gatewayv1.RouteStatus{Parents: append([]gatewayv1.RouteParentStatus{}, o.Status.Parents...)},
 		RouteRef:    corev1.LocalObjectReference{Name: o.Name},

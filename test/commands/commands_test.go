@@ -264,8 +264,8 @@ func forget(t testing.TB) {
 	}
 }
 
-// told lists the ids of the commands that were accepted for an object, by the facts.
-func told(t testing.TB, key events.Key) []string {
+// acceptedIDs lists the ids of the commands that were accepted for an object, by the facts.
+func acceptedIDs(t testing.TB, key events.Key) []string {
 	t.Helper()
 	c, err := e.Operator.JetStream().OrderedConsumer(t.Context(), events.StreamFacts, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{key.FactSubject(name.ServiceIntake, "*")}, DeliverPolicy: jetstream.DeliverAllPolicy,
@@ -298,12 +298,12 @@ func TestTheSameIdTwiceIsOneChange(t *testing.T) {
 	first := accepts(t, command{key: key, verb: event.Apply, data: o, id: "twice-1"})
 	t.Run("a repeat gets the same answer, changes nothing and tells nothing, whatever happened since", func(t *testing.T) {
 		accepts(t, command{key: key, verb: event.Patch, data: spec(`{"networkProfile":{"port":7443}}`)})
-		facts, version := told(t, key), there(t, key).Metadata.ResourceVersion
+		facts, version := acceptedIDs(t, key), there(t, key).Metadata.ResourceVersion
 		again := accepts(t, command{key: key, verb: event.Apply, data: o, id: "twice-1"})
 		if again.data != first.data {
 			t.Errorf("%s, and then %s", first.data, again.data)
 		}
-		if now := there(t, key); now.Metadata.ResourceVersion != version || !slices.Equal(told(t, key), facts) {
+		if now := there(t, key); now.Metadata.ResourceVersion != version || !slices.Equal(acceptedIDs(t, key), facts) {
 			t.Errorf("it changed %+v", now.Metadata)
 		}
 	})
@@ -385,7 +385,7 @@ func TestOrderIsKept(t *testing.T) {
 	}
 	for _, key := range keys {
 		last := accepts(t, command{key: key, verb: event.Wake})
-		ids := told(t, key)[1:] // but for the first apply
+		ids := acceptedIDs(t, key)[1:] // but for the first apply
 		if i := slices.Index(ids, last.Command); i >= 0 {
 			ids = ids[:i]
 		}

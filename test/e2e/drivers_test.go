@@ -36,6 +36,9 @@ func TestDrivers(t *testing.T) {
 		local.DriverNATS:     openNATS,
 	} {
 		t.Run(driver, func(t *testing.T) {
+			if driver != local.DriverPostgres {
+				env.Long(t)
+			}
 			must(t, e.Local.AddDataStore(t.Context(), local.DataStore{Name: driver, Driver: driver}))
 			db := open(t, readStore(t, driver))
 			key := events.Tenant("default", "on-"+driver)

@@ -302,6 +302,7 @@ func TestPause(t *testing.T) {
 	})
 
 	t.Run("a creation that is paused at any step ends in Ready", func(t *testing.T) {
+		env.Long(t)
 		steps := []string{"workload.exposed", "certs.issued", "workload.available"}
 		keys := map[string]events.Key{}
 		done := make(chan string, len(steps))

@@ -26,7 +26,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"sigs.k8s.io/yaml"
 
-	"github.com/stoker-k8s/stoker/cmd/stoker/stack"
+	"github.com/stoker-k8s/stoker/deployments/local/progress"
+	"github.com/stoker-k8s/stoker/deployments/stack"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
@@ -126,7 +127,7 @@ func start(dir string, o options) (*Env, error) {
 	go func() { built <- e.build(o) }()
 	e.Stack, err = stack.Start(ctx, stack.Config{
 		Dir: filepath.Join(dir, "data"), Source: Root(), APIOnly: o.apiOnly, Log: slog.New(slog.NewTextHandler(logFile, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Progress: func(line string) { fmt.Fprintln(os.Stderr, "  ", line) },
+		Progress: progress.Lines(os.Stderr, false, func() string { return "   " }),
 	})
 	if err := errors.Join(err, <-built); err != nil {
 		return nil, err
@@ -156,6 +157,11 @@ func (e *Env) build(o options) error {
 	if err := os.MkdirAll(e.bins, 0o755); err != nil {
 		return err
 	}
+	unlock, err := lock(filepath.Join(e.bins, ".lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	cmd := exec.Command("go", args...)
 	cmd.Dir = Root()
 	out, err := cmd.CombinedOutput()
@@ -163,6 +169,18 @@ func (e *Env) build(o options) error {
 		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
 	return nil
+}
+
+// lock waits until no other package's tests, which may run at the same time, build the same files.
+func lock(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() { _ = f.Close() }, nil
 }
 
 func (e *Env) close() error {
@@ -340,6 +358,15 @@ func (p *Process) tail() string {
 		data = data[len(data)-4000:]
 	}
 	return string(data)
+}
+
+// Long skips a test that only the full set has (`make test-all`): one that takes long and shows for more cases what a test of
+// `make test` shows for some.
+func Long(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("only make test-all runs it")
+	}
 }
 
 // Eventually waits for a condition.

@@ -52,6 +52,10 @@ var dataStores = []string{"main", "spare"}
 // of the API server would. Every one is answered, nothing is left undone, and a good tenant at the end doesn't wait.
 func TestTenThousandRandomObjects(t *testing.T) {
 	n := all
+	if testing.Short() {
+		n = all / 5
+		t.Logf("make test sends %d, make test-all %d", n, all)
+	}
 	if s := os.Getenv("STOKER_TEST_OBJECTS"); s != "" {
 		var err error
 		if n, err = strconv.Atoi(s); err != nil {

@@ -255,8 +255,8 @@ func (s *Source) volume() any {
 	return v
 }
 
-// settle makes fields agree that must.
-func settle(s *Source, k *Kind, o object) {
+// agree makes fields agree that must.
+func agree(s *Source, k *Kind, o object) {
 	spec, _ := o["spec"].(object)
 	switch k.Plural {
 	case "datastores":
@@ -266,11 +266,11 @@ func settle(s *Source, k *Kind, o object) {
 			spec["basicAuth"] = object{"username": s.secretRef(), "password": s.secretRef()}
 		}
 	case "tenantcontrolplanes":
-		settleTenant(s, spec)
+		agreeTenant(s, spec)
 	}
 }
 
-func settleTenant(s *Source, spec object) {
+func agreeTenant(s *Source, spec object) {
 	if len(s.opts.DataStores) == 0 && s.opts.Fill < All {
 		delete(spec, "dataStore")
 		delete(spec, "dataStoreOverrides")
@@ -293,7 +293,7 @@ func settleTenant(s *Source, spec object) {
 		spec["networkProfile"] = n
 	}
 	if ok && s.opts.Fill < All {
-		settleNetwork(s, n)
+		agreeNetwork(s, n)
 		if service["serviceType"] == "NodePort" {
 			n["address"] = s.text(ipv4)
 		}
@@ -307,8 +307,8 @@ func settleTenant(s *Source, spec object) {
 	}
 }
 
-// settleNetwork makes the networks one of each family and the DNS addresses part of the Services'.
-func settleNetwork(s *Source, n object) {
+// agreeNetwork makes the networks one of each family and the DNS addresses part of the Services'.
+func agreeNetwork(s *Source, n object) {
 	if n["serviceCidrs"] != nil || n["podCidrs"] != nil {
 		if s.chance(0.4) {
 			n["serviceCidrs"], n["podCidrs"] = []any{"10.96.0.0/16", "fd00:96::/112"}, []any{"10.244.0.0/16", "fd00:244::/56"}

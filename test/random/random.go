@@ -148,7 +148,7 @@ func (s *Source) Draw(k *Kind, namespace, name string, o Options) Drawn {
 			object[part] = s.value(sub, path{part}, o.Fill)
 		}
 	}
-	settle(s, k, object)
+	agree(s, k, object)
 	d := Drawn{Kind: k, Namespace: namespace, Name: name}
 	d.Wrong = s.spoil(k, object)
 	d.JSON = mustJSON(object)

@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/stoker-k8s/stoker/deployments/local/progress"
 )
 
 // A Program is one of a package.
@@ -21,9 +23,9 @@ type Program struct {
 	Env  []string
 }
 
-// Find returns the program whose path below the root matches a pattern; of several the last. progress is told when a
+// Find returns the program whose path below the root matches a pattern; of several the last. say is told when a
 // package is fetched. The cache is that of package images ($STOKER_CACHE), for root /var/cache/stoker.
-func Find(ctx context.Context, pkg, pattern string, progress func(string)) (Program, error) {
+func Find(ctx context.Context, pkg, pattern string, say progress.Func) (Program, error) {
 	cache, err := cacheDir()
 	if err != nil {
 		return Program{}, err
@@ -34,7 +36,7 @@ func Find(ctx context.Context, pkg, pattern string, progress func(string)) (Prog
 			return p, nil
 		}
 	}
-	progress(pkg + ": unpacking the package into " + cache)
+	say(pkg+": unpacking the package into "+cache, false)
 	if err := unpack(ctx, cache, pkg); err != nil {
 		return Program{}, fmt.Errorf("there is no /%s, and package %s can't be unpacked: %w; install it (apt-get install %s)", pattern, pkg, err, pkg)
 	}

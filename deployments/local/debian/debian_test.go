@@ -6,17 +6,18 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stoker-k8s/stoker/deployments/local/progress"
 )
 
 func TestFind(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("STOKER_CACHE", cache)
-	quiet := func(string) {}
 	const pattern = "usr/lib/stoker-no-such-package/*/bin/program"
 
 	t.Run("a package that can't be had is named with the way out", func(t *testing.T) {
 		t.Setenv("PATH", t.TempDir())
-		_, err := Find(context.Background(), "no-such-package", pattern, quiet)
+		_, err := Find(context.Background(), "no-such-package", pattern, progress.None)
 		if err == nil || !strings.Contains(err.Error(), "apt-get install no-such-package") {
 			t.Errorf("got %v", err)
 		}
@@ -32,7 +33,7 @@ func TestFind(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		p, err := Find(t.Context(), "no-such-package", pattern, quiet)
+		p, err := Find(t.Context(), "no-such-package", pattern, progress.None)
 		if err != nil || p.Root != root || !strings.HasSuffix(p.Path, "/2/bin/program") ||
 			len(p.Env) != 1 || p.Env[0] != "LD_LIBRARY_PATH="+filepath.Join(root, "usr/lib/x86_64-linux-gnu") {
 			t.Errorf("got %+v, %v", p, err)

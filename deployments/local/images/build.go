@@ -1,7 +1,7 @@
 package images
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -11,51 +11,79 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"github.com/stoker-k8s/stoker/deployments/local/gobuild"
+	"github.com/stoker-k8s/stoker/deployments/local/progress"
 )
 
 // Build returns the directory that holds the programs of an image (see Default and Etcd for names), each under its own
 // name. What was built before from the same files with the same Go is found in the cache; otherwise it is built, which
 // takes minutes for a Kubernetes. Whoever asks meanwhile, in this process or another, waits for that one build.
 //
-// While it builds or waits, progress (which may be nil) is called with one line every two seconds.
-func (s *Store) Build(ctx context.Context, name string, progress func(string)) (string, error) {
+// While it builds or waits, say (which may be nil) gets a line every two seconds.
+func (s *Store) Build(ctx context.Context, name string, say progress.Func) (string, error) {
 	img, err := find(name)
 	if err != nil {
 		return "", err
 	}
-	if progress == nil {
-		progress = func(string) {}
+	if say == nil {
+		say = progress.None
 	}
-	source := filepath.Join(s.source, img.name)
-	hash, err := fingerprint(ctx, img, source)
+	source, target, err := s.target(ctx, img)
 	if err != nil {
-		return "", fmt.Errorf("image %s: %w", name, err)
+		return "", err
 	}
-	bin := filepath.Join(s.cache, "bin")
-	target := filepath.Join(bin, img.name+"-"+hash)
+	bin := filepath.Dir(target)
 	if built(target) {
 		return target, nil
 	}
 	if err := os.MkdirAll(bin, 0o700); err != nil {
 		return "", err
 	}
+	waits := false
 	unlock, err := lock(ctx, filepath.Join(bin, "."+img.name+".lock"), func(waited time.Duration) {
-		progress(fmt.Sprintf("%s: another process is building it, waiting %s", img.name, waited.Round(time.Second)))
+		waits = true
+		say(fmt.Sprintf("%s: another process is building it, waiting %s", img.name, waited.Round(time.Second)), true)
 	})
 	if err != nil {
 		return "", fmt.Errorf("image %s: %w", name, err)
 	}
 	defer unlock()
 	if built(target) {
+		if waits {
+			say(img.name+": built by another process", false)
+		}
 		return target, nil
 	}
-	if err := build(ctx, img, source, target, progress); err != nil {
+	if err := build(ctx, img, source, target, say); err != nil {
 		return "", fmt.Errorf("build image %s: %w", name, err)
 	}
 	return target, nil
+}
+
+// Fetch downloads what the build of an image takes, unless it is built already. A Build meanwhile or later finds it.
+func (s *Store) Fetch(ctx context.Context, name string) error {
+	img, err := find(name)
+	if err != nil {
+		return err
+	}
+	source, target, err := s.target(ctx, img)
+	if err != nil || built(target) {
+		return err
+	}
+	return compilation(img, source).Fetch(ctx)
+}
+
+// target says which module an image is built from, and the directory it is built into.
+func (s *Store) target(ctx context.Context, img image) (source, target string, err error) {
+	source = filepath.Join(s.source, cmp.Or(img.dir, img.name))
+	hash, err := fingerprint(ctx, img, source)
+	if err != nil {
+		return "", "", fmt.Errorf("image %s: %w", img.name, err)
+	}
+	return source, filepath.Join(s.cache, "bin", img.name+"-"+hash), nil
 }
 
 func built(target string) bool {
@@ -63,10 +91,10 @@ func built(target string) bool {
 	return err == nil
 }
 
-// fingerprint covers everything a build depends on: the module's files, the toolchain and the linker's flags.
+// fingerprint covers everything a build depends on: the module's files, the toolchain, and the compiler's and linker's flags.
 func fingerprint(ctx context.Context, img image, source string) (string, error) {
 	h := sha256.New()
-	for _, name := range []string{"go.mod", "go.sum", "main.go"} {
+	for _, name := range img.files() {
 		data, err := os.ReadFile(filepath.Join(source, name))
 		if err != nil {
 			return "", err
@@ -76,19 +104,23 @@ func fingerprint(ctx context.Context, img image, source string) (string, error) 
 	}
 	cmd := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOOS", "GOARCH")
 	cmd.Dir = source
-	cmd.Env = environment()
+	cmd.Env = environment(img)
 	out, err := cmd.Output()
 	if err != nil {
 		return "", fmt.Errorf("ask for the Go version: %w", err)
 	}
 	h.Write(out)
-	h.Write([]byte(ldflags(img)))
+	fmt.Fprintln(h, gobuild.Flags, ldflags(img))
 	return hex.EncodeToString(h.Sum(nil))[:12], nil
 }
 
 // environment is this process's own, without what would make the build another one.
-func environment() []string {
-	return append(os.Environ(), "GOWORK=off", "GOFLAGS=", "CGO_ENABLED=0")
+func environment(img image) []string {
+	flags := ""
+	if img.modfile != "" {
+		flags = "-modfile=" + img.modfile
+	}
+	return append(os.Environ(), "GOWORK=off", "GOFLAGS="+flags)
 }
 
 // ldflags drop symbols and say which Kubernetes this is: a build from the module proxy has no git tags to ask. That is
@@ -111,7 +143,7 @@ func ldflags(img image) string {
 }
 
 // build compiles into a directory beside the target and renames it there when it is complete.
-func build(ctx context.Context, img image, source, target string, progress func(string)) error {
+func build(ctx context.Context, img image, source, target string, say progress.Func) error {
 	temporary := filepath.Join(filepath.Dir(target), ".building-"+img.name+"-")
 	// Who holds the lock is the only one who builds this: others of that name were left by a process that was killed.
 	leftovers, _ := filepath.Glob(temporary + "*")
@@ -127,27 +159,10 @@ func build(ctx context.Context, img image, source, target string, progress func(
 	if img.kube {
 		executable = "kubernetes"
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-v", "-buildvcs=false", "-trimpath", "-ldflags", ldflags(img),
-		"-o", filepath.Join(dir, executable), ".")
-	cmd.Dir = source
-	cmd.Env = environment()
-	// The compilers are children of go build: all end together.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	watch := &buildOutput{}
-	cmd.Stderr = watch
-	start := time.Now()
-	progress(fmt.Sprintf("%s: building", img.name))
-	stop := every(2*time.Second, func() {
-		progress(fmt.Sprintf("%s: %s, %s", img.name, watch.summary(), time.Since(start).Round(time.Second)))
-	})
-	err = cmd.Run()
-	stop()
-	if err != nil {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		return fmt.Errorf("%w\n%s", err, watch.complaints())
+	run := compilation(img, source)
+	run.Output = filepath.Join(dir, executable)
+	if err := run.Run(ctx, say); err != nil {
+		return err
 	}
 	for _, program := range img.programs {
 		if program == executable {
@@ -157,86 +172,12 @@ func build(ctx context.Context, img image, source, target string, progress func(
 			return err
 		}
 	}
-	if err := os.Rename(dir, target); err != nil {
-		return err
-	}
-	progress(fmt.Sprintf("%s: built in %s", img.name, time.Since(start).Round(time.Second)))
-	return nil
+	return os.Rename(dir, target)
 }
 
-// buildOutput reads what go build -v says: a line per package compiled, a line per module downloaded, and errors.
-type buildOutput struct {
-	mu         sync.Mutex
-	rest       []byte
-	compiled   int
-	downloaded int
-	other      []string
-}
-
-func (o *buildOutput) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.rest = append(o.rest, p...)
-	for {
-		i := bytes.IndexByte(o.rest, '\n')
-		if i < 0 {
-			return len(p), nil
-		}
-		line := string(o.rest[:i])
-		o.rest = o.rest[i+1:]
-		switch {
-		case strings.HasPrefix(line, "go: downloading "):
-			o.downloaded++
-		case !strings.ContainsAny(line, " \t"):
-			o.compiled++
-		default:
-			o.other = append(o.other, line)
-		}
-	}
-}
-
-func (o *buildOutput) summary() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.compiled == 0 {
-		return fmt.Sprintf("%d modules downloaded", o.downloaded)
-	}
-	return fmt.Sprintf("%d packages compiled", o.compiled)
-}
-
-// complaints are the last lines of output that say what went wrong.
-func (o *buildOutput) complaints() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	lines := o.other
-	if len(lines) > 30 {
-		lines = lines[len(lines)-30:]
-	}
-	var b strings.Builder
-	for _, line := range lines {
-		fmt.Fprintln(&b, line)
-	}
-	b.Write(o.rest)
-	return b.String()
-}
-
-// every calls f once per interval until the function it returns is called; that waits for a call under way.
-func every(interval time.Duration, f func()) (stop func()) {
-	done, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		tick := time.NewTicker(interval)
-		defer tick.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-tick.C:
-				f()
-			}
-		}
-	}()
-	return func() { close(done); <-stopped }
+// compilation is how an image is compiled.
+func compilation(img image, source string) gobuild.Build {
+	return gobuild.Build{Name: img.name, Dir: source, Packages: []string{"."}, LDFlags: ldflags(img), Env: environment(img)}
 }
 
 // lock takes an exclusive lock on a file, telling how long it has been waiting. The system drops the lock of a process

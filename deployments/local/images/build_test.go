@@ -49,7 +49,7 @@ func TestBuild(t *testing.T) {
 			all.Go(func() {
 				// A store of its own, as another process would have.
 				other := &Store{source: s.source, cache: s.cache}
-				dir, err := other.Build(t.Context(), "etcd", func(line string) {
+				dir, err := other.Build(t.Context(), "etcd", func(line string, _ bool) {
 					mu.Lock()
 					defer mu.Unlock()
 					if line == "etcd: building" {
@@ -103,6 +103,15 @@ func TestBuild(t *testing.T) {
 		left, err := os.ReadDir(filepath.Join(broken.cache, "bin"))
 		if err != nil || len(left) != 1 || left[0].Name() != ".etcd.lock" {
 			t.Errorf("left: %v, %v", left, err)
+		}
+	})
+	t.Run("to fetch it builds nothing", func(t *testing.T) {
+		s := sources(t, "fetched")
+		if err := s.Fetch(t.Context(), "etcd"); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(filepath.Join(s.cache, "bin")); !os.IsNotExist(err) {
+			t.Errorf("the cache has something: %v", err)
 		}
 	})
 	t.Run("an end of patience ends it", func(t *testing.T) {

@@ -6,6 +6,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/stoker-k8s/stoker/deployments/local/progress"
 )
 
 // Default is the Kubernetes that the management cluster itself runs.
@@ -26,7 +29,9 @@ const (
 
 // image is one module below this directory.
 type image struct {
-	name     string   // directory of the module, and name of the binary in the cache
+	name     string   // of the binary in the cache, and the directory of the module unless dir says another
+	dir      string   // directory of the module, when versions share it
+	modfile  string   // the module's go.mod, when it isn't that: go's -modfile
 	version  string   // the tag of an image reference, with its leading v
 	programs []string // what it can run as: the last path element of an image reference
 	kube     bool     // a Kubernetes: gets its version stamped in
@@ -34,13 +39,19 @@ type image struct {
 
 var kubernetesPrograms = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubeadm"}
 
-// catalog is every image there is. One line more, and a module beside it, adds a version.
+// catalog is every image there is. Versions of Kubernetes share a program; each has a go.mod of its own.
 var catalog = []image{
-	{name: "kubernetes-v1.36.3", version: "v1.36.3", programs: kubernetesPrograms, kube: true},
-	{name: "kubernetes-v1.35.4", version: "v1.35.4", programs: kubernetesPrograms, kube: true},
+	{name: "kubernetes-v1.36.3", dir: "kubernetes", version: "v1.36.3", programs: kubernetesPrograms, kube: true},
+	{name: "kubernetes-v1.35.4", dir: "kubernetes", modfile: "v1.35.4.mod", version: "v1.35.4", programs: kubernetesPrograms, kube: true},
 	{name: "etcd", version: "v3.6.8", programs: []string{"etcd"}},
 	{name: "kine", version: "v0.16.4", programs: []string{"kine"}},
 	{name: "nats-server", version: "v2.15.2", programs: []string{"nats-server"}},
+}
+
+// files are those that a build depends on: go.mod, go.sum and the program.
+func (i image) files() []string {
+	modfile := cmp.Or(i.modfile, "go.mod")
+	return []string{modfile, strings.TrimSuffix(modfile, ".mod") + ".sum", "main.go"}
 }
 
 // Names returns the name of every image there is, as Build takes it.
@@ -120,7 +131,7 @@ func Open(root string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(filepath.Join(source, Default, "go.mod")); err != nil {
+	if _, err := os.Stat(filepath.Join(source, "kubernetes", "go.mod")); err != nil {
 		return nil, fmt.Errorf("no images to build below %s: is %s the root of the repository? %w", source, root, err)
 	}
 	cache := os.Getenv("STOKER_CACHE")
@@ -140,12 +151,12 @@ func Open(root string) (*Store, error) {
 
 // Pull builds the image a reference names, if it has to, and returns the program to run. progress may be nil.
 // An *UnknownError means that no retry will help.
-func (s *Store) Pull(ctx context.Context, reference string, progress func(string)) (Program, error) {
+func (s *Store) Pull(ctx context.Context, reference string, say progress.Func) (Program, error) {
 	program, err := Resolve(reference)
 	if err != nil {
 		return Program{}, err
 	}
-	dir, err := s.Build(ctx, program.Image, progress)
+	dir, err := s.Build(ctx, program.Image, say)
 	if err != nil {
 		return Program{}, err
 	}

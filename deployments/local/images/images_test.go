@@ -44,18 +44,3 @@ func TestResolve(t *testing.T) {
 		})
 	}
 }
-
-func TestBuildOutput(t *testing.T) {
-	o := &buildOutput{}
-	for _, chunk := range []string{"go: downloading a v1\nk8s.io/", "api\nfmt\n", "# k8s.io/api\n./x.go:1: bad thing\n"} {
-		if _, err := o.Write([]byte(chunk)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := o.summary(); got != "2 packages compiled" {
-		t.Errorf("summary is %q", got)
-	}
-	if got := o.complaints(); got != "# k8s.io/api\n./x.go:1: bad thing\n" {
-		t.Errorf("complaints are %q", got)
-	}
-}

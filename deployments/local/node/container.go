@@ -194,7 +194,7 @@ func (c *container) start(ctx context.Context, m *mounts) (*process.Process, boo
 
 func (c *container) startOnce(ctx context.Context, m *mounts) (*process.Process, string, error) {
 	building := false
-	program, err := c.pod.node.cfg.Pull(ctx, c.spec.Image, func(line string) {
+	program, err := c.pod.node.cfg.Pull(ctx, c.spec.Image, func(line string, _ bool) {
 		building = true
 		c.wait("ContainerCreating", line)
 	})

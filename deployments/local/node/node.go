@@ -31,6 +31,7 @@ import (
 	"github.com/stoker-k8s/stoker/deployments/local/images"
 	"github.com/stoker-k8s/stoker/deployments/local/informer"
 	"github.com/stoker-k8s/stoker/deployments/local/process"
+	"github.com/stoker-k8s/stoker/deployments/local/progress"
 )
 
 const (
@@ -59,7 +60,7 @@ type Config struct {
 	Listener net.Listener
 	TLS      *tls.Config
 	// Pull makes an image ready to run. See images.Store.Pull.
-	Pull func(ctx context.Context, reference string, progress func(string)) (images.Program, error)
+	Pull func(ctx context.Context, reference string, say progress.Func) (images.Program, error)
 	Log  *slog.Logger
 }
 

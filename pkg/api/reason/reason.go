@@ -78,3 +78,55 @@ const (
 	DeadlineExceeded     = "ProgressDeadlineExceeded"
 	ReplicaCreationError = "FailedCreate"
 )
+
+// Reasons of workload.
+const (
+	// OverridesNotProvisioned: the tenant has no account yet in the DataStores of its dataStoreOverrides. It is waited for.
+	OverridesNotProvisioned = "OverridesNotProvisioned"
+	// AddressRequired: a Service of type NodePort needs an address in the spec.
+	AddressRequired = "AddressRequired"
+	// InvalidHostname: the port of the Ingress' host name is none.
+	InvalidHostname = "InvalidHostname"
+	// …Refused: the management cluster says that the object isn't valid.
+	ServiceRefused    = "ServiceRefused"
+	DeploymentRefused = "DeploymentRefused"
+	IngressRefused    = "IngressRefused"
+	TLSRouteRefused   = "TLSRouteRefused"
+	// …Conflict: a port or an address that the object needs is another's.
+	ServiceConflict    = "ServiceConflict"
+	DeploymentConflict = "DeploymentConflict"
+	IngressConflict    = "IngressConflict"
+	TLSRouteConflict   = "TLSRouteConflict"
+	// …Forbidden: the management cluster doesn't allow the object: a quota, a webhook, the service's rights.
+	ServiceForbidden    = "ServiceForbidden"
+	DeploymentForbidden = "DeploymentForbidden"
+	IngressForbidden    = "IngressForbidden"
+	TLSRouteForbidden   = "TLSRouteForbidden"
+	// …NotServed: the management cluster doesn't have the object's kind or namespace.
+	ServiceNotServed    = "ServiceNotServed"
+	DeploymentNotServed = "DeploymentNotServed"
+	IngressNotServed    = "IngressNotServed"
+	TLSRouteNotServed   = "TLSRouteNotServed"
+)
+
+// Reasons of datastore.
+const (
+	// DataStoreMissing: there is no DataStore object of the name that the tenant names; a reason to wait.
+	DataStoreMissing = "DataStoreMissing"
+	// MigrationNotSupported: the tenant names another DataStore than the one its data is in.
+	MigrationNotSupported = "MigrationNotSupported"
+	// DriverNotSupported: the DataStore's driver is none that the service has.
+	DriverNotSupported = "DriverNotSupported"
+	// Unreachable: the DataStore's database doesn't answer, or refuses the administrator; a reason of the DataStore.
+	Unreachable = "Unreachable"
+	// InvalidName: a schema or user has a name that the database can't have.
+	InvalidName = "InvalidName"
+	// SchemaTaken: the schema that the tenant names is another's.
+	SchemaTaken = "SchemaTaken"
+	// UserTaken: the user that the tenant names is another's.
+	UserTaken = "UserTaken"
+	// OverrideDriver: a DataStore of an override, or the tenant's own, is no etcd.
+	OverrideDriver = "OverrideDriver"
+	// OverrideAuthority: a DataStore of an override has another authority than the tenant's own.
+	OverrideAuthority = "OverrideAuthority"
+)

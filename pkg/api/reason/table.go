@@ -39,6 +39,9 @@ func Table() []Entry {
 	const logs = "-n {namespace} logs -l {selector} --all-containers --prefix --ignore-errors --tail=20"
 	image := "An image can't be had: is there such a version (spec.kubernetes.version), and do nodes reach the registry " +
 		"(spec.controlPlane.deployment.registrySettings)? Put it right and apply the tenant again; a registry that comes back is noticed."
+	takenElsewhere := "Choose another one, or free the one that the message names; it is tried again by itself."
+	notAllowed := "Put right what the message names: a quota, a webhook, the workload service's rights; it is tried again by itself."
+	notServed := "Install the kind (for a TLSRoute, the Gateway API) or create the namespace; it is tried again by itself."
 	const tryAgain, again = AdviceRetried, AdvicePermanent
 	return []Entry{
 		{DataStoreNotChosen, "the tenant names no DataStore, and none could be chosen for it", "Name one (spec.dataStore), or create one that fits.", ""},
@@ -89,5 +92,55 @@ func Table() []Entry {
 		{PodFailed, "a pod failed", "What the pods say:", "-n {namespace} describe pods -l {selector}"},
 		{DeadlineExceeded, "a rollout takes longer than it should", "What the pods wait for:", "-n {namespace} describe pods -l {selector}"},
 		{ReplicaCreationError, "a pod can't be created", "Put right what the message names: a quota, a policy, a webhook.", "-n {namespace} describe replicasets -l {selector}"},
+
+		// Of workload.
+		{OverridesNotProvisioned, "the tenant has no account yet in the DataStores of its dataStoreOverrides", "", ""},
+		{
+			AddressRequired, "a Service of type NodePort needs an address in the spec",
+			"Set spec.networkProfile.address: the address of a node, or of what stands before the nodes.", "",
+		},
+		{InvalidHostname, "the port of the Ingress' host name is none", "Correct spec.controlPlane.ingress.hostname.", ""},
+		{ServiceRefused, "the management cluster says that the Service is not valid", again, ""},
+		{ServiceConflict, "a port or an address of the Service is another object's", takenElsewhere, ""},
+		{ServiceForbidden, "the management cluster does not allow the Service", notAllowed, ""},
+		{ServiceNotServed, "the management cluster does not have the Service's kind or namespace", notServed, ""},
+		{DeploymentRefused, "the management cluster says that the Deployment is not valid", again, ""},
+		{DeploymentConflict, "a port or an address of the Deployment is another object's", takenElsewhere, ""},
+		{DeploymentForbidden, "the management cluster does not allow the Deployment", notAllowed, ""},
+		{DeploymentNotServed, "the management cluster does not have the Deployment's kind or namespace", notServed, ""},
+		{IngressRefused, "the management cluster says that the Ingress is not valid", again, ""},
+		{IngressConflict, "a port or an address of the Ingress is another object's", takenElsewhere, ""},
+		{IngressForbidden, "the management cluster does not allow the Ingress", notAllowed, ""},
+		{IngressNotServed, "the management cluster does not have the Ingress's kind or namespace", notServed, ""},
+		{TLSRouteRefused, "the management cluster says that the TLSRoute is not valid", again, ""},
+		{TLSRouteConflict, "a port or an address of the TLSRoute is another object's", takenElsewhere, ""},
+		{TLSRouteForbidden, "the management cluster does not allow the TLSRoute", notAllowed, ""},
+		{TLSRouteNotServed, "the management cluster does not have the TLSRoute's kind or namespace", notServed, ""},
+		// datastore
+		{DataStoreMissing, "there is no DataStore of the name that the tenant names", "Create the DataStore.", "get datastores"},
+		{
+			MigrationNotSupported, "the tenant names another DataStore than the one its data is in",
+			"Put spec.dataStore back to the DataStore that holds the data.", "",
+		},
+		{DriverNotSupported, "the DataStore's driver is none that Stoker has", "Create a DataStore with a driver that Stoker has.", ""},
+		{
+			Unreachable, "the DataStore's database doesn't answer, or refuses the administrator",
+			"Does the database run, do the pods of Stoker reach it, is the administrator in the DataStore's Secrets right? A database that is back is noticed.",
+			"get datastores",
+		},
+		{
+			InvalidName, "a schema or user has a name that the database can't have",
+			"Delete the tenant and create it anew without the name, or with another: such names are fixed.", "",
+		},
+		{SchemaTaken, "the schema that the tenant names is another's", "Delete the tenant and create it anew with another spec.dataStoreSchema, or none.", ""},
+		{UserTaken, "the user that the tenant names is another's", "Delete the tenant and create it anew with another spec.dataStoreUsername, or none.", ""},
+		{
+			OverrideDriver, "the tenant's DataStore, or one of spec.dataStoreOverrides, is no etcd",
+			"Name DataStores with the driver etcd, or remove the override.", "get datastores",
+		},
+		{
+			OverrideAuthority, "a DataStore of spec.dataStoreOverrides has another certificate authority than the tenant's own",
+			"Give both DataStores the same certificateAuthority, or name another DataStore.", "",
+		},
 	}
 }

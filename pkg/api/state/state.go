@@ -230,6 +230,16 @@ type Workload struct {
 	LastUpdate time.Time `json:"lastUpdate,omitzero"`
 	// WaitingSince is since when its pods are waited for, zero while they are ready or none is asked for (UTC).
 	WaitingSince time.Time `json:"waitingSince,omitzero"`
+	// Hashes say what its objects were last made from. States written before 2026-12 have them in State.Inputs.
+	Hashes ObjectHashes `json:"hashes,omitzero"`
+}
+
+// ObjectHashes are the hashes of what a control plane's objects were made from; empty for an object that isn't there.
+type ObjectHashes struct {
+	Service    string `json:"service,omitempty"`
+	Ingress    string `json:"ingress,omitempty"`
+	Deployment string `json:"deployment,omitempty"`
+	Route      string `json:"route,omitempty"`
 }
 
 // Addons is addons' part.

@@ -278,7 +278,7 @@ func TestEveryRuleHasAnObjectThatFails(t *testing.T) {
 		visit(loadDefinition(t, file).structural, "")
 	}
 
-	for _, document := range strings.Split(string(readFile(t, filepath.Join("..", "..", "..", "deployments", "rbac", "admission.yaml"))), "\n---\n") {
+	for _, document := range strings.Split(string(readFile(t, filepath.Join("..", "..", "..", "deployments", "policies", "objects.yaml"))), "\n---\n") {
 		var policy admissionv1.ValidatingAdmissionPolicy
 		if err := yaml.Unmarshal([]byte(document), &policy); err != nil {
 			t.Fatal(err)

@@ -46,7 +46,7 @@ type TenantControlPlaneList struct {
 }
 
 // TenantControlPlaneSpec is what a tenant's control plane must be. Rules that stand here are evaluated at each write, which
-// takes the API server 20 µs a rule; those about what few tenants have are in deployments/rbac/admission.yaml instead.
+// takes the API server 20 µs a rule; those about what few tenants have are in deployments/policies/objects.yaml instead.
 //
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.dataStore) || size(oldSelf.dataStore) == 0 || has(self.dataStore) && size(self.dataStore) > 0",fieldPath=".dataStore",messageExpression="'\"%s\": unsetting the dataStore is not supported'.format([oldSelf.dataStore])"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.dataStoreSchema) || size(oldSelf.dataStoreSchema) == 0 || has(self.dataStoreSchema) && size(self.dataStoreSchema) > 0",fieldPath=".dataStoreSchema",messageExpression="'\"%s\": unsetting the dataStoreSchema is not supported'.format([oldSelf.dataStoreSchema])"

@@ -82,8 +82,8 @@ func channelQuestion(q event.Question) string {
 	return "questions." + strings.TrimPrefix(q.Subject, "stoker.")
 }
 
-// toldToPortals are the facts that are published a second time, for portals.
-func toldToPortals(e event.Entry) bool {
+// forPortals are the facts that are published a second time, for portals.
+func forPortals(e event.Entry) bool {
 	return e.Service == name.ServiceStatus && (e.What == event.Changed || e.What == event.Deleted)
 }
 
@@ -96,7 +96,7 @@ func commanded(e event.Entry) bool { return e.Command }
 
 func channels() object {
 	all := object{
-		channelStatus: channel(events.AddressStatus, events.StreamStatus, "The last status of each tenant is kept.", "status", entries(toldToPortals)...),
+		channelStatus: channel(events.AddressStatus, events.StreamStatus, "The last status of each tenant is kept.", "status", entries(forPortals)...),
 		channelDead:   channel(events.AddressDead, events.StreamDead, "Events that no retry can help, as they were, with their cause in headers.", "", channelDead),
 		channelInbox:  channel("", "", "The inbox that the attribute replyto of a command names, an address that starts with _INBOX.", "intake", entries(answers)...),
 	}
@@ -220,7 +220,7 @@ func operations() object {
 		responses = append(responses, ref("channels", httpReply, "messages", m))
 	}
 	o["reply"] = object{"channel": ref("channels", httpReply), "messages": responses}
-	operation("send."+channelStatus, "send", channelStatus, "tell portals the status of a tenant", "status", entries(toldToPortals)...)
+	operation("send."+channelStatus, "send", channelStatus, "tell portals the status of a tenant", "status", entries(forPortals)...)
 	operation("send."+channelDead, "send", channelDead, "keep an event that no retry can help", "", channelDead)
 	for _, q := range event.Questions() {
 		o = operation("receive."+q.Subject, "receive", channelQuestion(q), q.Doc, "status", requestOf(q))

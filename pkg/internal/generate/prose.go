@@ -27,7 +27,7 @@ func prose() ([]byte, error) {
 		"fact":    func(e event.Entry) string { return e.Service + "." + e.What },
 		"readers": func(e event.Entry) string {
 			readers := slices.DeleteFunc(events.Readers(e.Service, e.What), func(s string) bool { return s == name.ServiceStatus })
-			if toldToPortals(e) {
+			if forPortals(e) {
 				readers = append(readers, events.UserPortal)
 			}
 			if len(readers) == 0 {

@@ -2,8 +2,8 @@
 //
 // The life cycle of a driver, in order:
 //
-//  1. A DataStore object names its kind; the service looks the kind's Open up in its table (datastore.Drivers) and calls
-//     it with everything the object and the Secrets behind it say. Open checks certificates, keys and passwords for form
+//  1. A DataStore object names its kind; the service finds the kind's row in its table (datastore.Drivers) and calls the
+//     row's Open with everything the object and the Secrets behind it say. Open checks certificates, keys and passwords for form
 //     and connects to nothing: its error is a *ConfigError and speaks of the DataStore, not of the database.
 //  2. Check asks the database whether it answers and obeys. It is called before the first use, now and then, and by one
 //     caller at a time after an outage.
@@ -25,7 +25,7 @@
 // Between Provision and Drop, DataAccess (data.go) opens what an account holds, with the tenant's own rights: to export
 // it at a revision, follow its changes and import them elsewhere, into a database of whatever kind.
 //
-// A driver is one file set in a package of its own below this one, is added to the table, and passes drivertest.Run
+// A driver is one file set in a package of its own below this one, is a row of the table, and passes drivertest.Run
 // against a real server. What only some databases can do (Sizer, Joint, DataAccess) is an interface of its own beside
 // this one, which a driver has or has not.
 package driver
@@ -36,7 +36,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
 )
 
 // Driver is a connection to one database. It is safe for concurrent use. Methods that take a context return ErrAway,
@@ -116,6 +119,15 @@ func (c Config) Checksum() string {
 		write(b)
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// TenantsChecksum is a fingerprint of what of the configuration shows in tenants' Secrets, where that is endpoints and authority.
+func (c Config) TenantsChecksum() string {
+	part := map[string][]byte{"endpoints": []byte(strings.Join(c.Endpoints, ",")), "ca": c.CA}
+	if c.CAKey == nil {
+		part["signs"] = nil // without the authority's key, tenants have no certificates
+	}
+	return name.Checksum(part)
 }
 
 // String keeps the secrets of a configuration out of logs and messages.

@@ -105,10 +105,10 @@ func round(b *testing.B, workload *events.Bus, service *env.Process, driver stri
 	}
 	await(b, facts, len(keys), "intake."+event.Deleting)
 	before = cpu(b, service)
-	gone := map[string]told{}
+	gone := map[string]fact{}
 	for _, key := range keys {
 		about := accepted[key.Name].about
-		gone[key.Name] = told{time.Now(), about}
+		gone[key.Name] = fact{time.Now(), about}
 		_, err := workload.Publish(b.Context(), key.FactSubject(name.ServiceWorkload, event.Removed), workload.NewEvent(key,
 			events.ID("bench", about.UID), event.FactType(name.ServiceWorkload, event.Removed), event.Removals{About: about, Removed: map[string]int{}}, time.Now()))
 		check(b, err)
@@ -119,18 +119,18 @@ func round(b *testing.B, workload *events.Bus, service *env.Process, driver stri
 	return r
 }
 
-// told is when a fact came, and about whom.
-type told struct {
+// fact is when a fact came, and about whom.
+type fact struct {
 	at    time.Time
 	about event.About
 }
 
 // await collects facts until the last kind was told about so many tenants: by kind and tenant.
-func await(b *testing.B, facts chan *nats.Msg, n int, kinds ...string) map[string]map[string]told {
+func await(b *testing.B, facts chan *nats.Msg, n int, kinds ...string) map[string]map[string]fact {
 	b.Helper()
-	seen := map[string]map[string]told{}
+	seen := map[string]map[string]fact{}
 	for _, k := range kinds {
-		seen[k] = map[string]told{}
+		seen[k] = map[string]fact{}
 	}
 	timeout := time.After(3 * time.Minute)
 	for last := kinds[len(kinds)-1]; len(seen[last]) < n; {
@@ -147,7 +147,7 @@ func await(b *testing.B, facts chan *nats.Msg, n int, kinds ...string) map[strin
 			if !ok {
 				continue
 			}
-			t := told{at: time.Now()}
+			t := fact{at: time.Now()}
 			check(b, json.Unmarshal(m.Data, &t.about))
 			if _, again := of[t.about.Name]; !again {
 				of[t.about.Name] = t
@@ -162,7 +162,7 @@ func await(b *testing.B, facts chan *nats.Msg, n int, kinds ...string) map[strin
 }
 
 // between is the time of each tenant from one fact to another, and from the first of all to the last.
-func between(from, to map[string]told) (s spent) {
+func between(from, to map[string]fact) (s spent) {
 	var first, last time.Time
 	for n, f := range from {
 		s.each = append(s.each, to[n].at.Sub(f.at))

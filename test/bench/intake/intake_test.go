@@ -19,7 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/stoker-k8s/stoker/cmd/stoker/stack"
+	"github.com/stoker-k8s/stoker/deployments/stack"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
@@ -57,14 +57,14 @@ func inMemory() {
 // after a restart, and after a replica more came and went, which starts its watch over.
 func BenchmarkIntake(b *testing.B) {
 	intake := e.Service(b, name.ServiceIntake, "a")
-	share(b, intake, name.Partitions)
+	awaitPartitions(b, intake, name.Partitions)
 	dataStore(b)
 	accept(b, applies(b, "warm", 1))
 	for b.Loop() {
 		commands(b, intake)
 		w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 		fmt.Fprintf(w, "\n%d unchanged tenants looked at again\tseconds\tCPU s\twrites\t\n", tenants)
-		settled(b)
+		awaitUsage(b)
 		if err := intake.Stop(); err != nil {
 			b.Fatal(err)
 		}
@@ -73,7 +73,7 @@ func BenchmarkIntake(b *testing.B) {
 			return 0, 0
 		})
 		other := e.Service(b, name.ServiceIntake, "b")
-		share(b, other, name.Partitions/2)
+		awaitPartitions(b, other, name.Partitions/2)
 		resync(b, w, "after another replica left", intake, func() (n, cpu float64) {
 			n, cpu = turns(b, intake), usage(b, intake).CPU
 			other.Remove(b)
@@ -93,8 +93,8 @@ func dataStore(b *testing.B) {
 	}
 }
 
-// settled waits until the DataStore says who uses it, which it does with some delay.
-func settled(b *testing.B) {
+// awaitUsage waits until the DataStore says who uses it, which it does with some delay.
+func awaitUsage(b *testing.B) {
 	b.Helper()
 	env.Eventually(b, "every tenant to be on the DataStore", func() error {
 		o := v1alpha1.DataStore{}
@@ -108,8 +108,8 @@ func settled(b *testing.B) {
 	})
 }
 
-// share waits until a process holds so many partitions.
-func share(b *testing.B, p *env.Process, partitions float64) {
+// awaitPartitions waits until a process holds so many partitions.
+func awaitPartitions(b *testing.B, p *env.Process, partitions float64) {
 	b.Helper()
 	env.Eventually(b, "the partitions to be shared", func() error {
 		if n := gauge(b, p, "stoker_partitions_held"); n != partitions {

@@ -144,7 +144,7 @@ func Facts(ctx context.Context, bus *events.Bus, key events.Key, o Options, out 
 // UntilReady gives every fact of the feed to out (may be nil) until the tenant is what was accepted: Ready in that
 // generation or a later one, or asleep. It returns a *portal.FailedError when it won't be, ctx's error when that ends first.
 func UntilReady(ctx context.Context, f *Feed, accepted portal.Accepted, out func(Line)) (event.StatusChanged, error) {
-	return until(ctx, f, out, accepted.Settled)
+	return until(ctx, f, out, accepted.Done)
 }
 
 // UntilPaused gives every fact of the feed to out (may be nil) until the tenant's status says that it is paused.

@@ -40,7 +40,7 @@ func main() {
 }
 
 func run(ctx context.Context, pkg, pattern string) error {
-	p, err := debian.Find(ctx, pkg, pattern, func(line string) { fmt.Fprintln(os.Stderr, line) })
+	p, err := debian.Find(ctx, pkg, pattern, func(line string, _ bool) { fmt.Fprintln(os.Stderr, line) })
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/stoker-k8s/stoker/deployments/local/images"
+	"github.com/stoker-k8s/stoker/deployments/local/progress"
 )
 
 const usage = `Usage: images [NAME…]
@@ -52,8 +53,9 @@ func run(ctx context.Context, names []string) error {
 	if len(names) == 0 {
 		names = images.Names()
 	}
+	say := progress.Lines(os.Stderr, progress.Terminal(os.Stderr), func() string { return "" })
 	for _, name := range names {
-		dir, err := store.Build(ctx, name, func(line string) { fmt.Fprintln(os.Stderr, line) })
+		dir, err := store.Build(ctx, name, say)
 		if err != nil {
 			return err
 		}

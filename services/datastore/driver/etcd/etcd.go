@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/authority"
 )
@@ -53,7 +53,7 @@ var _ driver.Open = Open
 
 // Open makes a driver of a DataStore of kind etcd; it needs the CA with its key and the administrator's certificate.
 func Open(c driver.Config) (driver.Driver, error) {
-	e := &etcd{held: events.Held}
+	e := &etcd{held: fence.Check}
 	fault := func(field, message string) error {
 		return &driver.ConfigError{Part: driver.PartTLS, Field: driver.PartTLS + "." + field, Err: errors.New(message)}
 	}

@@ -145,11 +145,11 @@ func (d *database) Drop(ctx context.Context, a driver.Account) (driver.Removed, 
 			return err
 		}
 		steps := step.New(ctx, d.held)
-		owners, err := d.claimLeft(s, steps, a, have)
+		recorded, err := d.claimLeft(s, steps, a, have)
 		if err != nil {
 			return err
 		}
-		if owners.User.Is(a) {
+		if recorded.User.Is(a) {
 			// Also without a user: whoever removed it may have left its connections.
 			steps.Do("delete the user", func(ctx context.Context) error {
 				for host := range have.hosts {
@@ -161,7 +161,7 @@ func (d *database) Drop(ctx context.Context, a driver.Account) (driver.Removed, 
 				return throwOut(ctx, s, a)
 			})
 		}
-		if owners.Schema.Is(a) && have.database {
+		if recorded.Schema.Is(a) && have.database {
 			steps.Do("delete the database", func(ctx context.Context) error {
 				if err := s.Slow(ctx, "DROP DATABASE IF EXISTS "+quote(a.Schema)); err != nil {
 					return err
@@ -170,8 +170,8 @@ func (d *database) Drop(ctx context.Context, a driver.Account) (driver.Removed, 
 				return nil
 			})
 		}
-		if owners.User.Is(a) || owners.Schema.Is(a) {
-			steps.Do("delete the owner", func(ctx context.Context) error { return release(ctx, s, a, removed) })
+		if recorded.User.Is(a) || recorded.Schema.Is(a) {
+			steps.Do("delete the owner", func(ctx context.Context) error { return owners.Release(ctx, s, a, removed) })
 		}
 		return steps.Err()
 	})

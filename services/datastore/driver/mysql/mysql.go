@@ -23,7 +23,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/authority"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/sqlpool"
@@ -47,43 +47,27 @@ var (
 // Open makes a driver of a DataStore of kind MySQL. It needs a user name with a password, or a client certificate, or
 // both; without a user name, the certificate's is it. Of several endpoints the first is used, for kine knows no more.
 func Open(c driver.Config) (driver.Driver, error) {
-	d := &database{held: events.Held}
 	// MySQL demands certificates of single users, never of all. Its tenants have a password instead of one.
 	c.CAKey = nil
-	var err error
-	if d.ca, err = authority.New(c); err != nil {
-		return nil, err
-	}
-	tlsConfig, user, err := d.ca.TLS(c)
+	admin, err := sqlpool.AdministratorOf(c)
 	if err != nil {
 		return nil, err
 	}
-	if len(c.Username) > 0 {
-		user = string(c.Username)
-	}
-	if user == "" {
-		return nil, &driver.ConfigError{Part: driver.PartBasicAuth, Field: driver.PartBasicAuth, Err: errors.New("is missing, and there is no client certificate that names a user")}
-	}
-	if len(c.Endpoints) == 0 {
-		return nil, &driver.ConfigError{Part: driver.PartTLS, Field: "endpoints", Err: errors.New("is empty")}
-	}
-	d.endpoint, d.admin = c.Endpoints[0], user
-	connector, err := connect(d.endpoint, user, string(c.Password), "", tlsConfig)
+	connector, err := connect(admin.Endpoint, admin.User, admin.Password, "", admin.TLS)
 	if err != nil {
-		return nil, &driver.ConfigError{Part: driver.PartTLS, Field: "endpoints", Err: err}
+		return nil, sqlpool.EndpointError(err)
 	}
-	d.pool = sqlpool.New(connector, "DO RELEASE_ALL_LOCKS()", classify)
-	return d, nil
+	return &database{
+		endpoint: admin.Endpoint, admin: admin.User, ca: admin.CA, held: fence.Check,
+		pool: sqlpool.New(connector, "DO RELEASE_ALL_LOCKS()", classify),
+	}, nil
 }
 
 // connect is how one user connects to one database.
 func connect(endpoint, user, password, database string, tlsConfig *tls.Config) (sqldriver.Connector, error) {
-	host, port, err := net.SplitHostPort(endpoint)
+	host, _, err := sqlpool.HostPort(endpoint)
 	if err != nil {
 		return nil, err
-	}
-	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return nil, fmt.Errorf("port %q is no number up to 65535", port)
 	}
 	config := mysql.NewConfig()
 	config.User, config.Passwd, config.DBName, config.Net, config.Addr = user, password, database, "tcp", endpoint

@@ -19,11 +19,8 @@ import (
 // own is the administrator's own database; no tenant has rights on it.
 const own = "stoker"
 
-// Kinds of records in table owners.
-const (
-	kindSchema = owner.KindSchema
-	kindUser   = owner.KindUser
-)
+// owners is the table of whose schemas and users are.
+var owners = owner.Table{Name: own + ".owners", Parameter: func(int) string { return "?" }}
 
 // prepare makes our own database.
 func (d *database) prepare(ctx context.Context, s *sqlpool.Session) error {
@@ -66,7 +63,7 @@ const anyHost = "%"
 func (d *database) lock(ctx context.Context, s *sqlpool.Session, a driver.Account) (have found, err error) {
 	s.Locked()
 	// Always the schema first, so that no two wait for each other.
-	for _, name := range []string{kindSchema + "/" + a.Schema, kindUser + "/" + a.User} {
+	for _, name := range []string{owner.KindSchema + "/" + a.Schema, owner.KindUser + "/" + a.User} {
 		h := fnv.New128a()
 		_, _ = h.Write([]byte(name))
 		var got sql.NullBool
@@ -130,43 +127,14 @@ func (d *database) claim(ctx context.Context, s *sqlpool.Session, steps *step.St
 	if err := d.refuse(ctx, s, a, have); err != nil {
 		return err
 	}
-	var free []string
-	if !have.owners.Schema.Recorded {
-		free = append(free, kindSchema)
-	}
-	if !have.owners.User.Recorded {
-		free = append(free, kindUser)
-	}
-	take(s, steps, a, free)
-	return steps.Err()
+	return owners.Claim(s, steps, a, have.owners)
 }
 
 // claimLeft is claim for an account that is to be dropped: it refuses nothing, and what has no owner it takes only when
 // it is sure to be the account's. It returns whose it is then.
 func (d *database) claimLeft(s *sqlpool.Session, steps *step.Steps, a driver.Account, have found) (owner.Records, error) {
-	owners := have.owners
-	var free []string
-	if have.database && !owners.Schema.Recorded && d.oursSchema(a) {
-		free = append(free, kindSchema)
-		owners.Schema = owner.Record{Value: a.Owner, Recorded: true}
-	}
-	if len(have.hosts) > 0 && !owners.User.Recorded && d.oursUser(a) {
-		free = append(free, kindUser)
-		owners.User = owner.Record{Value: a.Owner, Recorded: true}
-	}
-	take(s, steps, a, free)
-	return owners, steps.Err()
-}
-
-// oursSchema and oursUser report whether something without an owner on record is the account's beyond doubt.
-func (d *database) oursSchema(a driver.Account) bool {
-	schema, _ := d.Names(a.Owner)
-	return a.Remembered || schema == a.Schema
-}
-
-func (d *database) oursUser(a driver.Account) bool {
-	_, user := d.Names(a.Owner)
-	return a.Remembered || user == a.User
+	ofSchema, ofUser := owner.Certain(a, d.Names)
+	return owners.ClaimLeft(s, steps, a, have.owners, have.database && ofSchema, len(have.hosts) > 0 && ofUser)
 }
 
 // refuse returns a *driver.TakenError for what is another's. Tenants of before there were records, and of Kamaji, have
@@ -177,51 +145,24 @@ func (d *database) refuse(ctx context.Context, s *sqlpool.Session, a driver.Acco
 	if err := have.owners.Refuse(a); err != nil {
 		return err
 	}
-	if have.database && !have.owners.Schema.Recorded && !d.oursSchema(a) {
+	ofSchema, ofUser := owner.Certain(a, d.Names)
+	if have.database && !have.owners.Schema.Recorded && !ofSchema {
 		others := 0
-		if err := s.Row(ctx, "SELECT count(*) FROM information_schema.tables WHERE table_schema = ? AND table_name NOT IN ('kine', 'key_value')", []any{a.Schema}, &others); err != nil {
+		const count = "SELECT count(*) FROM information_schema.tables WHERE table_schema = ? AND table_name NOT IN ('kine', 'key_value')"
+		if err := s.Row(ctx, count, []any{a.Schema}, &others); err != nil {
 			return err
 		}
 		if others > 0 || !slices.ContainsFunc(have.grants, func(g grant) bool { return g.on == on(a.Schema) }) {
 			return owner.TakenSchema(a, driver.TakenByOthers)
 		}
 	}
-	if len(have.hosts) > 0 && !have.owners.User.Recorded && !d.oursUser(a) {
-		if len(have.hosts) > 1 || !have.user() || have.open || slices.ContainsFunc(have.grants, func(g grant) bool { return !g.login() && g.on != on(a.Schema) }) {
+	if len(have.hosts) > 0 && !have.owners.User.Recorded && !ofUser {
+		more := slices.ContainsFunc(have.grants, func(g grant) bool { return !g.login() && g.on != on(a.Schema) })
+		if len(have.hosts) > 1 || !have.user() || have.open || more {
 			return owner.TakenUser(a, driver.TakenByOthers)
 		}
 	}
 	return nil
-}
-
-// take records the account's owner for some kinds.
-func take(s *sqlpool.Session, steps *step.Steps, a driver.Account, kinds []string) {
-	if len(kinds) == 0 {
-		return
-	}
-	steps.Do("owner recorded", func(ctx context.Context) error {
-		return s.Transaction(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			for _, kind := range kinds {
-				name := a.User
-				if kind == kindSchema {
-					name = a.Schema
-				}
-				if _, err := tx.ExecContext(ctx, "INSERT INTO "+own+".owners (kind, name, owner) VALUES (?, ?, ?)", kind, name, a.Owner); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	})
-}
-
-// release deletes the records that name the account's owner.
-func release(ctx context.Context, s *sqlpool.Session, a driver.Account, removed driver.Removed) error {
-	n, err := s.Affect(ctx, "DELETE FROM "+own+".owners WHERE owner = ? AND (kind = 'schema' AND name = ? OR kind = 'user' AND name = ?)", a.Owner, a.Schema, a.User)
-	if n > 0 {
-		removed[driver.RemovedOwner] += int(n)
-	}
-	return err
 }
 
 // Describe says what an account is in MySQL, for whoever has to remove it by hand.

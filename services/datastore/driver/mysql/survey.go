@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/owner"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/sqlpool"
 )
 
@@ -56,7 +57,7 @@ func (d *database) Survey(ctx context.Context, schemas ...string) (map[string]st
 			if err := scan(&kind, &x.name, &x.owner, &x.database); err != nil {
 				return err
 			}
-			if kind == kindUser {
+			if kind == owner.KindUser {
 				users[x.name], of[x.owner] = []string{}, x.name
 			} else if len(schemas) == 0 || slices.Contains(schemas, x.name) {
 				all = append(all, x)

@@ -2,7 +2,7 @@
 // DataStore's basicAuth holds decides how many tenants there may be:
 //
 //   - An operator's signing key, beside a user of the system account: many. Each tenant has an account of its own, for
-//     nothing less keeps tenants of one NATS apart (docs/design/0003-datastores.md). The account holds one bucket, and
+//     nothing less keeps tenants of one NATS apart (docs/design/0004-datastores.md). The account holds one bucket, and
 //     its user may do there what kine needs (claims.go). It is made, changed and deleted while the server runs.
 //   - A user name and password, a user's credentials, or just a client certificate: one, who connects as the
 //     administrator does. That is what Kamaji makes of NATS.
@@ -24,7 +24,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/authority"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/gate"
@@ -68,7 +68,7 @@ var (
 
 // Open makes a driver of a DataStore of kind NATS. It needs a password or a client certificate, with or without TLS.
 func Open(c driver.Config) (driver.Driver, error) {
-	s := &server{name: c.Name, endpoints: c.Endpoints, gate: gate.New(callers, classify), held: events.Held, now: time.Now}
+	s := &server{name: c.Name, endpoints: c.Endpoints, gate: gate.New(callers, classify), held: fence.Check, now: time.Now}
 	s.home.lock = make(chan struct{}, 1)
 	var err error
 	if s.ca, err = authority.New(c); err != nil {

@@ -271,11 +271,11 @@ func (p *postgres) Drop(ctx context.Context, a driver.Account) (driver.Removed, 
 			return err
 		}
 		steps := step.New(ctx, p.held)
-		owners, err := p.claimLeft(s, steps, a, have)
+		recorded, err := p.claimLeft(s, steps, a, have)
 		if err != nil {
 			return err
 		}
-		role, database := owners.User.Is(a) && have.Role != nil, owners.Schema.Is(a) && have.Database != nil
+		role, database := recorded.User.Is(a) && have.Role != nil, recorded.Schema.Is(a) && have.Database != nil
 		if role {
 			steps.Do("lock the role out", func(ctx context.Context) error { return lockOut(ctx, s, a, have) })
 		}
@@ -302,8 +302,8 @@ func (p *postgres) Drop(ctx context.Context, a driver.Account) (driver.Removed, 
 				return nil
 			})
 		}
-		if owners.User.Is(a) || owners.Schema.Is(a) {
-			steps.Do("delete the owner", func(ctx context.Context) error { return release(ctx, s, a, removed) })
+		if recorded.User.Is(a) || recorded.Schema.Is(a) {
+			steps.Do("delete the owner", func(ctx context.Context) error { return owners.Release(ctx, s, a, removed) })
 		}
 		return steps.Err()
 	})

@@ -2,10 +2,10 @@ package postgres
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 
@@ -18,11 +18,8 @@ import (
 // database is the administrator's own; no tenant may connect to it.
 const database = "stoker"
 
-// Kinds of records in table owners.
-const (
-	kindSchema = owner.KindSchema
-	kindUser   = owner.KindUser
-)
+// owners is the table of whose schemas and users are.
+var owners = owner.Table{Name: "public.owners", Parameter: func(n int) string { return "$" + strconv.Itoa(n) }}
 
 const makeOwners = `CREATE TABLE IF NOT EXISTS public.owners (
 	kind text NOT NULL, name text NOT NULL, owner text NOT NULL, PRIMARY KEY (kind, name))`
@@ -155,10 +152,10 @@ func lock(ctx context.Context, s *sqlpool.Session, a driver.Account) (have found
 	}
 	s.Locked()
 	// Always the schema first, so that no two wait for each other.
-	if err := s.Exec(ctx, "SELECT pg_advisory_lock($1)", key(kindSchema, a.Schema)); err != nil {
+	if err := s.Exec(ctx, "SELECT pg_advisory_lock($1)", key(owner.KindSchema, a.Schema)); err != nil {
 		return have, fmt.Errorf("lock schema %s: %w", a.Schema, err)
 	}
-	if err := s.Exec(ctx, "SELECT pg_advisory_lock($1)", key(kindUser, a.User)); err != nil {
+	if err := s.Exec(ctx, "SELECT pg_advisory_lock($1)", key(owner.KindUser, a.User)); err != nil {
 		return have, fmt.Errorf("lock user %s: %w", a.User, err)
 	}
 	var row []byte
@@ -184,36 +181,15 @@ func (p *postgres) claim(ctx context.Context, s *sqlpool.Session, steps *step.St
 	if err := p.refuse(ctx, a, have); err != nil {
 		return err
 	}
-	var free []string
-	if have.SchemaOwner == nil {
-		free = append(free, kindSchema)
-	}
-	if have.UserOwner == nil {
-		free = append(free, kindUser)
-	}
-	take(s, steps, a, free)
-	return steps.Err()
+	return owners.Claim(s, steps, a, have.owners())
 }
 
 // claimLeft is claim for an account that is to be dropped: it refuses nothing, and what has no owner it takes only when
 // it is sure to be the account's. It returns whose it is then.
 func (p *postgres) claimLeft(s *sqlpool.Session, steps *step.Steps, a driver.Account, have found) (owner.Records, error) {
-	owners := have.owners()
-	var free []string
-	if have.Database != nil && have.SchemaOwner == nil && ours(a, a.Schema) {
-		free = append(free, kindSchema)
-		owners.Schema = owner.Record{Value: a.Owner, Recorded: true}
-	}
-	if have.Role != nil && have.UserOwner == nil && ours(a, a.User) {
-		free = append(free, kindUser)
-		owners.User = owner.Record{Value: a.Owner, Recorded: true}
-	}
-	take(s, steps, a, free)
-	return owners, steps.Err()
+	ofSchema, ofUser := owner.Certain(a, p.Names)
+	return owners.ClaimLeft(s, steps, a, have.owners(), have.Database != nil && ofSchema, have.Role != nil && ofUser)
 }
-
-// ours reports whether something without an owner on record is the account's beyond doubt.
-func ours(a driver.Account, name string) bool { return a.Remembered || name == a.Owner }
 
 // refuse returns a *driver.TakenError for what is another's. Tenants of before there were records, and of Kamaji, have
 // no owner and become the first one's who asks for their names. What the server's operator has for another use looks
@@ -223,7 +199,8 @@ func (p *postgres) refuse(ctx context.Context, a driver.Account, have found) err
 	if err := have.owners().Refuse(a); err != nil {
 		return err
 	}
-	if d := have.Database; d != nil && have.SchemaOwner == nil && !ours(a, a.Schema) {
+	ofSchema, ofUser := owner.Certain(a, p.Names)
+	if d := have.Database; d != nil && have.SchemaOwner == nil && !ofSchema {
 		if d.Owner != a.User || !d.Open || d.Template || d.Broken {
 			return owner.TakenSchema(a, driver.TakenByOthers)
 		}
@@ -238,43 +215,10 @@ func (p *postgres) refuse(ctx context.Context, a driver.Account, have found) err
 			return owner.TakenSchema(a, driver.TakenByOthers)
 		}
 	}
-	if r := have.Role; r != nil && have.UserOwner == nil && !ours(a, a.User) && (r.Mighty || len(r.Groups) > 0 || r.Elsewhere) {
+	if r := have.Role; r != nil && have.UserOwner == nil && !ofUser && (r.Mighty || len(r.Groups) > 0 || r.Elsewhere) {
 		return owner.TakenUser(a, driver.TakenByOthers)
 	}
 	return nil
-}
-
-// take records the account's owner for some kinds.
-func take(s *sqlpool.Session, steps *step.Steps, a driver.Account, kinds []string) {
-	if len(kinds) == 0 {
-		return
-	}
-	steps.Do("owner recorded", func(ctx context.Context) error {
-		return s.Transaction(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			for _, kind := range kinds {
-				if _, err := tx.ExecContext(ctx, "INSERT INTO public.owners (kind, name, owner) VALUES ($1, $2, $3)", kind, nameOf(a, kind), a.Owner); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	})
-}
-
-func nameOf(a driver.Account, kind string) string {
-	if kind == kindSchema {
-		return a.Schema
-	}
-	return a.User
-}
-
-// release deletes the records that name the account's owner.
-func release(ctx context.Context, s *sqlpool.Session, a driver.Account, removed driver.Removed) error {
-	n, err := s.Affect(ctx, "DELETE FROM public.owners WHERE owner = $1 AND (kind = 'schema' AND name = $2 OR kind = 'user' AND name = $3)", a.Owner, a.Schema, a.User)
-	if n > 0 {
-		removed[driver.RemovedOwner] += int(n)
-	}
-	return err
 }
 
 // Describe says what an account is in PostgreSQL, for whoever has to remove it by hand.

@@ -25,7 +25,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"golang.org/x/sync/singleflight"
 
-	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/authority"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/sqlpool"
@@ -54,48 +54,32 @@ var (
 // Open makes a driver of a DataStore of kind PostgreSQL. It needs a user name with a password, or a client certificate,
 // or both; without a user name, the certificate's is it. Of several endpoints the first is used, for kine knows no more.
 func Open(c driver.Config) (driver.Driver, error) {
-	p := &postgres{held: events.Held, counted: map[string]count{}}
-	var err error
-	if p.ca, err = authority.New(c); err != nil {
-		return nil, err
-	}
-	config, user, err := p.ca.TLS(c)
+	admin, err := sqlpool.AdministratorOf(c)
 	if err != nil {
 		return nil, err
 	}
-	if len(c.Username) > 0 {
-		user = string(c.Username)
+	config, err := connConfig(admin.Endpoint, admin.User, admin.Password, database, admin.TLS)
+	if err != nil {
+		return nil, sqlpool.EndpointError(err)
 	}
-	if user == "" {
-		return nil, &driver.ConfigError{Part: driver.PartBasicAuth, Field: driver.PartBasicAuth, Err: errors.New("is missing, and there is no client certificate that names a user")}
-	}
-	if len(c.Endpoints) == 0 {
-		return nil, &driver.ConfigError{Part: driver.PartTLS, Field: "endpoints", Err: errors.New("is empty")}
-	}
-	p.endpoint = c.Endpoints[0]
-	if p.admin, err = connConfig(p.endpoint, user, string(c.Password), database, config); err != nil {
-		return nil, &driver.ConfigError{Part: driver.PartTLS, Field: "endpoints", Err: err}
-	}
-	p.pool = sqlpool.New(stdlib.GetConnector(*p.admin), "SELECT pg_advisory_unlock_all()", classify)
-	return p, nil
+	return &postgres{
+		endpoint: admin.Endpoint, admin: config, ca: admin.CA, held: fence.Check, counted: map[string]count{},
+		pool: sqlpool.New(stdlib.GetConnector(*config), "SELECT pg_advisory_unlock_all()", classify),
+	}, nil
 }
 
 // connConfig is of one user's connection to one database. What PostgreSQL's own clients would take from the environment
 // and the home directory is overwritten.
 func connConfig(endpoint, user, password, database string, tlsConfig *tls.Config) (*pgx.ConnConfig, error) {
-	host, port, err := net.SplitHostPort(endpoint)
+	host, port, err := sqlpool.HostPort(endpoint)
 	if err != nil {
 		return nil, err
-	}
-	number, err := strconv.ParseUint(port, 10, 16)
-	if err != nil {
-		return nil, fmt.Errorf("port %q is no number up to 65535", port)
 	}
 	config, err := pgx.ParseConfig("host=127.0.0.1 port=1 user=x password=x dbname=x sslmode=disable target_session_attrs=any")
 	if err != nil {
 		return nil, err
 	}
-	config.Host, config.Port, config.User, config.Password, config.Database = host, uint16(number), user, password, database
+	config.Host, config.Port, config.User, config.Password, config.Database = host, port, user, password, database
 	config.Fallbacks = nil
 	if tlsConfig != nil {
 		config.TLSConfig = tlsConfig.Clone()

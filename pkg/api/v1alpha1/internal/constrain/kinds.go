@@ -1,7 +1,7 @@
 package main
 
 // The constraints of the three kinds: where the types of Kubernetes stand in them, and what they have to do with what Stoker
-// itself puts into the pods. What they have to do with each other is in deployments/rbac/admission.yaml: rules that would
+// itself puts into the pods. What they have to do with each other is in deployments/policies/objects.yaml: rules that would
 // stand at a place every tenant has are evaluated at every write, and a policy is not, where it has nothing to look at.
 
 import (

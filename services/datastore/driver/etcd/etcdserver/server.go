@@ -57,9 +57,6 @@ func Start(t testing.TB) *Server {
 // stack, to which that is their own address, on 127.0.0.2.
 func StartWith(t testing.TB, ca *Authority, host string) *Server {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("needs an etcd server, which -short leaves out")
-	}
 	s := &Server{CA: ca, dir: testserver.OwnDir(t, "etcd").Path, Endpoint: free(t, host), peer: free(t, host), binary: built.Program(t, "etcd", "etcd", "STOKER_TEST_ETCD")}
 	s.RootCert, s.RootKey = s.CA.Issue(t, "root")
 	cert, private := s.CA.Issue(t, "etcd")

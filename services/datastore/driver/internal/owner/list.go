@@ -2,32 +2,10 @@ package owner
 
 import (
 	"cmp"
-	"context"
 	"slices"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/sqlpool"
 )
-
-// Kinds of records in the tables of SQL databases.
-const (
-	KindSchema = "schema"
-	KindUser   = "user"
-)
-
-// Listed makes accounts of all records in a table of owners.
-func Listed(ctx context.Context, s *sqlpool.Session, table string) ([]driver.Account, error) {
-	records := map[string]map[string]string{KindSchema: {}, KindUser: {}}
-	err := s.Rows(ctx, "SELECT kind, name, owner FROM "+table+" WHERE kind IN ('"+KindSchema+"', '"+KindUser+"')", nil, func(scan func(...any) error) error {
-		var kind, name, owner string
-		err := scan(&kind, &name, &owner)
-		if err == nil {
-			records[kind][name] = owner
-		}
-		return err
-	})
-	return List(records[KindSchema], records[KindUser]), err
-}
 
 // List makes accounts of records, of the owners of schemas and of users by name. An owner has one of each, but for what hands
 // and crashes did.

@@ -34,6 +34,13 @@ func (r Records) Refuse(a driver.Account) error {
 	return nil
 }
 
+// Certain reports whether the account's schema and user are its owner's beyond doubt although no record says so: the service
+// remembers to have made them, or they have the names that names makes of the owner's UID.
+func Certain(a driver.Account, names func(uid string) (schema, user string)) (ofSchema, ofUser bool) {
+	schema, user := names(a.Owner)
+	return a.Remembered || schema == a.Schema, a.Remembered || user == a.User
+}
+
 // TakenSchema refuses an account its schema.
 func TakenSchema(a driver.Account, message string) error {
 	return &driver.TakenError{Field: driver.FieldSchema, Value: a.Schema, Message: message}

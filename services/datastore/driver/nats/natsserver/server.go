@@ -76,9 +76,6 @@ func StartCluster(t testing.TB, o Options) []*Server {
 // start runs servers that know each other by their ports in the cluster.
 func start(t testing.TB, o Options, ports []int) (servers []*Server) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("runs a NATS server, which -short leaves out")
-	}
 	first := &Server{CA: testserver.NewAuthority(t, testserver.EC(t))}
 	var accounts string
 	if o.Users == "" {

@@ -47,9 +47,6 @@ type Server struct {
 // Start runs a server; options are settings, as max_connections=20.
 func Start(t testing.TB, options ...string) *Server {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("needs a PostgreSQL server, which -short leaves out")
-	}
 	s := &Server{
 		Host: "127.0.0.1", Port: testserver.Free(t), CA: testserver.NewAuthority(t, testserver.EC(t)), options: options,
 		program: testserver.Find(t, "STOKER_TEST_POSTGRES", "postgresql", "usr/lib/postgresql/*/bin/postgres"),

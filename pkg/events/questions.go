@@ -1,0 +1,89 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/micro"
+	"golang.org/x/sync/errgroup"
+)
+
+// Questions are what a service answers when it is asked over NATS: a NATS micro service, so that `nats micro ls` shows every
+// replica, of which the server picks one for each question.
+type Questions struct {
+	// Service is the name of the micro service, Version that of the questions' contract (semantic), Description one line.
+	Service, Version, Description string
+	// AtOnce is how many questions a replica answers at once, all of them together; more are refused with code 503. The default
+	// is 4.
+	AtOnce int
+	// Endpoints by name.
+	Endpoints map[string]Question
+}
+
+// Question is one endpoint.
+type Question struct {
+	// Subject that the question is sent to.
+	Subject string
+	// Timeout bounds an answer; it must be set.
+	Timeout time.Duration
+	// Answer returns what is sent back as JSON. An error is sent with the code of the *[Refusal] in it, and with 503 without one.
+	// It is called from several goroutines.
+	Answer func(ctx context.Context, question []byte) (any, error)
+}
+
+// Refusal is the answer to a question that can't be answered.
+type Refusal struct { //nolint:errname // an answer
+	// Code as in HTTP: 400 for a question that isn't one, 404 for one about what isn't there.
+	Code string
+	// Message is for people.
+	Message string
+}
+
+func (r *Refusal) Error() string { return r.Message }
+
+// AnswerQuestions answers until ctx ends or stop is called, which waits for answers under way.
+func (b *Bus) AnswerQuestions(ctx context.Context, q Questions) (stop func(), err error) {
+	if q.AtOnce == 0 {
+		q.AtOnce = 4
+	}
+	srv, err := micro.AddService(b.nc, micro.Config{
+		Name: q.Service, Version: q.Version, Description: q.Description, Metadata: map[string]string{"replica": DefaultReplica()},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("micro service %s: %w", q.Service, err)
+	}
+	var answers errgroup.Group
+	answers.SetLimit(q.AtOnce)
+	stop = func() { _, _ = srv.Stop(), answers.Wait() }
+	for endpoint, question := range q.Endpoints {
+		// Answers may take long, and requests of a connection come one after the other.
+		handler := micro.HandlerFunc(func(r micro.Request) {
+			if !answers.TryGo(func() error { question.answer(ctx, r); return nil }) {
+				_ = r.Error("503", fmt.Sprintf("%d questions are being answered; ask again", q.AtOnce), nil)
+			}
+		})
+		if err := srv.AddEndpoint(endpoint, handler, micro.WithEndpointSubject(question.Subject)); err != nil {
+			stop()
+			return nil, fmt.Errorf("micro service %s: endpoint %s: %w", q.Service, endpoint, err)
+		}
+	}
+	context.AfterFunc(ctx, stop)
+	return stop, nil
+}
+
+func (q Question) answer(ctx context.Context, r micro.Request) {
+	ctx, cancel := context.WithTimeout(ctx, q.Timeout)
+	defer cancel()
+	reply, err := q.Answer(ctx, r.Data())
+	var refused *Refusal
+	switch {
+	case errors.As(err, &refused):
+		_ = r.Error(refused.Code, refused.Message, nil)
+	case err != nil:
+		_ = r.Error("503", err.Error(), nil)
+	default:
+		_ = r.RespondJSON(reply)
+	}
+}

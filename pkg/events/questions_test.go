@@ -1,0 +1,91 @@
+package events_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/internal/natstest"
+)
+
+func TestAnswerQuestions(t *testing.T) {
+	s := natstest.Start(t)
+	held, release := make(chan struct{}), make(chan struct{})
+	stop, err := s.Connect(t, "datastore", "").AnswerQuestions(t.Context(), events.Questions{
+		Service: event.DatastoreService, Version: "1.0.0", Description: "a test", AtOnce: 1,
+		Endpoints: map[string]events.Question{
+			"orphans": {Subject: event.QueryOrphans, Timeout: time.Minute, Answer: func(ctx context.Context, question []byte) (any, error) {
+				if _, bounded := ctx.Deadline(); !bounded {
+					t.Error("an answer may take for ever")
+				}
+				switch string(question) {
+				case "held":
+					close(held)
+					<-release
+				case "refused":
+					return nil, &events.Refusal{Code: "404", Message: "there is none"}
+				case "failed":
+					return nil, errors.New("it broke")
+				}
+				return map[string]string{"question": string(question)}, nil
+			}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	operator := s.Connect(t, events.UserOperator, "").Conn()
+	ask := func(question string) (code string, reply map[string]string) {
+		t.Helper()
+		m, err := operator.Request(event.QueryOrphans, []byte(question), time.Minute)
+		if err != nil {
+			t.Error(err)
+			return "none", nil
+		}
+		if code = m.Header.Get(micro.ErrorCodeHeader); code == "" {
+			if err := json.Unmarshal(m.Data, &reply); err != nil {
+				t.Error(err)
+			}
+		}
+		return code, reply
+	}
+	// The one before is done a moment after its answer has come.
+	askUntil := func(question, want string) map[string]string {
+		t.Helper()
+		for {
+			code, reply := ask(question)
+			if code == want {
+				return reply
+			}
+			if code != "503" {
+				t.Errorf("%s: code %q", question, code)
+				return nil
+			}
+		}
+	}
+	if reply := askUntil("this", ""); reply["question"] != "this" {
+		t.Error(reply)
+	}
+	askUntil("refused", "404")
+	askUntil("failed", "503")
+
+	done := make(chan struct{})
+	go func() { defer close(done); askUntil("held", "") }()
+	<-held
+	if code, _ := ask("this"); code != "503" {
+		t.Errorf("a second one at once: code %q", code)
+	}
+	close(release)
+	<-done
+	stop()
+	if _, err := operator.Request(event.QueryOrphans, nil, time.Minute); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("after the stop: %v", err)
+	}
+}

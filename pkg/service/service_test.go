@@ -1,0 +1,86 @@
+package service
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stoker-k8s/stoker/pkg/health"
+	"github.com/stoker-k8s/stoker/pkg/version"
+)
+
+// envMain makes this test binary the program of a service, with the arguments it is called with.
+const envMain = "STOKER_TEST_SERVICE_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(envMain) != "" {
+		Main("certs", "A test.", func(context.Context, Config) error { return nil })
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestVersionFlag(t *testing.T) {
+	cmd := exec.Command(os.Args[0], "--version")
+	cmd.Env = append(os.Environ(), envMain+"=1")
+	out, err := cmd.Output()
+	if want := "stoker-certs " + version.Get().String() + "\n"; err != nil || string(out) != want {
+		t.Errorf("it says %q, want %q: %v", out, want, err)
+	}
+}
+
+func TestMetricsSayWhichBuildThisIs(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	c := &Clients{Health: health.New(log), Log: log}
+	c.Metrics, _ = metrics("certs")
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := free.Addr().String()
+	_ = free.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Serve(ctx, addr) }()
+	body := get(t, "http://"+addr+"/metrics")
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	build := version.Get()
+	want := `stoker_build_info{goversion="` + build.Go + `",revision="` + build.Revision + `",service="certs",version="` + build.Version + `"} 1`
+	if !strings.Contains(body, want+"\n") {
+		t.Errorf("no line %s in\n%s", want, body)
+	}
+}
+
+// get asks until somebody listens.
+func get(t *testing.T, url string) string {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		resp, err := http.Get(url)
+		if err == nil {
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(body)
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		select {
+		case <-t.Context().Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package datastore
+
+import (
+	"cmp"
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+)
+
+// account names the tenant's schema and user. Without a state of them, as after the loss of NATS, they are those of
+// its Secret, if it has one; held says that it has.
+func (s *datastore) account(ctx context.Context, t *loop.Turn, own state.Datastore) (a driver.Account, held bool, err error) {
+	var data map[string][]byte
+	if own.DataStore == "" {
+		secret := &corev1.Secret{}
+		err := s.kube.Get(ctx, kube.Secrets, t.Key.Namespace, name.DatastoreConfig(t.Key.Name), secret)
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return a, false, err
+		case metav1.IsControlledBy(secret, &metav1.ObjectMeta{UID: types.UID(t.UID)}): // not of one that was deleted
+			data = secret.Data
+		}
+	}
+	return accountOf(t.Key, t.UID, &t.Tenant.Spec, own, data), data != nil, nil
+}
+
+// accountOf names the tenant's schema and user: those it has, by the state or its Secret, else those of its spec.
+func accountOf(key events.Key, uid string, spec *v1alpha1.TenantControlPlaneSpec, own state.Datastore, held map[string][]byte) driver.Account {
+	return driver.Account{
+		Owner: uid, Remembered: own.DataStore != "",
+		Schema: cmp.Or(own.Schema, string(held[name.KeyDBSchema]), spec.DataStoreSchema, name.DataStoreSchema(key.Namespace, key.Name, uid)),
+		User:   cmp.Or(own.User, string(held[name.KeyDBUser]), spec.DataStoreUsername, name.DataStoreUser(key.Namespace, key.Name, uid)),
+	}
+}
+
+// surveyed is the fingerprint of the account as the database has it, empty when the driver can't tell.
+func surveyed(ctx context.Context, d driver.Driver, account driver.Account) (string, error) {
+	surveyor, ok := d.(driver.Surveyor)
+	if !ok {
+		return "", nil
+	}
+	seen, err := surveyor.Survey(ctx, account.Schema)
+	return seen[account.Schema], err
+}

@@ -1,0 +1,121 @@
+package datastore
+
+import (
+	"context"
+	"slices"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+)
+
+// What a turn of provisioning has to do is decided here, from the state and from what woke the turn, and done in provision.go.
+
+// accountVersion is part of the inputs, so that what is new in accounts comes to tenants provisioned before it was: since
+// 2, their owners are on record; since 3, it is on record what they were like.
+const accountVersion = "3"
+
+// plan is what a turn has to do.
+type plan struct {
+	account driver.Account
+	// want is the state as it is to be; inputs is the hash of what it follows from.
+	want   state.Datastore
+	inputs string
+	// known says that the state is of a provisioning from the same inputs; upToDate, that nobody changed since what was made then;
+	// nothing, that the state need not change either.
+	known, upToDate, nothing bool
+}
+
+// plan compares what must be with the state and with what woke the turn.
+func (s *datastore) plan(ctx context.Context, t *loop.Turn, own state.Datastore, h home) (*plan, error) {
+	account, _, err := s.account(ctx, t, own)
+	if err != nil {
+		return nil, err
+	}
+	if own.Former {
+		workload := state.Workload{}
+		pods, err := t.Read(ctx, name.ServiceWorkload, &workload)
+		if err != nil {
+			return nil, err
+		}
+		account.RolledOut = rolledOut(pods, workload, own.Certificate.Checksum)
+	}
+	n, kind := h.main.name, string(h.object.Spec.Driver)
+	p := &plan{
+		account: account,
+		inputs:  events.ID(n, string(h.object.UID), kind, account.Schema, account.User, h.main.fingerprint(), accountVersion+h.othersHash),
+		want: state.Datastore{
+			DataStore: n, Driver: kind, Endpoints: h.object.Spec.Endpoints, Schema: account.Schema, User: account.User,
+			Account: own.Account, Config: own.Config, Certificate: own.Certificate, Former: own.Former, Overrides: h.overrides,
+			Bytes: own.Bytes, Keys: own.Keys, MeasuredAt: own.MeasuredAt,
+		},
+	}
+	last := t.Own()
+	p.known = last != nil && last.Step == event.Provisioned && last.Inputs == p.inputs
+	p.upToDate = p.known && last.Failure == nil && !touched(t.Wakes, own) && !due(t.Events) && !account.RolledOut
+	p.nothing = p.upToDate && last.Generation == t.Generation && !last.Wait.Waits()
+	return p, nil
+}
+
+// outcome is what the turn has come to once all is done: the state, and the facts that others must hear.
+func (p *plan) outcome(t *loop.Turn, own state.Datastore, withdrawn []loop.Tell, measured bool) loop.Outcome {
+	o := loop.Outcome{Step: event.Provisioned, Inputs: p.inputs, Data: p.want, Facts: withdrawn}
+	if p.matters(t, own) {
+		o.Facts = append(o.Facts, loop.Tell{What: event.Provisioned, Data: event.DatastoreProvisioned{
+			About: t.About(), DataStore: p.want.DataStore, Driver: p.want.Driver, Schema: p.want.Schema, User: p.want.User,
+			Overrides: namesOf(p.want.Overrides),
+		}})
+	}
+	if measured {
+		o.Facts = append(o.Facts, loop.Tell{What: event.Measured, Data: event.DatastoreMeasured{
+			About: t.About(), DataStore: p.want.DataStore, Bytes: p.want.Bytes, Keys: p.want.Keys, MeasuredAt: p.want.MeasuredAt,
+		}})
+	}
+	return o
+}
+
+// rolledOut reports whether all pods, if there are any, have the credentials of a checksum.
+func rolledOut(pods *state.State, workload state.Workload, checksum string) bool {
+	return pods != nil && (pods.Step == event.Available || pods.Step == event.Slept) && slices.Equal(workload.Credentials, []string{checksum})
+}
+
+// matters reports whether other services must hear of the outcome: once of each generation, of what rolls out pods, and of the end
+// of a failure.
+func (p *plan) matters(t *loop.Turn, own state.Datastore) bool {
+	return !p.known || t.Own().Generation != t.Generation || t.Own().Failure != nil ||
+		own.Config.Checksum != p.want.Config.Checksum || own.Certificate.Checksum != p.want.Certificate.Checksum
+}
+
+// touched reports whether a wake is about a Secret, or an account, that isn't as the last turn left it.
+func touched(wakes []loop.Wake, own state.Datastore) bool {
+	for _, w := range wakes {
+		switch w.Kind {
+		case wakeAccount:
+			if w.Version != accountIn(own, w.Object) {
+				return true
+			}
+		case wakeSecret:
+			known := own.Config.ResourceVersion
+			if w.Object == name.ComponentDatastoreCertificate {
+				known = own.Certificate.ResourceVersion
+			}
+			if w.Gone || w.Version != known {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// due reports whether the timer is among the events.
+func due(list []loop.Event) bool {
+	for _, e := range list {
+		if e.Service == name.ServiceDatastore && e.What == event.Due {
+			return true
+		}
+	}
+	return false
+}

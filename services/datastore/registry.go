@@ -1,0 +1,209 @@
+package datastore
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+)
+
+// stores are the DataStores that this replica has to do with: one connection each, shared by all tenants on it. It is safe for
+// concurrent use.
+type stores struct {
+	read    func(ctx context.Context, name string) (*v1alpha1.DataStore, driver.Config, error)
+	drivers map[v1alpha1.Driver]Kind
+	mu      sync.Mutex
+	all     map[string]*store
+	wake    loop.Waker // of the watch that runs, nil while none does
+	// onRead is called with what was read of a DataStore, nil when there is none; may be nil.
+	onRead func(dataStore string, o *v1alpha1.DataStore)
+}
+
+func newStores(r *reader, drivers map[v1alpha1.Driver]Kind) *stores {
+	return &stores{read: r.read, drivers: drivers, all: map[string]*store{}}
+}
+
+// store is one DataStore as this replica knows it: its object and connection (connection.go), whether the database answers
+// (breaker.go), what it holds (sizes.go), and the tenants on it. It is safe for concurrent use: mu guards all fields below it.
+type store struct {
+	name string
+	of   *stores
+
+	reading     sync.Mutex // held by the one that reads the object
+	mu          sync.Mutex
+	readAt      time.Time
+	invalidated int // counts calls of invalidate, so that what was read while one came is read again
+	object      *v1alpha1.DataStore
+	err         error // of reading or opening
+	conn        *conn
+
+	away    error // why the database is taken to be away, nil while it isn't
+	retryAt time.Time
+	pause   time.Duration
+	pinging chan struct{} // closed when the caller that pings is done; nil when nobody does
+
+	checked  string // id of the last fact checked
+	measured string // id of the last fact measured
+
+	// latency of the last ping that was answered, 0 before the first.
+	latency time.Duration
+	// sizes by schema as measuredAt; nil when this replica doesn't measure them. mine says that it works on the DataStore,
+	// not only on tenants there.
+	sizes      map[string]driver.Size
+	measuredAt time.Time
+	mine       bool
+
+	// annotations as the watch saw them last; resting says that they paused the DataStore then.
+	annotations map[string]string
+	resting     bool
+
+	tenants map[events.Key]tenantOn // tenants on it that this replica has met
+	waiting map[events.Key]struct{} // those of them that wait for it
+}
+
+// tenantOn is what a store remembers of a tenant since it was met. All but since is zero until its first turn has ended.
+type tenantOn struct {
+	since               time.Time
+	schema, fingerprint string // of the account, as the last turn left it
+	home                bool   // it is the tenant's own DataStore, whose sizes are reported; those of overrides aren't
+	measured            bool
+	size                driver.Size // as it was reported last
+}
+
+// get returns the store of a DataStore, be there such an object or not.
+func (s *stores) get(n string) *store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.all[n]
+	if st == nil {
+		st = &store{name: n, of: s, tenants: map[events.Key]tenantOn{}, waiting: map[events.Key]struct{}{}}
+		s.all[n] = st
+	}
+	return st
+}
+
+// forget drops a store that nobody uses.
+func (s *stores) forget(st *store) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if len(st.tenants)+len(st.waiting) == 0 && s.all[st.name] == st {
+		delete(s.all, st.name)
+	}
+}
+
+// names of all stores, sorted.
+func (s *stores) names() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.all))
+}
+
+// wakeAll wakes keys through the watch that runs, if one does.
+func (s *stores) wakeAll(keys []events.Key, w loop.Wake) {
+	s.mu.Lock()
+	wake := s.wake
+	s.mu.Unlock()
+	if wake == nil {
+		return
+	}
+	for _, key := range keys {
+		wake(key, w)
+	}
+}
+
+// dependency is the store's name on /readyz.
+func (st *store) dependency() string { return "datastore " + st.name }
+
+// addTenant notes a tenant on the store, removeTenant forgets it.
+func (st *store) addTenant(key events.Key) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if _, known := st.tenants[key]; !known {
+		st.tenants[key] = tenantOn{since: time.Now()}
+	}
+}
+
+func (st *store) removeTenant(key events.Key) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	delete(st.tenants, key)
+	delete(st.waiting, key)
+}
+
+// noteAccount notes how a turn left a tenant's account.
+func (st *store) noteAccount(key events.Key, as state.Datastore) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if was, known := st.tenants[key]; known {
+		st.tenants[key] = tenantOn{
+			since: was.since, schema: as.Schema, fingerprint: accountIn(as, st.name), home: as.DataStore == st.name,
+			measured: !as.MeasuredAt.IsZero(), size: driver.Size{Bytes: as.Bytes, Keys: as.Keys},
+		}
+	}
+}
+
+// addWaiting notes a tenant to be woken when the store is there again.
+func (st *store) addWaiting(key events.Key) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.waiting[key] = struct{}{}
+}
+
+// wakeWaiting wakes those who wait.
+func (st *store) wakeWaiting() {
+	st.mu.Lock()
+	keys := slices.Collect(maps.Keys(st.waiting))
+	clear(st.waiting)
+	st.mu.Unlock()
+	st.of.wakeAll(keys, loop.Wake{Kind: wakeDataStore})
+}
+
+// another notes the id of a fact in last, a field of the store, and reports whether it is another than before.
+func (st *store) another(last *string, id string) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	changed := *last != id
+	*last = id
+	return changed
+}
+
+// observe notes what the watch shows of the DataStore and reports whether more than its status changed for its tenants: while it
+// is paused nothing has, and when the pause ends everything may have.
+func (st *store) observe(c kube.Change, now time.Time) (changed bool, tenants []events.Key) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	rested := st.resting
+	st.annotations = c.Object.Annotations
+	st.resting, _, _ = name.Paused(st.annotations, now)
+	known := st.object != nil && st.object.UID == c.Object.UID && st.object.Generation == c.Object.Generation && c.Type != watch.Deleted
+	return (!known || rested) && !st.resting, slices.Collect(maps.Keys(st.tenants))
+}
+
+// paused reports whether the DataStore is: then it is taken as it was read last.
+func (st *store) paused(now time.Time) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	paused, _, _ := name.Paused(st.annotations, now)
+	return paused
+}
+
+// pausedUntil is when a pause ends by itself, zero when it doesn't.
+func (st *store) pausedUntil(now time.Time) time.Time {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	_, until, _ := name.Paused(st.annotations, now)
+	return until
+}

@@ -1,0 +1,70 @@
+// Package datastore gives each tenant its place in a DataStore: a user that reaches just the tenant's own data, and the
+// two Secrets by which the tenant's API server connects.
+//
+// It wakes on intake.accepted, intake.deleting, workload.removed and its own timer; on changes of the Secrets it made,
+// of DataStore objects and of the Secrets these refer to. It makes so: user, schema and grants, <tenant>-datastore-config,
+// <tenant>-datastore-certificate. It publishes datastore.provisioned, datastore.removed and datastore.measured, and about
+// DataStores datastore.checked and datastore.measured.
+//
+// Its rooms: registry.go, connection.go and breaker.go are the DataStores as this replica knows them, drivers.go the table of
+// drivers; resolve.go and referenced.go read and watch what DataStores refer to; credentials.go keeps the tenants' Secrets;
+// provision.go, plan.go, account.go and override.go provision a tenant, remove.go removes it.
+package datastore
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/service"
+)
+
+// Run runs the service until ctx ends.
+func Run(ctx context.Context, cfg service.Config) error {
+	return service.Run(ctx, cfg, func(c *service.Clients) (*loop.Loop, error) {
+		s := &datastore{kube: c.Kube, bus: c.Bus, log: c.Log, stores: newStores(&reader{kube: c.Kube}, Drivers()), now: time.Now}
+		s.references = newReferences(c.Kube, func(ctx context.Context, n string) {
+			st := s.stores.get(n)
+			st.invalidate()
+			_, _, _ = st.load(ctx) // what is wrong is reported by the turns of those who need it
+		})
+		s.stores.onRead = func(n string, o *v1alpha1.DataStore) { s.references.set(n, secretsOf(o)) }
+		c.Metrics.MustRegister(newGauges(s.stores))
+		if _, err := c.Bus.AnswerQuestions(ctx, s.questions()); err != nil {
+			return nil, err
+		}
+		return &loop.Loop{Bus: c.Bus, Service: name.ServiceDatastore, Handle: s.handle, Watch: s.watch}, nil
+	})
+}
+
+// datastore is the service.
+type datastore struct {
+	kube   *kube.Client
+	bus    *events.Bus
+	log    *slog.Logger
+	stores *stores
+	now    func() time.Time
+
+	references *references
+	// written are the checksums of Secrets that this replica wrote over others, by types.NamespacedName, until a state has them.
+	written sync.Map
+}
+
+// handle is the one loop, for tenants and for DataStores.
+func (s *datastore) handle(ctx context.Context, t *loop.Turn) error {
+	switch {
+	case t.Key == events.DataStore(t.Key.Name):
+		return s.check(ctx, t)
+	case t.Tenant == nil:
+		return nil
+	case t.Tenant.Deleting:
+		return s.remove(ctx, t)
+	}
+	return s.provision(ctx, t)
+}

@@ -1,0 +1,105 @@
+package datastore
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
+)
+
+// Kinds of wakes.
+const (
+	// wakeDataStore: a DataStore changed, or is back, or is to be looked at.
+	wakeDataStore = "datastore"
+	// wakeSecret: a Secret made for a tenant changed; Object is its component.
+	wakeSecret = "secret"
+	// wakeAccount: schema, user or grants in a database changed; Object is the DataStore, Version the account's fingerprint now.
+	wakeAccount = "account"
+	// wakeSize: a tenant, or a DataStore, holds notably more or less than was reported last.
+	wakeSize = "size"
+)
+
+// probeEvery is how often a DataStore is looked at while nobody uses it.
+const probeEvery = 30 * time.Second
+
+// watch runs the watches of this replica's partitions: metadata of the Secrets it made for tenants, and of DataStores,
+// which every replica needs; and the look at each DataStore, and at what its tenants hold, now and then.
+func (s *datastore) watch(ctx context.Context, partitions []int, wake loop.Waker) error {
+	s.stores.mu.Lock()
+	s.stores.wake = wake
+	s.stores.mu.Unlock()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		components := name.ComponentDatastoreConfig + "," + name.ComponentDatastoreCertificate
+		selector := kube.InPartitions(partitions) + "," + name.LabelComponent + " in (" + components + ")"
+		return s.kube.Watch(ctx, kube.Secrets, "", selector, func(c kube.Change) {
+			wake(events.Tenant(c.Object.Namespace, c.Object.Labels[name.LabelName]), loop.Wake{
+				Kind: wakeSecret, Object: c.Object.Labels[name.LabelComponent], Version: c.Object.ResourceVersion, Gone: c.Type == watch.Deleted,
+			})
+		})
+	})
+	g.Go(func() error {
+		return s.kube.Watch(ctx, kube.DataStores, "", "", func(c kube.Change) { s.dataStoreChanged(c, wake) })
+	})
+	g.Go(func() error { s.references.run(ctx); return nil })
+	g.Go(func() error { s.probe(ctx, wake); return nil })
+	g.Go(func() error { s.sample(ctx, partitions); return nil })
+	return g.Wait()
+}
+
+// dataStoreChanged wakes a DataStore and, if more than its status changed, the tenants on it.
+func (s *datastore) dataStoreChanged(c kube.Change, wake loop.Waker) {
+	st := s.stores.get(c.Object.Name)
+	changed, tenants := st.observe(c, s.now())
+	if changed || c.Type == watch.Added { // a partition may be new to this replica
+		wake(events.DataStore(c.Object.Name), loop.Wake{Kind: wakeDataStore})
+	}
+	if changed {
+		st.invalidate()
+		for _, key := range tenants {
+			wake(key, loop.Wake{Kind: wakeDataStore})
+		}
+		st.wakeWaiting()
+	}
+}
+
+// probe looks at each DataStore now and then, and more often at those that are away or wrong, so that who waits for one
+// goes on soon after it is back. Every replica does so for itself: connections and credentials are its own.
+func (s *datastore) probe(ctx context.Context, wake loop.Waker) {
+	tick := time.NewTicker(longestPause)
+	defer tick.Stop()
+	for n := 1; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		all := n%int(probeEvery/longestPause) == 0
+		var g errgroup.Group
+		for _, name := range s.stores.names() {
+			st := s.stores.get(name)
+			if st.paused(s.now()) {
+				continue
+			}
+			if all {
+				st.invalidate()
+				wake(events.DataStore(name), loop.Wake{Kind: wakeDataStore})
+			}
+			g.Go(func() error {
+				// What is wrong is reported by the turns of those who need it.
+				_, opened, err := st.load(ctx)
+				if err == nil && opened == nil && (all || st.isAway()) && st.ping(ctx) == nil && all {
+					st.survey(ctx)
+				}
+				return nil
+			})
+		}
+		_ = g.Wait()
+	}
+}

@@ -1,0 +1,109 @@
+// Package intake is the way in. It turns commands into objects of the management cluster by server-side apply, so that every rule
+// sits in the API server once, and objects, whoever wrote them, into the spec that the other services work from.
+//
+// run.go decides what an event or a wake leads to. Commands: command.go (what is checked, and their end), verbs.go, apply.go,
+// change.go, delete.go, object.go (their data), refusal.go (their errors), http.go and access.go (the way in by HTTP). Tenants:
+// spec.go, place.go (which DataStore), remove.go. DataStores: datastore.go, capacity.go, admission.go. What a replica knows by its
+// watches: watch.go, index.go.
+package intake
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/service"
+)
+
+// Config of the service.
+type Config struct {
+	service.Config
+	// DataStore is for tenants that name none.
+	DataStore string
+	// Events is the way in for CloudEvents over HTTP.
+	Events HTTP
+}
+
+// Run runs the service until ctx ends.
+func Run(ctx context.Context, cfg Config) error {
+	if err := cfg.Events.check(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	defer cancel(nil)
+	return service.Run(ctx, cfg.Config, func(c *service.Clients) (*loop.Loop, error) {
+		h, err := cfg.Events.open(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		if h != nil {
+			serving.Go(func() {
+				if err := h.serve(ctx); err != nil {
+					cancel(err)
+				}
+			})
+		}
+		s := &intake{
+			kube: c.Kube, bus: c.Bus, log: c.Log, fallback: cfg.DataStore, namespace: cfg.Namespace, watchFilter: cfg.WatchFilter,
+		}
+		return &loop.Loop{
+			Bus: c.Bus, Service: name.ServiceIntake, Handle: s.handle, Known: s.index.known, Watch: s.watch,
+			Ensure: c.Bus.Provision, Commands: true,
+		}, nil
+	})
+}
+
+// intake is one replica of the service.
+type intake struct {
+	kube     *kube.Client
+	bus      *events.Bus
+	log      *slog.Logger
+	fallback string // the DataStore for tenants that name none
+	// namespace and watchFilter limit what may be commanded; empty: all.
+	namespace, watchFilter string
+	index                  index
+	policies               policies
+	written                written
+}
+
+// handle does what each event asks for, in order, and then brings the spec in line with the object.
+func (s *intake) handle(ctx context.Context, t *loop.Turn) error {
+	now, due := time.Now(), false
+	for _, e := range t.Events {
+		var err error
+		switch {
+		case e.IsCommand():
+			err = s.command(ctx, t, e)
+		case e.Service == event.RemovedBefore(name.ServiceIntake) && e.What == event.Removed:
+			err = s.finish(ctx, t)
+		case e.Service == name.ServiceDatastore && e.What == event.Withdrawn && e.Err == nil:
+			err = s.withdrawn(ctx, t, e)
+		case e.Service == name.ServiceIntake && e.What == event.Due && e.Err == nil: // a pause ends
+			// By the server's clock it is time; by this one it may not be yet.
+			due = true
+			if e.Time().After(now) {
+				now = e.Time()
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	switch {
+	case t.Key == admissionKey:
+		return s.syncAdmission(ctx)
+	case t.Key.IsTenant() && (due || hasNews(t)):
+		return s.syncTenant(ctx, t, now)
+	case t.Key.Kind == event.DataStores && (due || len(t.Wakes) > 0):
+		return s.syncDataStore(ctx, t, now)
+	}
+	return nil
+}

@@ -1,0 +1,317 @@
+package intake
+
+// Wakes on a command that was applied and on the watch of TenantControlPlanes. Makes the tenant's bucket and its spec,
+// every default resolved. Tells intake.accepted and intake.deleting.
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
+)
+
+// get reads the tenant's object; nil when there is none.
+func (s *intake) get(ctx context.Context, key events.Key) (*v1alpha1.TenantControlPlane, error) {
+	o := &v1alpha1.TenantControlPlane{}
+	err := s.kube.Get(ctx, kube.TenantControlPlanes, key.Namespace, key.Name, o)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return o, err
+}
+
+// syncTenant brings the spec in line with the object as it is now.
+func (s *intake) syncTenant(ctx context.Context, t *loop.Turn, now time.Time) error {
+	o, err := s.get(ctx, t.Key)
+	if err != nil {
+		return err
+	}
+	if o != nil && !s.kube.InScope(kube.TenantControlPlanes, o) {
+		return s.release(ctx, t)
+	}
+	if o == nil || o.DeletionTimestamp != nil && !slices.Contains(o.Finalizers, name.FinalizerTenant) {
+		// Gone, or kept only by a finalizer of somebody else's: ours is off because nothing is left, or by hand.
+		return s.vanished(ctx, t)
+	}
+	return s.writeSpec(ctx, t, o, now)
+}
+
+// adopted reports whether an object carries what intake adds to it: the partition and the finalizer.
+func adopted(o *metav1.ObjectMeta) bool {
+	return o.Labels[name.LabelPartition] == partition(o.Namespace, o.Name) && slices.Contains(o.Finalizers, name.FinalizerTenant)
+}
+
+func partition(namespace, n string) string { return strconv.Itoa(name.Partition(namespace, n)) }
+
+func generation(o *metav1.ObjectMeta) string { return strconv.FormatInt(o.Generation, 10) }
+
+// adopt adds what intake adds to an object, unless it is there: the partition, the finalizer, and the record of its
+// DataStore. A command's apply carries all of it already.
+func (s *intake) adopt(ctx context.Context, o *v1alpha1.TenantControlPlane, dataStore string) error {
+	labels := map[string]string{}
+	if p := partition(o.Namespace, o.Name); o.Labels[name.LabelPartition] != p {
+		labels[name.LabelPartition] = p
+	}
+	if ds := label(dataStore); ds != "" && o.Labels[name.LabelDataStore] != ds {
+		labels[name.LabelDataStore] = ds
+	}
+	return s.add(ctx, kube.TenantControlPlanes, &o.ObjectMeta, labels, recorded(o, dataStore, nil), name.FinalizerTenant, o)
+}
+
+// recorded is what of the annotation that lists the DataStores of overrides must change, nil for nothing. A DataStore that no
+// override names any more stays on it until nothing is left there, as gone says.
+func recorded(o *v1alpha1.TenantControlPlane, dataStore string, gone []string) map[string]any {
+	have, noted := o.Annotations[name.AnnotationDatastoreOverrides]
+	stores := slices.DeleteFunc(name.Overrides(o.Annotations), func(n string) bool { return slices.Contains(gone, n) })
+	for _, x := range o.Spec.DataStoreOverrides {
+		if x.DataStore != dataStore {
+			stores = append(stores, x.DataStore)
+		}
+	}
+	slices.Sort(stores)
+	switch want := name.OverridesValue(slices.Compact(stores)); {
+	case want == "" && noted:
+		return map[string]any{name.AnnotationDatastoreOverrides: nil}
+	case want != have:
+		return map[string]any{name.AnnotationDatastoreOverrides: want}
+	}
+	return nil
+}
+
+// withdrawn takes the DataStores that hold nothing of a tenant any more off its annotation. The watch then brings that into
+// its spec.
+func (s *intake) withdrawn(ctx context.Context, t *loop.Turn, e loop.Event) error {
+	var gone event.DatastoreWithdrawn
+	if err := e.DataAs(&gone); err != nil {
+		return &intent.Permanent{Reason: reason.InvalidFact, Message: "datastore.withdrawn can't be read", Err: err}
+	}
+	o, err := s.get(ctx, t.Key)
+	if err != nil || o == nil || string(o.UID) != gone.UID || !s.kube.InScope(kube.TenantControlPlanes, o) {
+		return err
+	}
+	annotations := recorded(o, record(o, cmp.Or(o.Labels[name.LabelDataStore], o.Spec.DataStore)), gone.DataStores)
+	if annotations == nil {
+		return nil
+	}
+	patch := map[string]any{"metadata": map[string]any{"annotations": annotations}}
+	err = s.kube.MergePatch(ctx, kube.TenantControlPlanes, o.Namespace, o.Name, patch, nil)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// add adds labels, annotations and a finalizer to an object and decodes the result into out; without anything to add it does
+// nothing.
+func (s *intake) add(
+	ctx context.Context, r kube.Resource, o *metav1.ObjectMeta, labels map[string]string, annotations map[string]any, finalizer string, out any,
+) error {
+	meta := map[string]any{}
+	if len(labels) > 0 {
+		meta["labels"] = labels
+	}
+	if len(annotations) > 0 {
+		meta["annotations"] = annotations
+	}
+	if !slices.Contains(o.Finalizers, finalizer) {
+		// A merge patch replaces the list, so it must be the list that was read.
+		meta["finalizers"], meta["resourceVersion"] = append(slices.Clone(o.Finalizers), finalizer), o.ResourceVersion
+	}
+	if len(meta) == 0 {
+		return nil
+	}
+	err := s.kube.MergePatch(ctx, r, o.Namespace, o.Name, map[string]any{"metadata": meta}, out)
+	if apierrors.IsConflict(err) {
+		return fmt.Errorf("%w: %w", intent.ErrStale, err)
+	}
+	return err
+}
+
+// specAnnotations are the annotations that change what services do.
+func specAnnotations(o *metav1.ObjectMeta) map[string]string {
+	kept := map[string]string{}
+	for _, k := range []string{
+		name.AnnotationPaused, name.AnnotationPausedUntil, name.AnnotationKubeconfigSecretKey,
+		name.AnnotationMigrationTimeout, name.AnnotationCleanupPriorMigration, name.AnnotationDatastoreSelector,
+		name.AnnotationDatastoreOverrides,
+	} {
+		if v, ok := o.Annotations[k]; ok {
+			kept[k] = v
+		}
+	}
+	return kept
+}
+
+// specLabels are those of the object that services may look at; the partition is of the bookkeeping.
+func specLabels(o *metav1.ObjectMeta) map[string]string {
+	kept := maps.Clone(o.Labels)
+	delete(kept, name.LabelPartition)
+	return kept
+}
+
+// desired is the spec of a tenant: a pure function of its object, its DataStore and what was accepted before.
+func desired(
+	o *v1alpha1.TenantControlPlane, dataStore string, before *state.Tenant, beforeGeneration int64, trace string, now time.Time,
+) state.Tenant {
+	effective := o.DeepCopy()
+	effective.Spec.DataStore = dataStore
+	v1alpha1.Default(effective)
+	paused, until, _ := name.Paused(o.Annotations, now)
+	tenant := state.Tenant{
+		Namespace: o.Namespace, Name: o.Name, Annotations: specAnnotations(&o.ObjectMeta), Labels: specLabels(&o.ObjectMeta),
+		AcceptedAt: now.UTC(), Deleting: o.DeletionTimestamp != nil, Paused: paused, PausedUntil: until,
+		Seen: fingerprint(&o.ObjectMeta), TraceParent: trace, Spec: effective.Spec,
+	}
+	if before != nil && beforeGeneration == o.Generation {
+		tenant.AcceptedAt = before.AcceptedAt
+		if trace == "" {
+			tenant.TraceParent = before.TraceParent
+		}
+	}
+	return tenant
+}
+
+// acceptance is what follows from a tenant's object for its spec.
+type acceptance struct {
+	tenant state.Tenant
+	// outcome is to be written; nil when the spec says all of it.
+	outcome *loop.Outcome
+}
+
+// accept chooses the tenant's DataStore, adopts its object and says what its spec must be. command is the id of the command that led
+// to it and trace its trace context, both empty when the object was written by other means. The caller writes the outcome and then
+// calls noteAccepted.
+func (s *intake) accept(
+	ctx context.Context, t *loop.Turn, o *v1alpha1.TenantControlPlane, command, trace string, now time.Time,
+) (*acceptance, error) {
+	if err := t.Adopt(ctx, string(o.UID), o.Generation); err != nil {
+		return nil, err
+	}
+	before, beforeGeneration := t.Tenant, int64(0)
+	if own := t.Own(); own != nil {
+		beforeGeneration = own.Generation
+	}
+	dataStore, missing := assigned(o, before, s.fallback), ""
+	if o.DeletionTimestamp == nil {
+		if dataStore == "" {
+			var err error
+			if dataStore, missing, err = s.place(t.Key, o.Annotations, len(o.Spec.DataStoreOverrides) > 0); err != nil {
+				return nil, err
+			}
+			if missing != "" && s.index.hasReservations() {
+				t.Alarm(reservedFor+time.Second, loop.Wake{Kind: wakeDataStores}) // one of them may not be used
+			}
+		}
+		if err := s.adopt(ctx, o, record(o, dataStore)); err != nil {
+			return nil, err
+		}
+	}
+	a := &acceptance{tenant: desired(o, dataStore, before, beforeGeneration, trace, now)}
+	a.tenant.Unplaced = missing
+	if !a.tenant.PausedUntil.IsZero() {
+		if err := s.endPause(ctx, t, a.tenant.PausedUntil, now); err != nil {
+			return nil, err
+		}
+	}
+	inputs, wait := inputsOf(a.tenant, o.Generation), waitOf(o, missing, now)
+	if own := t.Own(); own == nil || own.Inputs != inputs || own.Wait != wait || own.Failure != nil {
+		a.outcome = &loop.Outcome{Inputs: inputs, Wait: wait, Data: a.tenant}
+		a.tell(t.About(), before, command)
+	}
+	return a, nil
+}
+
+// tell adds to the outcome what is told of it, before being what was accepted last, nil for nothing.
+func (a *acceptance) tell(about event.About, before *state.Tenant, command string) {
+	if a.tenant.Deleting {
+		a.outcome.Step = event.Deleting
+		a.outcome.Facts = []loop.Tell{{What: event.Deleting, Data: event.IntakeDeleting{About: about}}}
+		return
+	}
+	accepted := acceptedOf(about, &a.tenant, command)
+	accepted.Resumed = before != nil && before.Paused && !a.tenant.Paused
+	a.outcome.Step = event.Accepted
+	a.outcome.Facts = []loop.Tell{{What: event.Accepted, Data: accepted}}
+}
+
+// noteAccepted notes, once the outcome is written, what the tenant's spec is now.
+func (s *intake) noteAccepted(t *loop.Turn, a *acceptance) {
+	if a.outcome == nil {
+		return
+	}
+	t.Tenant = &a.tenant
+	if a.tenant.Spec.DataStore != "" && a.tenant.PausedUntil.IsZero() {
+		s.index.expect(t.Key, a.tenant.Seen)
+	}
+}
+
+// writeSpec writes the spec for an object and tells, if it says anything new.
+func (s *intake) writeSpec(ctx context.Context, t *loop.Turn, o *v1alpha1.TenantControlPlane, now time.Time) error {
+	a, err := s.accept(ctx, t, o, "", "", now)
+	if err != nil || a.outcome == nil {
+		return err
+	}
+	if err := t.Done(ctx, *a.outcome); err != nil {
+		return err
+	}
+	s.noteAccepted(t, a)
+	return nil
+}
+
+// waitOf is what a tenant waits for: missing says which DataStore, empty for none.
+func waitOf(o *v1alpha1.TenantControlPlane, missing string, now time.Time) state.Wait {
+	if missing != "" {
+		return state.Wait{On: kube.DataStores.Kind, Reason: reason.DataStoreNotChosen, Text: missing}
+	}
+	if _, _, bad := name.Paused(o.Annotations, now); bad != nil {
+		text := "an end of the pause that can be read: " + bad.Error()
+		return state.Wait{On: kube.TenantControlPlanes.Kind, Reason: reason.PauseUnreadable, Text: text}
+	}
+	return state.Wait{}
+}
+
+// acceptedOf is what is told of a tenant that was accepted.
+func acceptedOf(about event.About, tenant *state.Tenant, command string) event.IntakeAccepted {
+	return event.IntakeAccepted{
+		About: about, Version: tenant.Spec.Kubernetes.Version, DataStore: tenant.Spec.DataStore,
+		Replicas: tenant.Spec.ControlPlane.Deployment.Replicas, Paused: tenant.Paused, Command: command,
+	}
+}
+
+// longestTimer is below the age at which the stream drops timers; a pause that lasts longer is looked at in between.
+const longestTimer = 14 * 24 * time.Hour
+
+// endPause wakes intake when a pause ends. It is set at every look, since the timer may have been lost with NATS.
+func (s *intake) endPause(ctx context.Context, t *loop.Turn, until, now time.Time) error {
+	if latest := now.Add(longestTimer); until.After(latest) {
+		until = latest
+	}
+	return t.At(ctx, until)
+}
+
+// inputsOf is the hash of what others would notice.
+func inputsOf(tenant state.Tenant, generation int64) string {
+	tenant.AcceptedAt, tenant.TraceParent = time.Time{}, ""
+	data, err := json.Marshal(tenant)
+	if err != nil {
+		panic("a tenant's spec is plain data: " + err.Error())
+	}
+	return events.ID(strconv.FormatInt(generation, 10), string(data))
+}

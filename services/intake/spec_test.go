@@ -1,0 +1,94 @@
+package intake
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+)
+
+var clock = time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC)
+
+func demo() *v1alpha1.TenantControlPlane {
+	return &v1alpha1.TenantControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "demo", UID: types.UID("u"), Generation: 2}}
+}
+
+func TestDesired(t *testing.T) {
+	o, now := demo(), clock
+	t.Run("the same generation keeps the time of its acceptance and is no news", func(t *testing.T) {
+		first := desired(o, "default", nil, 0, "trace", now)
+		again := desired(o, "default", &first, 2, "", now.Add(time.Hour))
+		if first.Spec.DataStore != "default" || first.Spec.DataStoreSchema != name.DataStoreSchema("default", "demo", "u") {
+			t.Errorf("%s %s", first.Spec.DataStore, first.Spec.DataStoreSchema)
+		}
+		if !again.AcceptedAt.Equal(now) || again.TraceParent != "trace" || inputsOf(first, 2) != inputsOf(again, 2) {
+			t.Errorf("%+v", again)
+		}
+	})
+	t.Run("pausing, deleting and labels are news", func(t *testing.T) {
+		base := desired(o, "default", nil, 0, "", now)
+		paused, until, deleted, labelled := o.DeepCopy(), o.DeepCopy(), o.DeepCopy(), o.DeepCopy()
+		paused.Annotations = map[string]string{name.AnnotationPaused: ""}
+		until.Annotations = map[string]string{name.AnnotationPausedUntil: now.Add(time.Hour).Format(time.RFC3339)}
+		deleted.DeletionTimestamp = &metav1.Time{Time: now}
+		labelled.Labels = map[string]string{"tier": "gold"}
+		for what, x := range map[string]*v1alpha1.TenantControlPlane{"paused": paused, "until": until, "deleted": deleted, "labelled": labelled} {
+			d := desired(x, "default", &base, 2, "", now)
+			if inputsOf(d, 2) == inputsOf(base, 2) || d.Seen == base.Seen {
+				t.Errorf("%s: %+v", what, d)
+			}
+		}
+		if d := desired(until, "default", &base, 2, "", now); !d.Paused || !d.PausedUntil.Equal(now.Add(time.Hour)) {
+			t.Errorf("%v %v", d.Paused, d.PausedUntil)
+		}
+		if d := desired(until, "default", &base, 2, "", now.Add(time.Hour)); d.Paused || !d.PausedUntil.IsZero() {
+			t.Errorf("the pause has not ended: %v %v", d.Paused, d.PausedUntil)
+		}
+	})
+	t.Run("the partition is no label of the author's", func(t *testing.T) {
+		x := o.DeepCopy()
+		x.Labels = map[string]string{name.LabelPartition: "3", "tier": "gold", name.LabelDataStore: "d"}
+		d := desired(x, "d", nil, 0, "", now)
+		if len(d.Labels) != 2 || d.Labels["tier"] != "gold" || d.Labels[name.LabelDataStore] != "d" {
+			t.Error(d.Labels)
+		}
+	})
+}
+
+func TestRecorded(t *testing.T) {
+	const noted = name.AnnotationDatastoreOverrides
+	for what, c := range map[string]struct {
+		overrides []string
+		have      string
+		gone      []string
+		want      string
+	}{
+		"nothing to say":                                       {want: "map[]"},
+		"what overrides name, once and sorted":                 {overrides: []string{"c", "b", "c"}, want: "map[" + noted + ":b,c]"},
+		"the tenant's own is none":                             {overrides: []string{"main"}, want: "map[]"},
+		"what is said already":                                 {overrides: []string{"b"}, have: "b", want: "map[]"},
+		"one that is no longer named stays":                    {overrides: []string{"c"}, have: "b", want: "map[" + noted + ":b,c]"},
+		"until nothing is left there":                          {overrides: []string{"c"}, have: "b,c", gone: []string{"b"}, want: "map[" + noted + ":c]"},
+		"the last one":                                         {have: "b", gone: []string{"b"}, want: "map[" + noted + ":<nil>]"},
+		"one that is named again meanwhile":                    {overrides: []string{"b"}, have: "b", gone: []string{"b"}, want: "map[]"},
+		"what somebody wrote there that can be no DataStore's": {have: "b,/x", want: "map[" + noted + ":b]"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			o := demo()
+			for _, n := range c.overrides {
+				o.Spec.DataStoreOverrides = append(o.Spec.DataStoreOverrides, v1alpha1.DataStoreOverride{Resource: "/" + n, DataStore: n})
+			}
+			if c.have != "" {
+				o.Annotations = map[string]string{noted: c.have}
+			}
+			if got := fmt.Sprint(recorded(o, "main", c.gone)); got != c.want {
+				t.Errorf("%s", got)
+			}
+		})
+	}
+}

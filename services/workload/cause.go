@@ -1,0 +1,182 @@
+// Why pods aren't ready, in words, from the pods themselves: the Deployment knows of quotas, but not of images, crashes and
+// nodes that are full. Pure.
+
+package workload
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
+)
+
+// maxCause is the longest text of a cause in bytes.
+const maxCause = 512
+
+// cause is why pods aren't ready. It has neither times nor counts, with which it would be another each time the pods are asked.
+type cause struct {
+	// Reason is a constant of pkg/api/reason, or Kubernetes' own word where that has none; empty when nothing is known.
+	Reason string
+	// Text is one line for people and begins with the container where one is at fault.
+	Text string
+	// rank orders causes: those that don't end by themselves first.
+	rank int
+}
+
+// Ranks of causes.
+const (
+	rankRefused = iota
+	rankCrash
+	rankUnschedulable
+	rankFailed
+	rankProbes
+	rankCreating
+	rankScheduling
+)
+
+// causeOf returns the worst cause among the pods with this config hash, which are those of the Deployment's template; pods of
+// earlier templates say nothing about it. The order of the pods makes no difference.
+func causeOf(pods []corev1.Pod, config string) cause {
+	var all []cause
+	found := false
+	for i := range pods {
+		p := &pods[i]
+		if p.Annotations[name.AnnotationConfigHash] != config || p.DeletionTimestamp != nil {
+			continue
+		}
+		found = true
+		if !ready(p) {
+			all = append(all, podCauses(p)...)
+		}
+	}
+	if !found {
+		return cause{Reason: reason.NoPods, Text: "no pod has been created yet"}
+	}
+	if len(all) == 0 {
+		return cause{}
+	}
+	worst := slices.MinFunc(all, func(a, b cause) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.Text, b.Text)) })
+	worst.Text = line(worst.Text)
+	return worst
+}
+
+func ready(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// podCauses lists what keeps one pod from being ready, at most one cause per container.
+func podCauses(p *corev1.Pod) []cause {
+	if p.Status.Phase == corev1.PodFailed {
+		why := cmp.Or(p.Status.Reason, reason.PodFailed)
+		return []cause{{why, join(why, p.Status.Message), rankFailed}}
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
+			why := cmp.Or(c.Reason, reason.Unschedulable)
+			return []cause{{why, join(why, c.Message), rankUnschedulable}}
+		}
+	}
+	var all []cause
+	for _, s := range p.Status.InitContainerStatuses {
+		done := s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
+		if c := containerCause(s); c.Reason != "" && !done && s.State.Running == nil {
+			all = append(all, c)
+		}
+	}
+	for _, s := range p.Status.ContainerStatuses {
+		if c := containerCause(s); c.Reason != "" {
+			all = append(all, c)
+		}
+	}
+	if len(p.Status.ContainerStatuses) == 0 && len(all) == 0 {
+		all = append(all, cause{reason.PodPending, "no node has taken the pod up yet", rankScheduling})
+	}
+	return all
+}
+
+// containerCause says what keeps a container from being ready; empty when it is. The kubelet has several words for one cause and
+// uses them in turn; here it is one.
+func containerCause(s corev1.ContainerStatus) cause {
+	if s.Ready {
+		return cause{}
+	}
+	last := s.State.Terminated
+	if last == nil {
+		last = s.LastTerminationState.Terminated
+	}
+	w := s.State.Waiting
+	switch {
+	case w != nil && (w.Reason == reason.ContainerCreating || w.Reason == ""):
+		// A kubelet says no more than this, be it a Secret or an address that is missing.
+		detail := cmp.Or(w.Message, "its image, volumes (do their Secrets exist?) or network are not there yet")
+		return cause{reason.ContainerCreating, join(s.Name, reason.ContainerCreating, detail), rankCreating}
+	case w != nil && w.Reason == reason.PodInitializing:
+		return cause{reason.PodInitializing, s.Name + ": waits for the pod's init containers", rankScheduling}
+	case w != nil && w.Reason == imagePullBackOff:
+		message := w.Message
+		if _, detail, ok := strings.Cut(message, reason.ImagePull+": "); ok {
+			message = detail
+		}
+		return cause{reason.ImagePull, join(s.Name, reason.ImagePull, message), rankRefused}
+	case w != nil && w.Reason != reason.CrashLoop:
+		return cause{w.Reason, join(s.Name, w.Reason, w.Message), rankRefused}
+	case last != nil && (last.ExitCode != 0 || s.State.Running == nil):
+		return crash(s, last)
+	case s.State.Running != nil && (s.Started == nil || !*s.Started):
+		return cause{reason.ProbesFail, s.Name + ": runs, but its startup probe has not succeeded yet", rankProbes}
+	case s.State.Running != nil:
+		return cause{reason.ProbesFail, s.Name + ": runs, but its readiness probe fails", rankProbes}
+	}
+	return cause{}
+}
+
+// imagePullBackOff is the kubelet's word between two tries to pull an image.
+const imagePullBackOff = "ImagePullBackOff"
+
+// crash says how a container ended.
+func crash(s corev1.ContainerStatus, last *corev1.ContainerStateTerminated) cause {
+	how := fmt.Sprintf("exits with code %d", last.ExitCode)
+	if last.Signal != 0 {
+		how = fmt.Sprintf("is ended by signal %d", last.Signal)
+	}
+	why := reason.Crashes
+	if s.RestartCount > 1 || s.State.Waiting != nil {
+		why = reason.CrashLoop
+	}
+	switch last.Reason {
+	case "", "Error", "Completed":
+	case reason.OutOfMemory:
+		why, how = last.Reason, how+", for it needs more memory than its limit"
+	default: // ContainerCannotRun, StartError: it never ran
+		how = join(how, last.Reason, last.Message)
+	}
+	if s.RestartCount > 0 {
+		how += ", restarted"
+	}
+	return cause{why, join(s.Name, why, how), rankCrash}
+}
+
+// join puts colons between the parts that aren't empty.
+func join(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ": ")
+}
+
+// line makes a text from elsewhere one line of printable characters, of at most maxCause bytes.
+func line(s string) string {
+	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "�"), func(r rune) bool {
+		return unicode.IsSpace(r) || !unicode.IsPrint(r)
+	}), " ")
+	if len(s) <= maxCause {
+		return s
+	}
+	const more = "…"
+	return strings.ToValidUTF8(s[:maxCause-len(more)], "") + more
+}

@@ -1,0 +1,173 @@
+package workload
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+)
+
+func podOf(config string, containers ...corev1.ContainerStatus) corev1.Pod {
+	p := corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: containers}}
+	p.Annotations = map[string]string{name.AnnotationConfigHash: config}
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
+	return p
+}
+
+func waits(container, reason, message string) corev1.ContainerStatus {
+	return corev1.ContainerStatus{Name: container, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}
+}
+
+// crashed is a container in one of the three states a crash loop has.
+func crashed(container, phase string, restarts int32, how corev1.ContainerStateTerminated) corev1.ContainerStatus {
+	s := corev1.ContainerStatus{Name: container, RestartCount: restarts}
+	switch phase {
+	case "terminated":
+		s.State.Terminated = &how
+		return s
+	case "waiting":
+		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 40s restarting failed container"}
+	case "running":
+		s.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.Now()}
+	}
+	s.LastTerminationState.Terminated = &how
+	return s
+}
+
+func TestCauseOf(t *testing.T) {
+	t.Parallel()
+	failed := corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error"}
+	running := corev1.ContainerStatus{Name: "kube-scheduler", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
+	unready := corev1.ContainerStatus{Name: "kube-apiserver", Started: new(true), State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
+	starting := unready
+	starting.Started = new(false)
+	const missing = "there is no Kubernetes v1.33.0 here, only v1.35.4 and v1.36.3"
+
+	tests := map[string]struct {
+		pods         []corev1.Pod
+		reason, text string
+	}{
+		"without a pod, that is the cause": {nil, "NoPods", "no pod has been created yet"},
+		"an image that isn't there is named with what the node says": {
+			[]corev1.Pod{podOf("new", waits("kube-apiserver", "ErrImagePull", missing))}, "ErrImagePull", "kube-apiserver: ErrImagePull: " + missing,
+		},
+		"and the same while the node pauses before it tries again": {
+			[]corev1.Pod{podOf("new", waits("kube-apiserver", "ImagePullBackOff", `Back-off pulling image "x": ErrImagePull: `+missing))},
+			"ErrImagePull", "kube-apiserver: ErrImagePull: " + missing,
+		},
+		"a crash loop says how the container ends: while it waits": {
+			[]corev1.Pod{podOf("new", crashed("kube-apiserver", "waiting", 4, failed))},
+			"CrashLoopBackOff", "kube-apiserver: CrashLoopBackOff: exits with code 1, restarted",
+		},
+		"a crash loop says how the container ends: while it runs": {
+			[]corev1.Pod{podOf("new", crashed("kube-apiserver", "running", 5, failed))},
+			"CrashLoopBackOff", "kube-apiserver: CrashLoopBackOff: exits with code 1, restarted",
+		},
+		"a crash loop says how the container ends: when it has ended": {
+			[]corev1.Pod{podOf("new", crashed("kube-apiserver", "terminated", 6, failed))},
+			"CrashLoopBackOff", "kube-apiserver: CrashLoopBackOff: exits with code 1, restarted",
+		},
+		"a container out of memory is told as such": {
+			[]corev1.Pod{podOf("new", crashed("kube-apiserver", "waiting", 3, corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}))},
+			"OOMKilled", "kube-apiserver: OOMKilled: exits with code 137, for it needs more memory than its limit, restarted",
+		},
+		"a container that can't be started says what the runtime said": {
+			[]corev1.Pod{podOf("new", crashed("kube-apiserver", "waiting", 3, corev1.ContainerStateTerminated{ExitCode: 128, Reason: "StartError", Message: "exec: no such file"}))},
+			"CrashLoopBackOff", "kube-apiserver: CrashLoopBackOff: exits with code 128: StartError: exec: no such file, restarted",
+		},
+		"a key that a Secret lacks": {
+			[]corev1.Pod{podOf("new", waits("kube-apiserver", "CreateContainerConfigError", `secret "demo-ca" not found`))},
+			"CreateContainerConfigError", `kube-apiserver: CreateContainerConfigError: secret "demo-ca" not found`,
+		},
+		"a volume's Secret, where the node says so": {
+			[]corev1.Pod{podOf("new", waits("kube-apiserver", "ContainerCreating", `volume ca: secret "demo-ca" not found`))},
+			"ContainerCreating", `kube-apiserver: ContainerCreating: volume ca: secret "demo-ca" not found`,
+		},
+		"and where it doesn't, what it may be": {
+			[]corev1.Pod{podOf("new", waits("kube-apiserver", "ContainerCreating", ""))},
+			"ContainerCreating", "kube-apiserver: ContainerCreating: its image, volumes (do their Secrets exist?) or network are not there yet",
+		},
+		"a pod without a node says what the scheduler says": {
+			[]corev1.Pod{{
+				ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{name.AnnotationConfigHash: "new"}},
+				Status: corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
+					{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/3 nodes are available:\n3 Insufficient cpu."},
+				}},
+			}},
+			"Unschedulable", "Unschedulable: 0/3 nodes are available: 3 Insufficient cpu.",
+		},
+		"an evicted pod": {
+			[]corev1.Pod{{
+				ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{name.AnnotationConfigHash: "new"}},
+				Status:     corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "the node was low on memory"},
+			}},
+			"Evicted", "Evicted: the node was low on memory",
+		},
+		"an API server that starts but doesn't come up": {
+			[]corev1.Pod{podOf("new", running, starting)}, "ProbesFail", "kube-apiserver: runs, but its startup probe has not succeeded yet",
+		},
+		"one that was up and doesn't answer": {
+			[]corev1.Pod{podOf("new", running, unready)}, "ProbesFail", "kube-apiserver: runs, but its readiness probe fails",
+		},
+		"of several containers, the one that won't get better by itself": {
+			[]corev1.Pod{podOf("new", starting, crashed("kube-scheduler", "waiting", 3, failed), waits("kine", "InvalidImageName", "no such name"))},
+			"InvalidImageName", "kine: InvalidImageName: no such name",
+		},
+		"an init container holds up the others": {
+			[]corev1.Pod{func() corev1.Pod {
+				p := podOf("new", waits("kube-apiserver", "PodInitializing", ""))
+				p.Status.InitContainerStatuses = []corev1.ContainerStatus{crashed("prepare", "waiting", 3, failed)}
+				return p
+			}()},
+			"CrashLoopBackOff", "prepare: CrashLoopBackOff: exits with code 1, restarted",
+		},
+		"pods of an earlier template and those on their way out say nothing": {
+			[]corev1.Pod{
+				podOf("old", waits("kube-apiserver", "ErrImagePull", missing)),
+				func() corev1.Pod {
+					p := podOf("new", crashed("kube-apiserver", "waiting", 3, failed))
+					p.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+					return p
+				}(),
+				podOf("new", starting),
+			},
+			"ProbesFail", "kube-apiserver: runs, but its startup probe has not succeeded yet",
+		},
+		"a pod that is ready has no cause": {
+			[]corev1.Pod{func() corev1.Pod {
+				p := podOf("new", running)
+				p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue})
+				return p
+			}()}, "", "",
+		},
+	}
+	for sentence, test := range tests {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			got := causeOf(test.pods, "new")
+			if got.Reason != test.reason || got.Text != test.text {
+				t.Errorf("got  %s, %q\nwant %s, %q", got.Reason, got.Text, test.reason, test.text)
+			}
+			slices.Reverse(test.pods)
+			for i := range test.pods {
+				slices.Reverse(test.pods[i].Status.ContainerStatuses)
+			}
+			if again := causeOf(test.pods, "new"); again != got {
+				t.Errorf("in another order %+v", again)
+			}
+		})
+	}
+	t.Run("what is long is cut at a whole character", func(t *testing.T) {
+		t.Parallel()
+		got := causeOf([]corev1.Pod{podOf("new", waits("kube-apiserver", "ErrImagePull", strings.Repeat("ö\x1b[31m", 300)))}, "new").Text
+		if len(got) > maxCause || !utf8.ValidString(got) || strings.ContainsRune(got, 0x1b) || !strings.HasSuffix(got, "…") {
+			t.Errorf("%d bytes: %q", len(got), got)
+		}
+	})
+}

@@ -1,0 +1,88 @@
+// The first step of a turn: the Service, and the endpoint that follows from it.
+
+package workload
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
+)
+
+// expose makes the Service so and decides the endpoint. It returns what is missing for it.
+func (t *turn) expose(ctx context.Context) (state.Wait, error) {
+	want := Service(t.subject)
+	profile := &t.spec.NetworkProfile
+	inputs := hash([]any{want, profile.Address, profile.AdvertiseAddress, profile.ServiceCIDRs, publicHostname(&t.spec.ControlPlane)})
+	seen := t.s.observed.get(t.Key, kindService, t.before.ServiceVersion)
+	if t.data.Hashes.Service == inputs && !seen.changed() {
+		t.s.observed.setKnown(t.Key, kindService, seen.known, 0)
+		return state.Wait{}, nil
+	}
+	live, err := t.applyService(ctx, want, seen)
+	if err != nil {
+		return state.Wait{}, err
+	}
+	t.s.observed.setKnown(t.Key, kindService, live.ResourceVersion, 0)
+	t.data.Hashes.Service, t.data.ServiceVersion = inputs, live.ResourceVersion
+
+	e, wait, err := endpoint(t.Tenant, live)
+	if err != nil {
+		return state.Wait{}, err
+	}
+	if wait.Waits() {
+		// The hash is left out, so that the Service is read again when it changes, and at every event.
+		t.data.Hashes.Service, t.step = "", ""
+		t.provisioning()
+		return wait, nil
+	}
+	old := exposure{t.before.Endpoint, t.before.Address, t.before.Port, t.before.ClusterIP, t.before.AdvertiseAddress}
+	if e == old {
+		return state.Wait{}, nil
+	}
+	t.data.Endpoint, t.data.Address, t.data.Port = e.Endpoint, e.Address, e.Port
+	t.data.ClusterIP, t.data.AdvertiseAddress = e.ClusterIP, e.Advertise
+	t.provisioning()
+	// Certificates are made for the endpoint, so this fact goes out whatever becomes of the rest of the turn.
+	t.facts = []loop.Tell{{What: event.Exposed, Data: event.WorkloadExposed{About: t.About(), Endpoint: e.Endpoint}}}
+	return state.Wait{}, nil
+}
+
+// keepAttempts is how often a Service that somebody deleted requests its old addresses, within half a second or so.
+const keepAttempts = 3
+
+// applyService applies the Service and returns it as it then is.
+func (t *turn) applyService(ctx context.Context, want *corev1.Service, seen observation) (*corev1.Service, error) {
+	live := want.DeepCopy()
+	// The API server releases the cluster IP a moment after it has announced that the Service is gone; later it is somebody
+	// else's.
+	keep := (seen.gone || seen.version == "") && t.Attempt() < keepAttempts && t.before.ClusterIP != ""
+	if keep {
+		keepAddresses(live, t.before)
+	}
+	err := t.s.kube.Apply(ctx, kube.Services, live)
+	if keep && apierrors.IsInvalid(err) {
+		return nil, fmt.Errorf("service requests the addresses it had: %w", err)
+	}
+	if err != nil {
+		return nil, refused(err, t.spec, want, kube.Services.Kind)
+	}
+	return live, nil
+}
+
+// keepAddresses makes a Service that somebody deleted request the addresses it had, so that clients find the tenant where it
+// was and its certificate stays good. The next time that the Service is applied the fields are dropped: what is allocated
+// stays, and a load balancer that doesn't know the field, or holds on to it in vain, is free to choose.
+func keepAddresses(service *corev1.Service, before state.Workload) {
+	service.Spec.ClusterIP = before.ClusterIP
+	if _, err := netip.ParseAddr(before.Address); err == nil && service.Spec.Type == corev1.ServiceTypeLoadBalancer {
+		service.Spec.LoadBalancerIP = before.Address
+	}
+}

@@ -1,0 +1,49 @@
+// What a Deployment needs from the other services. Pure.
+
+package workload
+
+import (
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+)
+
+// missing says what the Deployment of a generation still needs, the zero Wait when it has everything. A nil state is one
+// that isn't there.
+func missing(
+	generation int64, spec *v1alpha1.TenantControlPlaneSpec,
+	certs *state.State, c *state.Certs, datastore *state.State, d *state.Datastore,
+) state.Wait {
+	switch {
+	case !issuedFor(generation, certs, c) || !hasChecksums(c):
+		return state.Wait{On: name.ServiceCerts, Reason: reason.KeysNotIssued, Text: "certs: keys and certificates"}
+	case datastore == nil || datastore.Step == "" || d.Schema == "" || len(d.Endpoints) == 0 || d.Certificate.Checksum == "":
+		return state.Wait{On: name.ServiceDatastore, Reason: reason.AccountNotProvisioned, Text: "datastore: user and schema"}
+	case !overridesProvisioned(spec, d):
+		return state.Wait{
+			On: name.ServiceDatastore, Reason: reason.OverridesNotProvisioned, Text: "datastore: the DataStores of dataStoreOverrides",
+		}
+	}
+	return state.Wait{}
+}
+
+// issuedFor reports whether certs has made everything for a generation. The Generation of its state doesn't say it where it
+// failed or waits: it is then that of the turn.
+func issuedFor(generation int64, certs *state.State, c *state.Certs) bool {
+	if certs == nil || certs.Step != event.Issued && certs.Step != event.Rotated {
+		return false
+	}
+	return state.IssuedFor(certs, c) == generation || certs.Generation >= generation && !certs.Waits() && certs.Failure == nil
+}
+
+// hasChecksums reports whether every Secret of certs that a tenant needs is there.
+func hasChecksums(c *state.Certs) bool {
+	for component := range checksums {
+		if c.Secrets[component].Checksum == "" {
+			return false
+		}
+	}
+	return c.Secrets[name.ComponentAdminKubeconfig].Checksum != ""
+}

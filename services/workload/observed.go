@@ -1,0 +1,137 @@
+// What watches have seen of the tenants' objects, beside what the service has taken into account: where they differ, somebody
+// else changed the object or its status. Kept in memory, and rebuilt by the watches' first lists.
+
+package workload
+
+import (
+	"strconv"
+	"sync"
+
+	"github.com/stoker-k8s/stoker/pkg/events"
+)
+
+// kind of an object of the tenant.
+type kind int
+
+const (
+	kindService kind = iota
+	kindDeployment
+	kindIngress
+	kindRoute
+	kinds
+)
+
+// observation is what is known of one object.
+type observation struct {
+	// version is the resourceVersion that the watch saw last, empty for none; gone is true when that was its deletion.
+	version string
+	gone    bool
+	// known is the resourceVersion that was taken into account last.
+	known string
+	// generation of known, 0 when it isn't known.
+	generation int64
+}
+
+// changed reports whether the object is, or may be, another than the one that is known.
+func (o observation) changed() bool {
+	switch {
+	case o.gone, o.known == "":
+		return true
+	case o.version == "":
+		return false
+	}
+	return o.version != o.known && !older(o.version, o.known)
+}
+
+// older reports whether resourceVersion a is before b; those of objects of one kind can be compared since Kubernetes 1.35.
+// False when one of them is no number.
+func older(a, b string) bool {
+	x, errX := strconv.ParseUint(a, 10, 64)
+	y, errY := strconv.ParseUint(b, 10, 64)
+	return errX == nil && errY == nil && x < y
+}
+
+// observations are those of all tenants of the replica. The zero value is ready to use; it is safe for concurrent use.
+type observations struct {
+	mu sync.Mutex
+	m  map[events.Key]*[kinds]observation
+}
+
+// at returns the observations of a tenant. It is called with mu held.
+func (s *observations) at(key events.Key) *[kinds]observation {
+	if s.m == nil {
+		s.m = map[events.Key]*[kinds]observation{}
+	}
+	if s.m[key] == nil {
+		s.m[key] = &[kinds]observation{}
+	}
+	return s.m[key]
+}
+
+// see notes what a watch saw and reports whether the object may have changed.
+func (s *observations) see(key events.Key, k kind, version string, gone bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := &s.at(key)[k]
+	if gone {
+		if older(version, o.known) {
+			return false // that of an object before the one that this service made
+		}
+		o.version, o.gone = version, true
+		return true
+	}
+	if o.gone && older(version, o.version) {
+		return false
+	}
+	o.version, o.gone = version, false
+	return o.changed()
+}
+
+// get returns what is known of an object. fallback is the version in the own state, which counts as known while nothing has
+// been taken into account since the service was started. An object that no watch has seen either counts as changed then: it may
+// have been deleted while no replica ran.
+func (s *observations) get(key events.Key, k kind, fallback string) observation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.at(key)[k]
+	if o.known == "" && o.version != "" {
+		o.known = fallback
+	}
+	return o
+}
+
+// any reports whether a watch sees the tenant's Service or Deployment.
+func (s *observations) any(key events.Key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.m[key]
+	return o != nil && (o[kindService].version != "" || o[kindDeployment].version != "")
+}
+
+// setKnown notes which version of an object was taken into account, empty for an object that isn't there and needn't be. An
+// object that was written after its deletion was seen is there again.
+func (s *observations) setKnown(key events.Key, k kind, version string, generation int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := &s.at(key)[k]
+	o.known, o.generation = version, generation
+	switch {
+	case o.gone && older(version, o.version): // it was deleted again before its creation was answered
+	case o.gone, o.version == "", older(o.version, version):
+		o.version, o.gone = version, false
+	}
+}
+
+// forget drops a tenant.
+func (s *observations) forget(key events.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.m, key)
+}
+
+// clear drops all tenants.
+func (s *observations) clear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.m)
+}

@@ -1,0 +1,117 @@
+// Package workload exposes each tenant's control plane and rolls out its pods.
+//
+// It wakes on intake.accepted (the Service, and with it the endpoint), certs.issued, certs.rotated and
+// datastore.provisioned (the Deployment), changes of its Services, Deployments, Ingresses and TLSRoutes, a rollout slot that
+// has become free, pods that have not become ready and objects that have been denied after a while, and for a deletion on
+// intake.deleting and addons.removed. It tells workload.exposed, .available, .upgraded, .degraded, .slept, .failed and .removed.
+//
+// A turn (turn.go) has three steps and ends in one write: the Service and the endpoint (expose.go, endpoint.go), what leads
+// there (route.go), the Deployment (rollout.go; it waits for the other services by needs.go). Beside them:
+//   - what the objects must be: render.go, containers.go, volumes.go, kine.go, args.go, probes.go, override.go
+//   - how far a rollout is: progress.go; why its pods aren't ready: cause.go
+//   - what a refusal by the API server means, and which field of the spec is at fault: refused.go, fields.go
+//   - drift: watch.go wakes, observed.go tells it from the echo of own writes
+//   - slots.go paces rollouts, remove.go takes everything away.
+package workload
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/service"
+)
+
+// Config of the service.
+type Config struct {
+	service.Config
+	// MaxRollouts is how many tenants may start pods at once per replica, a number of at least 1. Empty means 1.5 per core,
+	// at least 2. On a cluster whose nodes have room for more it can be more: the pods start there, not here.
+	MaxRollouts string
+	// KineImage is the image of kine, which runs beside the API server on other databases than etcd; empty for
+	// DefaultKineImage. Another one rolls out the tenants that run kine and don't name an image themselves.
+	KineImage string
+}
+
+// Kinds of wakes.
+const (
+	// wakeObject: an object of the tenant was changed or deleted by somebody else, or its status changed.
+	wakeObject = "object"
+	// wakeMissing: the tenant has neither Service nor Deployment.
+	wakeMissing = "missing"
+	// wakeSlot: a rollout slot is free for the tenant.
+	wakeSlot = "slot"
+	// wakePods: pods have been waited for, and are asked why they aren't ready.
+	wakePods = "pods"
+	// wakeDenied: an object that was denied is applied again.
+	wakeDenied = "denied"
+)
+
+type svc struct {
+	kube     *kube.Client
+	log      *slog.Logger
+	now      func() time.Time
+	observed observations
+	slots    *slots
+	// kineImage is that of Config.
+	kineImage string
+	wake      atomic.Pointer[loop.Waker]
+	// retryDenied is the time until an object that was denied is applied again.
+	retryDenied time.Duration
+	// routed is closed when the first TLSRoute is there: before that there may be no such kind to watch.
+	routed    chan struct{}
+	closeOnce sync.Once
+}
+
+// Run works until ctx ends. It returns early only with an error that no waiting helps. Safe to run several times in a
+// process.
+func Run(ctx context.Context, cfg Config) error {
+	rollouts := defaultRollouts()
+	if cfg.MaxRollouts != "" {
+		n, err := strconv.Atoi(cfg.MaxRollouts)
+		if err != nil || n < 1 {
+			return fmt.Errorf("max-rollouts %q: must be a number of at least 1", cfg.MaxRollouts)
+		}
+		rollouts = n
+	}
+	return service.Run(ctx, cfg.Config, func(c *service.Clients) (*loop.Loop, error) {
+		s := newService(c.Kube, c.Log, rollouts)
+		s.kineImage = cfg.KineImage
+		c.Metrics.MustRegister(
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+				Name: "stoker_workload_rollouts", Help: "Tenants whose pods are being rolled out.",
+			}, func() float64 { held, _ := s.slots.count(); return float64(held) }),
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+				Name: "stoker_workload_rollouts_waiting", Help: "Tenants that wait for a rollout slot.",
+			}, func() float64 { _, waiting := s.slots.count(); return float64(waiting) }),
+		)
+		return s.loop(c.Bus), nil
+	})
+}
+
+func newService(client *kube.Client, log *slog.Logger, rollouts int) *svc {
+	s := &svc{kube: client, log: log, now: time.Now, retryDenied: retryDenied, routed: make(chan struct{})}
+	s.slots = newSlots(rollouts, func(key events.Key) {
+		if wake := s.wake.Load(); wake != nil {
+			(*wake)(key, loop.Wake{Kind: wakeSlot})
+		}
+	})
+	return s
+}
+
+func (s *svc) loop(bus *events.Bus) *loop.Loop {
+	return &loop.Loop{
+		// A tenant that is paused rolls out nothing; its slot is for others.
+		Bus: bus, Service: name.ServiceWorkload, Handle: s.handle, Paused: s.slots.free, Watch: s.watch,
+	}
+}

@@ -1,0 +1,694 @@
+package workload
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/stoker-k8s/stoker/deployments/natsserver"
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+)
+
+// cluster is a real API server without controllers, a NATS server, and the test in the place of all other services and of
+// the Deployments' controller.
+type cluster struct {
+	t *testing.T
+	// admin may do everything, own what deployments/rbac says.
+	admin, own *kube.Client
+	nats       *natsserver.Server
+	bus        map[string]*events.Bus
+}
+
+func startCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{t: t, bus: map[string]*events.Bus{}}
+	c.apiServer()
+	var err error
+	c.nats, err = natsserver.Start(t.Context(), t.TempDir(), "127.0.0.1:0", nil)
+	c.must(err)
+	t.Cleanup(c.nats.Stop)
+	for _, user := range []string{name.ServiceIntake, name.ServiceCerts, name.ServiceDatastore, name.ServiceAddons, name.ServiceWorkload, events.UserOperator} {
+		c.bus[user], err = events.Connect(events.Config{URL: c.nats.URL(), User: user, SeedFile: c.nats.SeedFile(user), Replica: "test"})
+		c.must(err)
+		t.Cleanup(c.bus[user].Close)
+	}
+	c.must(c.bus[name.ServiceIntake].Provision(t.Context()))
+	return c
+}
+
+func (c *cluster) must(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, is func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		err := is()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("never happened: %s: %v", what, err)
+		}
+		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // between two looks at a condition
+	}
+}
+
+// apiServer starts etcd and kube-apiserver from the local stack's images, which builds them when they aren't in its cache:
+// minutes, once.
+func (c *cluster) apiServer() {
+	t := c.t
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("there is no Go to build etcd and kube-apiserver with")
+	}
+	build := exec.Command("go", "run", "./cmd/images", "etcd", "kubernetes-v1.36.3")
+	build.Dir, build.Stderr = filepath.Join("..", "..", "deployments", "local"), os.Stderr
+	out, err := build.Output()
+	c.must(err)
+	images, dir := strings.Fields(string(out)), t.TempDir()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	c.must(err)
+	der, err := x509.MarshalECPrivateKey(key)
+	c.must(err)
+	write := func(file string, data []byte) string {
+		path := filepath.Join(dir, file)
+		c.must(os.WriteFile(path, data, 0o600))
+		return path
+	}
+	sa := write("sa.key", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))
+	client, peer, secure := freeAddress(t), freeAddress(t), freeAddress(t)
+	c.run(filepath.Join(images[0], "etcd"), "--data-dir="+filepath.Join(dir, "etcd"), "--unsafe-no-fsync", "--log-level=warn",
+		"--listen-client-urls=http://"+client, "--advertise-client-urls=http://"+client,
+		"--listen-peer-urls=http://"+peer, "--initial-advertise-peer-urls=http://"+peer, "--initial-cluster=default=http://"+peer)
+	_, port, _ := net.SplitHostPort(secure)
+	c.run(filepath.Join(images[1], "kube-apiserver"), "--bind-address=127.0.0.1", "--secure-port="+port, "--etcd-servers=http://"+client,
+		"--advertise-address=192.0.2.1", "--endpoint-reconciler-type=none", "--authorization-mode=RBAC", "--cert-dir="+filepath.Join(dir, "pki"),
+		"--token-auth-file="+write("tokens", []byte("admin,admin,admin,system:masters\nown,own,own\n")),
+		"--service-account-issuer=https://localhost", "--service-account-key-file="+sa, "--service-account-signing-key-file="+sa,
+		"--service-cluster-ip-range=10.96.0.0/16", "--disable-admission-plugins=ServiceAccount", "--shutdown-delay-duration=0s")
+	connect := func(token, manager string) *kube.Client {
+		kubeconfig := fmt.Sprintf(`{"clusters":[{"name":"c","cluster":{"server":"https://%s","insecure-skip-tls-verify":true}}],
+"users":[{"name":"c","user":{"token":%q}}],"contexts":[{"name":"c","context":{"cluster":"c","user":"c"}}],"current-context":"c"}`, secure, token)
+		k, err := kube.FromKubeconfig([]byte(kubeconfig), kube.Options{FieldManager: manager})
+		c.must(err)
+		t.Cleanup(k.Close)
+		return k
+	}
+	c.admin, c.own = connect("admin", "test"), connect("own", name.FieldManagerWorkload)
+	eventually(t, "the API server has its roles", func() error {
+		return errors.Join(c.admin.Get(t.Context(), kube.Namespaces, "", "default", &corev1.Namespace{}),
+			c.admin.Get(t.Context(), kube.ClusterRoles, "", "cluster-admin", &rbacv1.ClusterRole{}))
+	})
+	rights, err := os.ReadFile("../../deployments/rbac/workload.yaml")
+	c.must(err)
+	for _, document := range bytes.Split(rights, []byte("\n---\n")) {
+		var role rbacv1.ClusterRole
+		if c.must(yaml.Unmarshal(document, &role)); role.Kind == "ClusterRole" {
+			c.must(c.admin.Apply(t.Context(), kube.ClusterRoles, &role))
+		}
+	}
+	c.must(c.admin.Apply(t.Context(), kube.ClusterRoleBindings, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "own"}, Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "own"}},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "stoker-workload"},
+	}))
+	c.crd(filepath.Join("..", "..", "deployments", "crds", "kamaji.clastix.io_tenantcontrolplanes.yaml"), kube.TenantControlPlanes)
+}
+
+// crd applies a CRD and waits until the kind is served.
+func (c *cluster) crd(file string, r kube.Resource) {
+	c.t.Helper()
+	data, err := os.ReadFile(file)
+	c.must(err)
+	crds := kube.Resource{GroupVersion: schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}, Plural: "customresourcedefinitions", Kind: "CustomResourceDefinition"}
+	c.must(c.admin.ApplyRaw(c.t.Context(), crds, "", r.Plural+"."+r.GroupVersion.Group, data, nil))
+	eventually(c.t, r.Plural+" are served", func() error {
+		return c.admin.List(c.t.Context(), r, "", "", &metav1.PartialObjectMetadataList{})
+	})
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// run runs a program until the test ends.
+func (c *cluster) run(program string, args ...string) {
+	c.t.Helper()
+	log, err := os.Create(filepath.Join(c.t.TempDir(), "log"))
+	c.must(err)
+	cmd := exec.Command(program, args...)
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	c.must(cmd.Start())
+	c.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if data, err := os.ReadFile(log.Name()); err == nil && c.t.Failed() {
+			c.t.Logf("%s: %s", filepath.Base(program), data[max(0, len(data)-1500):])
+		}
+	})
+}
+
+// service runs the service until the test ends or stop is called.
+func (c *cluster) service(rollouts int) (s *svc, stop func()) {
+	log := slog.New(slog.DiscardHandler)
+	if testing.Verbose() {
+		log = slog.New(slog.NewTextHandler(c.t.Output(), nil))
+	}
+	s = newService(c.own, log, rollouts)
+	s.retryDenied = 100 * time.Millisecond
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.loop(c.bus[name.ServiceWorkload]).Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil {
+			c.t.Error(err)
+		}
+	}
+	c.t.Cleanup(stop)
+	return s, stop
+}
+
+// tenant is one for whom the test does what the other services do.
+type tenant struct {
+	*cluster
+	key events.Key
+	Input
+	generation int64
+	ids        int
+}
+
+// tenant makes the object, and the states of a tenant that certs and datastore are done with.
+func (c *cluster) tenant(namespace, n string) *tenant {
+	c.t.Helper()
+	object := &v1alpha1.TenantControlPlane{TypeMeta: kube.TenantControlPlanes.TypeMeta(), ObjectMeta: metav1.ObjectMeta{
+		Namespace: namespace, Name: n, Labels: map[string]string{name.LabelPartition: fmt.Sprint(name.Partition(namespace, n))},
+	}}
+	object.Spec.ControlPlane.Service.ServiceType = v1alpha1.ServiceTypeClusterIP
+	object.Spec.ControlPlane.Deployment.Replicas = new(int32(1))
+	object.Spec.Kubernetes.Version = "v1.35.4"
+	c.must(c.admin.Create(c.t.Context(), kube.TenantControlPlanes, object))
+	v1alpha1.Default(object)
+	x := &tenant{cluster: c, key: events.Tenant(namespace, n), Input: inputOf(object)}
+	x.UID = string(object.UID)
+	c.must(c.bus[name.ServiceIntake].CreateBucket(c.t.Context(), x.key))
+	c.t.Cleanup(func() { _ = c.bus[name.ServiceIntake].Forget(context.Background(), x.key) }) // and with it its rollout
+	return x
+}
+
+func (x *tenant) put(user, of string, s state.State) {
+	x.t.Helper()
+	s.UID, s.Generation = x.UID, x.generation // without a time, which facts would have to be no later than
+	msg := nats.NewMsg("$KV." + x.key.Bucket() + "." + of)
+	msg.Data = event.Marshal(s)
+	_, err := x.bus[user].JetStream().PublishMsg(x.t.Context(), msg)
+	x.must(err)
+}
+
+func (x *tenant) tell(user, what string, data any) {
+	x.t.Helper()
+	x.ids++
+	x.must(x.bus[user].Tell(x.t.Context(), x.key, x.generation, fmt.Sprint(x.UID, user, what, x.ids), what, data))
+}
+
+func (x *tenant) about() event.About {
+	return event.About{Namespace: x.key.Namespace, Name: x.key.Name, UID: x.UID, Generation: x.generation}
+}
+
+// accept makes the spec as it is now the next generation, for which certs and datastore have done their share.
+func (x *tenant) accept() {
+	x.t.Helper()
+	x.generation++
+	x.put(name.ServiceCerts, name.ServiceCerts, state.State{Step: event.Issued, Inputs: fmt.Sprint("x-", x.generation), Data: event.Marshal(x.Certs)})
+	x.put(name.ServiceDatastore, name.ServiceDatastore, state.State{Step: event.Provisioned, Data: event.Marshal(x.Datastore)})
+	x.again(event.IntakeAccepted{})
+}
+
+// again tells of the same generation once more.
+func (x *tenant) again(accepted event.IntakeAccepted) {
+	x.t.Helper()
+	accepted.About = x.about()
+	x.put(name.ServiceIntake, events.KeySpec, state.State{Step: event.Accepted, Data: event.Marshal(x.Tenant)})
+	x.tell(name.ServiceIntake, event.Accepted, accepted)
+}
+
+func (x *tenant) deployment() *appsv1.Deployment {
+	x.t.Helper()
+	d := &appsv1.Deployment{}
+	if err := x.admin.Get(x.t.Context(), kube.Deployments, x.key.Namespace, x.key.Name, d); err != nil && !apierrors.IsNotFound(err) {
+		x.t.Fatal(err)
+	}
+	return d
+}
+
+// rolledOut says in the Deployment's status what its controller would say in the end.
+func (x *tenant) rolledOut() {
+	x.t.Helper()
+	d := x.deployment()
+	n := desired(d)
+	x.must(x.admin.ApplyStatus(x.t.Context(), kube.Deployments, d.Namespace, d.Name, appsv1.DeploymentStatus{
+		ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: n, AvailableReplicas: n,
+	}))
+}
+
+// becomes waits for a state of workload.
+func (x *tenant) becomes(what string, is func(s *state.State, w *state.Workload) bool) (*state.State, *state.Workload) {
+	x.t.Helper()
+	var s *state.State
+	var w state.Workload
+	eventually(x.t, x.key.Name+": "+what, func() (err error) {
+		if s, err = x.bus[events.UserOperator].State(x.t.Context(), x.key, name.ServiceWorkload); err != nil {
+			return err
+		}
+		w = state.Workload{}
+		if len(s.Data) > 0 {
+			x.must(json.Unmarshal(s.Data, &w))
+		}
+		if s.Generation != x.generation || !is(s, &w) {
+			return fmt.Errorf("generation %d of %d, step %q, waiting %q, failure %+v, %s", s.Generation, x.generation, s.Step, s.Wait.Text, s.Failure, s.Data)
+		}
+		return nil
+	})
+	return s, &w
+}
+
+func (x *tenant) waits(what string) {
+	x.t.Helper()
+	x.becomes("waits for "+what, func(s *state.State, _ *state.Workload) bool { return strings.Contains(s.Wait.Text, what) })
+}
+
+func (x *tenant) is(step string) (*state.State, *state.Workload) {
+	x.t.Helper()
+	return x.becomes(step, func(s *state.State, _ *state.Workload) bool { return s.Step == step && s.Failure == nil })
+}
+
+// available brings the tenant as far as that.
+func (x *tenant) available() {
+	x.t.Helper()
+	x.accept()
+	x.waits("its pods to be ready")
+	x.rolledOut()
+	x.is(event.Available)
+}
+
+// told counts how often workload told a fact.
+func (x *tenant) told(what string) uint64 {
+	x.t.Helper()
+	st, err := x.bus[events.UserOperator].JetStream().Stream(x.t.Context(), events.StreamFacts)
+	x.must(err)
+	subject := x.key.FactSubject(name.ServiceWorkload, what)
+	info, err := st.Info(x.t.Context(), jetstream.WithSubjectFilter(subject))
+	x.must(err)
+	return info.State.Subjects[subject]
+}
+
+// dead counts the tenant's dead letters.
+func (x *tenant) dead() uint64 {
+	x.t.Helper()
+	st, err := x.bus[events.UserOperator].JetStream().Stream(x.t.Context(), events.StreamDead)
+	x.must(err)
+	subject := x.key.DeadSubject(name.ServiceWorkload)
+	info, err := st.Info(x.t.Context(), jetstream.WithSubjectFilter(subject))
+	x.must(err)
+	return info.State.Subjects[subject]
+}
+
+func TestOnARealAPIServer(t *testing.T) {
+	c := startCluster(t)
+	in := func(sentence string, test func(t *testing.T)) {
+		t.Run(sentence, func(sub *testing.T) {
+			c.t = sub
+			defer func() { c.t = t }()
+			test(sub)
+		})
+	}
+
+	in("a Deployment that is refused fails its generation by name of the field, the old one stays, and a corrected generation goes on", func(t *testing.T) {
+		c.service(3)
+		x := c.tenant("default", "refused")
+		x.available()
+		before := x.deployment()
+		d := &x.Tenant.Spec.ControlPlane.Deployment
+		d.AdditionalContainers = []corev1.Container{{Name: "audit"}}
+		x.accept()
+		s, _ := x.becomes("failed", func(s *state.State, _ *state.Workload) bool { return s.Failure != nil })
+		if f := s.Failure; !f.Permanent || f.Reason != "DeploymentRefused" || !strings.Contains(f.Message, "spec.controlPlane.deployment.additionalContainers[0].image: Required value") {
+			t.Errorf("%+v", f)
+		}
+		if after := x.deployment(); after.Generation != before.Generation {
+			t.Error("the Deployment was changed")
+		}
+		d.AdditionalContainers[0].Image = "audit:1"
+		x.accept()
+		x.waits("its pods to be ready")
+		x.rolledOut()
+		x.is(event.Available)
+		if n := x.dead(); n != 1 {
+			t.Errorf("%d dead letters of one refusal", n)
+		}
+		d.AdditionalContainers = append(d.AdditionalContainers, d.AdditionalContainers[0]) // no two may have one name
+		x.accept()
+		if s, _ := x.becomes("failed", func(s *state.State, _ *state.Workload) bool { return s.Failure != nil }); !s.Failure.Permanent || s.Failure.Reason != "DeploymentRefused" {
+			t.Errorf("%+v", s.Failure)
+		}
+	})
+
+	in("a quota that is used up is told, asked again, and no failure once it is raised", func(t *testing.T) {
+		c.service(3)
+		c.must(c.admin.Create(t.Context(), kube.Namespaces, &corev1.Namespace{TypeMeta: kube.Namespaces.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Name: "tight"}}))
+		quotas := kube.Resource{GroupVersion: schema.GroupVersion{Version: "v1"}, Plural: "resourcequotas", Kind: "ResourceQuota", Namespaced: true}
+		limit := func(services, deployments string) {
+			hard := corev1.ResourceList{"services": resource.MustParse(services), "count/deployments.apps": resource.MustParse(deployments)}
+			q := &corev1.ResourceQuota{TypeMeta: quotas.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Namespace: "tight", Name: "all"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
+			c.must(c.admin.Apply(t.Context(), quotas, q))
+			// In the place of the controller that counts.
+			used := corev1.ResourceList{"services": resource.MustParse("0"), "count/deployments.apps": resource.MustParse("0")}
+			c.must(c.admin.ApplyStatus(t.Context(), quotas, "tight", "all", corev1.ResourceQuotaStatus{Hard: hard, Used: used}))
+		}
+		limit("0", "0")
+		x := c.tenant("tight", "quota")
+		forbidden := func(why string) func(*state.State, *state.Workload) bool {
+			return func(s *state.State, _ *state.Workload) bool { return s.Failure != nil && s.Failure.Reason == why }
+		}
+		eventually(t, "the quota holds", func() error {
+			err := c.admin.Create(t.Context(), kube.Services, &corev1.Service{TypeMeta: kube.Services.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Namespace: "tight", Name: "x"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}})
+			if apierrors.IsForbidden(err) {
+				return nil
+			}
+			_, e := c.admin.Delete(t.Context(), kube.Services, "tight", "x", metav1.DeleteOptions{})
+			return errors.Join(errors.New("not yet"), err, e)
+		})
+		x.accept()
+		if s, _ := x.becomes("its Service denied", forbidden("ServiceForbidden")); s.Failure.Permanent || !strings.Contains(s.Failure.Message, "exceeded quota") || s.Wait.Reason != reason.ObjectDenied {
+			t.Errorf("%+v", s)
+		}
+		limit("5", "0")
+		x.becomes("its Deployment denied", forbidden("DeploymentForbidden"))
+		limit("5", "5")
+		x.waits("its pods to be ready")
+		x.rolledOut()
+		x.is(event.Available)
+		if n := x.dead(); n != 0 {
+			t.Errorf("%d dead letters", n)
+		}
+	})
+
+	in("a node port that is taken is waited for", func(t *testing.T) {
+		c.service(3)
+		other := &corev1.Service{TypeMeta: kube.Services.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other"}, Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeNodePort, Ports: []corev1.ServicePort{{Port: 80, NodePort: 30443}},
+		}}
+		c.must(c.admin.Create(t.Context(), kube.Services, other))
+		x := c.tenant("default", "taken")
+		x.Tenant.Spec.ControlPlane.Service.ServiceType = v1alpha1.ServiceTypeNodePort
+		x.Tenant.Spec.NetworkProfile.Address, x.Tenant.Spec.NetworkProfile.Port = "203.0.113.9", 30443
+		x.accept()
+		s, _ := x.becomes("told", func(s *state.State, _ *state.Workload) bool { return s.Failure != nil })
+		if s.Failure.Permanent || s.Failure.Reason != "ServiceConflict" || !strings.Contains(s.Failure.Message, "spec.networkProfile.port") {
+			t.Errorf("%+v", s.Failure)
+		}
+		_, err := c.admin.Delete(t.Context(), kube.Services, "default", "other", metav1.DeleteOptions{})
+		c.must(err)
+		x.waits("its pods to be ready")
+	})
+
+	in("Service and Deployment that went while no replica ran come back when one starts", func(t *testing.T) {
+		_, stop := c.service(3)
+		x, untouched := c.tenant("default", "swept"), c.tenant("default", "untouched")
+		x.available()
+		untouched.available()
+		stop()
+		for _, r := range []kube.Resource{kube.Services, kube.Deployments} {
+			_, err := c.admin.Delete(t.Context(), r, "default", "swept", metav1.DeleteOptions{})
+			c.must(err)
+		}
+		before := untouched.deployment().ResourceVersion
+		c.service(3)
+		eventually(t, "both are there again", func() error {
+			return errors.Join(c.admin.Get(t.Context(), kube.Services, "default", "swept", &corev1.Service{}),
+				c.admin.Get(t.Context(), kube.Deployments, "default", "swept", &appsv1.Deployment{}))
+		})
+		x.rolledOut()
+		x.is(event.Available)
+		if after := untouched.deployment().ResourceVersion; after != before {
+			t.Errorf("another tenant's Deployment was written: %s, was %s", after, before)
+		}
+	})
+
+	in("a state of the version before is understood: nothing is rolled out, and the wait becomes typed", func(t *testing.T) {
+		_, stop := c.service(3)
+		defer stop()
+		x := c.tenant("default", "former")
+		x.Tenant.Spec.ControlPlane.Ingress = &v1alpha1.IngressSpec{Hostname: "former.example.com"}
+		x.accept()
+		x.waits("its pods to be ready")
+		s, w := x.becomes("waiting", func(s *state.State, _ *state.Workload) bool { return s.Wait.On == "Deployment" })
+		stop()
+		hashes := w.Hashes
+		if hashes.Service == "" || hashes.Ingress == "" || hashes.Deployment == "" || s.Inputs != "" {
+			t.Errorf("hashes %+v, inputs %q", hashes, s.Inputs)
+		}
+		// As the version before wrote it, an hour ago.
+		s.Inputs = strings.Join([]string{hashes.Service, hashes.Ingress, hashes.Deployment, hashes.Route}, "/")
+		s.Wait = state.Wait{Text: s.Wait.Text}
+		w.Hashes, w.LastUpdate = state.ObjectHashes{}, w.LastUpdate.Add(-time.Hour)
+		s.Data = event.Marshal(w)
+		x.put(name.ServiceWorkload, name.ServiceWorkload, *s)
+		before := x.deployment()
+		c.service(3)
+		x.again(event.IntakeAccepted{})
+		_, after := x.becomes("waiting by type", func(s *state.State, _ *state.Workload) bool {
+			return s.Wait.On == "Deployment" && s.Wait.Reason == reason.PodsNotReady
+		})
+		if after.Hashes != hashes || !after.LastUpdate.Equal(w.LastUpdate) {
+			t.Errorf("it was applied anew: hashes %+v, updated at %s", after.Hashes, after.LastUpdate)
+		}
+		if d := x.deployment(); d.ResourceVersion != before.ResourceVersion {
+			t.Error("the Deployment was written")
+		}
+		x.rolledOut()
+		x.is(event.Available)
+	})
+
+	in("pods may have credentials of before until the rollout is complete", func(t *testing.T) {
+		_, stop := c.service(3)
+		defer stop()
+		x := c.tenant("default", "credentials")
+		x.Datastore.Certificate.Checksum = "first"
+		x.available()
+		has := func(want ...string) func(*state.State, *state.Workload) bool {
+			return func(_ *state.State, w *state.Workload) bool { return slices.Equal(w.Credentials, want) }
+		}
+		x.becomes("with the first", has("first"))
+		x.Datastore.Certificate.Checksum = "second"
+		x.accept()
+		x.becomes("with both", has("first", "second"))
+		x.rolledOut()
+		x.becomes("with the second", has("second"))
+	})
+	in("a pause gives the rollout slot to who waits, and its end goes on with what was begun", func(t *testing.T) {
+		s, _ := c.service(1)
+		one, two := c.tenant("default", "one"), c.tenant("default", "two")
+		one.accept()
+		one.waits("its pods to be ready")
+		two.accept()
+		two.becomes("waiting for a slot", func(s *state.State, _ *state.Workload) bool { return s.Wait.Reason == reason.RolloutSlot })
+		one.Tenant.Paused = true
+		one.again(event.IntakeAccepted{Paused: true})
+		two.waits("its pods to be ready")
+		two.rolledOut()
+		two.is(event.Available)
+		eventually(t, "no slot is held", func() error {
+			if held, waiting := s.slots.count(); held+waiting > 0 {
+				return fmt.Errorf("%d held, %d wait", held, waiting)
+			}
+			return nil
+		})
+		one.rolledOut() // which nobody takes notice of
+		_, err := c.admin.Delete(t.Context(), kube.Services, "default", "one", metav1.DeleteOptions{})
+		c.must(err)
+		eventually(t, "the watch has seen it", func() error {
+			if seen := s.observed.get(one.key, kindService, ""); !seen.gone {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		if n := one.told(event.Available); n != 0 {
+			t.Error("it was told during the pause")
+		}
+		one.Tenant.Paused = false
+		one.again(event.IntakeAccepted{Resumed: true})
+		one.is(event.Available)
+		c.must(c.admin.Get(t.Context(), kube.Services, "default", "one", &corev1.Service{}))
+	})
+
+	in("a tenant sleeps, is upgraded without a rollout, and wakes with the new version", func(t *testing.T) {
+		s, _ := c.service(1)
+		x := c.tenant("default", "sleepy")
+		x.available()
+		x.Tenant.Spec.ControlPlane.Deployment.Replicas = new(int32(0))
+		x.accept()
+		x.waits("its pods to end")
+		if held, _ := s.slots.count(); held > 0 {
+			t.Error("who goes to sleep holds a rollout slot")
+		}
+		x.rolledOut()
+		if _, w := x.is(event.Slept); w.Phase != string(v1alpha1.VersionSleeping) || w.Version != "v1.35.4" {
+			t.Errorf("%+v", w)
+		}
+		x.Tenant.Spec.Kubernetes.Version = "v1.36.3"
+		x.accept()
+		x.waits("its pods to end") // until the Deployment's controller has seen the change
+		x.rolledOut()
+		if _, w := x.is(event.Slept); w.Version != "v1.36.3" {
+			t.Errorf("the version isn't on record: %+v", w)
+		}
+		x.Tenant.Spec.ControlPlane.Deployment.Replicas = new(int32(1))
+		x.accept()
+		x.waits("its pods to be ready")
+		x.rolledOut()
+		if _, w := x.is(event.Available); w.Version != "v1.36.3" || w.Phase != string(v1alpha1.VersionReady) {
+			t.Errorf("%+v", w)
+		}
+		if slept, upgraded := x.told(event.Slept), x.told(event.Upgraded); slept != 2 || upgraded != 0 {
+			t.Errorf("slept was told %d times, upgraded %d times", slept, upgraded)
+		}
+	})
+
+	in("a TLSRoute leads to a tenant that asks for one", func(t *testing.T) {
+		_, stop := c.service(3)
+		x := c.tenant("default", "routed")
+		section, port := gatewayv1.SectionName("kube-apiserver"), gatewayv1.PortNumber(443)
+		parent := gatewayv1.ParentReference{Name: "edge", SectionName: &section, Port: &port}
+		x.Tenant.Spec.ControlPlane.Gateway = &v1alpha1.GatewaySpec{Hostname: "routed.example.com", ParentRefs: []gatewayv1.ParentReference{parent}}
+		x.accept()
+		x.becomes("told that there are no TLSRoutes", func(s *state.State, _ *state.Workload) bool {
+			return s.Failure != nil && s.Failure.Reason == "TLSRouteNotServed" && !s.Failure.Permanent
+		})
+		module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api").Output()
+		c.must(err)
+		crds := filepath.Join(strings.TrimSpace(string(module)), "config", "crd", "standard")
+		c.crd(filepath.Join(crds, "gateway.networking.k8s.io_gateways.yaml"), kube.Gateways)
+		c.crd(filepath.Join(crds, "gateway.networking.k8s.io_tlsroutes.yaml"), kube.TLSRoutes)
+		x.waits("its pods to be ready")
+		x.rolledOut()
+		if _, w := x.is(event.Available); w.Endpoint != "routed.example.com:443" {
+			t.Errorf("the endpoint is %s", w.Endpoint)
+		}
+		live := &gatewayv1.TLSRoute{}
+		get := func() error { return c.admin.Get(t.Context(), kube.TLSRoutes, "default", "routed", live) }
+		c.must(get())
+		want := Route(x.Subject)
+		if ref := live.Spec.ParentRefs[0]; len(live.Spec.ParentRefs) != 1 || ref.Name != "edge" || *ref.SectionName != section || *ref.Port != port ||
+			!slices.Equal(live.Spec.Hostnames, want.Spec.Hostnames) || *live.Spec.Rules[0].BackendRefs[0].Port != 6443 {
+			t.Errorf("%+v", live.Spec)
+		}
+
+		gateway := &gatewayv1.Gateway{TypeMeta: kube.Gateways.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "edge"}, Spec: gatewayv1.GatewaySpec{
+			GatewayClassName: "test", Listeners: []gatewayv1.Listener{
+				{Name: section, Port: port, Protocol: gatewayv1.TLSProtocolType, TLS: &gatewayv1.ListenerTLSConfig{Mode: new(gatewayv1.TLSModePassthrough)}},
+				{Name: "web", Port: 80, Protocol: gatewayv1.HTTPProtocolType},
+			},
+		}}
+		c.must(c.admin.Create(t.Context(), kube.Gateways, gateway))
+		condition := func(typ string) []metav1.Condition {
+			return []metav1.Condition{{Type: typ, Status: metav1.ConditionTrue, Reason: typ, LastTransitionTime: metav1.Now()}}
+		}
+		c.must(c.admin.ApplyStatus(t.Context(), kube.Gateways, "default", "edge", gatewayv1.GatewayStatus{Conditions: condition("Programmed")}))
+		c.must(c.admin.ApplyStatus(t.Context(), kube.TLSRoutes, "default", "routed", gatewayv1.TLSRouteStatus{RouteStatus: gatewayv1.RouteStatus{
+			Parents: []gatewayv1.RouteParentStatus{{ParentRef: parent, ControllerName: "example.com/test", Conditions: condition("Accepted")}},
+		}}))
+		_, w := x.becomes("reached", func(_ *state.State, w *state.Workload) bool {
+			return w.Gateway != nil && len(w.Gateway.AccessPoints) > 0
+		})
+		if p := w.Gateway.AccessPoints[0]; len(w.Gateway.AccessPoints) != 1 || p.Value != "https://routed.example.com:443" || p.Port != 443 || len(w.Gateway.Parents) != 1 {
+			t.Errorf("%+v", w.Gateway)
+		}
+		deleteRoute := func() {
+			_, err = c.admin.Delete(t.Context(), kube.TLSRoutes, "default", "routed", metav1.DeleteOptions{})
+			c.must(err)
+		}
+		deleteRoute()
+		eventually(t, "a route that was deleted is there again", get)
+		stop()
+		deleteRoute()
+		c.service(3)
+		eventually(t, "also when nobody watched", get)
+
+		x.Tenant.Spec.ControlPlane.Gateway = nil
+		x.accept()
+		eventually(t, "the route goes with the field", func() error {
+			if err := get(); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("%w", errors.Join(errors.New("not yet"), err))
+			}
+			return nil
+		})
+		if _, w := x.becomes("exposed without it", func(s *state.State, w *state.Workload) bool {
+			return w.Gateway == nil && s.Wait.Text != "" || s.Step == event.Available
+		}); strings.Contains(w.Endpoint, "example.com") {
+			t.Errorf("the endpoint is %s", w.Endpoint)
+		}
+		x.Tenant.Spec.ControlPlane.Gateway = &v1alpha1.GatewaySpec{Hostname: "routed.example.com", ParentRefs: []gatewayv1.ParentReference{parent}}
+		x.accept()
+		eventually(t, "and comes back with it", get)
+		x.Tenant.Deleting = true
+		x.put(name.ServiceIntake, events.KeySpec, state.State{Step: event.Deleting, Data: event.Marshal(x.Tenant)})
+		x.tell(name.ServiceAddons, event.Removed, event.Removals{About: x.about(), Removed: map[string]int{}})
+		x.becomes("removing", func(s *state.State, _ *state.Workload) bool { return s.Step == stepRemoving })
+		// In the place of the garbage collector, which takes the Deployment's finalizer off when its pods have ended.
+		c.must(c.admin.MergePatch(t.Context(), kube.Deployments, "default", "routed", map[string]any{"metadata": map[string]any{"finalizers": nil}}, nil))
+		x.is(event.Removed)
+		if err := get(); !apierrors.IsNotFound(err) {
+			t.Errorf("the route outlives the tenant: %v", err)
+		}
+	})
+}

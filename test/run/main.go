@@ -1,0 +1,77 @@
+// Command run runs the tests of all modules by one go test, and says at the end what ran and how long each part took. A part
+// that fails keeps none from running.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const usage = `Usage: run MODULE… [-- FLAG…]
+
+Runs the tests of the modules (directories at or below this one), with the flags of go test. Like go test it prints a line for
+each package that passes, and all that a failed test wrote. At the end comes a table of the parts, why tests were skipped, and a
+line such as "1234 passed, 0 failed, 5 skipped in 16m40s".
+
+Exit codes: 0 all passed, 1 something failed, 2 wrong usage.
+`
+
+func main() {
+	modules, flags := os.Args[1:], []string(nil)
+	if i := slices.Index(modules, "--"); i >= 0 {
+		modules, flags = modules[:i], modules[i+1:]
+	}
+	if len(modules) == 0 || strings.HasPrefix(modules[0], "-") {
+		fmt.Fprint(os.Stderr, usage)
+		os.Exit(2)
+	}
+	// An interrupt goes to all of the terminal's processes; go test ends by it, and what ran is still told.
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	r := newReport(os.Stdout, modules)
+	err := test(ctx, r, modules, flags)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "run:", err)
+	}
+	if r.summary(); err != nil || r.failed() {
+		os.Exit(1)
+	}
+}
+
+// test runs go test and gives what it says to the report.
+func test(ctx context.Context, r *report, modules, flags []string) error {
+	args := append([]string{"test", "-json"}, flags...)
+	for _, m := range modules {
+		args = append(args, "./"+m+"/...")
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = time.Minute
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if err := r.read(out); err != nil {
+		_, _ = io.Copy(io.Discard, out) // what isn't read keeps go test from ending
+		return errors.Join(err, cmd.Wait())
+	}
+	err = cmd.Wait()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && r.failed() {
+		return nil // the report says what failed
+	}
+	return err
+}

@@ -96,7 +96,8 @@ func untilReady(ctx context.Context, f following, out func(follow.Line)) error {
 
 // late says what a tenant is not yet at the end of a person's patience.
 func (f following) late(ctx context.Context, err error, what string) error {
-	return late(ctx, err, "%s is %s after %s; `stoker why %s -n %s` says what it waits for", f.object, what, f.timeout, f.object.Key.Name, f.object.Key.Namespace)
+	return late(ctx, err, "%s is %s after %s; `stoker why %s -n %s` says what it waits for",
+		f.object, what, f.timeout, f.object.Key.Name, f.object.Key.Namespace)
 }
 
 // commanding is what commands do differently.
@@ -119,46 +120,51 @@ func (a *app) commandAll(ctx context.Context, objects []manifest.Object, wait bo
 	if err != nil {
 		return err
 	}
-	var failed error
-	report := func(err error) {
-		a.complain(err)
-		// A refusal weighs more than what was merely not done in time.
-		if t := (*timeoutError)(nil); failed == nil || errors.As(failed, &t) {
-			failed = err
-		}
-	}
+	r := &report{app: a}
 	var follows []following
 	for _, o := range objects {
+		f := following{object: o, timeout: timeout}
 		// Opened before the command is sent: nothing that follows is missed.
-		var feed *follow.Feed
 		if wait && o.Key.IsTenant() {
-			var err error
-			if feed, err = follow.Open(ctx, bus, o.Key, follow.Options{}); err != nil {
+			if f.feed, err = follow.Open(ctx, bus, o.Key, follow.Options{}); err != nil {
 				return err
 			}
-			defer feed.Close()
+			defer f.feed.Close()
 		}
-		answer, err := send(ctx, client, o, c.command(o))
+		f.accepted, err = send(ctx, client, o, c.command(o))
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if err != nil {
-			report(err)
+			r.add(err)
 			continue
 		}
-		what := answer.What
-		if c.done != nil {
-			what = c.done(answer.IntakeAccepted)
-		}
-		if answer.Generation > 0 {
-			what = fmt.Sprintf("%s (generation %d)", what, answer.Generation)
-		}
-		a.sayf(a.out, "%s %s\n", o, what)
-		if feed != nil {
-			follows = append(follows, following{object: o, feed: feed, accepted: answer, timeout: timeout})
+		a.sayf(a.out, "%s %s\n", o, c.outcome(f.accepted))
+		if f.feed != nil {
+			follows = append(follows, f)
 		}
 	}
+	a.waitAll(ctx, follows, timeout, c, r)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return reported(r.failed)
+}
 
+// outcome says what an accepted command did.
+func (c commanding) outcome(answer portal.Accepted) string {
+	what := answer.What
+	if c.done != nil {
+		what = c.done(answer.IntakeAccepted)
+	}
+	if answer.Generation > 0 {
+		what = fmt.Sprintf("%s (generation %d)", what, answer.Generation)
+	}
+	return what
+}
+
+// waitAll waits for tenants side by side, and prints what happens to them.
+func (a *app) waitAll(ctx context.Context, follows []following, timeout time.Duration, c commanding, r *report) {
 	patience, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -174,19 +180,29 @@ func (a *app) commandAll(ctx context.Context, objects []manifest.Object, wait bo
 			if err := c.wait(patience, f, printer.Print); err != nil && ctx.Err() == nil {
 				mu.Lock()
 				defer mu.Unlock()
-				report(err)
+				r.add(err)
 			}
 		})
 	}
 	wg.Wait()
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return told(failed)
 }
 
-// told keeps the kind of an error that a person has read already.
-func told(err error) error {
+// report tells a person of errors as they come, and keeps the one that counts for the exit code. It is not safe for concurrent use.
+type report struct {
+	app    *app
+	failed error
+}
+
+func (r *report) add(err error) {
+	r.app.complain(err)
+	// A refusal weighs more than what was merely not done in time.
+	if t := (*timeoutError)(nil); r.failed == nil || errors.As(r.failed, &t) {
+		r.failed = err
+	}
+}
+
+// reported keeps the kind of an error that a person has read already.
+func reported(err error) error {
 	var t *timeoutError
 	switch {
 	case err == nil:

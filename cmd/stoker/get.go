@@ -4,6 +4,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
@@ -37,45 +39,54 @@ func getCommand(a *app) *cobra.Command {
 			if err := checkOutput(format); err != nil {
 				return err
 			}
-			list := v1alpha1.TenantControlPlaneList{}
+			read := a.all
 			if len(args) == 1 {
 				key, err := a.tenant(args[0])
 				if err != nil {
 					return err
 				}
-				k, err := a.kube()
-				if err != nil {
-					return err
-				}
-				defer k.Close()
-				o := v1alpha1.TenantControlPlane{}
-				err = k.Get(cmd.Context(), kube.TenantControlPlanes, key.Namespace, key.Name, &o)
-				if apierrors.IsNotFound(err) {
-					return fmt.Errorf("there is no tenant %s; `stoker get` lists those there are", key)
-				}
-				if err != nil {
-					return fmt.Errorf("tenant %s: %w", key, err)
-				}
-				list.Items = append(list.Items, o)
-			} else {
-				k, err := a.kube()
-				if err != nil {
-					return err
-				}
-				defer k.Close()
-				if err := k.List(cmd.Context(), kube.TenantControlPlanes, a.namespace, "", &list); err != nil {
-					return fmt.Errorf("tenants: %w", err)
-				}
-				if len(list.Items) == 0 && forPeople(format) {
-					a.sayf(a.err, "no tenants found; create one with `stoker apply -f FILE --wait`\n")
-					return nil
-				}
+				read = func(ctx context.Context, k *kube.Client) ([]v1alpha1.TenantControlPlane, error) { return one(ctx, k, key) }
 			}
-			return show(a.out, list.Items, format, len(args) == 1, time.Now())
+			k, err := a.kube()
+			if err != nil {
+				return err
+			}
+			defer k.Close()
+			tenants, err := read(cmd.Context(), k)
+			if err != nil {
+				return err
+			}
+			if len(tenants) == 0 && forPeople(format) {
+				a.sayf(a.err, "no tenants found; create one with `stoker apply -f FILE --wait`\n")
+				return nil
+			}
+			return show(a.out, tenants, format, len(args) == 1, time.Now())
 		},
 	}
 	output(c, &format)
 	return c
+}
+
+// one reads a tenant.
+func one(ctx context.Context, k *kube.Client, key events.Key) ([]v1alpha1.TenantControlPlane, error) {
+	o := v1alpha1.TenantControlPlane{}
+	err := k.Get(ctx, kube.TenantControlPlanes, key.Namespace, key.Name, &o)
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("there is no tenant %s; `stoker get` lists those there are", key)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("tenant %s: %w", key, err)
+	}
+	return []v1alpha1.TenantControlPlane{o}, nil
+}
+
+// all lists the tenants of the namespace given by -n, or of all.
+func (a *app) all(ctx context.Context, k *kube.Client) ([]v1alpha1.TenantControlPlane, error) {
+	list := v1alpha1.TenantControlPlaneList{}
+	if err := k.List(ctx, kube.TenantControlPlanes, a.namespace, "", &list); err != nil {
+		return nil, fmt.Errorf("tenants: %w", err)
+	}
+	return list.Items, nil
 }
 
 // show writes tenants in one of the formats; single writes one object instead of a list.

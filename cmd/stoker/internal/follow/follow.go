@@ -57,7 +57,7 @@ type Feed struct {
 	accepted time.Time
 }
 
-// Open subscribes; facts told after it returned are not missed. Close the feed.
+// Open subscribes; facts that are published after it returned are not missed. Close the feed.
 func Open(ctx context.Context, bus *events.Bus, key events.Key, o Options) (*Feed, error) {
 	f := &Feed{bus: bus, key: key}
 	stream, err := bus.JetStream().Stream(ctx, events.StreamFacts)
@@ -155,11 +155,13 @@ func UntilPaused(ctx context.Context, f *Feed, out func(Line)) (event.StatusChan
 // paused is the phase of a tenant that is.
 const paused = "Paused"
 
-// until gives every fact of the feed to out until a status is judged to be the end.
-func until(ctx context.Context, f *Feed, out func(Line), judge func(event.StatusChanged) (bool, error)) (event.StatusChanged, error) {
+// until gives every fact of the feed to out until a status is the end, as ended says; the error is ended's then.
+func until(
+	ctx context.Context, f *Feed, out func(Line), ended func(event.StatusChanged) (bool, error),
+) (event.StatusChanged, error) {
 	// The status may be there already when nothing changed; the feed was opened before, so nothing falls in between.
 	if s, err := Status(ctx, f.bus, f.key); err == nil {
-		if done, err := judge(s.StatusChanged); done {
+		if done, err := ended(s.StatusChanged); done {
 			if out != nil {
 				l := Line{Service: name.ServiceStatus, What: event.Changed, Time: time.Now(), Since: -1}
 				l.Text, l.Mood = words(l.Service, l.What, event.Marshal(s.StatusChanged))
@@ -183,7 +185,7 @@ func until(ctx context.Context, f *Feed, out func(Line), judge func(event.Status
 		if err := json.Unmarshal(l.Event.Data(), &s); err != nil {
 			return s, fmt.Errorf("%s about %s: %w", l.Event.Type(), f.key, err)
 		}
-		if done, err := judge(s); done {
+		if done, err := ended(s); done {
 			return s, err
 		}
 	}

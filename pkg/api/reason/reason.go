@@ -129,6 +129,8 @@ const (
 	OverrideDriver = "OverrideDriver"
 	// OverrideAuthority: a DataStore of an override has another authority than the tenant's own.
 	OverrideAuthority = "OverrideAuthority"
+)
+
 // Reasons of certs' failures.
 const (
 	// InvalidCertSAN: an entry of spec.networkProfile.certSANs is neither an IP address nor a DNS name.

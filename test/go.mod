@@ -8,8 +8,9 @@ require (
 	github.com/nats-io/nats.go v1.55.0
 	github.com/nats-io/nuid v1.0.1
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
-	github.com/stoker-k8s/stoker/cmd/stoker v0.0.0
 	github.com/stoker-k8s/stoker/deployments/local v0.0.0
+	github.com/stoker-k8s/stoker/deployments/natsserver v0.0.0
+	github.com/stoker-k8s/stoker/deployments/stack v0.0.0
 	github.com/stoker-k8s/stoker/pkg v0.0.0
 	github.com/stoker-k8s/stoker/services/addons v0.0.0
 	github.com/stoker-k8s/stoker/services/certs v0.0.0
@@ -131,6 +132,8 @@ require (
 replace (
 	github.com/stoker-k8s/stoker/cmd/stoker => ../cmd/stoker
 	github.com/stoker-k8s/stoker/deployments/local => ../deployments/local
+	github.com/stoker-k8s/stoker/deployments/natsserver => ../deployments/natsserver
+	github.com/stoker-k8s/stoker/deployments/stack => ../deployments/stack
 	github.com/stoker-k8s/stoker/pkg => ../pkg
 	github.com/stoker-k8s/stoker/services/addons => ../services/addons
 	github.com/stoker-k8s/stoker/services/certs => ../services/certs

@@ -7,13 +7,9 @@ require (
 	github.com/nats-io/nats.go v1.55.0
 	github.com/spf13/cobra v1.10.2
 	github.com/stoker-k8s/stoker/deployments/local v0.0.0
+	github.com/stoker-k8s/stoker/deployments/natsserver v0.0.0
+	github.com/stoker-k8s/stoker/deployments/stack v0.0.0
 	github.com/stoker-k8s/stoker/pkg v0.0.0
-	github.com/stoker-k8s/stoker/services/addons v0.0.0
-	github.com/stoker-k8s/stoker/services/certs v0.0.0
-	github.com/stoker-k8s/stoker/services/datastore v0.0.0
-	github.com/stoker-k8s/stoker/services/intake v0.0.0
-	github.com/stoker-k8s/stoker/services/status v0.0.0
-	github.com/stoker-k8s/stoker/services/workload v0.0.0
 	golang.org/x/term v0.47.0
 	k8s.io/api v0.36.3
 	k8s.io/apimachinery v0.36.3
@@ -86,6 +82,12 @@ require (
 	github.com/shengdoushi/base58 v1.0.0 // indirect
 	github.com/sirupsen/logrus v1.9.4 // indirect
 	github.com/spf13/pflag v1.0.10 // indirect
+	github.com/stoker-k8s/stoker/services/addons v0.0.0 // indirect
+	github.com/stoker-k8s/stoker/services/certs v0.0.0 // indirect
+	github.com/stoker-k8s/stoker/services/datastore v0.0.0 // indirect
+	github.com/stoker-k8s/stoker/services/intake v0.0.0 // indirect
+	github.com/stoker-k8s/stoker/services/status v0.0.0 // indirect
+	github.com/stoker-k8s/stoker/services/workload v0.0.0 // indirect
 	github.com/tidwall/btree v1.8.1 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
 	go.etcd.io/etcd/api/v3 v3.6.13 // indirect
@@ -128,6 +130,8 @@ require (
 // 2026-11: the modules of this repository are released together; until the first tag they find each other by path.
 replace (
 	github.com/stoker-k8s/stoker/deployments/local => ../../deployments/local
+	github.com/stoker-k8s/stoker/deployments/natsserver => ../../deployments/natsserver
+	github.com/stoker-k8s/stoker/deployments/stack => ../../deployments/stack
 	github.com/stoker-k8s/stoker/pkg => ../../pkg
 	github.com/stoker-k8s/stoker/services/addons => ../../services/addons
 	github.com/stoker-k8s/stoker/services/certs => ../../services/certs

@@ -502,7 +502,7 @@ func TestDataStores(t *testing.T) {
 			}
 			return nil
 		})
-		if s := in.state(t, key, events.KeySpec, nil); s == nil || !strings.Contains(s.Waiting, "tier=iron") {
+		if s := in.state(t, key, events.KeySpec, nil); s == nil || !strings.Contains(s.Wait.Text, "tier=iron") {
 			t.Errorf("%+v", s)
 		}
 		in.dataStore(t, "iron", map[string]string{"tier": "iron"})

@@ -529,7 +529,7 @@ func (e *Env) Explain(t testing.TB, key events.Key) {
 	defer cancel()
 	for _, of := range append([]string{events.KeySpec}, name.Services()[1:]...) {
 		if s := e.State(ctx, key, of); s != nil {
-			t.Logf("%-10s generation %d step %q waiting %q failure %+v", of, s.Generation, s.Step, s.Waiting, s.Failure)
+			t.Logf("%-10s generation %d step %q waiting %q failure %+v", of, s.Generation, s.Step, s.Wait.Text, s.Failure)
 		} else {
 			t.Logf("%-10s no state", of)
 		}

@@ -519,7 +519,7 @@ func TestDataStores(t *testing.T) {
 		key := in.tenant(t, "hasty", selecting("tier=iron"))
 		env.Eventually(t, "the tenant to wait", func() error {
 			s := in.state(t, key, events.KeySpec, nil)
-			if s == nil || !strings.Contains(s.Waiting, "paused") {
+			if s == nil || !strings.Contains(s.Wait.Text, "paused") {
 				return fmt.Errorf("%+v", s)
 			}
 			return nil

@@ -556,7 +556,7 @@ func TestDataStores(t *testing.T) {
 		})
 		late := in.tenant(t, "late", selecting("tier=gold"))
 		env.Eventually(t, "the new one to wait", func() error {
-			if s := in.state(t, late, events.KeySpec, nil); s == nil || !strings.Contains(s.Waiting, "being deleted") {
+			if s := in.state(t, late, events.KeySpec, nil); s == nil || !strings.Contains(s.Wait.Text, "being deleted") {
 				return fmt.Errorf("%+v", s)
 			}
 			return nil
@@ -780,7 +780,7 @@ func TestInstallationsAndChangesOfADataStore(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		env.Eventually(t, "the bystander to wait", func() error {
-			if s := right.state(t, bystander, events.KeySpec, nil); s == nil || !strings.Contains(s.Waiting, "there is none") {
+			if s := right.state(t, bystander, events.KeySpec, nil); s == nil || !strings.Contains(s.Wait.Text, "there is none") {
 				return fmt.Errorf("%+v", s)
 			}
 			return nil

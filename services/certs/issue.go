@@ -1,6 +1,6 @@
 // A tenant's turn: every Secret is issued that can be, in two stages. What needs no endpoint is issued once the tenant is accepted;
-// the rest, once workload has told the endpoint. Then certs.issued is told for the generation, or certs.rotated when content changed
-// of one that had been told before.
+// the rest, once workload knows the endpoint. Then certs.issued is published for the generation, or certs.rotated when content
+// changed of one for which everything had been issued before.
 
 package certs
 
@@ -53,7 +53,7 @@ func (s *svc) issue(ctx context.Context, t *loop.Turn) error {
 		return t.Wait(ctx, waitFor(in)) // the endpoint went and will come back; what needs it stays as it is
 	}
 	inputs := in.Hash() + "-" + strconv.FormatInt(t.Generation, 10)
-	if o := t.Own(); o != nil && o.Inputs == inputs && o.Failure == nil && o.Wait == waitFor(in) && !check {
+	if upToDate(t.Own(), inputs, waitFor(in)) && !check {
 		return nil
 	}
 
@@ -65,6 +65,12 @@ func (s *svc) issue(ctx context.Context, t *loop.Turn) error {
 		return err
 	}
 	return s.done(ctx, t, in, inputs, &own, r)
+}
+
+// upToDate reports whether a state says that all was done for these inputs, with nothing to wait for but this. What a state of the
+// version before waits for isn't known, as it has no reason.
+func upToDate(o *state.State, inputs string, wait state.Wait) bool {
+	return o != nil && o.Inputs == inputs && o.Failure == nil && o.Wait.Waits() == wait.Waits() && o.Wait.Reason == wait.Reason
 }
 
 // waitFor is what a tenant waits for, the zero Wait once its endpoint is known.
@@ -132,8 +138,8 @@ func (s *svc) setTimer(ctx context.Context, t *loop.Turn, before, after *state.C
 	return t.At(ctx, next)
 }
 
-// announce says which fact is owed: issued for a generation that had none, rotated when content of one that had changed,
-// none when nothing did.
+// announce returns the fact to publish: issued for another generation than before, rotated when content changed for the same one,
+// empty when nothing did.
 func announce(before, after *state.Certs) string {
 	if before.IssuedFor != after.IssuedFor {
 		return event.Issued

@@ -185,7 +185,8 @@ func cluster(t *testing.T) (admin, certs *kube.Client) {
 		"--requestheader-client-ca-file="+file(name.KeyFrontProxyCACert), "--requestheader-allowed-names=front-proxy-client",
 		"--disable-admission-plugins=ServiceAccount", "--shutdown-delay-duration=0s")
 
-	if admin, err = kube.FromKubeconfig(x[name.ComponentAdminKubeconfig][name.KeySuperAdminConf], kube.Options{FieldManager: "test"}); err != nil {
+	superAdmin := x[name.ComponentAdminKubeconfig][name.KeySuperAdminConf]
+	if admin, err = kube.FromKubeconfig(superAdmin, kube.Options{FieldManager: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(admin.Close)

@@ -35,8 +35,8 @@ const sideBySide = 4
 // wakeRetry is the kind of wake of a tenant for which something could not be made: it is time to try again.
 const wakeRetry = "Retry"
 
-// Ensure makes the kubeconfigs that generators ask for a tenant so, puts them into the result and tells what changed since before.
-// What can't be made is noted there and in no error; errors are those that pass by themselves.
+// Ensure makes, renews and removes a tenant's kubeconfigs as its generators request, notes them in the result and publishes what
+// changed since before. What can't be made is noted in the result, too, and is no error; errors are those that pass by themselves.
 func (s *Generators) Ensure(
 	ctx context.Context, t *loop.Turn, in pki.Input, wanted Requests, before map[string]state.Generated, r *pki.Result,
 ) error {

@@ -2,7 +2,7 @@
 // in the generators' status.
 //
 // Files: generator.go reads and checks one generator, resolve.go says what it asks for a tenant, registry.go has all of them,
-// watch.go keeps that up to date and wakes the tenants that a change concerns, ensure.go makes it so for a tenant, status.go writes
+// watch.go keeps that up to date and wakes the tenants that a change concerns, ensure.go makes them for a tenant, status.go writes
 // a generator's status.
 package generator
 

@@ -16,6 +16,16 @@ import (
 func TestWhichTenantsGeneratorsSelect(t *testing.T) {
 	t.Parallel()
 	type kg = v1alpha1.KubeconfigGenerator
+	ofTeam := func(team string) func(*kg) {
+		return func(o *kg) { o.Spec.TenantControlPlaneSelector.MatchLabels = map[string]string{"team": team} }
+	}
+	inNamespace := func(a string) func(*kg) {
+		return func(o *kg) { o.Spec.NamespaceSelector.MatchLabels = map[string]string{"a": a} }
+	}
+	paused := func(annotation, value string) func(*kg) {
+		return func(o *kg) { o.Annotations = map[string]string{annotation: value} }
+	}
+	labelled := &namespaces{map[string]labels.Set{"default": {"a": "b"}}}
 	for sentence, test := range map[string]struct {
 		change     func(*kg)
 		namespaces *namespaces
@@ -23,20 +33,16 @@ func TestWhichTenantsGeneratorsSelect(t *testing.T) {
 		rests      bool
 	}{
 		"one that selects nothing selects all":               {func(*kg) {}, nil, true, false},
-		"labels of the tenant":                               {func(o *kg) { o.Spec.TenantControlPlaneSelector.MatchLabels = map[string]string{"team": "red"} }, nil, true, false},
-		"other labels":                                       {func(o *kg) { o.Spec.TenantControlPlaneSelector.MatchLabels = map[string]string{"team": "blue"} }, nil, false, false},
-		"labels of the namespace":                            {func(o *kg) { o.Spec.NamespaceSelector.MatchLabels = map[string]string{"a": "b"} }, &namespaces{map[string]labels.Set{"default": {"a": "b"}}}, true, false},
-		"other labels of the namespace":                      {func(o *kg) { o.Spec.NamespaceSelector.MatchLabels = map[string]string{"a": "c"} }, &namespaces{map[string]labels.Set{"default": {"a": "b"}}}, false, false},
-		"a namespace nobody knows":                           {func(o *kg) { o.Spec.NamespaceSelector.MatchLabels = map[string]string{"a": "b"} }, &namespaces{}, false, false},
-		"namespaces that aren't known yet: it is left alone": {func(o *kg) { o.Spec.NamespaceSelector.MatchLabels = map[string]string{"a": "b"} }, nil, false, true},
-		"a paused one is left alone":                         {func(o *kg) { o.Annotations = map[string]string{name.AnnotationPaused: ""} }, nil, false, true},
-		"one that is paused for a while, too": {func(o *kg) {
-			o.Annotations = map[string]string{name.AnnotationPausedUntil: now.Add(time.Minute).Format(time.RFC3339)}
-		}, nil, false, true},
-		"one whose pause is over asks again": {func(o *kg) {
-			o.Annotations = map[string]string{name.AnnotationPausedUntil: now.Format(time.RFC3339)}
-		}, nil, true, false},
-		"one that can't be used is left alone": {func(o *kg) { o.Name = "ca" }, nil, false, true},
+		"labels of the tenant":                               {ofTeam("red"), nil, true, false},
+		"other labels":                                       {ofTeam("blue"), nil, false, false},
+		"labels of the namespace":                            {inNamespace("b"), labelled, true, false},
+		"other labels of the namespace":                      {inNamespace("c"), labelled, false, false},
+		"a namespace nobody knows":                           {inNamespace("b"), &namespaces{}, false, false},
+		"namespaces that aren't known yet: it is left alone": {inNamespace("b"), nil, false, true},
+		"a paused one is left alone":                         {paused(name.AnnotationPaused, ""), nil, false, true},
+		"one that is paused for a while, too":                {paused(name.AnnotationPausedUntil, now.Add(time.Minute).Format(time.RFC3339)), nil, false, true},
+		"one whose pause is over asks again":                 {paused(name.AnnotationPausedUntil, now.Format(time.RFC3339)), nil, true, false},
+		"one that can't be used is left alone":               {func(o *kg) { o.Name = "ca" }, nil, false, true},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			t.Parallel()

@@ -31,14 +31,41 @@ func TestStatusOfAGenerator(t *testing.T) {
 		paused  string // message, empty for no condition
 		errors  int
 	}{
-		"all have theirs":           {count: count{selected: 3, available: 3}, ready: "True", reason: "Ready", message: "all 3 tenants have their kubeconfig"},
-		"nobody is selected":        {count: count{}, ready: "True", reason: "NoTenants", message: "no tenant is selected"},
-		"some wait":                 {count: count{selected: 3, available: 1}, ready: "False", reason: "Waiting", message: "2 of 3 tenants have no kubeconfig as asked yet: they have no endpoint, are paused, or are being worked on"},
-		"some failed":               {count: count{selected: 3, available: 1, failures: failures(2)}, ready: "False", reason: "Failed", message: "2 of 3 tenants: no kubeconfig could be made as asked; the first is default/t000: no", errors: 2},
-		"of many failures, some":    {count: count{selected: 300, failures: failures(150)}, ready: "False", reason: "Failed", message: "150 of 300 tenants: no kubeconfig could be made as asked; the first is default/t000: no", errors: 100},
-		"the generator can't be":    {change: func(o *kg) { o.Name = "ca" }, ready: "False", reason: "InvalidGenerator", message: `metadata.name "ca": Secrets whose names end in -ca are those of tenants' control planes; choose another name`},
-		"paused with nothing to do": {change: func(o *kg) { o.Annotations = map[string]string{name.AnnotationPaused: ""} }, count: count{selected: 1, available: 1}, ready: "True", reason: "Ready", message: "all 1 tenants have their kubeconfig", paused: "annotation kamaji.clastix.io/paused: its kubeconfigs are left alone"},
-		"paused with something":     {change: func(o *kg) { o.Annotations = map[string]string{name.AnnotationPausedUntil: until} }, count: count{selected: 2, available: 1}, ready: "False", reason: "Paused", message: "1 of 2 tenants wait for the end of the pause", paused: "annotation stoker.dev/paused-until: until " + until + " its kubeconfigs are left alone"},
+		"all have theirs": {
+			count: count{selected: 3, available: 3}, ready: "True", reason: "Ready",
+			message: "all 3 tenants have their kubeconfig",
+		},
+		"nobody is selected": {
+			count: count{}, ready: "True", reason: "NoTenants",
+			message: "no tenant is selected",
+		},
+		"some wait": {
+			count: count{selected: 3, available: 1}, ready: "False", reason: "Waiting",
+			message: "2 of 3 tenants have no kubeconfig as asked yet: they have no endpoint, are paused, or are being worked on",
+		},
+		"some failed": {
+			count: count{selected: 3, available: 1, failures: failures(2)}, ready: "False", reason: "Failed",
+			message: "2 of 3 tenants: no kubeconfig could be made as asked; the first is default/t000: no", errors: 2,
+		},
+		"of many failures, some": {
+			count: count{selected: 300, failures: failures(150)}, ready: "False", reason: "Failed",
+			message: "150 of 300 tenants: no kubeconfig could be made as asked; the first is default/t000: no", errors: 100,
+		},
+		"the generator can't be": {
+			change: func(o *kg) { o.Name = "ca" }, ready: "False", reason: "InvalidGenerator",
+			message: `metadata.name "ca": Secrets whose names end in -ca are those of tenants' control planes; choose another name`,
+		},
+		"paused with nothing to do": {
+			change: func(o *kg) { o.Annotations = map[string]string{name.AnnotationPaused: ""} },
+			count:  count{selected: 1, available: 1}, ready: "True", reason: "Ready",
+			message: "all 1 tenants have their kubeconfig",
+			paused:  "annotation kamaji.clastix.io/paused: its kubeconfigs are left alone",
+		},
+		"paused with something": {
+			change: func(o *kg) { o.Annotations = map[string]string{name.AnnotationPausedUntil: until} }, count: count{selected: 2, available: 1}, ready: "False", reason: "Paused",
+			message: "1 of 2 tenants wait for the end of the pause",
+			paused:  "annotation stoker.dev/paused-until: until " + until + " its kubeconfigs are left alone",
+		},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			t.Parallel()
@@ -46,10 +73,12 @@ func TestStatusOfAGenerator(t *testing.T) {
 				test.change = func(*kg) {}
 			}
 			s := statusOf(changed(test.change), test.count, v1alpha1.KubeconfigGeneratorStatus{}, now)
-			if s.Resources != test.count.selected || s.AvailableResources != test.count.available || s.ObservedGeneration != 3 || len(s.Errors) != test.errors {
+			if s.Resources != test.count.selected || s.AvailableResources != test.count.available || s.ObservedGeneration != 3 ||
+				len(s.Errors) != test.errors {
 				t.Errorf("%+v", s)
 			}
-			if c := s.Conditions[0]; c.Type != "Ready" || c.Status != test.ready || c.Reason != test.reason || c.Message != test.message || c.ObservedGeneration != 3 {
+			c := s.Conditions[0]
+			if c.Type != "Ready" || c.Status != test.ready || c.Reason != test.reason || c.Message != test.message || c.ObservedGeneration != 3 {
 				t.Errorf("%+v", c)
 			}
 			switch {

@@ -59,7 +59,7 @@ type Applied struct {
 	signer *Signer // of an authority
 }
 
-// Ensure makes the Secrets of an input so; known is what the state has of them. Errors are those of [Required], an
+// Ensure makes the Secrets of an input as they must be; known is what the state has of them. Errors are those of [Required], an
 // *[intent.Permanent] for a Secret that is another's or that the API server refuses for good, and those of the API server.
 func (s *Secrets) Ensure(ctx context.Context, in Input, known *state.Certs, now time.Time) (*Result, error) {
 	roots, leaves, err := Required(in)
@@ -84,7 +84,7 @@ func (s *Secrets) Ensure(ctx context.Context, in Input, known *state.Certs, now 
 	return r, nil
 }
 
-// applyAll makes a list of Secrets so, side by side, and returns the authorities among them by component. signers are those of an
+// applyAll makes the Secrets of a list as they must be, side by side, and returns the authorities among them by component. signers are those of an
 // earlier list.
 func (s *Secrets) applyAll(
 	ctx context.Context, in Input, list []Want, signers map[string]*Signer, known *state.Certs, r *Result, now time.Time,
@@ -136,7 +136,7 @@ func selector(tenant string) string {
 		name.LabelComponent + " in (" + strings.Join(all, ",") + ")"
 }
 
-// Apply makes one more Secret of the tenant so, signed by its CA. found is the Secret as it was read, nil when it isn't there.
+// Apply makes one more Secret of the tenant as it must be, signed by its CA. found is the Secret as it was read, nil when it isn't there.
 // Errors as those of [Secrets.Ensure].
 func (s *Secrets) Apply(ctx context.Context, in Input, w *Want, found *corev1.Secret, ca *Signer, now time.Time) (Applied, error) {
 	return s.apply(ctx, in, w, found, ca, nil, now)

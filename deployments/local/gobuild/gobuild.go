@@ -102,22 +102,21 @@ func (b Build) command(ctx context.Context, stdout *bytes.Buffer, out *output, a
 	return nil
 }
 
-// every calls f once per interval until the function it returns is called, which waits for a call under way.
+// every calls f once per interval until the function it returns is called, once; that waits for a call under way.
 func every(interval time.Duration, f func()) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	stopped := make(chan struct{})
+	done, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
 		tick := time.NewTicker(interval)
 		defer tick.Stop()
 		for {
 			select {
-			case <-ctx.Done():
+			case <-done:
 				return
 			case <-tick.C:
 				f()
 			}
 		}
 	}()
-	return func() { cancel(); <-stopped }
+	return func() { close(done); <-stopped }
 }

@@ -61,7 +61,7 @@ func Run(t *testing.T, s Server) {
 	t.Helper()
 	c := contract{s}
 	for _, part := range []func(*testing.T){
-		c.names, c.isolation, c.repeats, c.drift, c.certificate, c.password,
+		c.answers, c.names, c.isolation, c.repeats, c.drift, c.certificate, c.password,
 		c.counts, c.owned, c.listed, c.unowned, c.crashes,
 		c.sizes, c.atOnce,
 		c.outage, // stops the server

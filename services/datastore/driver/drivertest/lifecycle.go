@@ -11,6 +11,12 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
+// answers shows that a database that is there passes the check, which also prepares it.
+func (c contract) answers(t *testing.T) {
+	t.Helper()
+	t.Run("a database that answers passes the check", func(t *testing.T) { must(t, c.Driver.Check(t.Context())) })
+}
+
 // counts shows that Drop counts what it removed.
 func (c contract) counts(t *testing.T) {
 	t.Helper()
@@ -74,7 +80,6 @@ func (c contract) crashes(t *testing.T) {
 func (c contract) outage(t *testing.T) {
 	t.Helper()
 	d := c.Driver
-	t.Run("a database that answers passes the check", func(t *testing.T) { must(t, d.Check(t.Context())) })
 	t.Run("a database that is away is noticed soon, and used again when it is back", func(t *testing.T) {
 		a, _ := c.provision(t, "outage")
 		c.Stop(t)

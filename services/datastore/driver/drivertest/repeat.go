@@ -91,7 +91,8 @@ func (c contract) certificate(t *testing.T) {
 		if !reflect.DeepEqual(first, second) {
 			t.Errorf("differs: until %s, then until %s", first.NotAfter, second.NotAfter)
 		}
-		if other, err := d.Access(of(a.Owner, "cert", "other"), first, time.Now()); err != nil || len(first.Cert) > 0 && string(other.Cert) == string(first.Cert) {
+		other, err := d.Access(of(a.Owner, "cert", "other"), first, time.Now())
+		if err != nil || len(first.Cert) > 0 && string(other.Cert) == string(first.Cert) {
 			t.Errorf("another user got the same certificate: %v", err)
 		}
 	})

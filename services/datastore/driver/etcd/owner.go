@@ -71,11 +71,12 @@ func (e *etcd) claimLeft(ctx context.Context, a driver.Account) (have found, err
 			return have, err
 		}
 		schema, user := ownerKeys(a)
+		ofSchema, ofUser := owner.Certain(a, e.Names)
 		var free []string
-		if !have.owners.User.Recorded && have.user != nil && ours(a, a.User) {
+		if !have.owners.User.Recorded && have.user != nil && ofUser {
 			free = append(free, user)
 		}
-		if !have.owners.Schema.Recorded && ours(a, a.Schema) {
+		if !have.owners.Schema.Recorded && ofSchema {
 			keys := have.role != nil
 			if !keys {
 				if keys, err = e.holdsKeys(ctx, a.Schema); err != nil {
@@ -96,9 +97,6 @@ func (e *etcd) claimLeft(ctx context.Context, a driver.Account) (have found, err
 	}
 }
 
-// ours reports whether something without an owner on record is the account's beyond doubt.
-func ours(a driver.Account, name string) bool { return a.Remembered || name == a.Owner }
-
 // refuse returns a *driver.TakenError for what is another's. Tenants of before there were records, and of Kamaji, have
 // no owner and become the first one's who asks for their names; but names that etcd's operator uses otherwise, for an
 // administrator or for the keys of another Kubernetes, look differently.
@@ -106,7 +104,8 @@ func (e *etcd) refuse(ctx context.Context, a driver.Account, have found) error {
 	if err := have.owners.Refuse(a); err != nil {
 		return err
 	}
-	if !have.owners.Schema.Recorded && !ours(a, a.Schema) {
+	ofSchema, ofUser := owner.Certain(a, e.Names)
+	if !have.owners.Schema.Recorded && !ofSchema {
 		from, to := prefix(a.Schema)
 		if have.role != nil {
 			for _, p := range have.role.Perm {
@@ -125,7 +124,7 @@ func (e *etcd) refuse(ctx context.Context, a driver.Account, have found) error {
 			}
 		}
 	}
-	if !have.owners.User.Recorded && !ours(a, a.User) && have.user != nil {
+	if !have.owners.User.Recorded && !ofUser && have.user != nil {
 		for _, role := range have.user.Roles {
 			if role != a.Schema {
 				return owner.TakenUser(a, driver.TakenByOthers)

@@ -19,7 +19,7 @@ func (d *database) Data(ctx context.Context, a driver.Account, access driver.Acc
 	if err := d.Validate(a); err != nil {
 		return nil, err
 	}
-	// It is told soon when the server is away; kine tries for minutes.
+	// An outage is noticed soon here; kine tries for minutes.
 	if err := d.Check(ctx); err != nil {
 		return nil, err
 	}

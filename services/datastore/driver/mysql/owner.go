@@ -25,7 +25,8 @@ var owners = owner.Table{Name: own + ".owners", Parameter: func(int) string { re
 // prepare makes our own database.
 func (d *database) prepare(ctx context.Context, s *sqlpool.Session) error {
 	var exists bool
-	err := s.Row(ctx, "SELECT count(*) > 0 FROM information_schema.tables WHERE table_schema = ? AND table_name = 'owners'", []any{own}, &exists)
+	const query = "SELECT count(*) > 0 FROM information_schema.tables WHERE table_schema = ? AND table_name = 'owners'"
+	err := s.Row(ctx, query, []any{own}, &exists)
 	if err != nil || exists {
 		return err
 	}
@@ -67,7 +68,8 @@ func (d *database) lock(ctx context.Context, s *sqlpool.Session, a driver.Accoun
 		h := fnv.New128a()
 		_, _ = h.Write([]byte(name))
 		var got sql.NullBool
-		if err := s.Row(ctx, "SELECT GET_LOCK(?, ?)", []any{own + "/" + hex.EncodeToString(h.Sum(nil)), sqlpool.LockTimeout.Seconds()}, &got); err != nil {
+		args := []any{own + "/" + hex.EncodeToString(h.Sum(nil)), sqlpool.LockTimeout.Seconds()}
+		if err := s.Row(ctx, "SELECT GET_LOCK(?, ?)", args, &got); err != nil {
 			return have, err
 		}
 		if !got.Bool {
@@ -90,9 +92,14 @@ func (d *database) lock(ctx context.Context, s *sqlpool.Session, a driver.Accoun
 	case readOnly: // which doesn't keep an administrator from writing
 		return have, d.readOnly()
 	case lowered && a.Schema != strings.ToLower(a.Schema):
-		return have, &driver.NameError{Field: driver.FieldSchema, Value: a.Schema, Message: "must be in lower case, as this server keeps all names of databases"}
+		return have, &driver.NameError{
+			Field: driver.FieldSchema, Value: a.Schema, Message: "must be in lower case, as this server keeps all names of databases",
+		}
 	case public:
-		return have, &driver.NameError{Field: driver.FieldSchema, Value: a.Schema, Message: "is a name of databases that this server lets everybody use (table mysql.db)"}
+		return have, &driver.NameError{
+			Field: driver.FieldSchema, Value: a.Schema,
+			Message: "is a name of databases that this server lets everybody use (table mysql.db)",
+		}
 	}
 	have.owners = owner.Records{
 		Schema: owner.Record{Value: schemaOwner.String, Recorded: schemaOwner.Valid},
@@ -100,7 +107,8 @@ func (d *database) lock(ctx context.Context, s *sqlpool.Session, a driver.Accoun
 	}
 	have.database = schema.String == a.Schema
 	have.hosts = map[string]string{}
-	if err := s.Rows(ctx, "SELECT Host, ssl_type, authentication_string = '' FROM mysql.user WHERE User = ?", []any{a.User}, func(scan func(...any) error) error {
+	const users = "SELECT Host, ssl_type, authentication_string = '' FROM mysql.user WHERE User = ?"
+	if err := s.Rows(ctx, users, []any{a.User}, func(scan func(...any) error) error {
 		var host, tls string
 		var open bool
 		err := scan(&host, &tls, &open)

@@ -196,15 +196,16 @@ func (s *server) claimLeft(ctx context.Context, p place, a driver.Account) (have
 		if have, err = s.read(ctx, p, a); err != nil {
 			return have, err
 		}
+		ofSchema, ofUser := owner.Certain(a, s.Names)
 		var free []record
-		if !have.schema.Recorded && ours(a, a.Schema) {
+		if !have.schema.Recorded && ofSchema {
 			there, err := s.there(ctx, p, a)
 			if err != nil {
 				return have, err
 			}
 			if there {
 				free = append(free, have.schema)
-				if !have.user.Recorded && ours(a, a.User) { // it is in the account
+				if !have.user.Recorded && ofUser { // it is in the account
 					free = append(free, have.user)
 				}
 			}
@@ -218,9 +219,6 @@ func (s *server) claimLeft(ctx context.Context, p place, a driver.Account) (have
 		}
 	}
 }
-
-// ours reports whether something without an owner on record is the account's beyond doubt.
-func ours(a driver.Account, name string) bool { return a.Remembered || name == a.Owner }
 
 // there reports whether there is anything of a schema.
 func (s *server) there(ctx context.Context, p place, a driver.Account) (bool, error) {
@@ -244,9 +242,10 @@ func (s *server) refuse(ctx context.Context, p place, a driver.Account, have fou
 	}
 	if have.only.IsOther(a) {
 		return &driver.ConfigError{Part: driver.PartBasicAuth, Field: driver.PartBasicAuth, Err: errors.New(
-			"is a user of the NATS, as whom every tenant would connect, so that there is room for one tenant, and another has it; an operator's signing seed (SO…) beside the creds of a user of the system account makes room for many")}
+			"is a user of the NATS, as whom every tenant would connect, so that there is room for one tenant, and another has it; " +
+				"an operator's signing seed (SO…) beside the creds of a user of the system account makes room for many")}
 	}
-	if !have.schema.Recorded && !ours(a, a.Schema) {
+	if ofSchema, _ := owner.Certain(a, s.Names); !have.schema.Recorded && !ofSchema {
 		bucket, err := bucketIn(ctx, p.js, a.Schema)
 		if err != nil {
 			return err

@@ -18,7 +18,7 @@ func (p *postgres) Data(ctx context.Context, a driver.Account, access driver.Acc
 	if err := p.Validate(a); err != nil {
 		return nil, err
 	}
-	// It is told soon when the server is away; kine tries for minutes.
+	// An outage is noticed soon here; kine tries for minutes.
 	if err := p.Check(ctx); err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-// Package gate bounds how many callers use one database at once, and tells all who wait when it is found to be away.
+// Package gate bounds how many callers use one database at once, and gives all that wait the error when it is found to be away.
 package gate
 
 import (
@@ -10,7 +10,7 @@ import (
 )
 
 // Gate is what callers share. Callers wait for each other as long as the database goes on answering: a thousand may wait
-// for the work of a thousand, but when it is found to be away, all who wait are told at once.
+// for the work of a thousand, but when it is found to be away, all that wait get its error at once.
 type Gate struct {
 	slots    chan struct{}
 	classify func(error) error

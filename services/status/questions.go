@@ -8,7 +8,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/nats-io/nats.go/micro"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
@@ -17,55 +16,43 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
-// questionTimeout bounds an answer.
-const questionTimeout = 3 * time.Second
+// Bounds of answers: each takes a few reads from NATS, so that many go on at once and few are slow.
+const (
+	questionTimeout = 3 * time.Second
+	questionsAtOnce = 64
+)
 
-// serviceVersion is the version of the questions' contract, as `nats micro ls` shows it.
-const serviceVersion = "1.0.0"
-
-// answerQuestions registers the endpoints for as long as ctx lasts; the returned function takes them away.
-func (s *svc) answerQuestions(ctx context.Context) (stop func(), err error) {
-	srv, err := micro.AddService(s.bus.Conn(), micro.Config{
-		Name: event.StatusService, Version: serviceVersion, Description: "where a tenant stands, and what it waits for",
-		Metadata: map[string]string{"replica": events.DefaultReplica()},
-	})
-	if err != nil {
-		return nil, err
+// questions are the endpoints.
+func (s *svc) questions() events.Questions {
+	return events.Questions{
+		Service: event.StatusService, Version: "1.0.0", Description: "where a tenant stands, and what it waits for",
+		AtOnce: questionsAtOnce,
+		Endpoints: map[string]events.Question{
+			"get": {Subject: event.QueryStatus, Timeout: questionTimeout, Answer: answer(s, Get)},
+			"why": {Subject: event.QueryWhy, Timeout: questionTimeout, Answer: answer(s, Why)},
+		},
 	}
-	stop = func() { _ = srv.Stop() }
-	for endpoint, subject := range map[string]string{"get": event.QueryStatus, "why": event.QueryWhy} {
-		handler := micro.HandlerFunc(func(r micro.Request) { s.answer(ctx, r, endpoint) })
-		if err := srv.AddEndpoint(endpoint, handler, micro.WithEndpointSubject(subject)); err != nil {
-			stop()
-			return nil, err
-		}
-	}
-	return stop, nil
 }
 
-func (s *svc) answer(ctx context.Context, r micro.Request, endpoint string) {
-	var q event.Query
-	if err := json.Unmarshal(r.Data(), &q); err != nil || q.Namespace == "" || q.Name == "" {
-		_ = r.Error("400", `send {"namespace":"…","name":"…"}`, nil)
-		return
-	}
-	key := events.Tenant(q.Namespace, q.Name)
-	if !key.Valid() {
-		_ = r.Error("400", key.String()+" can't be the name of a tenant", nil)
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
-	defer cancel()
-	states, err := s.states(ctx, key)
-	switch {
-	case err != nil:
-		_ = r.Error("503", err.Error(), nil)
-	case states[name.ServiceIntake] == nil:
-		_ = r.Error("404", "there is no tenant "+key.String(), nil)
-	case endpoint == "get":
-		_ = r.RespondJSON(Get(key, states))
-	default:
-		_ = r.RespondJSON(Why(key, states))
+// answer reads what the services keep about the tenant that a question is about, and replies.
+func answer[T any](s *svc, reply func(events.Key, map[string]*state.State) T) func(context.Context, []byte) (any, error) {
+	return func(ctx context.Context, question []byte) (any, error) {
+		var q event.Query
+		if err := json.Unmarshal(question, &q); err != nil || q.Namespace == "" || q.Name == "" {
+			return nil, &events.Refusal{Code: "400", Message: `send {"namespace":"…","name":"…"}`}
+		}
+		key := events.Tenant(q.Namespace, q.Name)
+		if !key.Valid() {
+			return nil, &events.Refusal{Code: "400", Message: key.String() + " can't be the name of a tenant"}
+		}
+		states, err := s.states(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		if states[name.ServiceIntake] == nil {
+			return nil, &events.Refusal{Code: "404", Message: "there is no tenant " + key.String()}
+		}
+		return reply(key, states), nil
 	}
 }
 

@@ -33,7 +33,7 @@ func TestQuestionsAreAnswered(t *testing.T) {
 	keep(s.status, name.ServiceStatus, state.State{UID: "u1", Generation: 2, Step: event.Changed, Data: encode(t, own)})
 
 	svc := &svc{bus: s.status, metrics: newMetrics(nil)}
-	stop, err := svc.answerQuestions(t.Context())
+	stop, err := s.status.AnswerQuestions(t.Context(), svc.questions())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,9 +11,7 @@ package status
 
 import (
 	"context"
-	"fmt"
 
-	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -25,11 +23,9 @@ import (
 func Run(ctx context.Context, cfg service.Config) error {
 	return service.Run(ctx, cfg, func(c *service.Clients) (*loop.Loop, error) {
 		s := &svc{bus: c.Bus, kube: c.Kube, metrics: newMetrics(c.Metrics)}
-		stop, err := s.answerQuestions(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("micro service %s: %w", event.StatusService, err)
+		if _, err := c.Bus.AnswerQuestions(ctx, s.questions()); err != nil {
+			return nil, err
 		}
-		context.AfterFunc(ctx, stop)
 		return &loop.Loop{Bus: c.Bus, Service: name.ServiceStatus, Handle: s.handle, Watch: s.watch}, nil
 	})
 }

@@ -67,7 +67,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	// Turns may finish after ctx has ended, for as long as stopGrace.
 	turns, endTurns := context.WithCancel(context.WithoutCancel(ctx))
 	defer endTurns()
-	l.prepare(turns) //nolint:contextcheck // see above
+	l.prepare(turns)
 
 	l.ensure(ctx)
 	leaseCtx, endLease := context.WithCancel(context.WithoutCancel(ctx))

@@ -67,7 +67,7 @@ func (s *Server) Restart(ctx context.Context) error {
 		return fmt.Errorf("build natsserver: %w", err)
 	}
 	// It ends with its standard input, not with ctx.
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), bin, s.dir, s.addr, s.authorization) //nolint:gosec // built above
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), bin, s.dir, s.addr, s.authorization)
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

@@ -45,7 +45,9 @@ func getCommand(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				read = func(ctx context.Context, k *kube.Client) ([]v1alpha1.TenantControlPlane, error) { return one(ctx, k, key) }
+				read = func(ctx context.Context, k *kube.Client) ([]v1alpha1.TenantControlPlane, error) {
+					return one(ctx, k, key)
+				}
 			}
 			k, err := a.kube()
 			if err != nil {

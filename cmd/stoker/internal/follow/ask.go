@@ -44,7 +44,8 @@ func Why(ctx context.Context, bus *events.Bus, key events.Key) (event.WhyReply, 
 
 // Orphans asks what DataStores, or one, keep for owners that are no tenant. ErrNoDataStore when there is none.
 func Orphans(ctx context.Context, bus *events.Bus, dataStore string) (event.OrphansReply, error) {
-	reply, err := ask[event.OrphansReply](ctx, bus, orphansTimeout, name.ServiceDatastore, event.QueryOrphans, event.OrphansQuery{DataStore: dataStore})
+	q := event.OrphansQuery{DataStore: dataStore}
+	reply, err := ask[event.OrphansReply](ctx, bus, orphansTimeout, name.ServiceDatastore, event.QueryOrphans, q)
 	if errors.Is(err, errNothing) {
 		err = fmt.Errorf("%w: %s", ErrNoDataStore, dataStore)
 	}

@@ -25,7 +25,8 @@ func advice(r event.WhyReply, now time.Time) []string {
 		if !r.PausedUntil.IsZero() {
 			end = r.PausedUntil.UTC().Format(time.RFC3339)
 		}
-		lines = append(lines, "The tenant is paused: nothing changes until "+end+". To resume it:", fmt.Sprintf("stoker resume %s -n %s", r.Name, r.Namespace))
+		lines = append(lines,
+			"The tenant is paused: nothing changes until "+end+". To resume it:", fmt.Sprintf("stoker resume %s -n %s", r.Name, r.Namespace))
 	}
 	working := false
 	for _, s := range r.Services {

@@ -44,6 +44,12 @@ func (c contract) owned(t *testing.T) {
 		}
 		c.drop(t, thief)
 	})
+}
+
+// contested shows that of many who ask for the same one gets it, and what is claimed counts as made.
+func (c contract) contested(t *testing.T) {
+	t.Helper()
+	d := c.Driver
 	t.Run("of many who ask for the same at once, one gets it", func(t *testing.T) {
 		errs := make([]error, 8)
 		var wg sync.WaitGroup

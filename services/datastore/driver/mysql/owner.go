@@ -62,19 +62,8 @@ const anyHost = "%"
 // what was read stays true, and neither a second tenant of the same names nor a replica that was overtaken changes it.
 // Servers of a Galera cluster don't know each other's locks; there, the records' primary key alone decides.
 func (d *database) lock(ctx context.Context, s *sqlpool.Session, a driver.Account) (have found, err error) {
-	s.Locked()
-	// Always the schema first, so that no two wait for each other.
-	for _, name := range []string{owner.KindSchema + "/" + a.Schema, owner.KindUser + "/" + a.User} {
-		h := fnv.New128a()
-		_, _ = h.Write([]byte(name))
-		var got sql.NullBool
-		args := []any{own + "/" + hex.EncodeToString(h.Sum(nil)), sqlpool.LockTimeout.Seconds()}
-		if err := s.Row(ctx, "SELECT GET_LOCK(?, ?)", args, &got); err != nil {
-			return have, err
-		}
-		if !got.Bool {
-			return have, fmt.Errorf("%s is locked by another caller for longer than %s", name, sqlpool.LockTimeout)
-		}
+	if err := getLocks(ctx, s, a); err != nil {
+		return have, err
 	}
 	var schemaOwner, userOwner sql.NullString
 	var lowered, public, readOnly bool
@@ -127,6 +116,25 @@ func (d *database) lock(ctx context.Context, s *sqlpool.Session, a driver.Accoun
 		return err
 	})
 	return have, err
+}
+
+// getLocks locks the account's schema and user for the session.
+func getLocks(ctx context.Context, s *sqlpool.Session, a driver.Account) error {
+	s.Locked()
+	// Always the schema first, so that no two wait for each other.
+	for _, name := range []string{owner.KindSchema + "/" + a.Schema, owner.KindUser + "/" + a.User} {
+		h := fnv.New128a()
+		_, _ = h.Write([]byte(name))
+		var got sql.NullBool
+		args := []any{own + "/" + hex.EncodeToString(h.Sum(nil)), sqlpool.LockTimeout.Seconds()}
+		if err := s.Row(ctx, "SELECT GET_LOCK(?, ?)", args, &got); err != nil {
+			return err
+		}
+		if !got.Bool {
+			return fmt.Errorf("%s is locked by another caller for longer than %s", name, sqlpool.LockTimeout)
+		}
+	}
+	return nil
 }
 
 // claim records the account's owner for both schema and user, or for neither. Nothing may be made, and nothing of what

@@ -243,7 +243,7 @@ func whole(key events.Key, k kind, data []byte, watchFilter string) (typed any, 
 		labels = map[string]any{}
 	}
 	if watchFilter != "" {
-		if _, given := labels[name.LabelWatchFilter]; given {
+		if _, set := labels[name.LabelWatchFilter]; set {
 			same("metadata.labels["+name.LabelWatchFilter+"]", labels, name.LabelWatchFilter, watchFilter)
 		}
 		labels[name.LabelWatchFilter] = watchFilter

@@ -36,9 +36,9 @@ func record(o *v1alpha1.TenantControlPlane, dataStore string) string {
 	return cmp.Or(o.Status.Storage.DataStoreName, dataStore)
 }
 
-// labelOf returns the value of the DataStore's label for the apply of a tenant that asks for spec, there being what the
-// API server has under its name, nil for nothing. It asks nobody. Empty means: no label with this apply. A tenant that is
-// there keeps its own, and if it has none, sync adds it.
+// labelOf returns the value of the DataStore's label for the apply of a tenant, empty for no label. there is the metadata of the object
+// as the API server has it, nil when there is none: a tenant that is there keeps its label, and if it has none, syncTenant adds it. It
+// makes no request. Its error is that of index.reserve.
 func (s *intake) labelOf(key events.Key, asked *v1alpha1.TenantControlPlane, there *metav1.ObjectMeta) (string, error) {
 	if there != nil {
 		return there.Labels[name.LabelDataStore], nil

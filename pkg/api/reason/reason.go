@@ -78,3 +78,9 @@ const (
 	DeadlineExceeded     = "ProgressDeadlineExceeded"
 	ReplicaCreationError = "FailedCreate"
 )
+
+// Reasons of addons.
+const (
+	// InvalidAddons: the objects inside the tenant can't be rendered from its spec.
+	InvalidAddons = "InvalidAddons"
+)

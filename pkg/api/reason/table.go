@@ -79,5 +79,7 @@ func Table() []Entry {
 		{PodFailed, "a pod failed", "What the pods say:", "-n {namespace} describe pods -l {selector}"},
 		{DeadlineExceeded, "a rollout takes longer than it should", "What the pods wait for:", "-n {namespace} describe pods -l {selector}"},
 		{ReplicaCreationError, "a pod can't be created", "Put right what the message names: a quota, a policy, a webhook.", "-n {namespace} describe replicasets -l {selector}"},
+
+		{InvalidAddons, "the objects inside the tenant can't be made from its spec", again, ""},
 	}
 }

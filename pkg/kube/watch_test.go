@@ -60,7 +60,7 @@ func answer(code int, body any) func(http.ResponseWriter, *http.Request) {
 
 func status(code int, reason metav1.StatusReason) metav1.Status {
 	return metav1.Status{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reason, //nolint:gosec // an HTTP status
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reason,
 	}
 }
 

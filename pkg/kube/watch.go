@@ -2,19 +2,23 @@ package kube
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"math/rand/v2"
-	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -28,225 +32,284 @@ type Change struct {
 	Object *metav1.PartialObjectMetadata
 }
 
-// metadataOnly asks the server for metadata instead of whole objects.
-const metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-
-const metadataListOnly = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-
 // Watch calls changed for every object a label selector matches and for each change of one, until ctx ends, through
 // every outage of the server. It keeps names only: an object that went while the connection was away is reported as
-// DELETED when the watch starts over. changed must not block.
+// DELETED when the watch starts over. changed must not block; calls don't overlap.
+//
+// It returns nil when ctx ends, and early only with an error that doesn't pass by itself: the server refuses us
+// (apierrors.IsForbidden, apierrors.IsUnauthorized), or its certificate isn't trusted.
 func (c *Client) Watch(ctx context.Context, r Resource, namespace, selector string, changed func(Change)) error {
 	return c.WatchListed(ctx, r, namespace, selector, changed, func() {})
 }
 
-// WatchListed is Watch that also calls listed each time every object there is has been reported: what wasn't by then was
+// WatchListed is [Client.Watch] that also calls listed each time every object there is has been reported: what wasn't by then was
 // deleted while nobody watched. listed must not block.
 func (c *Client) WatchListed(ctx context.Context, r Resource, namespace, selector string, changed func(Change), listed func()) error {
 	namespace, selector = c.within(r, namespace, selector)
-	return (&watcher{c: c, r: r, namespace: namespace, selector: selector, changed: changed, listed: listed}).run(ctx)
+	return c.watch(ctx, &watcher{resource: r, namespace: namespace, labels: selector, changed: changed, listed: listed})
 }
 
-// WatchOne is Watch for the one object of a name, be there such an object or not: it needs rights on that name alone.
+// WatchOne is [Client.Watch] for the one object of a name, be there such an object or not: it needs rights on that name alone.
 func (c *Client) WatchOne(ctx context.Context, r Resource, namespace, name string, changed func(Change)) error {
-	return (&watcher{c: c, r: r, namespace: namespace, name: name, changed: changed, listed: func() {}}).run(ctx)
+	return c.watch(ctx, &watcher{resource: r, namespace: namespace, fields: "metadata.name=" + name, changed: changed, listed: func() {}})
 }
 
-// run is the watch, until ctx ends.
-func (w *watcher) run(ctx context.Context) error {
-	c, r := w.c, w.r
-	w.known = map[string]*metav1.PartialObjectMetadata{}
-	backoff := 100 * time.Millisecond
+// WatchOnly is [Client.WatchListed] for those objects alone of which wanted says so: others cost no memory, however many there are,
+// and these cost their name. What is DELETED while the connection is away is reported with namespace and name alone.
+func (c *Client) WatchOnly(
+	ctx context.Context, r Resource, selector string, wanted func(namespace, name string) bool, changed func(Change), listed func(),
+) error {
+	namespace, selector := c.within(r, "", selector)
+	return c.watch(ctx, &watcher{resource: r, namespace: namespace, labels: selector, wanted: wanted, changed: changed, listed: listed})
+}
+
+// watcher is one watch. It belongs to the goroutine that runs it.
+//
+// Lists, requests and what their errors mean are client-go's; the loop and the reading of events are not. With cache.Reflector
+// (client-go v0.36), a watched tenant, which is nine kinds, cost 377 KB and 38 goroutines; with this it costs 235 KB and 20, where
+// all of Stoker has 500 KB for a tenant (TestWatchMemory of services/addons). A reflector has three goroutines for each watch, and a
+// fourth is the connection's. A watch request made by hand saves nothing over client-go's.
+type watcher struct {
+	client            *Client
+	resource          Resource
+	namespace, labels string
+	fields            string
+	wanted            func(namespace, name string) bool // nil: all
+	changed           func(Change)
+	listed            func()
+	// known has what a DELETED needs: name, namespace, UID, labels. Of wanted objects it has the names alone.
+	known map[types.NamespacedName]*metav1.PartialObjectMetadata
+}
+
+const (
+	// shortestWatch is how long a watch must last at least: one that ends earlier counts as failed, as do those of a server
+	// that is about to stop.
+	shortestWatch = time.Second
+	// maxEvent is an object with all the annotations and managed fields it may have.
+	maxEvent = 2 << 20
+)
+
+func newBackoff() wait.Backoff {
+	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 5 * time.Second}
+}
+
+// watch lists and watches until ctx ends; it goes on from where a watch ended, and lists again where that isn't possible.
+func (c *Client) watch(ctx context.Context, w *watcher) error {
+	w.client, w.known = c, map[types.NamespacedName]*metav1.PartialObjectMetadata{}
+	ctx = quiet(ctx)
+	backoff := newBackoff()
 	version := ""
-	for ctx.Err() == nil {
-		var err error
-		short := false
-		if version == "" {
-			version, err = w.list(ctx)
-		}
-		if err == nil {
-			started := time.Now()
-			version, err = w.follow(ctx, version)
-			if time.Since(started) > 5*time.Second {
-				backoff = 100 * time.Millisecond
-			}
-			short = time.Since(started) < time.Second
-		}
+	for {
+		lasted, err := w.once(ctx, &version)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // the end that was asked for
 		}
-		switch {
-		case err == nil && !short: // the server ends a watch after its time; go on from where it was
-			continue
-		case err == nil: // it ends watches as soon as they begin, as one does that is about to stop
-		case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
-			return fmt.Errorf("watch %s: %w", r.Plural, err)
-		case apierrors.IsGone(err) || apierrors.IsResourceExpired(err):
-			version = ""
-		default:
-			if c.health != nil && IsAway(err) {
-				c.health.Down(Dependency, err)
+		if refused(err) {
+			return fmt.Errorf("watch %s: %w", w.resource.Plural, err)
+		}
+		_ = c.classify(ctx, err) // reports an outage; it is tried again whatever the error
+		if lasted >= shortestWatch {
+			backoff = newBackoff()
+			if err == nil { // the server ends a watch after its time; go on from where it was
+				continue
 			}
 		}
+		if apierrors.IsGone(err) || apierrors.IsResourceExpired(err) {
+			version = ""
+		}
+		if !sleep(ctx, backoff.Step()) {
+			return nil
+		}
+	}
+}
+
+// refused reports an error that doesn't pass by itself.
+func refused(err error) bool {
+	var untrusted *tls.CertificateVerificationError
+	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || errors.As(err, &untrusted)
+}
+
+// sleep waits; it returns false when ctx ends.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// once lists, if version is empty, and reads one watch to its end. It keeps version up to date, and returns how long the watch
+// lasted.
+func (w *watcher) once(ctx context.Context, version *string) (lasted time.Duration, err error) {
+	events, err := w.open(ctx, version)
+	if err != nil {
+		return 0, err
+	}
+	defer events.Close()
+	started := time.Now()
+	err = w.follow(ctx, events, version)
+	return time.Since(started), err
+}
+
+// open begins a watch where the last one ended, or where a list says it is. For a tenant's API, one at a time does: a server that
+// is away gets one attempt at a time, and one that is back one connection.
+func (w *watcher) open(ctx context.Context, version *string) (io.ReadCloser, error) {
+	if w.client.opening != nil {
 		select {
 		case <-ctx.Done():
-		case <-time.After(backoff + time.Duration(rand.Int64N(int64(backoff)))): //nolint:gosec // jitter
+			return nil, ctx.Err()
+		case w.client.opening <- struct{}{}:
+			defer func() { <-w.client.opening }()
 		}
-		backoff = min(2*backoff, 5*time.Second)
 	}
-	return nil
-}
-
-// Metadata lists the metadata of the objects a label selector matches, in all namespaces.
-func (c *Client) Metadata(ctx context.Context, r Resource, selector string) ([]metav1.PartialObjectMetadata, error) {
-	namespace, selector := c.within(r, "", selector)
-	w := &watcher{c: c, r: r, namespace: namespace, selector: selector, listed: func() {}}
-	var all []metav1.PartialObjectMetadata
-	w.changed = func(change Change) { all = append(all, *change.Object) }
-	if _, err := w.list(ctx); err != nil {
-		return nil, err
+	if *version == "" {
+		listed, err := w.list(ctx)
+		if err != nil {
+			return nil, err
+		}
+		*version = listed
 	}
-	return all, nil
+	req := w.client.rest.Get().MaxRetries(0).AbsPath(w.resource.Path(w.namespace, "")).SetHeader("Accept", metadataOnly).
+		Param("watch", "1").Param("allowWatchBookmarks", "true").Param("resourceVersion", *version).
+		// Watches that began together don't end together.
+		Param("timeoutSeconds", strconv.Itoa(1800+rand.IntN(1800))) //nolint:gosec // jitter
+	if w.labels != "" {
+		req.Param("labelSelector", w.labels)
+	}
+	if w.fields != "" {
+		req.Param("fieldSelector", w.fields)
+	}
+	return req.Stream(ctx)
 }
 
-type watcher struct {
-	c                   *Client
-	r                   Resource
-	namespace, selector string
-	name                string // of the one object that is meant, empty for all
-	changed             func(Change)
-	listed              func()
-	known               map[string]*metav1.PartialObjectMetadata // what a DELETED needs: name, namespace, labels
-}
-
+// list reports what there is, and what went since it was last known; it returns the version to watch from.
 func (w *watcher) list(ctx context.Context) (version string, err error) {
-	seen := map[string]*metav1.PartialObjectMetadata{}
-	next := ""
-	for {
-		q := w.selectors(url.Values{"limit": {"500"}})
-		if next != "" {
-			q.Set("continue", next)
-		} else {
-			q.Set("resourceVersion", "0")
-		}
-		list := &metav1.PartialObjectMetadataList{}
-		if err := w.get(ctx, q, list); err != nil {
-			return "", err
-		}
-		for i := range list.Items {
-			o := &list.Items[i]
-			seen[o.Namespace+"/"+o.Name] = keep(o)
-			w.changed(Change{watch.Added, o})
-		}
-		version, next = list.ResourceVersion, list.Continue
-		if next == "" {
-			break
-		}
-	}
-	for key, o := range w.known {
-		if seen[key] == nil {
-			w.changed(Change{watch.Deleted, o})
-		}
-	}
+	before := w.known
+	seen := map[types.NamespacedName]*metav1.PartialObjectMetadata{}
 	w.known = seen
+	version, err = w.pages(ctx, func(o *metav1.PartialObjectMetadata) { w.change(watch.Added, o) })
+	if err != nil {
+		maps.Copy(before, seen)
+		w.known = before
+		return "", err
+	}
+	for key, o := range before {
+		if _, still := seen[key]; still {
+			continue
+		}
+		if o == nil {
+			o = &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+		}
+		w.changed(Change{watch.Deleted, o})
+	}
 	w.listed()
 	return version, nil
 }
 
-// selectors adds to a query which objects are meant.
-func (w *watcher) selectors(q url.Values) url.Values {
-	if w.selector != "" {
-		q.Set("labelSelector", w.selector)
+// pages lists all objects, some at a time.
+func (w *watcher) pages(ctx context.Context, each func(*metav1.PartialObjectMetadata)) (version string, err error) {
+	objects := w.client.metadata.Resource(w.resource.GroupVersion.WithResource(w.resource.Plural)).Namespace(w.namespace)
+	o := metav1.ListOptions{Limit: pageSize, LabelSelector: w.labels, FieldSelector: w.fields}
+	if w.wanted == nil {
+		o.ResourceVersion = "0" // what the server has in memory; it ignores the limit
 	}
-	if w.name != "" {
-		q.Set("fieldSelector", "metadata.name="+w.name)
-	}
-	return q
-}
-
-// keep is the part of the metadata that must be known when the object is gone.
-func keep(o *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
-	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, Labels: o.Labels}}
-}
-
-func (w *watcher) get(ctx context.Context, q url.Values, out any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.c.base+w.r.Path(w.namespace, "")+"?"+q.Encode(), nil)
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Accept", metadataListOnly+",application/json")
-	resp, err := w.c.http.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode >= 300 {
-		return readStatus(resp)
-	}
-	return json.NewDecoder(resp.Body).Decode(out)
-}
-
-// follow reads one watch request to its end; it returns the version to go on from.
-func (w *watcher) follow(ctx context.Context, version string) (string, error) {
-	q := w.selectors(url.Values{
-		"watch": {"1"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {version},
-		"timeoutSeconds": {strconv.Itoa(1800 + rand.IntN(1800))}, //nolint:gosec // jitter
-	})
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.c.base+w.r.Path(w.namespace, "")+"?"+q.Encode(), nil)
-	if err != nil {
-		return version, err
-	}
-	req.Header.Set("Accept", metadataOnly+",application/json")
-	resp, err := w.c.watches.Do(req)
-	if err != nil {
-		return version, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode >= 300 {
-		return version, readStatus(resp)
-	}
-	if w.c.health != nil {
-		w.c.health.Up(Dependency)
-	}
-	d := json.NewDecoder(bufio.NewReaderSize(resp.Body, 512))
 	for {
-		var e struct {
-			Type   watch.EventType `json:"type"`
-			Object json.RawMessage `json:"object"`
+		limited, cancel := context.WithTimeout(ctx, requestTimeout)
+		list, err := objects.List(limited, o)
+		cancel()
+		if err != nil {
+			return "", err
 		}
-		if err := d.Decode(&e); err != nil {
-			// The end of the watch's time, or of the connection: either way go on from the last version.
-			return version, ctx.Err()
+		for i := range list.Items {
+			each(&list.Items[i])
 		}
-		if e.Type == watch.Error {
-			s := &metav1.Status{}
-			if err := json.Unmarshal(e.Object, s); err != nil {
-				return "", errors.New("watch ended with an error that is no Status")
-			}
-			return version, apierrors.FromObject(s)
+		if list.Continue == "" {
+			return list.ResourceVersion, nil
 		}
-		o := &metav1.PartialObjectMetadata{}
-		if err := json.Unmarshal(e.Object, o); err != nil {
-			return "", fmt.Errorf("watch of %s: %w", w.r.Plural, err)
-		}
-		version = o.ResourceVersion
-		key := o.Namespace + "/" + o.Name
-		switch e.Type {
-		case watch.Bookmark:
-			continue
-		case watch.Deleted:
-			delete(w.known, key)
-		default:
-			w.known[key] = keep(o)
-		}
-		w.changed(Change{e.Type, o})
+		o.Continue, o.ResourceVersion = list.Continue, ""
 	}
 }
 
-func readStatus(resp *http.Response) error {
-	data := make([]byte, 64<<10)
-	n, _ := resp.Body.Read(data)
-	return statusError(resp, data[:n])
+// follow reads events to the end of the watch: nil at the end of its time or of the connection.
+func (w *watcher) follow(ctx context.Context, events io.Reader, version *string) error {
+	w.client.answered()
+	// Most of a watch's life is waiting, so its buffer is small, and that of an event lives as long as the event.
+	r := bufio.NewReaderSize(events, 256)
+	for {
+		line, err := readLine(r)
+		if err != nil {
+			return ctx.Err()
+		}
+		var event struct {
+			Type   watch.EventType
+			Object metav1.PartialObjectMetadata
+		}
+		if err := json.Unmarshal(line, &event); err != nil && event.Type != watch.Error {
+			*version = "" // what can't be read may have been a change
+			return fmt.Errorf("watch of %s: %w", w.resource.Plural, err)
+		}
+		switch event.Type {
+		case watch.Error:
+			var failed struct{ Object metav1.Status }
+			if err := json.Unmarshal(line, &failed); err != nil {
+				*version = ""
+				return fmt.Errorf("watch of %s ended with an error that is no Status: %w", w.resource.Plural, err)
+			}
+			return apierrors.FromObject(&failed.Object)
+		case watch.Bookmark:
+		default:
+			w.change(event.Type, &event.Object)
+		}
+		*version = event.Object.ResourceVersion
+	}
+}
+
+// readLine reads an event.
+func readLine(r *bufio.Reader) ([]byte, error) {
+	var line bytes.Buffer
+	for {
+		part, err := r.ReadSlice('\n')
+		line.Write(part)
+		switch {
+		case err == nil:
+			return line.Bytes(), nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, err
+		case line.Len() > maxEvent:
+			return nil, bufio.ErrTooLong
+		}
+	}
+}
+
+// change notes an object and hands it on, if it is wanted.
+func (w *watcher) change(what watch.EventType, o *metav1.PartialObjectMetadata) {
+	if w.wanted != nil && !w.wanted(o.Namespace, o.Name) {
+		return
+	}
+	key := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
+	switch {
+	case what == watch.Deleted:
+		delete(w.known, key)
+	case w.wanted != nil:
+		w.known[key] = nil
+	default:
+		w.known[key] = &metav1.PartialObjectMetadata{
+			ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, Labels: o.Labels},
+		}
+	}
+	w.changed(Change{what, o})
+}
+
+// Metadata lists the metadata of the objects a label selector matches, in all namespaces. Errors as of [Client.Get].
+func (c *Client) Metadata(ctx context.Context, r Resource, selector string) ([]metav1.PartialObjectMetadata, error) {
+	namespace, selector := c.within(r, "", selector)
+	var all []metav1.PartialObjectMetadata
+	_, err := (&watcher{client: c, resource: r, namespace: namespace, labels: selector}).pages(
+		quiet(ctx), func(o *metav1.PartialObjectMetadata) { all = append(all, *o) })
+	return all, c.classify(ctx, err)
 }
 
 // InPartitions returns the label selector that limits a watch to the tenants of partitions.

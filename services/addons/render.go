@@ -1,7 +1,3 @@
-// Package addons decides what must exist inside a tenant (the objects kubeadm would have created, CoreDNS and
-// kube-proxy), applies it and watches it for drift.
-//
-// Render and Removed decide; Cluster.Apply and Cluster.Delete do; Cluster.Watch tells when it has to be done again.
 package addons
 
 import (
@@ -13,6 +9,8 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
 // The label that every object applied by this service carries in the tenant. What does not carry it is never deleted.
@@ -186,58 +184,49 @@ func RefOf(o *unstructured.Unstructured) Ref {
 func (r Ref) String() string { return r.Kind + "/" + r.Namespace + "/" + r.Name }
 
 func (r Ref) compare(s Ref) int {
-	rk, _ := kindOf(r.Kind)
-	sk, _ := kindOf(s.Kind)
 	return cmp.Or(
-		cmp.Compare(rk.order, sk.order),
+		cmp.Compare(order(r.Kind), order(s.Kind)),
 		cmp.Compare(r.Kind, s.Kind),
 		cmp.Compare(r.Namespace, s.Namespace),
 		cmp.Compare(r.Name, s.Name),
 	)
 }
 
-// A kind is what a request's path needs to know, which saves a discovery of each tenant.
+// A kind is a resource this service applies.
 type kind struct {
-	name      string
-	root      string // path of the group's version
-	plural    string
-	clustered bool // not in a namespace
-	runs      bool // makes pods; applied when all they need is there
-	order     int
+	kube.Resource
+	runs bool // makes pods; applied when all they need is there
 }
 
 // kinds are all kinds this service applies, in the order in which they are applied.
 var kinds = []kind{
-	{name: "ServiceAccount", root: "/api/v1", plural: "serviceaccounts", order: 0},
-	{name: "ConfigMap", root: "/api/v1", plural: "configmaps", order: 1},
-	{name: "ClusterRole", root: "/apis/rbac.authorization.k8s.io/v1", plural: "clusterroles", clustered: true, order: 2},
-	{name: "ClusterRoleBinding", root: "/apis/rbac.authorization.k8s.io/v1", plural: "clusterrolebindings", clustered: true, order: 3},
-	{name: "Role", root: "/apis/rbac.authorization.k8s.io/v1", plural: "roles", order: 4},
-	{name: "RoleBinding", root: "/apis/rbac.authorization.k8s.io/v1", plural: "rolebindings", order: 5},
-	{name: "Service", root: "/api/v1", plural: "services", order: 6},
-	{name: "DaemonSet", root: "/apis/apps/v1", plural: "daemonsets", runs: true, order: 7},
-	{name: "Deployment", root: "/apis/apps/v1", plural: "deployments", runs: true, order: 8},
+	{kube.ServiceAccounts, false},
+	{kube.ConfigMaps, false},
+	{kube.ClusterRoles, false},
+	{kube.ClusterRoleBindings, false},
+	{kube.Roles, false},
+	{kube.RoleBindings, false},
+	{kube.Services, false},
+	{kube.DaemonSets, true},
+	{kube.Deployments, true},
 }
 
-func kindOf(name string) (kind, bool) {
-	for _, k := range kinds {
-		if k.name == name {
-			return k, true
-		}
+// order is the kind's place in kinds; a kind that isn't among them comes last.
+func order(kindName string) int {
+	if i := slices.IndexFunc(kinds, func(k kind) bool { return k.Kind == kindName }); i >= 0 {
+		return i
 	}
-	return kind{order: len(kinds)}, false
+	return len(kinds)
 }
 
-// path is the URL path of the object.
-func (r Ref) path() (string, error) {
-	k, ok := kindOf(r.Kind)
+// kind of the object.
+func (r Ref) kind() (kind, error) {
+	i := order(r.Kind)
 	switch {
-	case !ok:
-		return "", fmt.Errorf("%s: kind %q is not one this service applies", r, r.Kind)
-	case r.Name == "" || k.clustered != (r.Namespace == ""):
-		return "", fmt.Errorf("%s: name or namespace missing or out of place", r)
-	case k.clustered:
-		return k.root + "/" + k.plural + "/" + r.Name, nil
+	case i == len(kinds):
+		return kind{}, fmt.Errorf("%s: kind %q is not one this service applies", r, r.Kind)
+	case r.Name == "" || kinds[i].Namespaced != (r.Namespace != ""):
+		return kind{}, fmt.Errorf("%s: name or namespace missing or out of place", r)
 	}
-	return k.root + "/namespaces/" + r.Namespace + "/" + k.plural + "/" + r.Name, nil
+	return kinds[i], nil
 }

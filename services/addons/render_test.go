@@ -80,7 +80,7 @@ func TestRender(t *testing.T) {
 				if len(o.GetOwnerReferences()) > 0 {
 					t.Errorf("%s: has an owner", RefOf(o))
 				}
-				if _, err := RefOf(o).path(); err != nil {
+				if _, err := RefOf(o).kind(); err != nil {
 					t.Error(err)
 				}
 			}

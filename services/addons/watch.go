@@ -1,63 +1,35 @@
 package addons
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"crypto/tls"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"math/rand/v2"
-	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
-// EventType says what happened to an object.
-type EventType string
-
-// What Watch tells. An object that has lost our label counts as deleted.
-const (
-	Added    EventType = "ADDED"
-	Modified EventType = "MODIFIED"
-	Deleted  EventType = "DELETED"
-)
+// forbiddenPause is how long a watch that the tenant's API refuses is left alone: a server that has just started has yet to make
+// its own roles.
+const forbiddenPause = 5 * time.Second
 
 // Event is a change of an object this service has applied.
 type Event struct {
-	Ref     Ref
-	Type    EventType
-	Version string // as Apply returns it: if equal, the change was our own; of a deleted object, ""
-}
-
-const (
-	pageSize      = 500
-	maxFrame      = 2 << 20 // an event of an object with all the annotations and managed fields it may have
-	firstPause    = 50 * time.Millisecond
-	longestPause  = 5 * time.Second
-	shortestWatch = time.Second // one that ends earlier counts as failed
-)
-
-// A stream is the watch of one kind.
-type stream struct {
-	kind    kind
-	known   map[string]string // version by Ref.String(), of our objects only; "" if it isn't there
-	from    string            // resource version to go on from; "" if a list has to say
-	resp    *http.Response
-	cancel  context.CancelFunc // of resp
-	started time.Time
+	Ref Ref
+	// Type is ADDED, MODIFIED or DELETED. An object that has lost our label counts as deleted.
+	Type watch.EventType
+	// Version as Apply returns it: if equal, the change was our own; of a deleted object, "".
+	Version string
 }
 
 // Watch calls drift for each change of an object named in known, from the state in which known describes it: what
 // happened before the call, or while the tenant's API was away, is told as soon as it answers. Known is what Apply
-// returned; an object it doesn't name is none of ours, so start Watch anew when Apply has a new one.
+// returned; an object it doesn't name is none of ours, so start Watch anew when Apply has a new one. It isn't changed.
 //
 // Events of our own writes are told as well; their version is that of Apply. The status of Deployments and DaemonSets is
 // no change, and neither is an object that became what it was. Calls to drift don't overlap and must return soon.
@@ -65,10 +37,10 @@ type stream struct {
 // Watch goes on through restarts of the tenant's API until ctx ends, and returns its error; or one of the server that
 // will not pass: it doesn't know our certificate, or we don't know its.
 func (c *Cluster) Watch(ctx context.Context, known map[string]string, drift func(Event)) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var readers sync.WaitGroup
-	defer readers.Wait()
-	defer cancel()
+	ctx, end := context.WithCancelCause(ctx)
+	var watches sync.WaitGroup
+	defer watches.Wait()
+	defer end(nil)
 
 	var mu sync.Mutex
 	tell := func(e Event) {
@@ -78,201 +50,90 @@ func (c *Cluster) Watch(ctx context.Context, known map[string]string, drift func
 			drift(e)
 		}
 	}
-	// Streams are opened one after the other, so that a tenant which is away costs one attempt at a time, and one that
-	// is back one connection.
-	closed := make(chan *stream, len(kinds))
 	for _, k := range kinds {
-		s := &stream{kind: k, known: map[string]string{}}
+		d := &drifting{kind: k, known: map[string]string{}, tell: tell}
 		for ref, version := range known {
-			if strings.HasPrefix(ref, k.name+"/") {
-				s.known[ref] = version
+			if strings.HasPrefix(ref, k.Kind+"/") {
+				d.known[ref] = version
 			}
 		}
-		closed <- s
-	}
-	pause := firstPause
-	for {
-		var s *stream
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case s = <-closed:
-		}
-		err := c.open(ctx, s, tell)
-		if err == nil {
-			pause = firstPause
-			readers.Go(func() {
-				s.read(tell)
-				if time.Since(s.started) < shortestWatch {
-					sleep(ctx, shortestWatch)
-				}
-				closed <- s
-			})
+		if len(d.known) == 0 {
 			continue
 		}
-		var untrusted *tls.CertificateVerificationError
-		if apierrors.IsUnauthorized(err) || errors.As(err, &untrusted) {
-			return fmt.Errorf("watch %s: %w", s.kind.plural, err)
-		}
-		closed <- s
-		sleep(ctx, pause)
-		pause = min(2*pause, longestPause)
+		ours := func(namespace, name string) bool { _, is := known[Ref{k.Kind, namespace, name}.String()]; return is }
+		watches.Go(func() {
+			for {
+				d.begin()
+				err := c.kube.WatchOnly(ctx, k.Resource, LabelProject+"="+Project, ours, d.changed, d.listed)
+				if err != nil && !apierrors.IsForbidden(err) {
+					end(err)
+				}
+				if !sleep(ctx, forbiddenPause) {
+					return
+				}
+			}
+		})
 	}
+	<-ctx.Done()
+	return context.Cause(ctx)
 }
 
-// sleep waits for d and up to half as much again, or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
+// sleep waits for d and up to half as much again; it returns false when ctx ends.
+func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d + rand.N(d/2+1)) //nolint:gosec // jitter
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
+		return false
 	case <-t.C:
+		return true
 	}
 }
 
-// open starts the stream where it ended, or where a list says it is.
-func (c *Cluster) open(ctx context.Context, s *stream, tell func(Event)) error {
-	if s.from == "" {
-		if err := c.list(ctx, s, tell); err != nil {
-			return err
-		}
-	}
-	path := s.path(url.Values{
-		"watch":               {"1"},
-		"allowWatchBookmarks": {"true"},
-		"resourceVersion":     {s.from},
-		// Watches of many tenants that began together don't end together.
-		"timeoutSeconds": {strconv.Itoa(1800 + rand.IntN(1800))}, //nolint:gosec // jitter
-	})
-	ctx, cancel := context.WithCancel(ctx)
-	giveUp := time.AfterFunc(requestTimeout, cancel)
-	resp, err := c.send(ctx, http.MethodGet, path, "", metadataOnly, nil)
-	if !giveUp.Stop() && err == nil {
-		_ = resp.Body.Close()
-		err = context.DeadlineExceeded
-	}
-	if err != nil {
-		cancel()
-		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-			s.from = ""
-		}
-		return err
-	}
-	s.resp, s.cancel, s.started = resp, cancel, time.Now()
-	return nil
+// drifting compares objects of a kind with what they should be.
+type drifting struct {
+	kind  kind
+	known map[string]string // version by Ref.String(), of our objects only; "" if it isn't there
+	// missing are those that the first list has yet to show; nil after it.
+	missing map[string]bool
+	tell    func(Event)
 }
 
-type objectList struct {
-	Metadata metav1.ListMeta `json:"metadata"`
-	Items    []objectMeta    `json:"items"`
+// begin takes all objects for missing until they are listed.
+func (d *drifting) begin() {
+	d.missing = make(map[string]bool, len(d.known))
+	for ref := range d.known {
+		d.missing[ref] = true
+	}
 }
 
-// list tells what has changed since the stream last saw its objects.
-func (c *Cluster) list(ctx context.Context, s *stream, tell func(Event)) error {
-	missing := make(map[string]bool, len(s.known))
-	for ref := range s.known {
-		missing[ref] = true
-	}
-	query := url.Values{"limit": {strconv.Itoa(pageSize)}}
-	for {
-		var page objectList
-		if err := c.do(ctx, http.MethodGet, s.path(query), "", nil, &page); err != nil {
-			return err
-		}
-		for i := range page.Items {
-			delete(missing, s.ref(&page.Items[i]).String())
-			s.note(Modified, &page.Items[i], tell)
-		}
-		if page.Metadata.Continue == "" {
-			s.from = page.Metadata.ResourceVersion
-			break
-		}
-		query.Set("continue", page.Metadata.Continue)
-	}
-	for ref := range missing {
+// changed tells of the object if it isn't what it was.
+func (d *drifting) changed(change kube.Change) {
+	e := Event{Ref: Ref{d.kind.Kind, change.Object.Namespace, change.Object.Name}, Type: change.Type}
+	delete(d.missing, e.Ref.String())
+	d.note(e, change.Object)
+}
+
+// listed tells of what went before the watch.
+func (d *drifting) listed() {
+	for ref := range d.missing {
 		parts := strings.SplitN(ref, "/", 3)
-		s.note(Deleted, &objectMeta{metav1.ObjectMeta{Namespace: parts[1], Name: parts[2]}}, tell)
+		d.note(Event{Ref: Ref{parts[0], parts[1], parts[2]}, Type: watch.Deleted}, nil)
 	}
-	return nil
+	d.missing = nil
 }
 
-func (s *stream) path(query url.Values) string {
-	query.Set("labelSelector", LabelProject+"="+Project)
-	return s.kind.root + "/" + s.kind.plural + "?" + query.Encode()
-}
-
-func (s *stream) ref(o *objectMeta) Ref {
-	return Ref{s.kind.name, o.Metadata.Namespace, o.Metadata.Name}
-}
-
-// note tells of the object if it is ours and not what it was.
-func (s *stream) note(what EventType, o *objectMeta, tell func(Event)) {
-	ref := s.ref(o)
-	was, ours := s.known[ref.String()]
-	now := ""
-	if what != Deleted {
-		now = o.version(s.kind.name)
+func (d *drifting) note(e Event, o *metav1.PartialObjectMetadata) {
+	was := d.known[e.Ref.String()]
+	if e.Type != watch.Deleted {
+		e.Type, e.Version = watch.Modified, d.kind.version(o)
 		if was == "" {
-			what = Added
+			e.Type = watch.Added
 		}
 	}
-	if !ours || was == now {
+	if was == e.Version {
 		return
 	}
-	s.known[ref.String()] = now
-	tell(Event{Ref: ref, Type: what, Version: now})
-}
-
-// read follows the stream to its end.
-func (s *stream) read(tell func(Event)) {
-	defer s.cancel()
-	defer s.resp.Body.Close()
-	// Most of a stream's life is waiting, so its buffer is small and that of an event lives as long as the event.
-	r := bufio.NewReaderSize(s.resp.Body, 256)
-	for {
-		text, err := frame(r)
-		if err != nil {
-			return
-		}
-		var event struct {
-			Type   string
-			Object struct {
-				objectMeta
-				Code int
-			}
-		}
-		if err := json.Unmarshal(text, &event); err != nil {
-			s.from = "" // what we can't read may have been a change
-			return
-		}
-		switch o := &event.Object.objectMeta; event.Type {
-		case "ERROR":
-			if event.Object.Code == http.StatusGone {
-				s.from = ""
-			}
-			return
-		case "BOOKMARK":
-			s.from = o.Metadata.ResourceVersion
-		default:
-			s.from = o.Metadata.ResourceVersion
-			s.note(EventType(event.Type), o, tell)
-		}
-	}
-}
-
-// frame reads a line.
-func frame(r *bufio.Reader) ([]byte, error) {
-	var line bytes.Buffer
-	for {
-		part, err := r.ReadSlice('\n')
-		line.Write(part)
-		switch {
-		case err == nil:
-			return line.Bytes(), nil
-		case !errors.Is(err, bufio.ErrBufferFull):
-			return nil, err
-		case line.Len() > maxFrame:
-			return nil, bufio.ErrTooLong
-		}
-	}
+	d.known[e.Ref.String()] = e.Version
+	d.tell(e)
 }

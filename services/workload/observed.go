@@ -4,10 +4,10 @@
 package workload
 
 import (
-	"strconv"
 	"sync"
 
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
 // kind of an object of the tenant.
@@ -40,15 +40,7 @@ func (o observation) changed() bool {
 	case o.version == "":
 		return false
 	}
-	return o.version != o.known && !older(o.version, o.known)
-}
-
-// older reports whether resourceVersion a is before b; those of objects of one kind can be compared since Kubernetes 1.35.
-// False when one of them is no number.
-func older(a, b string) bool {
-	x, errX := strconv.ParseUint(a, 10, 64)
-	y, errY := strconv.ParseUint(b, 10, 64)
-	return errX == nil && errY == nil && x < y
+	return o.version != o.known && !kube.Older(o.version, o.known)
 }
 
 // observations are those of all tenants of the replica. The zero value is ready to use; it is safe for concurrent use.
@@ -74,13 +66,13 @@ func (s *observations) see(key events.Key, k kind, version string, gone bool) bo
 	defer s.mu.Unlock()
 	o := &s.at(key)[k]
 	if gone {
-		if older(version, o.known) {
+		if kube.Older(version, o.known) {
 			return false // that of an object before the one that this service made
 		}
 		o.version, o.gone = version, true
 		return true
 	}
-	if o.gone && older(version, o.version) {
+	if o.gone && kube.Older(version, o.version) {
 		return false
 	}
 	o.version, o.gone = version, false
@@ -116,8 +108,8 @@ func (s *observations) setKnown(key events.Key, k kind, version string, generati
 	o := &s.at(key)[k]
 	o.known, o.generation = version, generation
 	switch {
-	case o.gone && older(version, o.version): // it was deleted again before its creation was answered
-	case o.gone, o.version == "", older(o.version, version):
+	case o.gone && kube.Older(version, o.version): // it was deleted again before its creation was answered
+	case o.gone, o.version == "", kube.Older(o.version, version):
 		o.version, o.gone = version, false
 	}
 }

@@ -146,3 +146,9 @@ const (
 	// SecretRefused: the management cluster refuses a Secret for what is in it.
 	SecretRefused = "SecretRefused"
 )
+
+// Reasons of addons.
+const (
+	// InvalidAddons: the objects inside the tenant can't be rendered from its spec.
+	InvalidAddons = "InvalidAddons"
+)

@@ -148,5 +148,6 @@ func Table() []Entry {
 		{InvalidEndpoint, "a certificate can't name the published endpoint", again, "-n {namespace} describe service {name}"},
 		{NameTaken, "a Secret of that name belongs to something else", "Delete it, or give the tenant another name.", "-n {namespace} get secrets"},
 		{SecretRefused, "the management cluster refuses a Secret", again, ""},
+		{InvalidAddons, "the objects inside the tenant can't be made from its spec", again, ""},
 	}
 }

@@ -23,12 +23,3 @@ func ExampleKubeconfig() {
 	fmt.Println(cfg.CurrentContext, cfg.Clusters["demo"].Server)
 	// Output: kubernetes-admin@demo https://tenant.example:6443
 }
-
-// Paths as the API server has them.
-func ExampleResource_Path() {
-	fmt.Println(kube.Deployments.Path("default", "demo"))
-	fmt.Println(kube.TenantControlPlanes.Path("", ""))
-	// Output:
-	// /apis/apps/v1/namespaces/default/deployments/demo
-	// /apis/kamaji.clastix.io/v1alpha1/tenantcontrolplanes
-}

@@ -1,0 +1,237 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// requestTimeout bounds every request but watches.
+	requestTimeout = 10 * time.Second
+	// serverTimeout lets the server give up first, so that its answer still says why.
+	serverTimeout = 9 * time.Second
+	// pageSize is how many objects a list asks for at a time.
+	pageSize = 500
+
+	jsonType = runtime.ContentTypeJSON
+	// metadataOnly asks the server for metadata instead of whole objects.
+	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+)
+
+// request begins a request for an object, or for a collection when name is empty; of all namespaces when namespace is empty.
+func (c *Client) request(verb string, r Resource, namespace, name string, sub ...string) *rest.Request {
+	root := []string{"/apis", r.GroupVersion.Group, r.GroupVersion.Version}
+	if r.GroupVersion.Group == "" {
+		root = []string{"/api", r.GroupVersion.Version}
+	}
+	// MaxRetries: client-go would repeat a request, a write as well, when an answer has Retry-After. That is the loop's to decide.
+	req := c.rest.Verb(verb).MaxRetries(0).AbsPath(root...).NamespaceIfScoped(namespace, r.Namespaced && namespace != "").
+		Resource(r.Plural).Param("timeout", serverTimeout.String())
+	if name != "" {
+		req = req.Name(name)
+	}
+	return req.SubResource(sub...)
+}
+
+// write begins a request that changes an object. The server keeps fields under the client's manager.
+func (c *Client) write(verb, contentType string, r Resource, namespace, name string, body []byte, sub ...string) *rest.Request {
+	return c.request(verb, r, namespace, name, sub...).
+		SetHeader("Content-Type", contentType).Body(body).Param("fieldManager", c.manager)
+}
+
+// do sends a request and decodes the answer into out, unless nil. A *json.RawMessage is given the answer as it is; for a
+// *metav1.PartialObjectMetadata the server is asked for no more than that.
+func (c *Client) do(ctx context.Context, req *rest.Request, out any) error {
+	if _, ok := out.(*metav1.PartialObjectMetadata); ok {
+		req.SetHeader("Accept", metadataOnly)
+	}
+	limited, cancel := context.WithTimeout(quiet(ctx), requestTimeout)
+	defer cancel()
+	result := req.Do(limited)
+	if err := c.classify(ctx, result.Error()); err != nil {
+		return err
+	}
+	data, err := result.Raw()
+	if err != nil || out == nil {
+		return err
+	}
+	if raw, ok := out.(*json.RawMessage); ok {
+		*raw = data
+		return nil
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return fmt.Errorf("%s: answer is not the object asked for: %w", req.URL().Path, err)
+	}
+	return nil
+}
+
+// quiet has client-go log nothing: errors are returned, and the loop logs an outage once.
+func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, klog.Logger{}) }
+
+// Apply makes the fields of an object so (server-side apply, force) and decodes the result into obj. obj is a pointer to
+// a typed object or to a map; namespace and name are its metadata's. Errors are those of apimachinery's errors package,
+// [intent.Unavailable] when the server can't be reached or can't answer, and [fence.ErrFenced]; so with all methods that write.
+func (c *Client) Apply(ctx context.Context, r Resource, obj metav1.Object) error {
+	body, err := applyBody(r, obj)
+	if err != nil {
+		return err
+	}
+	return c.apply(ctx, r, obj.GetNamespace(), obj.GetName(), body, obj)
+}
+
+// ApplyStatus is [Client.Apply] for the status subresource.
+func (c *Client) ApplyStatus(ctx context.Context, r Resource, namespace, name string, status any) error {
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": r.GroupVersion.String(), "kind": r.Kind,
+		"metadata": map[string]any{"name": name, "namespace": namespace}, "status": status,
+	})
+	if err != nil {
+		return err
+	}
+	return c.apply(ctx, r, namespace, name, body, nil, "status")
+}
+
+// ApplyRaw applies the JSON or YAML of an object, no key twice, and decodes the result into out, unless nil. Here as elsewhere, a
+// *json.RawMessage is given the answer as it is, and a *metav1.PartialObjectMetadata spares the server and the wire the rest.
+func (c *Client) ApplyRaw(ctx context.Context, r Resource, namespace, name string, body []byte, out any) error {
+	return c.apply(ctx, r, namespace, name, body, out)
+}
+
+func (c *Client) apply(ctx context.Context, r Resource, namespace, name string, body []byte, out any, sub ...string) error {
+	// The server reads an apply as YAML. Its parser takes what begins and ends on one line for a possible key, and keeps all
+	// of it until it knows better; with a line break it needs half the memory.
+	if rest, ok := bytes.CutPrefix(body, []byte("{")); ok {
+		body = append([]byte("{\n"), rest...)
+	}
+	// An apply with fields that the server doesn't know is always refused. Strict would have it read the YAML a second time,
+	// for keys that are given twice, which our JSON has not.
+	req := c.write(http.MethodPatch, string(types.ApplyPatchType), r, namespace, name, body, sub...).
+		Param("force", "true").Param("fieldValidation", metav1.FieldValidationIgnore)
+	return c.do(ctx, req, out)
+}
+
+// applyBody encodes an object without what a field manager must not claim: status and the server's own metadata.
+func applyBody(r Resource, obj any) ([]byte, error) {
+	data, err := json.Marshal(obj)
+	if err != nil {
+		return nil, err
+	}
+	var m map[string]any
+	if err := json.Unmarshal(data, &m); err != nil {
+		return nil, err
+	}
+	m["apiVersion"], m["kind"] = r.GroupVersion.String(), r.Kind
+	delete(m, "status")
+	if meta, ok := m["metadata"].(map[string]any); ok {
+		for _, k := range []string{"creationTimestamp", "managedFields", "generation", "uid", "resourceVersion"} {
+			delete(meta, k)
+		}
+	}
+	return json.Marshal(m)
+}
+
+// Create makes an object that must not exist yet and decodes the result into it; apierrors.IsAlreadyExists otherwise.
+func (c *Client) Create(ctx context.Context, r Resource, obj metav1.Object) error {
+	data, err := json.Marshal(obj)
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, c.write(http.MethodPost, jsonType, r, obj.GetNamespace(), "", data).Param("fieldValidation", metav1.FieldValidationStrict), obj)
+}
+
+// Get decodes an object into out. Errors are those of apimachinery's errors package, and [intent.Unavailable] when the server can't
+// be reached or can't answer; so with all methods that read.
+func (c *Client) Get(ctx context.Context, r Resource, namespace, name string, out any) error {
+	if name == "" {
+		return errors.New("get " + r.Plural + ": name is empty")
+	}
+	return c.do(ctx, c.request(http.MethodGet, r, namespace, name), out)
+}
+
+// List decodes the objects that a label selector matches into out, a typed list.
+func (c *Client) List(ctx context.Context, r Resource, namespace, selector string, out any) error {
+	namespace, selector = c.within(r, namespace, selector)
+	req := c.request(http.MethodGet, r, namespace, "")
+	if selector != "" {
+		req.Param("labelSelector", selector)
+	}
+	return c.do(ctx, req, out)
+}
+
+// Each calls f with every object that a label selector matches, in all namespaces, decoded into T, which need hold no more
+// than what is looked at. It asks for 500 at a time, so that memory doesn't grow with their number.
+func Each[T any](ctx context.Context, c *Client, r Resource, selector string, f func(*T)) error {
+	namespace, selector := c.within(r, "", selector)
+	next := ""
+	for {
+		req := c.request(http.MethodGet, r, namespace, "").Param("limit", strconv.Itoa(pageSize))
+		if selector != "" {
+			req.Param("labelSelector", selector)
+		}
+		if next != "" {
+			req.Param("continue", next)
+		}
+		var page struct {
+			Metadata metav1.ListMeta `json:"metadata"`
+			Items    []T             `json:"items"`
+		}
+		if err := c.do(ctx, req, &page); err != nil {
+			return err
+		}
+		for i := range page.Items {
+			f(&page.Items[i])
+		}
+		if next = page.Metadata.Continue; next == "" {
+			return nil
+		}
+	}
+}
+
+// MergePatch changes an object by a JSON merge patch (RFC 7386) and decodes the result into out, unless nil.
+func (c *Client) MergePatch(ctx context.Context, r Resource, namespace, name string, patch, out any) error {
+	data, err := json.Marshal(patch)
+	if err != nil {
+		return err
+	}
+	req := c.write(http.MethodPatch, string(types.MergePatchType), r, namespace, name, data)
+	return c.do(ctx, req.Param("fieldValidation", metav1.FieldValidationStrict), out)
+}
+
+// JSONPatch changes an object by operations of RFC 6902; one whose test fails is refused as invalid.
+func (c *Client) JSONPatch(ctx context.Context, r Resource, namespace, name string, operations []map[string]any) error {
+	data, err := json.Marshal(operations)
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, c.write(http.MethodPatch, string(types.JSONPatchType), r, namespace, name, data), nil)
+}
+
+// Delete removes an object and reports whether there was one; preconditions and propagation as in o.
+func (c *Client) Delete(ctx context.Context, r Resource, namespace, name string, o metav1.DeleteOptions) (found bool, err error) {
+	if name == "" {
+		return false, errors.New("delete " + r.Plural + ": name is empty") // would be all of them
+	}
+	o.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}
+	data, err := json.Marshal(o)
+	if err != nil {
+		return false, err
+	}
+	err = c.do(ctx, c.request(http.MethodDelete, r, namespace, name).SetHeader("Content-Type", jsonType).Body(data), nil)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}

@@ -1,0 +1,60 @@
+package kube
+
+import (
+	"net/url"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Resource is where objects of a kind are found.
+type Resource struct {
+	GroupVersion schema.GroupVersion
+	// Plural is the resource's name in paths ("deployments").
+	Plural     string
+	Kind       string
+	Namespaced bool
+}
+
+// Resources Stoker works with.
+var (
+	Secrets              = Resource{schema.GroupVersion{Version: "v1"}, "secrets", "Secret", true}
+	ConfigMaps           = Resource{schema.GroupVersion{Version: "v1"}, "configmaps", "ConfigMap", true}
+	Services             = Resource{schema.GroupVersion{Version: "v1"}, "services", "Service", true}
+	ServiceAccounts      = Resource{schema.GroupVersion{Version: "v1"}, "serviceaccounts", "ServiceAccount", true}
+	Pods                 = Resource{schema.GroupVersion{Version: "v1"}, "pods", "Pod", true}
+	Namespaces           = Resource{schema.GroupVersion{Version: "v1"}, "namespaces", "Namespace", false}
+	Deployments          = Resource{schema.GroupVersion{Group: "apps", Version: "v1"}, "deployments", "Deployment", true}
+	DaemonSets           = Resource{schema.GroupVersion{Group: "apps", Version: "v1"}, "daemonsets", "DaemonSet", true}
+	Ingresses            = Resource{schema.GroupVersion{Group: "networking.k8s.io", Version: "v1"}, "ingresses", "Ingress", true}
+	Gateways             = Resource{schema.GroupVersion{Group: "gateway.networking.k8s.io", Version: "v1"}, "gateways", "Gateway", true}
+	TLSRoutes            = Resource{schema.GroupVersion{Group: "gateway.networking.k8s.io", Version: "v1"}, "tlsroutes", "TLSRoute", true}
+	Roles                = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "roles", "Role", true}
+	RoleBindings         = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "rolebindings", "RoleBinding", true}
+	ClusterRoles         = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "clusterroles", "ClusterRole", false}
+	ClusterRoleBindings  = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "clusterrolebindings", "ClusterRoleBinding", false}
+	TenantControlPlanes  = Resource{schema.GroupVersion{Group: "kamaji.clastix.io", Version: "v1alpha1"}, "tenantcontrolplanes", "TenantControlPlane", true}
+	DataStores           = Resource{schema.GroupVersion{Group: "kamaji.clastix.io", Version: "v1alpha1"}, "datastores", "DataStore", false}
+	KubeconfigGenerators = Resource{schema.GroupVersion{Group: "kamaji.clastix.io", Version: "v1alpha1"}, "kubeconfiggenerators", "KubeconfigGenerator", false}
+)
+
+// Path of an object, or of the collection when name is empty; of all namespaces when namespace is empty.
+func (r Resource) Path(namespace, name string) string {
+	p := "/apis/" + r.GroupVersion.Group + "/" + r.GroupVersion.Version
+	if r.GroupVersion.Group == "" {
+		p = "/api/" + r.GroupVersion.Version
+	}
+	if r.Namespaced && namespace != "" {
+		p += "/namespaces/" + url.PathEscape(namespace)
+	}
+	p += "/" + r.Plural
+	if name != "" {
+		p += "/" + url.PathEscape(name)
+	}
+	return p
+}
+
+// TypeMeta of the resource's objects.
+func (r Resource) TypeMeta() metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: r.GroupVersion.String(), Kind: r.Kind}
+}

@@ -22,11 +22,14 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
-// Server is a running NATS server.
+// Server is a running NATS server. It is safe for concurrent use.
 type Server struct {
-	dir, addr, authorization string
-	cmd                      *exec.Cmd
-	stdin                    io.Closer
+	dir, authorization string
+
+	mu    sync.Mutex
+	addr  string
+	cmd   *exec.Cmd // nil while it is stopped
+	stdin io.Closer
 }
 
 // Start runs a server for the test's time and provisions Stoker's streams on it.
@@ -66,6 +69,8 @@ func (s *Server) Restart(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("build natsserver: %w", err)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	// It ends with its standard input, not with ctx.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), bin, s.dir, s.addr, s.authorization)
 	cmd.Stderr = os.Stderr
@@ -90,6 +95,8 @@ func (s *Server) Restart(ctx context.Context) error {
 
 // Stop ends the server and waits for it.
 func (s *Server) Stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.cmd == nil {
 		return
 	}
@@ -99,7 +106,11 @@ func (s *Server) Stop() {
 }
 
 // URL for clients.
-func (s *Server) URL() string { return "nats://" + s.addr }
+func (s *Server) URL() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return "nats://" + s.addr
+}
 
 // SeedFile of a user's nkey.
 func (s *Server) SeedFile(user string) string { return filepath.Join(s.dir, user+".nk") }

@@ -43,7 +43,8 @@ type Refusal struct { //nolint:errname // an answer
 
 func (r *Refusal) Error() string { return r.Message }
 
-// AnswerQuestions answers until ctx ends or stop is called, which waits for answers under way.
+// AnswerQuestions answers until ctx ends or stop is called, which waits for answers under way. A question that is on its way then
+// may still be answered.
 func (b *Bus) AnswerQuestions(ctx context.Context, q Questions) (stop func(), err error) {
 	if q.AtOnce == 0 {
 		q.AtOnce = 4

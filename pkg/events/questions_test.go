@@ -85,7 +85,8 @@ func TestAnswerQuestions(t *testing.T) {
 	close(release)
 	<-done
 	stop()
-	if _, err := operator.Request(event.QueryOrphans, nil, time.Minute); !errors.Is(err, nats.ErrNoResponders) {
-		t.Errorf("after the stop: %v", err)
-	}
+	natstest.Eventually(t, "nobody answers after the stop", func() bool {
+		_, err := operator.Request(event.QueryOrphans, nil, time.Minute)
+		return errors.Is(err, nats.ErrNoResponders)
+	})
 }

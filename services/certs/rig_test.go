@@ -146,9 +146,9 @@ func issueAll(t *testing.T, in pki.Input, now time.Time) (map[string]map[string]
 }
 
 // cluster starts etcd and a kube-apiserver from certificates of this package: that it runs, authenticates its
-// administrator and signs ServiceAccount tokens says that they are good. It returns the administrator's client and one
+// administrator and signs ServiceAccount tokens says that they are good. It returns the administrator's client and kubeconfig, and a client
 // with just the rights of this service.
-func cluster(t *testing.T) (admin, certs *kube.Client) {
+func cluster(t *testing.T) (admin, certs *kube.Client, adminConfig []byte) {
 	t.Helper()
 	etcd, apiserver := binary(t, "etcd", "etcd"), binary(t, "kubernetes-v1.36.3", "kube-apiserver")
 	etcdURL, etcdPeer, address := "http://"+freeAddress(t), "http://"+freeAddress(t), freeAddress(t)
@@ -230,7 +230,7 @@ func cluster(t *testing.T) (admin, certs *kube.Client) {
 		t.Fatal(err)
 	}
 	t.Cleanup(certs.Close)
-	return admin, certs
+	return admin, certs, superAdmin
 }
 
 // rig is a NATS with this service and stand-ins of those around it: they write the states and tell the facts a test asks

@@ -127,7 +127,7 @@ func generatorNamed(n string, spec v1alpha1.KubeconfigGeneratorSpec) *v1alpha1.K
 }
 
 func TestTheServiceWithGenerators(t *testing.T) {
-	admin, limited := cluster(t)
+	admin, limited, _ := cluster(t)
 	ctx := t.Context()
 	crds := kube.Resource{GroupVersion: schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}, Plural: "customresourcedefinitions", Kind: "CustomResourceDefinition"}
 	for _, kind := range []string{"kubeconfiggenerators", "tenantcontrolplanes"} {

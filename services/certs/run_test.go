@@ -13,6 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -23,7 +25,7 @@ import (
 )
 
 func TestTheService(t *testing.T) {
-	admin, limited := cluster(t)
+	admin, limited, adminConfig := cluster(t)
 	ctx := t.Context()
 
 	t.Run("ServiceAccount tokens are signed with the ECDSA key and accepted", func(t *testing.T) {
@@ -31,13 +33,16 @@ func TestTheService(t *testing.T) {
 		if err := admin.Apply(ctx, kube.ServiceAccounts, account); err != nil {
 			t.Fatal(err)
 		}
-		tokens := kube.ServiceAccounts
-		tokens.Plural = "serviceaccounts/probe/token"
-		request := &authenticationv1.TokenRequest{
-			TypeMeta:   metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenRequest"},
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default"},
+		config, err := clientcmd.RESTConfigFromKubeConfig(adminConfig)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if err := admin.Create(ctx, tokens, request); err != nil {
+		clients, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request, err := clients.CoreV1().ServiceAccounts("default").CreateToken(ctx, "probe", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+		if err != nil {
 			t.Fatal(err)
 		}
 		review := &authenticationv1.TokenReview{

@@ -35,22 +35,32 @@ const (
 	flagKineMetricsBind = "metrics-bind-address"
 )
 
-// kineEndpoints are what kine connects to, by driver. The variables are the keys of <t>-datastore-config; what they hold
-// needs no escaping in a URL, which the datastore service sees to. etcd, which needs no kine, is missing.
-var kineEndpoints = map[string]string{
-	string(v1alpha1.DriverPostgreSQL): "postgres://" + kineUser + "@" + variable(name.KeyDBConnectionString) +
-		"/" + variable(name.KeyDBSchema),
-	string(v1alpha1.DriverMySQL): "mysql://" + kineUser + "@tcp(" + variable(name.KeyDBConnectionString) + ")" +
-		"/" + variable(name.KeyDBSchema),
-	// noEmbed: kine would else run a NATS server of its own. It makes sure of its bucket, and ends if that has other replicas.
-	string(v1alpha1.DriverNATS): "nats://?contextFile=" + path.Join(dirKineCerts, name.KeyDatastoreContext) +
-		"&bucket=" + variable(name.KeyDBSchema) + "&replicas=" + variable(name.KeyDBReplicas) + "&noEmbed",
+// kineDriver is what kine has to be told of a kind of database.
+type kineDriver struct {
+	// endpoint is what it connects to. The variables are the keys of <t>-datastore-config; what they hold needs no escaping in a
+	// URL, which the datastore service sees to.
+	endpoint string
+	// flags are its own defaults.
+	flags flags
 }
 
-// kineConnections limit kine's connections to an SQL server, which has many tenants. Without, kine opens one for each
+// kineDrivers has a row for each driver of a DataStore that tenants reach through kine. etcd, which needs no kine, is missing.
+var kineDrivers = map[string]kineDriver{
+	string(v1alpha1.DriverPostgreSQL): {
+		"postgres://" + kineUser + "@" + variable(name.KeyDBConnectionString) + "/" + variable(name.KeyDBSchema), sqlConnections,
+	},
+	string(v1alpha1.DriverMySQL): {
+		"mysql://" + kineUser + "@tcp(" + variable(name.KeyDBConnectionString) + ")/" + variable(name.KeyDBSchema), sqlConnections,
+	},
+	// noEmbed: kine would else run a NATS server of its own. It makes sure of its bucket, and ends if that has other replicas.
+	string(v1alpha1.DriverNATS): {endpoint: "nats://?contextFile=" + path.Join(dirKineCerts, name.KeyDatastoreContext) +
+		"&bucket=" + variable(name.KeyDBSchema) + "&replicas=" + variable(name.KeyDBReplicas) + "&noEmbed"},
+}
+
+// sqlConnections limit kine's connections to an SQL server, which has many tenants. Without, kine opens one for each
 // request under way, so that a hundred at once take a small server from everybody, and keeps 20 for two minutes. As many
 // may be idle as there may be: to open another soon after costs more than what it is for (test/bench/datastore).
-var kineConnections = flags{
+var sqlConnections = flags{
 	"datastore-max-open-connections": "10", "datastore-max-idle-connections": "10", "datastore-connection-max-idle-time": "30s",
 }
 
@@ -110,11 +120,9 @@ func (in Input) additional() []corev1.Container {
 }
 
 func (in Input) kineArgs() []string {
+	database := kineDrivers[in.Datastore.Driver]
 	defaults := flags{}
-	switch in.Datastore.Driver {
-	case string(v1alpha1.DriverPostgreSQL), string(v1alpha1.DriverMySQL):
-		maps.Copy(defaults, kineConnections)
-	}
+	maps.Copy(defaults, database.flags)
 	for key, flag := range map[string]string{
 		name.KeyDatastoreCACert: "ca-file", name.KeyDatastoreCert: "cert-file", name.KeyDatastoreKey: "key-file",
 	} {
@@ -129,7 +137,7 @@ func (in Input) kineArgs() []string {
 			user[i] = "-" + arg
 		}
 	}
-	return layer(flags{"endpoint": kineEndpoints[in.Datastore.Driver], "listen-address": kineSocket}, defaults, user)
+	return layer(flags{"endpoint": database.endpoint, "listen-address": kineSocket}, defaults, user)
 }
 
 // metricsPort is where kine listens once it works; 0 if its flags keep it from that, or say where in a way unknown here.

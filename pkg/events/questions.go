@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/micro"
@@ -44,7 +45,7 @@ type Refusal struct { //nolint:errname // an answer
 func (r *Refusal) Error() string { return r.Message }
 
 // AnswerQuestions answers until ctx ends or stop is called, which waits for answers under way. A question that is on its way then
-// may still be answered.
+// is refused with code 503.
 func (b *Bus) AnswerQuestions(ctx context.Context, q Questions) (stop func(), err error) {
 	if q.AtOnce == 0 {
 		q.AtOnce = 4
@@ -55,14 +56,25 @@ func (b *Bus) AnswerQuestions(ctx context.Context, q Questions) (stop func(), er
 	if err != nil {
 		return nil, fmt.Errorf("micro service %s: %w", q.Service, err)
 	}
+	var mu sync.Mutex // no answer begins once they are waited for
+	stopped := false
 	var answers errgroup.Group
 	answers.SetLimit(q.AtOnce)
-	stop = func() { _, _ = srv.Stop(), answers.Wait() }
+	stop = func() {
+		_ = srv.Stop() // its subscriptions end a moment later
+		mu.Lock()
+		stopped = true
+		mu.Unlock()
+		_ = answers.Wait()
+	}
 	for endpoint, question := range q.Endpoints {
 		// Answers may take long, and requests of a connection come one after the other.
 		handler := micro.HandlerFunc(func(r micro.Request) {
-			if !answers.TryGo(func() error { question.answer(ctx, r); return nil }) {
-				_ = r.Error("503", fmt.Sprintf("%d questions are being answered; ask again", q.AtOnce), nil)
+			mu.Lock()
+			begun := !stopped && answers.TryGo(func() error { question.answer(ctx, r); return nil })
+			mu.Unlock()
+			if !begun {
+				_ = r.Error("503", fmt.Sprintf("this replica stops, or answers %d questions already; ask again", q.AtOnce), nil)
 			}
 		})
 		if err := srv.AddEndpoint(endpoint, handler, micro.WithEndpointSubject(question.Subject)); err != nil {

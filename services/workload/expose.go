@@ -9,8 +9,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
@@ -21,7 +23,10 @@ func (t *turn) expose(ctx context.Context) (state.Wait, error) {
 	want := Service(t.subject)
 	profile := &t.spec.NetworkProfile
 	inputs := hash([]any{want, profile.Address, profile.AdvertiseAddress, profile.ServiceCIDRs, publicHostname(&t.spec.ControlPlane)})
-	seen := t.s.observed.get(t.Key, kindService, t.before.ServiceVersion)
+	seen, err := t.observeService(ctx)
+	if err != nil {
+		return state.Wait{}, err
+	}
 	if t.data.Hashes.Service == inputs && !seen.changed() {
 		t.s.observed.setKnown(t.Key, kindService, seen.known, 0)
 		return state.Wait{}, nil
@@ -53,6 +58,25 @@ func (t *turn) expose(ctx context.Context) (state.Wait, error) {
 	// Certificates are made for the endpoint, so this fact goes out whatever becomes of the rest of the turn.
 	t.facts = []loop.Tell{{What: event.Exposed, Data: event.WorkloadExposed{About: t.About(), Endpoint: e.Endpoint}}}
 	return state.Wait{}, nil
+}
+
+// observeService returns what is known of the Service. One that no watch has seen is read: the watches of a replica that has just
+// taken the tenant over may not have listed it yet, and it is not to be written as if it were missing.
+func (t *turn) observeService(ctx context.Context) (observation, error) {
+	seen := t.s.observed.get(t.Key, kindService, t.before.ServiceVersion)
+	if seen.version != "" || t.before.ClusterIP == "" {
+		return seen, nil
+	}
+	var live metav1.PartialObjectMetadata
+	err := t.s.kube.Get(ctx, kube.Services, t.Key.Namespace, name.Service(t.Key.Name), &live)
+	if apierrors.IsNotFound(err) {
+		return seen, nil
+	}
+	if err != nil {
+		return observation{}, err
+	}
+	t.s.observed.see(t.Key, kindService, live.ResourceVersion, false)
+	return t.s.observed.get(t.Key, kindService, t.before.ServiceVersion), nil
 }
 
 // keepAttempts is how often a Service that somebody deleted requests its old addresses, within half a second or so.

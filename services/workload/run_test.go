@@ -44,6 +44,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 // cluster is a real API server without controllers, a NATS server, and the test in the place of all other services and of
@@ -490,6 +491,25 @@ func TestOnARealAPIServer(t *testing.T) {
 		x.is(event.Available)
 		if after := untouched.deployment().ResourceVersion; after != before {
 			t.Errorf("another tenant's Deployment was written: %s, was %s", after, before)
+		}
+	})
+
+	in("a Service that no watch has listed yet is not written as if it were missing", func(t *testing.T) {
+		_, stop := c.service(3)
+		x := c.tenant("default", "unlisted")
+		x.available()
+		_, before := x.is(event.Available)
+		stop()
+		lt := &loop.Turn{Key: x.key, UID: x.UID, Tenant: x.Tenant}
+		unlisted := &turn{Turn: lt, s: newService(c.own, slog.New(slog.DiscardHandler), 3), subject: Subject{UID: x.UID, Tenant: x.Tenant},
+			spec: &x.Tenant.Spec, before: *before, data: *before}
+		if _, err := unlisted.expose(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var after corev1.Service
+		c.must(c.admin.Get(t.Context(), kube.Services, "default", "unlisted", &after))
+		if after.ResourceVersion != before.ServiceVersion {
+			t.Errorf("it was written: version %s, was %s: %+v", after.ResourceVersion, before.ServiceVersion, after.ManagedFields)
 		}
 	})
 

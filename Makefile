@@ -6,6 +6,9 @@ MODULES := pkg services/intake services/certs services/datastore services/worklo
 	deployments/natsserver deployments/local deployments/stack cmd/stoker examples/portal test
 SERVICES = $(patsubst services/%,%,$(filter services/%,$(MODULES)))
 BENCH ?= ./bench/...
+# golangci-lint keeps the paths of files beside what it found in them, so each checkout has a cache of its own: with one for all,
+# another checkout's findings would be reported, by paths that this one's rules don't match.
+export GOLANGCI_LINT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/stoker/lint$(CURDIR)
 GO_FILES = $(shell git ls-files -co --exclude-standard '*.go' '**/go.mod' go.work)
 # What `stoker version` says; a tree without git says what Go knows of it.
 VERSION = $(shell git describe --tags --always --dirty 2>/dev/null)

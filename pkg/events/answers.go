@@ -23,8 +23,8 @@ const InboxHTTP = "_INBOX.stoker-http"
 // Answer is what intake noted of a command that it carried out: who sends the command again gets the same answer, and
 // nothing is changed. The server's own deduplication forgets an id after two minutes.
 type Answer struct {
-	// Command is the [Fingerprint] of what was asked for; the same id with another one is another command.
-	Command string `json:"command"`
+	// Request is the [Fingerprint] of what was asked for; the same id with another one is another command.
+	Request string `json:"command"`
 	// What was told ("accepted") and its payload.
 	What string          `json:"what"`
 	Data json.RawMessage `json:"data"`
@@ -70,7 +70,7 @@ func (b *Bus) Answered(ctx context.Context, source, id string) (*Answer, error) 
 	}
 	msg, err := b.nc.RequestWithContext(ask, "$JS.API.STREAM.MSG.GET.KV_"+BucketCommands, request)
 	if err != nil {
-		return nil, late(ctx, fmt.Errorf("answer to command %s: %w", Clip(id), err))
+		return nil, classifyRequest(ctx, fmt.Errorf("answer to command %s: %w", Clip(id), err))
 	}
 	var got struct {
 		Error   *jetstream.APIError `json:"error"`

@@ -26,7 +26,7 @@ func TestAnswers(t *testing.T) {
 	}
 	note := func(source, id, command string) {
 		t.Helper()
-		if err := in.NoteAnswer(t.Context(), source, id, events.Answer{Command: command, What: "accepted", Data: json.RawMessage(`{"name":"demo"}`)}); err != nil {
+		if err := in.NoteAnswer(t.Context(), source, id, events.Answer{Request: command, What: "accepted", Data: json.RawMessage(`{"name":"demo"}`)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -38,7 +38,7 @@ func TestAnswers(t *testing.T) {
 	t.Run("what was noted is found by source and id", func(t *testing.T) {
 		note("/portal", "1", "print")
 		a := look("/portal", "1")
-		if a == nil || a.Command != "print" || a.What != "accepted" || string(a.Data) != `{"name":"demo"}` {
+		if a == nil || a.Request != "print" || a.What != "accepted" || string(a.Data) != `{"name":"demo"}` {
 			t.Errorf("%+v", a)
 		}
 		if a := look("/another", "1"); a != nil {

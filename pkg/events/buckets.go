@@ -33,7 +33,8 @@ func (b *Bus) ReadState(ctx context.Context, key Key, of string) (*state.State, 
 		// Either the bucket isn't there or JetStream isn't; only the server's word for the former counts.
 		err = b.missing(ctx, key.Bucket())
 	}
-	if errors.Is(err, errSilent) { // it was made between the two questions, unless it is only about to answer
+	if errors.Is(err, errSilent) {
+		// The bucket exists but did not answer: it may have been created just now. Ask once more.
 		s, revision, err = b.askState(ctx, key, of)
 		if errors.Is(err, nats.ErrNoResponders) {
 			err = &intent.Unavailable{Dependency: Dependency, Err: errSilent}
@@ -156,7 +157,7 @@ func createBucket(ctx context.Context, js jetstream.JetStream, key Key, replicas
 		MaxMsgs: -1, MaxBytes: -1, MaxMsgSize: -1, MaxConsumers: -1,
 	})
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		return late(ctx, err)
+		return classifyRequest(ctx, err)
 	}
 	return nil
 }
@@ -167,7 +168,7 @@ func deleteBucket(ctx context.Context, js jetstream.JetStream, key Key) error {
 	defer cancel()
 	err := js.DeleteKeyValue(ask, key.Bucket())
 	if err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return late(ctx, err)
+		return classifyRequest(ctx, err)
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/pkg/health"
@@ -139,7 +140,7 @@ func (b *Bus) Conn() *nats.Conn { return b.nc }
 // Config is what the connection was made with; Log and Health are set.
 func (b *Bus) Config() Config { return b.cfg }
 
-// Provision brings streams, consumers and the bucket of replicas to what they should be.
+// Provision brings streams, consumers and the buckets that are no tenant's to what they should be.
 func (b *Bus) Provision(ctx context.Context) error {
 	return Provision(ctx, b.js, b.cfg.StreamReplicas)
 }
@@ -148,7 +149,7 @@ func (b *Bus) Provision(ctx context.Context) error {
 // is no error; duplicate tells.
 func (b *Bus) Publish(ctx context.Context, subject string, e ce.Event) (duplicate bool, err error) {
 	if len(e.Data()) > MaxPayload {
-		return false, &intent.Permanent{Reason: "TooLarge", Message: fmt.Sprintf("data of event %s has %d bytes, more than %d", e.ID(), len(e.Data()), MaxPayload)}
+		return false, &intent.Permanent{Reason: reason.TooLarge, Message: fmt.Sprintf("data of event %s has %d bytes, more than %d", e.ID(), len(e.Data()), MaxPayload)}
 	}
 	return b.PublishMsg(ctx, Encode(subject, e))
 }
@@ -162,7 +163,7 @@ func (b *Bus) PublishMsg(ctx context.Context, msg *nats.Msg) (duplicate bool, er
 	defer cancel()
 	ack, err := b.js.PublishMsg(ask, msg)
 	if err != nil {
-		return false, late(ctx, fmt.Errorf("publish %s: %w", msg.Subject, err))
+		return false, classifyRequest(ctx, fmt.Errorf("publish %s: %w", msg.Subject, err))
 	}
 	return ack.Duplicate, nil
 }
@@ -224,7 +225,7 @@ func (b *Bus) SetTimer(ctx context.Context, key Key, due ce.Event, at time.Time)
 	return err
 }
 
-// Tell publishes a fact that no state announces (about objects that have no bucket). The id makes repeats harmless.
+// Tell publishes a fact that is not written with a state. The id makes repeats harmless.
 func (b *Bus) Tell(ctx context.Context, key Key, generation int64, id, what string, data any) error {
 	f := state.Fact{ID: id, What: what, Time: time.Now(), Data: event.Marshal(data)}
 	_, err := b.Publish(ctx, key.FactSubject(b.cfg.User, what), b.FactEvent(key, generation, "", f))
@@ -236,7 +237,7 @@ func (b *Bus) Tell(ctx context.Context, key Key, generation int64, id, what stri
 // publishes elsewhere.
 func (b *Bus) Answer(inbox string, key Key, id, what string, data any) error {
 	if !IsInbox(inbox) {
-		return &intent.Permanent{Reason: "InvalidInbox", Message: fmt.Sprintf("the answer can't be sent to %q, which is no inbox", Clip(inbox))}
+		return &intent.Permanent{Reason: reason.InvalidInbox, Message: fmt.Sprintf("the answer can't be sent to %q, which is no inbox", Clip(inbox))}
 	}
 	return b.nc.PublishMsg(Encode(inbox, b.NewEvent(key, id, event.FactType(b.cfg.User, what), data, time.Now())))
 }
@@ -275,9 +276,9 @@ func (b *Bus) Forget(ctx context.Context, key Key) error {
 	defer cancel()
 	s, err := b.js.Stream(ask, StreamFacts)
 	if err != nil {
-		return late(ctx, err)
+		return classifyRequest(ctx, err)
 	}
-	return late(ctx, s.Purge(ask, jetstream.WithPurgeSubject("stoker.timer."+key.place()+".>")))
+	return classifyRequest(ctx, s.Purge(ask, jetstream.WithPurgeSubject("stoker.timer."+key.place()+".>")))
 }
 
 // ID derives an event id from what the event is about: equal parts give equal ids, whoever computes them.

@@ -37,9 +37,9 @@ func Classify(err error) error {
 	return err
 }
 
-// late is Classify for the answer to a question of our own, whose time-out means that NATS doesn't answer, unless it is
-// the turn's own time, ctx, that ran out.
-func late(ctx context.Context, err error) error {
+// classifyRequest is [Classify] for a request with a time limit of its own, shorter than ctx: when that limit is over, NATS is away;
+// when ctx is, the work itself took too long.
+func classifyRequest(ctx context.Context, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return &intent.Unavailable{Dependency: Dependency, Err: err}
 	}

@@ -32,7 +32,7 @@ func consumers() map[string][]jetstream.ConsumerConfig {
 		all[stream] = append(all[stream], jetstream.ConsumerConfig{
 			Durable: durable, AckPolicy: jetstream.AckExplicitPolicy, AckWait: AckWait,
 			// A step that fails is retried by the replica that holds it; the server delivers again only when a
-			// replica died, and the runner gives an event up that outlived too many.
+			// replica died, and the loop gives an event up that outlived too many.
 			MaxDeliver: -1, MaxAckPending: pending, FilterSubjects: filters,
 			PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{PriorityGroup}, PinnedTTL: PinnedTTL,
 		})

@@ -1,6 +1,6 @@
 // Package fence says whether this process may still write. A replica may work on a tenant while it holds a lease; a process
 // that was stopped and goes on finds its lease over and must change nothing. Whoever writes (the Kubernetes client, the drivers
-// of DataStores, the NATS connection) calls [Check] just before it does.
+// of DataStores, events.Bus, loop's write of a state) calls [Check] just before it does.
 package fence
 
 import (

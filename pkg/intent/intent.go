@@ -1,6 +1,6 @@
 // Package intent says what an error means for the work that met it: try again, wait for a dependency, read again, give up, or
-// leave it to another replica. Each dependency has one function that gives its errors their intent: events.Classify for NATS,
-// the client in pkg/kube for Kubernetes, services/datastore for the databases. The loop (pkg/loop) decides by [Of] alone.
+// leave it to another replica. Who speaks to a dependency gives its errors their intent: events.Classify for NATS, the
+// client in pkg/kube for Kubernetes, services/datastore for the databases. The loop (pkg/loop) decides by [Of] alone.
 package intent
 
 import (

@@ -49,14 +49,14 @@ func (c *Client) WatchListed(ctx context.Context, r Resource, namespace, selecto
 	return c.watch(ctx, &watcher{resource: r, namespace: namespace, labels: selector, changed: changed, listed: listed})
 }
 
-// WatchOne is [Client.Watch] for the one object of a name, be there such an object or not: it needs rights on that name alone.
-func (c *Client) WatchOne(ctx context.Context, r Resource, namespace, name string, changed func(Change)) error {
+// WatchNamed is [Client.Watch] for the one object of a name, whether it exists or not: it needs rights on that name alone.
+func (c *Client) WatchNamed(ctx context.Context, r Resource, namespace, name string, changed func(Change)) error {
 	return c.watch(ctx, &watcher{resource: r, namespace: namespace, fields: "metadata.name=" + name, changed: changed, listed: func() {}})
 }
 
-// WatchOnly is [Client.WatchListed] for those objects alone of which wanted says so: others cost no memory, however many there are,
-// and these cost their name. What is DELETED while the connection is away is reported with namespace and name alone.
-func (c *Client) WatchOnly(
+// WatchFiltered is [Client.WatchListed] that calls changed only for objects that wanted accepts; of these it keeps the name, of others
+// nothing, however many there are. What is DELETED while the connection is away is reported with namespace and name alone.
+func (c *Client) WatchFiltered(
 	ctx context.Context, r Resource, selector string, wanted func(namespace, name string) bool, changed func(Change), listed func(),
 ) error {
 	namespace, selector := c.within(r, "", selector)
@@ -154,8 +154,8 @@ func (w *watcher) once(ctx context.Context, version *string) (lasted time.Durati
 	return time.Since(started), err
 }
 
-// open begins a watch where the last one ended, or where a list says it is. For a tenant's API, one at a time does: a server that
-// is away gets one attempt at a time, and one that is back one connection.
+// open begins a watch where the last one ended, or where a list says it is. Only one watch of a tenant's API is opened at a time:
+// a server that is away gets one attempt, and one that is back one connection.
 func (w *watcher) open(ctx context.Context, version *string) (io.ReadCloser, error) {
 	if w.client.opening != nil {
 		select {

@@ -123,7 +123,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-func TestWatchOnly(t *testing.T) {
+func TestWatchFiltered(t *testing.T) {
 	s := &script{answers: []func(http.ResponseWriter, *http.Request){
 		answer(http.StatusOK, list("10", object("ours", "3"), object("theirs", "4"))),
 		events(event{watch.Modified, object("theirs", "11")}, event{watch.Modified, object("ours", "12")}, event{watch.Error, status(http.StatusGone, metav1.StatusReasonExpired)}),
@@ -133,7 +133,7 @@ func TestWatchOnly(t *testing.T) {
 	defer cancel()
 	var seen []string
 	lists := 0
-	err := s.client(t).WatchOnly(ctx, Secrets, "", func(_, name string) bool { return name == "ours" }, func(c Change) {
+	err := s.client(t).WatchFiltered(ctx, Secrets, "", func(_, name string) bool { return name == "ours" }, func(c Change) {
 		seen = append(seen, string(c.Type)+" "+c.Object.Namespace+"/"+c.Object.Name)
 	}, func() {
 		if lists++; lists == 2 {

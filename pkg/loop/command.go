@@ -49,7 +49,7 @@ func (t *Turn) EndCommand(ctx context.Context, e Event, o CommandOutcome) error 
 		}
 	}
 	if o.Request != "" {
-		answer := events.Answer{Command: o.Request, What: o.What, Data: event.Marshal(o.Data)}
+		answer := events.Answer{Request: o.Request, What: o.What, Data: event.Marshal(o.Data)}
 		if err := bus.NoteAnswer(ctx, e.Source(), e.ID(), answer); err != nil {
 			return err
 		}

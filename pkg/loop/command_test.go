@@ -164,7 +164,7 @@ func TestEndCommand(t *testing.T) {
 		if n := subjects(t, x.operator, subject)[subject]; n != 1 {
 			t.Errorf("%d facts", n)
 		}
-		if a := x.noted(t, "accepted"); a == nil || a.What != event.Accepted || a.Command == "" {
+		if a := x.noted(t, "accepted"); a == nil || a.What != event.Accepted || a.Request == "" {
 			t.Errorf("%+v", a)
 		}
 	})

@@ -39,7 +39,7 @@ func (e Event) metricType() string {
 	return e.Service + "." + e.What
 }
 
-// delivery is an event on its way through a lane.
+// delivery is one delivery of an event by the server, from its arrival until it is acknowledged.
 type delivery struct {
 	event     Event
 	partition int
@@ -49,17 +49,17 @@ type delivery struct {
 // again reports whether the event was delivered before.
 func (d *delivery) again() bool { return d.count > 1 }
 
-// worker consumes one partition.
-type worker struct {
+// partitionConsumer receives the events of one partition.
+type partitionConsumer struct {
 	partition int
 	cancel    context.CancelFunc
 	done      chan struct{}
 	streams   []string
 }
 
-func (l *Loop) startWorker(ctx context.Context, partition int) *worker {
+func (l *Loop) startConsumer(ctx context.Context, partition int) *partitionConsumer {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &worker{partition: partition, cancel: cancel, done: make(chan struct{}), streams: []string{events.StreamFacts}}
+	w := &partitionConsumer{partition: partition, cancel: cancel, done: make(chan struct{}), streams: []string{events.StreamFacts}}
 	if l.Commands {
 		w.streams = append(w.streams, events.StreamIntake)
 	}

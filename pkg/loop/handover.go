@@ -11,7 +11,7 @@ import (
 const stopGrace = 5 * time.Second
 
 // handOver stops consuming partitions, lets their turns finish and hands every other event back to the server.
-func (l *Loop) handOver(gone []*worker) {
+func (l *Loop) handOver(gone []*partitionConsumer) {
 	if len(gone) == 0 {
 		return
 	}
@@ -53,7 +53,7 @@ func (l *Loop) handOver(gone []*worker) {
 }
 
 // liftPins lifts the pins of this replica's consumers, so that the next holder needn't wait for their time-out.
-func (l *Loop) liftPins(gone []*worker) {
+func (l *Loop) liftPins(gone []*partitionConsumer) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	if !l.Bus.Conn().IsConnected() {

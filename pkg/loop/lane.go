@@ -106,7 +106,7 @@ func (l *Loop) runLane(n *lane) {
 		if n.ctx.Err() == nil {
 			w.count(intent.Of(err))
 		}
-		n.pause(w.attempts, backoff.Step())
+		n.waitForRetry(w.attempts, backoff.Step())
 		if n.ctx.Err() != nil {
 			l.mu.Lock()
 			n.close()
@@ -145,9 +145,9 @@ func (l *Loop) collect(n *lane, w *work) bool {
 	return !over
 }
 
-// pause waits before the next try: until the backoff is over, the lane ends, or something comes that may be what was missing.
+// waitForRetry waits before the next try: until the backoff is over, the lane ends, or something comes that may be what was missing.
 // That is tried at once at first, and then no more often than once a second, so that it is never a load.
-func (n *lane) pause(attempts int, backoff time.Duration) {
+func (n *lane) waitForRetry(attempts int, backoff time.Duration) {
 	wait := time.NewTimer(backoff)
 	defer wait.Stop()
 	select {

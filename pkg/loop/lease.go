@@ -163,7 +163,8 @@ func (s *lease) recall(ctx context.Context, announced bool) error {
 	return nil
 }
 
-// beat renews the lease. The lease counts from before the question, the others count from when they hear of it.
+// beat renews the lease. This replica counts its lease from before the write was sent, the others from
+// when they hear of it.
 func (s *lease) beat(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, heartbeat)
 	defer cancel()

@@ -19,11 +19,14 @@ import (
 // returns an error; the error's intent says how ([intent.Of]). Everything it does must be harmless to repeat.
 type Handler func(ctx context.Context, t *Turn) error
 
+// maxTurns bounds how many objects a replica works on side by side.
+const maxTurns = 16
+
 // Loop is the one loop of a service: its consumers, one per partition it holds, the order of work per object, retries, dead
 // letters. Fields are set before Run and not changed after.
 type Loop struct {
 	Bus *events.Bus
-	// Service is the name of the service, and of its key and consumers.
+	// Service is the name of the service and of its consumers, and (but for intake, whose key is spec) of its key in buckets.
 	Service string
 	Handle  Handler
 	// Paused is called in Handle's place for a tenant that is paused, and lets go of what the service holds in memory for
@@ -31,8 +34,6 @@ type Loop struct {
 	Paused func(events.Key)
 	// Known reports whether a service knows what watches saw of an object, so that it needs no turn for it. May be nil.
 	Known func(key events.Key, wakes []Wake) bool
-	// Classify gives errors of the service's own dependencies their intent; may be nil.
-	Classify func(error) error
 	// Watch runs watches for the partitions this replica holds until ctx ends; it is started anew when they change. May
 	// be nil.
 	Watch func(ctx context.Context, partitions []int, wake Waker) error
@@ -40,8 +41,6 @@ type Loop struct {
 	Ensure func(ctx context.Context) error
 	// Commands makes the loop consume commands besides facts.
 	Commands bool
-	// Workers bounds how many objects are worked on side by side; 0 means 16.
-	Workers int
 	// Metrics may be nil.
 	Metrics prometheus.Registerer
 
@@ -49,7 +48,7 @@ type Loop struct {
 	health  *health.Health
 	metrics *metrics
 	lease   *lease
-	slots   chan struct{}   // one is taken by each turn
+	running chan struct{}   // has an element for each turn that goes on
 	turns   context.Context // outlives Run's by stopGrace
 	alarms  *alarms
 	lost    chan struct{} // streams turned out to be gone
@@ -77,7 +76,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	aliveDone := make(chan struct{})
 	go func() { defer close(aliveDone); l.keepAlive(turns) }()
 
-	work := &partitions{loop: l, workers: map[int]*worker{}}
+	work := &partitions{loop: l, consumers: map[int]*partitionConsumer{}}
 	var err error
 	for ended := false; !ended; {
 		select {
@@ -107,12 +106,9 @@ func (l *Loop) Run(ctx context.Context) error {
 }
 
 func (l *Loop) prepare(turns context.Context) {
-	if l.Workers == 0 {
-		l.Workers = 16
-	}
 	cfg := l.Bus.Config()
 	l.log, l.health, l.metrics = cfg.Log, cfg.Health, newMetrics(l.Metrics)
-	l.slots, l.turns = make(chan struct{}, l.Workers), turns
+	l.running, l.turns = make(chan struct{}, maxTurns), turns
 	l.lanes, l.holding, l.published = map[events.Key]*lane{}, map[*delivery]struct{}{}, map[events.Key]bool{}
 	l.lost, l.alarms = make(chan struct{}, 1), &alarms{wake: l.wake}
 	l.lease = newLease(l.Bus, l.Service, l.noteLost, l.metrics.partitions)
@@ -120,26 +116,26 @@ func (l *Loop) prepare(turns context.Context) {
 
 // partitions is what Run consumes and watches at the moment. It belongs to Run's goroutine.
 type partitions struct {
-	loop     *Loop
-	held     []int
-	workers  map[int]*worker // by partition
-	endWatch func()          // nil when nothing is watched
+	loop      *Loop
+	held      []int
+	consumers map[int]*partitionConsumer // by partition
+	endWatch  func()                     // nil when nothing is watched
 }
 
 // hold makes these the partitions that are worked on: it hands back the others and begins with what is new.
 func (p *partitions) hold(ctx context.Context, held []int) {
-	var gone []*worker
-	for partition, w := range p.workers {
+	var gone []*partitionConsumer
+	for partition, w := range p.consumers {
 		if !slices.Contains(held, partition) {
 			gone = append(gone, w)
-			delete(p.workers, partition)
+			delete(p.consumers, partition)
 		}
 	}
 	p.stopWatch()
 	p.loop.handOver(gone) //nolint:contextcheck // turns end after ctx has, that is the point
 	for _, partition := range held {
-		if p.workers[partition] == nil {
-			p.workers[partition] = p.loop.startWorker(ctx, partition)
+		if p.consumers[partition] == nil {
+			p.consumers[partition] = p.loop.startConsumer(ctx, partition)
 		}
 	}
 	p.held = held

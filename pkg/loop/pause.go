@@ -17,10 +17,10 @@ func (t *Turn) pausable() bool {
 	return t.loop.Service != name.ServiceIntake && t.loop.Service != name.ServiceStatus
 }
 
-// resumed adds to the events of a turn in which a pause has ended that the service's timer is due. The service then looks at
-// everything, since what watches saw and timers said during the pause has passed. The fact that ends the pause outlives restarts
-// and moves of the partition, which a memory of the pause would not.
-func (t *Turn) resumed() {
+// addDueAfterPause adds the event <service>.due to a turn in which a pause has ended, so that the service looks at everything: it
+// ignored watches and timers during the pause. The fact that ends the pause outlives restarts and moves of the partition, which a
+// memory of the pause would not.
+func (t *Turn) addDueAfterPause() {
 	if t.Tenant == nil || !t.pausable() {
 		return
 	}

@@ -18,7 +18,8 @@ import (
 // What becomes of an error that a turn ends with, by its intent (pkg/intent).
 
 const (
-	// maxFailures is how often a step that fails for no known reason is tried; with the backoff below about two minutes.
+	// maxFailures is how often a step that fails for no known reason is tried; with the backoff below about a minute and a half,
+	// if tries fail at once.
 	maxFailures = 20
 	// tellAfter is the number of failed attempts from which on a failure is told in state and status.
 	tellAfter = 3
@@ -48,8 +49,8 @@ func (l *Loop) turn(n *lane, w work) error {
 		return nil
 	}
 	select {
-	case l.slots <- struct{}{}:
-		defer func() { <-l.slots }()
+	case l.running <- struct{}{}:
+		defer func() { <-l.running }()
 	case <-n.ctx.Done():
 		return n.ctx.Err()
 	}
@@ -90,11 +91,7 @@ func (l *Loop) attempt(ctx context.Context, t *Turn, w work) error {
 			}
 		}
 	}
-	err := l.guarded(ctx, t, again)
-	if l.Classify != nil {
-		err = l.Classify(err)
-	}
-	return events.Classify(err)
+	return events.Classify(l.guarded(ctx, t, again))
 }
 
 // conclude does what follows from the error of a turn: failures are told, what no retry can help becomes a dead letter. It
@@ -150,7 +147,7 @@ func (l *Loop) guarded(ctx context.Context, t *Turn, again bool) (err error) {
 		}
 		return nil
 	}
-	t.resumed()
+	t.addDueAfterPause()
 	if err := t.removedAgain(ctx); err != nil {
 		return err
 	}

@@ -257,8 +257,8 @@ func (c *Client) event(key events.Key, verb string, data any, o options) (ce.Eve
 // publish stores a command, as often as it takes while ctx lasts.
 func (c *Client) publish(ctx context.Context, subject string, e ce.Event) error {
 	msg := events.Encode(subject, e)
-	// JetStream drops what it has seen within two minutes: the repeats in here, of which it may have one, but not the whole
-	// command sent again, which intake has to answer again.
+	// The repeats in here share one Nats-Msg-Id, so JetStream stores the command once. A command that is sent again has another
+	// one, so that intake sees it and answers again.
 	msg.Header.Set(nats.MsgIdHdr, e.ID()+" "+nuid.Next())
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		ask, cancel := context.WithTimeout(ctx, requestTimeout)

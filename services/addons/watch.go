@@ -64,7 +64,7 @@ func (c *Cluster) Watch(ctx context.Context, known map[string]string, drift func
 		watches.Go(func() {
 			for {
 				d.begin()
-				err := c.kube.WatchOnly(ctx, k.Resource, LabelProject+"="+Project, ours, d.changed, d.listed)
+				err := c.kube.WatchFiltered(ctx, k.Resource, LabelProject+"="+Project, ours, d.changed, d.listed)
 				if err != nil && !apierrors.IsForbidden(err) {
 					end(err)
 				}

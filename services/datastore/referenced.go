@@ -32,7 +32,7 @@ type references struct {
 func newReferences(k *kube.Client, changed func(context.Context, string)) *references {
 	return &references{
 		watch: func(ctx context.Context, secret types.NamespacedName, changed func()) error {
-			return k.WatchOne(ctx, kube.Secrets, secret.Namespace, secret.Name, func(kube.Change) { changed() })
+			return k.WatchNamed(ctx, kube.Secrets, secret.Namespace, secret.Name, func(kube.Change) { changed() })
 		},
 		changed: changed, of: map[string][]types.NamespacedName{}, end: map[types.NamespacedName]context.CancelFunc{},
 	}

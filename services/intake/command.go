@@ -141,7 +141,7 @@ func (s *intake) command(ctx context.Context, t *loop.Turn, e loop.Event) error 
 	switch {
 	case err != nil:
 		return err
-	case noted != nil && noted.Command == request:
+	case noted != nil && noted.Request == request:
 		return t.EndCommand(ctx, e, loop.CommandOutcome{What: noted.What, Data: noted.Data})
 	case noted != nil:
 		return s.endFailed(ctx, t, e, refuse("event.id", event.RuleDuplicate, e.ID(),

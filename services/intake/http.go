@@ -406,7 +406,7 @@ func (h *httpIntake) ask(ctx context.Context, key events.Key, e ce.Event) (*ce.E
 		case <-wait.C:
 			// The answer is sent once, and may have been lost with a connection.
 			noted, err := h.bus.Answered(ctx, e.Source(), e.ID())
-			if err == nil && noted != nil && noted.Command == events.Fingerprint(key, e) {
+			if err == nil && noted != nil && noted.Request == events.Fingerprint(key, e) {
 				answer := h.bus.NewEvent(key, mine, event.FactType(name.ServiceIntake, noted.What), noted.Data, time.Now())
 				return &answer, nil
 			}

@@ -130,7 +130,7 @@ func obey(ctx context.Context, bus *events.Bus, key events.Key, e loop.Event) er
 	if key.Name == "silent" {
 		accepted := event.Marshal(event.IntakeAccepted{About: about, Command: e.ID()})
 		if e.ID() == "noted" {
-			return bus.NoteAnswer(ctx, e.Source(), e.ID(), events.Answer{Command: events.Fingerprint(key, e.Event), What: event.Accepted, Data: accepted})
+			return bus.NoteAnswer(ctx, e.Source(), e.ID(), events.Answer{Request: events.Fingerprint(key, e.Event), What: event.Accepted, Data: accepted})
 		}
 		return nil
 	}

@@ -68,7 +68,7 @@ func (s *intake) watch(ctx context.Context, _ []int, wake loop.Waker) error {
 	g.Go(func() error { r.run(ctx, func() { listed(event.DataStores) }); return nil })
 	for _, one := range admissionDependsOn {
 		g.Go(func() error {
-			return s.kube.WatchOne(ctx, one.resource, one.namespace, one.name, func(c kube.Change) {
+			return s.kube.WatchNamed(ctx, one.resource, one.namespace, one.name, func(c kube.Change) {
 				if one.name == name.AdmissionConfigMap {
 					s.policies.saw(c.Object.ResourceVersion, time.Now())
 				}

@@ -44,7 +44,7 @@ type kineDriver struct {
 	flags flags
 }
 
-// kineDrivers has a row for each driver of a DataStore that tenants reach through kine. etcd, which needs no kine, is missing.
+// kineDrivers has a row for each driver of a DataStore that tenants reach through kine. One that speaks etcd's API itself is missing.
 var kineDrivers = map[string]kineDriver{
 	string(v1alpha1.DriverPostgreSQL): {
 		"postgres://" + kineUser + "@" + variable(name.KeyDBConnectionString) + "/" + variable(name.KeyDBSchema), sqlConnections,
@@ -69,8 +69,12 @@ var kineUser = variable(name.KeyDBUser) + ":" + variable(name.KeyDBPassword)
 // variable is how a container's arguments name one of its environment.
 func variable(name string) string { return "$(" + name + ")" }
 
-// needsKine reports whether the tenant's database speaks something else than etcd's API.
-func (in Input) needsKine() bool { return in.Datastore.Driver != string(v1alpha1.DriverEtcd) }
+// needsKine reports whether the tenant's database speaks something else than etcd's API. A kine without a row would have no
+// endpoint, and then stores the data in its container.
+func (in Input) needsKine() bool {
+	_, needs := kineDrivers[in.Datastore.Driver]
+	return needs
+}
 
 // kine returns the container. It is an init container that goes on running: kubelet starts the API server when kine has
 // reached the database, and ends kine only after the API server, which has requests to finish, has ended. As one of the

@@ -10,6 +10,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1/ruletest"
 )
 
 func TestKine(t *testing.T) {
@@ -29,6 +30,18 @@ func TestKine(t *testing.T) {
 		in.KineImage = "other"
 		if pod := Deployment(in).Spec.Template.Spec; len(pod.InitContainers) != 0 || config(in) != before {
 			t.Errorf("init containers %v, config hash was %s and is %s", pod.InitContainers, before, config(in))
+		}
+	})
+	t.Run("on every other database there is one that is told where it is", func(t *testing.T) {
+		for _, driver := range ruletest.Drivers() {
+			if driver != v1alpha1.DriverEtcd && kineDrivers[string(driver)].endpoint == "" {
+				t.Errorf("%s has no row in kineDrivers", driver)
+			}
+		}
+	})
+	t.Run("on one that nobody knows there is none: told nothing, it would store the data in the pod", func(t *testing.T) {
+		if pod := Deployment(on(load(t, "minimal"), "SQLite")).Spec.Template.Spec; len(pod.InitContainers) != 0 {
+			t.Errorf("init containers %v", pod.InitContainers)
 		}
 	})
 	t.Run("another image rolls out", func(t *testing.T) {

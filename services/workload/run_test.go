@@ -628,8 +628,14 @@ func TestOnARealAPIServer(t *testing.T) {
 		if _, w := x.is(event.Available); w.Version != "v1.36.3" || w.Phase != string(v1alpha1.VersionReady) {
 			t.Errorf("%+v", w)
 		}
-		if slept, upgraded := x.told(event.Slept), x.told(event.Upgraded); slept != 2 || upgraded != 0 {
-			t.Errorf("slept was told %d times, upgraded %d times", slept, upgraded)
+		eventually(t, "that it slept was told twice", func() error { // a fact is published after the state that announces it
+			if slept := x.told(event.Slept); slept != 2 {
+				return fmt.Errorf("told %d times", slept)
+			}
+			return nil
+		})
+		if upgraded := x.told(event.Upgraded); upgraded != 0 {
+			t.Errorf("upgraded was told %d times", upgraded)
 		}
 	})
 
@@ -658,10 +664,14 @@ func TestOnARealAPIServer(t *testing.T) {
 		x.is(event.Removed)
 		st, err := c.bus[events.UserOperator].JetStream().Stream(t.Context(), events.StreamFacts)
 		c.must(err)
-		m, err := st.GetLastMsgForSubject(t.Context(), x.key.FactSubject(name.ServiceWorkload, event.Removed))
-		c.must(err)
 		var r event.Removals
-		c.must(json.Unmarshal(m.Data, &r))
+		eventually(t, "that it was removed was told", func() error { // a fact is published after the state that announces it
+			m, err := st.GetLastMsgForSubject(t.Context(), x.key.FactSubject(name.ServiceWorkload, event.Removed))
+			if err != nil {
+				return err
+			}
+			return json.Unmarshal(m.Data, &r)
+		})
 		want := map[string]int{"addons/Deployment": 1, "workload/Deployment": 1, "workload/Service": 1, "workload/Ingress": 1}
 		if !maps.Equal(r.Removed, want) || !slices.Equal(r.Left, before.Left) || r.UID != x.UID {
 			t.Errorf("%+v", r)

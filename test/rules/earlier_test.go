@@ -185,13 +185,17 @@ func TestGatewayNeedsTLSRoutes(t *testing.T) {
 	setRoutesServed(t, d, false)
 	fails := ruletest.NoRoutes
 	for way, write := range map[string]writer{"kubectl": clientWriter(asAuthor(t)), "event": eventWriter(t)} {
+		tries := 0
 		env.Eventually(t, way+" to be refused", func() error {
+			tries++
+			tenant := fmt.Sprint("no-gateway-by-", way, "-", tries)
 			o := ruletest.Object(v1alpha1.TenantControlPlaneKind, fails.Object)
-			o["metadata"].(map[string]any)["name"] = "no-gateway-by-" + way
+			o["metadata"].(map[string]any)["name"] = tenant
 			no := write(t, v1alpha1.TenantControlPlaneKind, o)
 			if len(no) != 1 || !no[0].is(fails) {
-				// The policy may not have heard of it yet; then the tenant was made, and the next one is another.
-				_ = resource(d, v1alpha1.TenantControlPlaneKind).Delete(t.Context(), "no-gateway-by-"+way, metav1.DeleteOptions{})
+				// The policy may not have heard of it yet; then the tenant was made. It goes, which takes a while, so that the next
+				// one has another name.
+				_ = resource(d, v1alpha1.TenantControlPlaneKind).Delete(t.Context(), tenant, metav1.DeleteOptions{})
 				return fmt.Errorf("got %v", no)
 			}
 			return nil

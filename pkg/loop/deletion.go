@@ -40,10 +40,18 @@ func (t *Turn) RemovedBefore() (*event.Removals, time.Time, error) {
 	return nil, time.Time{}, nil
 }
 
-// WaitForRemoval notes that the service before this one is to remove its part first.
-func (t *Turn) WaitForRemoval(ctx context.Context) error {
-	before := event.RemovedBefore(t.loop.Service)
-	return t.Wait(ctx, state.Wait{On: before, Reason: reason.EarlierRemoval, Text: before + " to remove what it made"})
+// BeginRemoval is [Turn.RemovedBefore] for a service that removes its part now. It returns nil, too, when that is done already, and
+// notes that the service before this one is to remove its part first while that isn't.
+func (t *Turn) BeginRemoval(ctx context.Context) (*event.Removals, time.Time, error) {
+	if t.own != nil && t.own.Step == event.Removed {
+		return nil, time.Time{}, nil
+	}
+	removals, since, err := t.RemovedBefore()
+	if err == nil && removals == nil {
+		before := event.RemovedBefore(t.loop.Service)
+		err = t.Wait(ctx, state.Wait{On: before, Reason: reason.EarlierRemoval, Text: before + " to remove what it made"})
+	}
+	return removals, since, err
 }
 
 // Removed ends this service's part of a deletion: data is what is left of its state, removals what was removed so far, this

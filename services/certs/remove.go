@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -21,15 +20,9 @@ import (
 
 // remove takes down what was made, once it is this service's turn.
 func (s *svc) remove(ctx context.Context, t *loop.Turn) error {
-	if t.Own() != nil && t.Own().Step == event.Removed {
-		return nil
-	}
-	before, _, err := t.RemovedBefore()
-	if err != nil {
+	before, _, err := t.BeginRemoval(ctx)
+	if before == nil || err != nil {
 		return err
-	}
-	if before == nil {
-		return t.WaitForRemoval(ctx)
 	}
 	var own state.Certs
 	if err := t.OwnData(&own); err != nil {

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
@@ -33,19 +32,13 @@ const (
 // remove wakes on workload.removed, when no pod of the tenant is left that could write. It removes data, user and role
 // that are the tenant's, and both Secrets, and publishes datastore.removed with what it removed and what it had to leave.
 func (s *datastore) remove(ctx context.Context, t *loop.Turn) error {
+	before, since, err := t.BeginRemoval(ctx)
+	if before == nil || err != nil {
+		return err
+	}
 	own := state.Datastore{}
 	if err := t.OwnData(&own); err != nil {
 		return err
-	}
-	if t.Own() != nil && t.Own().Step == event.Removed {
-		return nil
-	}
-	before, since, err := t.RemovedBefore()
-	if err != nil {
-		return err
-	}
-	if before == nil {
-		return t.WaitForRemoval(ctx)
 	}
 	left, err := s.dropAll(ctx, t, &own, since)
 	if err != nil {

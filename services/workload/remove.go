@@ -32,12 +32,16 @@ func (t *turn) remove(ctx context.Context) error {
 		t.s.observed.forget(t.Key)
 		return nil
 	}
-	before, err := t.removedBefore()
-	if err != nil {
+	var kept removing
+	if err := t.OwnData(&kept); err != nil {
 		return err
 	}
+	before := kept.Removals
 	if before == nil {
-		return t.WaitForRemoval(ctx)
+		var err error
+		if before, _, err = t.BeginRemoval(ctx); before == nil || err != nil {
+			return err
+		}
 	}
 
 	// In the foreground the Deployment goes last, after its pods: once it is gone nobody uses the DataStore and the keys.
@@ -62,19 +66,6 @@ func (t *turn) remove(ctx context.Context) error {
 	removals := before.With(name.ServiceWorkload, removed)
 	removals.About = t.About()
 	return t.Removed(ctx, state.Workload{}, removals)
-}
-
-// removedBefore returns what was removed before, nil while it isn't workload's turn.
-func (t *turn) removedBefore() (*event.Removals, error) {
-	before, _, err := t.RemovedBefore()
-	if before != nil || err != nil {
-		return before, err
-	}
-	var kept removing
-	if err := t.OwnData(&kept); err != nil {
-		return nil, err
-	}
-	return kept.Removals, nil
 }
 
 // removeRest removes Service, Ingress and TLSRoute, those that were made, and counts by kind what was there.

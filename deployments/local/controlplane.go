@@ -36,7 +36,11 @@ func (s *Stack) startControlPlane(ctx context.Context) error {
 		return err
 	}
 	s.add(etcd)
-	apiServer := s.kubernetes("kube-apiserver", s.apiServerFlags(), 10*time.Second)
+	audit, err := s.auditFlags()
+	if err != nil {
+		return err
+	}
+	apiServer := s.kubernetes("kube-apiserver", append(s.apiServerFlags(), audit...), 10*time.Second)
 	s.add(apiServer)
 	if err := s.waitAPI(ctx, etcd, apiServer); err != nil {
 		return err
@@ -91,6 +95,30 @@ func (s *Stack) apiServerFlags() []string {
 		// Otherwise a stop waits a minute for watches to end, and none ends.
 		"--shutdown-watch-termination-grace-period=1s",
 	}
+}
+
+// auditPolicy has the API server log writes that it has answered.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+omitManagedFields: true
+rules:
+- level: None
+  verbs: [get, list, watch]
+- level: None
+  resources: [{group: "", resources: [events]}, {group: coordination.k8s.io}, {group: authentication.k8s.io}, {group: authorization.k8s.io}]
+- level: Metadata
+  resources: [{group: "", resources: [secrets, serviceaccounts/token]}]
+- level: RequestResponse
+`
+
+// auditFlags are the API server's flags for the audit log that is asked for.
+func (s *Stack) auditFlags() ([]string, error) {
+	if s.cfg.Audit == "" {
+		return nil, nil
+	}
+	policy := filepath.Join(s.cfg.Dir, "audit-policy.yaml")
+	return []string{"--audit-policy-file=" + policy, "--audit-log-path=" + s.cfg.Audit}, writeFile(policy, []byte(auditPolicy))
 }
 
 // kubernetes is a component that one of Kubernetes' programs runs.

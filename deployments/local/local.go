@@ -57,6 +57,9 @@ type Config struct {
 	// APIOnly runs the API server and its etcd, and nothing that acts on objects: no controllers, no scheduler, no node, no
 	// balancer, no DataStores. For tests of what the API server itself decides.
 	APIOnly bool
+	// Audit is a file that takes the API server's audit log: every write, one JSON object a line, with the object that was asked for
+	// and the one that came of it, but for Secrets, of which it has no content. Empty for none. For tests.
+	Audit string
 }
 
 // RunningError tells that another process runs a stack on the same directory.

@@ -1,0 +1,139 @@
+package robustness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nkeys"
+
+	"github.com/stoker-k8s/stoker/deployments/local/process"
+	"github.com/stoker-k8s/stoker/pkg/events"
+)
+
+// servers is how many NATS servers there are.
+const servers = 3
+
+// NATS is a cluster of NATS servers, each a process, with Stoker's users and everything synced to disk at once.
+type NATS struct {
+	dir, bin string
+	clients  [servers]string // address for clients
+	routes   [servers]*Link  // each server is reached by the others through its link
+	procs    [servers]*process.Process
+}
+
+// NewNATS writes the configuration of a cluster on a host; Start starts its servers.
+func NewNATS(dir, bin, host string) (*NATS, error) {
+	n := &NATS{dir: dir, bin: bin}
+	public, err := n.users()
+	if err != nil {
+		return nil, err
+	}
+	var routes [servers]string
+	for i := range servers {
+		if n.clients[i], err = freeAddress(host); err != nil {
+			return nil, err
+		}
+		if routes[i], err = freeAddress(host); err != nil {
+			return nil, err
+		}
+		if n.routes[i], err = NewLink(net.JoinHostPort(host, "0"), routes[i]); err != nil {
+			return nil, err
+		}
+	}
+	for i := range servers {
+		var others []string
+		for j := range servers {
+			if j != i {
+				others = append(others, fmt.Sprintf("%q", "nats-route://"+n.routes[j].Address()))
+			}
+		}
+		conf := fmt.Sprintf(`server_name: n%d
+listen: %q
+jetstream { store_dir: %q, sync_interval: always }
+cluster {
+  name: stoker, listen: %q, advertise: %q, no_advertise: true, routes: [%s]
+}
+%s`, i, n.clients[i], n.store(i), routes[i], n.routes[i].Address(), strings.Join(others, ", "), events.Authorization(public))
+		if err := os.WriteFile(n.conf(i), []byte(conf), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+// users makes an nkey for each user and returns the public ones.
+func (n *NATS) users() (map[string]string, error) {
+	public := map[string]string{}
+	if err := os.MkdirAll(n.dir, 0o700); err != nil {
+		return nil, err
+	}
+	for _, user := range events.Users() {
+		pair, err := nkeys.CreateUser()
+		if err != nil {
+			return nil, err
+		}
+		seed, err := pair.Seed()
+		if err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(n.Seed(user), seed, 0o600); err != nil {
+			return nil, err
+		}
+		if public[user], err = pair.PublicKey(); err != nil {
+			return nil, err
+		}
+	}
+	return public, nil
+}
+
+// Seed is the file with a user's nkey seed.
+func (n *NATS) Seed(user string) string { return filepath.Join(n.dir, user+".nk") }
+
+func (n *NATS) conf(i int) string  { return filepath.Join(n.dir, fmt.Sprintf("n%d.conf", i)) }
+func (n *NATS) store(i int) string { return filepath.Join(n.dir, fmt.Sprintf("n%d", i)) }
+
+// Start starts a server that isn't running.
+func (n *NATS) Start(i int) (err error) {
+	n.procs[i], err = process.Start(process.Spec{
+		Path: n.bin, Args: []string{"nats-server", "-c", n.conf(i)}, Dir: n.dir, Log: filepath.Join(n.dir, fmt.Sprintf("n%d.log", i)),
+	})
+	return err
+}
+
+// Wipe stops all servers, removes all that they hold, and starts them.
+func (n *NATS) Wipe(ctx context.Context) error {
+	for _, p := range n.procs {
+		p.Stop(ctx, 10*time.Second)
+	}
+	var all error
+	for i := range servers {
+		all = errors.Join(all, os.RemoveAll(n.store(i)), n.Start(i))
+	}
+	return all
+}
+
+// Stop ends all servers.
+func (n *NATS) Stop(ctx context.Context) {
+	for i, p := range n.procs {
+		if p != nil {
+			p.Stop(ctx, 10*time.Second)
+		}
+		n.routes[i].Close()
+	}
+}
+
+// freeAddress finds a port that nobody listens on.
+func freeAddress(host string) (string, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}

@@ -1,0 +1,195 @@
+package robustness
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/test/env"
+)
+
+// What a run of `make test-all` takes; `make robustness` says otherwise by the environment.
+const (
+	fixedSeed = 20261122
+	shareFor  = 10 * time.Minute
+)
+
+// Pauses between strikes and between an actor's changes, on average.
+const (
+	strikePause = 8 * time.Second
+	actorPause  = 10 * time.Second
+	patience    = 5 * time.Minute
+)
+
+// TestRobustness runs an installation under faults: STOKER_ROBUSTNESS_FOR (a duration), STOKER_ROBUSTNESS_SEED, and
+// STOKER_ROBUSTNESS_FAULTS, parts of the names of the faults that strike, comma-separated; all by default. The history of a run
+// that failed is kept.
+func TestRobustness(t *testing.T) {
+	env.Long(t)
+	seed, whole := uint64(fixedSeed), shareFor
+	var err error
+	if s := os.Getenv("STOKER_ROBUSTNESS_SEED"); s != "" {
+		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := os.Getenv("STOKER_ROBUSTNESS_FOR"); s != "" {
+		if whole, err = time.ParseDuration(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, err := os.MkdirTemp("", "stoker-robustness-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("seed %d for %s in %s", seed, whole, dir)
+	defer func() {
+		if !t.Failed() {
+			_ = os.RemoveAll(dir)
+		}
+	}()
+	h, err := NewHistory(filepath.Join(dir, "history.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	s, err := NewSite(t.Context(), dir, env.Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped := false
+	stop := func() {
+		if !stopped {
+			stopped = true
+			if err := s.Stop(context.WithoutCancel(t.Context())); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	defer stop()
+	run(t, s, h, seed, whole)
+	stop()
+	var tenants []string
+	for _, r := range h.Records() {
+		if r.Kind == Expected {
+			tenants = append(tenants, strings.TrimPrefix(r.Tenant, namespace+"/"))
+		}
+	}
+	if err := ReadAudit(s.AuditLog(), tenants, h); err != nil {
+		t.Error(err)
+	}
+	if err := Leaks(s, h); err != nil {
+		t.Error(err)
+	}
+	for _, crash := range s.Crashes() {
+		t.Errorf("a service crashed: %s", crash)
+	}
+	report(t, h.Records(), seed)
+}
+
+// run has actors change tenants while faults strike, and waits for everything to come to rest.
+func run(t *testing.T, s *Site, h *History, seed uint64, whole time.Duration) {
+	t.Helper()
+	stopWatch, err := Watch(s, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var actors []*Actor
+	for i, n := range []string{"shop", "desk"} {
+		client, _, err := s.Portal("/" + n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		actors = append(actors, newActor(n, byPortal{client}, seed+uint64(i), 2, h))
+	}
+	admin, err := kube.Connect(s.Local.Kubeconfig("admin"), kube.Options{FieldManager: "kubectl"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	actors = append(actors, newActor("gitops", byKubectl{admin}, seed, 2, h))
+
+	running, end := context.WithTimeout(t.Context(), whole)
+	defer end()
+	var working sync.WaitGroup
+	for _, a := range actors {
+		working.Go(func() { a.Run(running, actorPause) })
+	}
+	if err := Run(running, s, Schedule(seed, whole, strikePause, faults()), h); err != nil {
+		t.Error(err)
+	}
+	working.Wait()
+	for _, a := range actors {
+		a.Finish(t.Context())
+	}
+	Settle(t.Context(), s, h, patience)
+	if err := Remains(t.Context(), s, h); err != nil {
+		t.Error(err)
+	}
+	stopWatch()
+	if err := ReadStreams(t.Context(), s, h); err != nil {
+		t.Error(err)
+	}
+}
+
+// faults that the environment asks for.
+func faults() []Fault {
+	parts := os.Getenv("STOKER_ROBUSTNESS_FAULTS")
+	if parts == "" {
+		return Faults()
+	}
+	var some []Fault
+	for _, f := range Faults() {
+		if slices.ContainsFunc(strings.Split(parts, ","), func(part string) bool { return strings.Contains(f.Name, part) }) {
+			some = append(some, f)
+		}
+	}
+	return some
+}
+
+// report says what the run was made of, and fails the test by every violation, with the shortest history that shows it.
+func report(t *testing.T, history []Record, seed uint64) {
+	t.Helper()
+	kinds, struck := map[Kind]int{}, map[string]int{}
+	asked := map[string]time.Time{}
+	var answers []time.Duration
+	for _, r := range history {
+		kinds[r.Kind]++
+		switch r.Kind {
+		case Struck:
+			struck[r.What]++
+		case Asked:
+			asked[r.ID] = r.At
+		case Answered, Refused:
+			answers = append(answers, r.At.Sub(asked[r.ID]))
+		}
+	}
+	t.Logf("%d records: %v", len(history), kinds)
+	t.Logf("faults: %v", struck)
+	if slices.Sort(answers); len(answers) > 0 {
+		t.Logf("changes answered within: median %s, longest %s", answers[len(answers)/2].Round(time.Millisecond), answers[len(answers)-1].Round(time.Millisecond))
+	}
+	if kinds[Wrote] == 0 || kinds[Told] == 0 || kinds[Showed] == 0 || kinds[Answered] == 0 || kinds[Ended] == 0 {
+		t.Error("the history lacks what the checks look at")
+	}
+	violations := Check(history)
+	slices.SortStableFunc(violations, func(a, b Violation) int { return cmp.Compare(a.Invariant, b.Invariant) })
+	for i, v := range violations {
+		var b strings.Builder
+		if i < 5 {
+			for _, r := range v.Shortest(history) {
+				fmt.Fprintf(&b, "\n    %s", r)
+			}
+		}
+		t.Errorf("%s (seed %d)%s", v, seed, b.String())
+	}
+}

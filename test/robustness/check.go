@@ -3,9 +3,12 @@ package robustness
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
 )
 
 // Violation is an invariant of the design that a history shows not to have held.
@@ -68,6 +71,7 @@ func CheckRefused(history []Record) (found []Violation) {
 	for _, r := range history {
 		if by, ok := refused[r.Mark]; ok && r.Kind == Wrote {
 			found = append(found, Violation{"what was refused has no effect", r.Tenant, fmt.Sprintf("%s has the mark of %s, refused for: %s", r.Object, r.Mark, by.Detail), r.At})
+			delete(refused, r.Mark) // once is enough
 		}
 	}
 	return found
@@ -165,9 +169,10 @@ func CheckAccepted(history []Record) (found []Violation) {
 	for _, r := range history {
 		if r.Kind == Showed && slices.Contains(ends, r.What) {
 			last[r.UID] = max(last[r.UID], r.Generation)
-			if r.What == "Deleted" {
-				last[r.UID] = 1 << 62
-			}
+		}
+		// The last status may have gone with all that NATS held before anybody saw it.
+		if r.Kind == Showed && r.What == "Deleted" || r.Kind == Told && r.By == "status" && r.What == event.Deleted {
+			last[r.UID] = math.MaxInt64
 		}
 	}
 	for _, r := range history {

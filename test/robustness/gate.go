@@ -43,7 +43,8 @@ func NewGate(listen, from string, api *rest.Config) (*Gate, error) {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 5 * time.Second}
 	g := &Gate{}
 	proxy := httputil.NewSingleHostReverseProxy(target)
-	proxy.FlushInterval = -1 // watches
+	proxy.FlushInterval = -1                    // watches
+	proxy.ErrorLog = log.New(io.Discard, "", 0) // cut connections are what this is for
 	proxy.Transport = &http.Transport{
 		DialContext: dialer.DialContext, ForceAttemptHTTP2: true,
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool},

@@ -3,6 +3,7 @@ package robustness
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -93,7 +94,7 @@ func TestRobustness(t *testing.T) {
 	for _, crash := range s.Crashes() {
 		t.Errorf("a service crashed: %s", crash)
 	}
-	report(t, h.Records(), seed)
+	report(t, s, h.Records(), seed)
 }
 
 // run has actors change tenants while faults strike, and waits for everything to come to rest.
@@ -132,7 +133,7 @@ func run(t *testing.T, s *Site, h *History, seed uint64, whole time.Duration) {
 		a.Finish(t.Context())
 	}
 	Settle(t.Context(), s, h, patience)
-	if err := Remains(t.Context(), s, h); err != nil {
+	if err := errors.Join(Remains(t.Context(), s, h), RemainsInDataStore(t.Context(), s, h)); err != nil {
 		t.Error(err)
 	}
 	stopWatch()
@@ -157,27 +158,24 @@ func faults() []Fault {
 }
 
 // report says what the run was made of, and fails the test by every violation, with the shortest history that shows it.
-func report(t *testing.T, history []Record, seed uint64) {
+func report(t *testing.T, s *Site, history []Record, seed uint64) {
 	t.Helper()
 	kinds, struck := map[Kind]int{}, map[string]int{}
-	asked := map[string]time.Time{}
-	var answers []time.Duration
 	for _, r := range history {
 		kinds[r.Kind]++
-		switch r.Kind {
-		case Struck:
+		if r.Kind == Struck {
 			struck[r.What]++
-		case Asked:
-			asked[r.ID] = r.At
-		case Answered, Refused:
-			answers = append(answers, r.At.Sub(asked[r.ID]))
 		}
 	}
 	t.Logf("%d records: %v", len(history), kinds)
 	t.Logf("faults: %v", struck)
-	if slices.Sort(answers); len(answers) > 0 {
-		t.Logf("changes answered within: median %s, longest %s", answers[len(answers)/2].Round(time.Millisecond), answers[len(answers)-1].Round(time.Millisecond))
+	takeovers, err := Takeovers(s, history)
+	if err != nil {
+		t.Error(err)
 	}
+	t.Logf("changes answered: %s", Answers(history))
+	t.Logf("generations at their end after the answer: %s", Ends(history))
+	t.Logf("partitions taken over: %s", takeovers)
 	if kinds[Wrote] == 0 || kinds[Told] == 0 || kinds[Showed] == 0 || kinds[Answered] == 0 || kinds[Ended] == 0 {
 		t.Error("the history lacks what the checks look at")
 	}

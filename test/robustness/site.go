@@ -226,7 +226,7 @@ func (r *Replica) Start() (err error) {
 		"STOKER_NATS=" + urls(r.NATS), "STOKER_NATS_SEED=" + r.site.NATS.Seed(r.Service), "STOKER_KUBECONFIG=" + r.kubeconfig(),
 		"STOKER_REPLICA=" + r.Name, "STOKER_DATASTORE=" + dataStore, fmt.Sprintf("STOKER_STREAM_REPLICAS=%d", servers),
 	}
-	r.proc, err = process.Start(process.Spec{Path: bin, Args: []string{bin, "--http="}, Env: append(os.Environ(), env...), Dir: r.site.dir, Log: r.Log()})
+	r.proc, err = process.Start(process.Spec{Path: bin, Args: []string{bin, "--http=", "--log-level=debug"}, Env: append(os.Environ(), env...), Dir: r.site.dir, Log: r.Log()})
 	return err
 }
 

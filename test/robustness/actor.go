@@ -23,8 +23,8 @@ import (
 // namespace of all tenants.
 const namespace = "default"
 
-// markAnnotation is put on a tenant's Deployment through its spec; its value tells from which change the Deployment comes.
-const markAnnotation = "robustness.stoker.dev/mark"
+// markLabel is put on a tenant's Deployment through its spec; its value tells from which change the Deployment comes.
+const markLabel = "robustness.stoker.dev/mark"
 
 // Kubernetes versions of tenants, in the order in which they can be upgraded.
 var versions = []string{"v1.35.4", "v1.36.3"}
@@ -178,7 +178,7 @@ func (a *Actor) step(ctx context.Context, t *tenant, verb string) {
 type tenantObject struct{ v1alpha1.TenantControlPlane }
 
 func (o *tenantObject) mark() string {
-	return o.Spec.ControlPlane.Deployment.AdditionalMetadata.Annotations[markAnnotation]
+	return o.Spec.ControlPlane.Deployment.AdditionalMetadata.Labels[markLabel]
 }
 
 // object of a tenant as it shall be.
@@ -186,9 +186,9 @@ func (t *tenant) object() *tenantObject {
 	o := &tenantObject{}
 	data := fmt.Sprintf(`{"apiVersion":"kamaji.clastix.io/v1alpha1","kind":"TenantControlPlane",
 		"metadata":{"name":%q,"namespace":%q},
-		"spec":{"controlPlane":{"deployment":{"additionalMetadata":{"annotations":{%q:%q}}},"service":{"serviceType":"LoadBalancer"}},
+		"spec":{"controlPlane":{"deployment":{"additionalMetadata":{"labels":{%q:%q}}},"service":{"serviceType":"LoadBalancer"}},
 		"kubernetes":{"version":%q,"kubelet":{}},"networkProfile":{"port":6443},"addons":{"coreDNS":{}}}}`,
-		t.name, namespace, markAnnotation, t.mark, versions[t.version])
+		t.name, namespace, markLabel, t.mark, versions[t.version])
 	if err := json.Unmarshal([]byte(data), o); err != nil {
 		panic(err)
 	}

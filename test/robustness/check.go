@@ -166,17 +166,19 @@ func CheckEnds(history []Record) (found []Violation) {
 func CheckAccepted(history []Record) (found []Violation) {
 	ends := []string{"Ready", "Sleeping", "Failed", "Paused", "Deleted"}
 	last := map[string]int64{} // by UID, the highest generation that came to an end
+	seen := map[string]bool{}  // by UID; a tenant that kubectl made and deleted while all were away was never accepted
 	for _, r := range history {
 		if r.Kind == Showed && slices.Contains(ends, r.What) {
 			last[r.UID] = max(last[r.UID], r.Generation)
 		}
+		seen[r.UID] = seen[r.UID] || r.Kind == Told
 		// The last status may have gone with all that NATS held before anybody saw it.
 		if r.Kind == Showed && r.What == "Deleted" || r.Kind == Told && r.By == "status" && r.What == event.Deleted {
 			last[r.UID] = math.MaxInt64
 		}
 	}
 	for _, r := range history {
-		if r.Kind == Answered && r.UID != "" && r.Generation > last[r.UID] {
+		if r.Kind == Answered && seen[r.UID] && r.Generation > last[r.UID] {
 			found = append(found, Violation{"every accepted generation ends", r.Tenant, fmt.Sprintf("generation %d of %s (%s) was never shown to have come to an end", r.Generation, r.UID, r.ID), r.At})
 		}
 	}

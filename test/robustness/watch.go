@@ -106,10 +106,10 @@ type auditEvent struct {
 	} `json:"responseStatus"`
 	Response struct {
 		Metadata struct {
-			UID         string            `json:"uid"`
-			Generation  int64             `json:"generation"`
-			Annotations map[string]string `json:"annotations"`
-			Owners      []struct {
+			UID        string            `json:"uid"`
+			Generation int64             `json:"generation"`
+			Labels     map[string]string `json:"labels"`
+			Owners     []struct {
 				UID string `json:"uid"`
 			} `json:"ownerReferences"`
 		} `json:"metadata"`
@@ -117,7 +117,7 @@ type auditEvent struct {
 			ControlPlane struct {
 				Deployment struct {
 					Additional struct {
-						Annotations map[string]string `json:"annotations"`
+						Labels map[string]string `json:"labels"`
 					} `json:"additionalMetadata"`
 				} `json:"deployment"`
 			} `json:"controlPlane"`
@@ -156,10 +156,10 @@ func (e auditEvent) record(tenants []string) (Record, bool) {
 	r := Record{
 		At: e.StageTime, Kind: Wrote, Tenant: namespace + "/" + tenant, What: e.Verb, UID: meta.UID, Generation: meta.Generation,
 		Object: strings.TrimSuffix(e.Object.Resource+"/"+e.Object.Subresource, "/") + "/" + e.Object.Name,
-		Mark:   meta.Annotations[markAnnotation],
+		Mark:   meta.Labels[markLabel],
 	}
 	if e.Object.Resource == "tenantcontrolplanes" {
-		r.Mark = e.Response.Spec.ControlPlane.Deployment.Additional.Annotations[markAnnotation]
+		r.Mark = e.Response.Spec.ControlPlane.Deployment.Additional.Labels[markLabel]
 	}
 	if e.Status.Code == 201 {
 		r.What = "create"

@@ -35,12 +35,15 @@ func (s *datastore) account(ctx context.Context, t *loop.Turn, own state.Datasto
 	return accountOf(t.Key, t.UID, t.Tenant, own), held, nil
 }
 
-// accountOf names the tenant's schema and user: those it has, by the state, else those of its effective spec.
+// accountOf names the tenant's schema and user: those it has, by the state or its object's status, else those made of its spec. Of
+// the user that a spec asks for, one is made that is this tenant's alone: schemas are on record in one database, but a
+// certificate opens every database of its authority to the user it names.
 func accountOf(key events.Key, uid string, tenant *state.Tenant, own state.Datastore) driver.Account {
+	asked := cmp.Or(tenant.Spec.DataStoreUsername, name.DataStoreUser(key.Namespace, key.Name, uid))
 	a := driver.Account{
 		Owner: uid, Remembered: own.DataStore != "",
 		Schema: cmp.Or(own.Schema, tenant.Spec.DataStoreSchema, name.DataStoreSchema(key.Namespace, key.Name, uid)),
-		User:   cmp.Or(own.User, tenant.Spec.DataStoreUsername, name.DataStoreUser(key.Namespace, key.Name, uid)),
+		User:   cmp.Or(own.User, tenant.Setup.User, name.DataStoreUserLike(asked, key.Namespace, key.Name, uid)),
 	}
 	a.Adopts = tenant.Setup.Schema == a.Schema && tenant.Setup.User == a.User
 	return a

@@ -14,6 +14,7 @@ func TestAccountOf(t *testing.T) {
 	key := events.Tenant("team", "demo")
 	schema, user := name.DataStoreSchema("team", "demo", "uid"), name.DataStoreUser("team", "demo", "uid")
 	spec := v1alpha1.TenantControlPlaneSpec{DataStoreSchema: "s", DataStoreUsername: "u"}
+	like := name.DataStoreUserLike("u", "team", "demo", "uid")
 	old := state.Datastore{DataStore: "main", Schema: "old", User: "older"}
 	for sentence, test := range map[string]struct {
 		tenant state.Tenant
@@ -21,7 +22,9 @@ func TestAccountOf(t *testing.T) {
 		want   driver.Account
 	}{
 		"without a word, namespace and name do": {want: driver.Account{Owner: "uid", Schema: schema, User: user}},
-		"the spec's names are taken":            {tenant: state.Tenant{Spec: spec}, want: driver.Account{Owner: "uid", Schema: "s", User: "u"}},
+		"the spec's names are taken, the user's with what makes it the tenant's alone": {
+			tenant: state.Tenant{Spec: spec}, want: driver.Account{Owner: "uid", Schema: "s", User: like},
+		},
 		"names that were given once stay, spec or no": {
 			state.Tenant{Spec: spec}, old, driver.Account{Owner: "uid", Remembered: true, Schema: "old", User: "older"},
 		},

@@ -17,6 +17,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -194,13 +195,13 @@ func TestService(t *testing.T) {
 			t.Errorf("%+v", failed)
 		}
 	})
-	t.Run("a tenant that names another's schema or user is refused, gets no certificate, and its deletion takes nothing", func(t *testing.T) {
+	t.Run("a tenant that has another's schema or user is refused, gets no certificate, and its deletion takes nothing", func(t *testing.T) {
 		before := keys(t)
 		for reason, thief := range map[string]*tenant{"SchemaTaken": in.tenant("thief-of-schema"), "UserTaken": in.tenant("thief-of-user")} {
 			if reason == "SchemaTaken" {
 				thief.t.Spec.DataStoreSchema = schema
 			} else {
-				thief.t.Spec.DataStoreUsername = user
+				thief.t.Setup = state.Account{Schema: "thief", User: user} // no other's spec leads to it
 			}
 			thief.accept()
 			failed := event.StepFailed{}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -80,6 +81,45 @@ func TestService(t *testing.T) {
 			}
 			return nil
 		})
+	})
+	t.Run("a DataStore that names a Secret of a foreign namespace is refused, and its endpoint is sent nothing", func(t *testing.T) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		in.must(err)
+		defer l.Close()
+		asked := make(chan struct{}, 100)
+		go func() {
+			for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+				asked <- struct{}{}
+				_ = c.Close()
+			}
+		}()
+		foreign := v1alpha1.ContentRef{SecretReference: &v1alpha1.SecretReference{
+			SecretReference: corev1.SecretReference{Namespace: "default", Name: "of-somebody-else-" + in.namespace}, KeyPath: "password",
+		}}
+		secret := &corev1.Secret{TypeMeta: kube.Secrets.TypeMeta(), Data: map[string][]byte{"password": []byte("somebody's")}}
+		secret.Namespace, secret.Name = "default", foreign.SecretReference.Name
+		in.must(in.kube.Create(ctx, kube.Secrets, secret))
+		in.dataStore("curious", v1alpha1.DataStoreSpec{
+			Driver: v1alpha1.DriverPostgreSQL, Endpoints: []string{l.Addr().String()},
+			BasicAuth: &v1alpha1.BasicAuth{Username: v1alpha1.ContentRef{Content: []byte("admin")}, Password: foreign},
+		})
+		drivertest.Eventually(t, 20*time.Second, func() error {
+			checked := event.DatastoreChecked{}
+			msg, err := in.bus[events.UserOperator].Conn().Request("$JS.API.DIRECT.GET."+events.StreamFacts+"."+events.DataStore("curious").FactSubject("datastore", event.Checked), nil, time.Second)
+			if err != nil {
+				return err
+			}
+			if err := json.Unmarshal(msg.Data, &checked); err != nil {
+				return fmt.Errorf("checked %s: %w", msg.Data, err)
+			}
+			if checked.Ready || checked.Reason != reason.ForeignSecret || !strings.Contains(checked.Message, "default/"+secret.Name) {
+				return fmt.Errorf("checked %s", msg.Data)
+			}
+			return nil
+		})
+		if len(asked) > 0 {
+			t.Error("its endpoint was connected to")
+		}
 	})
 	t.Run("with its certificate the tenant reaches its own keys", func(t *testing.T) {
 		s, err := demo.secret("demo-datastore-certificate")

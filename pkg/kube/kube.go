@@ -13,7 +13,6 @@ import (
 
 	metascheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -26,11 +25,10 @@ const Dependency = "kubernetes"
 
 // Client is a connection to one API server. It is safe for concurrent use.
 type Client struct {
-	http     *http.Client
-	rest     *rest.RESTClient
-	metadata metadata.Interface
-	manager  string
-	health   *health.Health
+	http    *http.Client
+	rest    *rest.RESTClient
+	manager string
+	health  *health.Health
 	// dependency of errors that mean that the server is away: empty for a tenant's, which concerns that tenant alone.
 	dependency string
 	// opening has one place: whoever opens a list or watch takes it, so that a server which is away gets one attempt at a time, and
@@ -111,9 +109,6 @@ func New(cfg *rest.Config, o Options) (*Client, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // an API server is where it is
 	}}
 	if c.rest, err = rest.UnversionedRESTClientForConfigAndClient(cfg, c.http); err != nil {
-		return nil, fmt.Errorf("server address %q: %w", cfg.Host, err)
-	}
-	if c.metadata, err = metadata.NewForConfigAndClient(cfg, c.http); err != nil {
 		return nil, fmt.Errorf("server address %q: %w", cfg.Host, err)
 	}
 	return c, nil

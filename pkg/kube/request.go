@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// requestTimeout bounds every request but watches.
+	// requestTimeout bounds every request but watches; of a list of metadata, how long nothing of it may come.
 	requestTimeout = 10 * time.Second
 	// serverTimeout lets the server give up first, so that its answer still says why.
 	serverTimeout = 9 * time.Second
@@ -29,6 +29,8 @@ const (
 	jsonType = runtime.ContentTypeJSON
 	// metadataOnly asks the server for metadata instead of whole objects.
 	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+	// metadataLists is metadataOnly for lists.
+	metadataLists = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 )
 
 // request begins a request for an object, or for a collection when name is empty; of all namespaces when namespace is empty.

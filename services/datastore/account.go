@@ -11,17 +11,16 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
-	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
-// account names the tenant's schema and user. Without a state of them, as after the loss of NATS, they are those of
-// its Secret, if it has one; held says that it has.
+// account names the tenant's schema and user. held says that without a state of them, as after the loss of NATS, the tenant has
+// its Secret: then there may be something of it. The names in that are not asked for: whoever may write Secrets in the
+// namespace could name another tenant's.
 func (s *datastore) account(ctx context.Context, t *loop.Turn, own state.Datastore) (a driver.Account, held bool, err error) {
-	var data map[string][]byte
 	if own.DataStore == "" {
 		secret := &corev1.Secret{}
 		err := s.kube.Get(ctx, kube.Secrets, t.Key.Namespace, name.DatastoreConfig(t.Key.Name), secret)
@@ -30,21 +29,24 @@ func (s *datastore) account(ctx context.Context, t *loop.Turn, own state.Datasto
 		case err != nil:
 			return a, false, err
 		case metav1.IsControlledBy(secret, &metav1.ObjectMeta{UID: types.UID(t.UID)}): // not of one that was deleted
-			data = secret.Data
+			held = true
 		}
 	}
-	return accountOf(t.Key, t.UID, &t.Tenant.Spec, own, data), data != nil, nil
+	return accountOf(t.Key, t.UID, t.Tenant, own), held, nil
 }
 
-// accountOf names the tenant's schema and user: those it has, by the state or its Secret, else those of its spec.
-func accountOf(
-	key events.Key, uid string, spec *v1alpha1.TenantControlPlaneSpec, own state.Datastore, held map[string][]byte,
-) driver.Account {
-	return driver.Account{
+// accountOf names the tenant's schema and user: those it has, by the state or its object's status, else those made of its spec. Of
+// the user that a spec asks for, one is made that is this tenant's alone: schemas are on record in one database, but a
+// certificate opens every database of its authority to the user it names.
+func accountOf(key events.Key, uid string, tenant *state.Tenant, own state.Datastore) driver.Account {
+	asked := cmp.Or(tenant.Spec.DataStoreUsername, name.DataStoreUser(key.Namespace, key.Name, uid))
+	a := driver.Account{
 		Owner: uid, Remembered: own.DataStore != "",
-		Schema: cmp.Or(own.Schema, string(held[name.KeyDBSchema]), spec.DataStoreSchema, name.DataStoreSchema(key.Namespace, key.Name, uid)),
-		User:   cmp.Or(own.User, string(held[name.KeyDBUser]), spec.DataStoreUsername, name.DataStoreUser(key.Namespace, key.Name, uid)),
+		Schema: cmp.Or(own.Schema, tenant.Spec.DataStoreSchema, name.DataStoreSchema(key.Namespace, key.Name, uid)),
+		User:   cmp.Or(own.User, tenant.Setup.User, name.DataStoreUserLike(asked, key.Namespace, key.Name, uid)),
 	}
+	a.Adopts = tenant.Setup.Schema == a.Schema && tenant.Setup.User == a.User
+	return a
 }
 
 // surveyed is the fingerprint of the account as the database has it, empty when the driver can't tell.

@@ -13,21 +13,32 @@ import (
 func TestAccountOf(t *testing.T) {
 	key := events.Tenant("team", "demo")
 	schema, user := name.DataStoreSchema("team", "demo", "uid"), name.DataStoreUser("team", "demo", "uid")
-	spec := &v1alpha1.TenantControlPlaneSpec{DataStoreSchema: "s", DataStoreUsername: "u"}
-	held := bytesOf("DB_SCHEMA", "had", "DB_USER", "had-user")
+	spec := v1alpha1.TenantControlPlaneSpec{DataStoreSchema: "s", DataStoreUsername: "u"}
+	like := name.DataStoreUserLike("u", "team", "demo", "uid")
+	old := state.Datastore{DataStore: "main", Schema: "old", User: "older"}
 	for sentence, test := range map[string]struct {
-		spec *v1alpha1.TenantControlPlaneSpec
-		own  state.Datastore
-		held map[string][]byte
-		want driver.Account
+		tenant state.Tenant
+		own    state.Datastore
+		want   driver.Account
 	}{
-		"without a word, namespace and name do":       {&v1alpha1.TenantControlPlaneSpec{}, state.Datastore{}, nil, driver.Account{Owner: "uid", Schema: schema, User: user}},
-		"the spec's names are taken":                  {spec, state.Datastore{}, nil, driver.Account{Owner: "uid", Schema: "s", User: "u"}},
-		"names that were given once stay, spec or no": {spec, state.Datastore{DataStore: "main", Schema: "old", User: "older"}, held, driver.Account{Owner: "uid", Remembered: true, Schema: "old", User: "older"}},
-		"when the state is lost, the Secret knows":    {spec, state.Datastore{}, held, driver.Account{Owner: "uid", Schema: "had", User: "had-user"}},
+		"without a word, namespace and name do": {want: driver.Account{Owner: "uid", Schema: schema, User: user}},
+		"the spec's names are taken, the user's with what makes it the tenant's alone": {
+			tenant: state.Tenant{Spec: spec}, want: driver.Account{Owner: "uid", Schema: "s", User: like},
+		},
+		"names that were given once stay, spec or no": {
+			state.Tenant{Spec: spec}, old, driver.Account{Owner: "uid", Remembered: true, Schema: "old", User: "older"},
+		},
+		"what the object says it has, the account adopts": {
+			tenant: state.Tenant{Spec: spec, Setup: state.Account{Schema: "s", User: "u"}},
+			want:   driver.Account{Owner: "uid", Adopts: true, Schema: "s", User: "u"},
+		},
+		"a schema that is another than the object says it has isn't adopted": {
+			tenant: state.Tenant{Spec: spec, Setup: state.Account{Schema: "another", User: "u"}},
+			want:   driver.Account{Owner: "uid", Schema: "s", User: "u"},
+		},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			if got := accountOf(key, "uid", test.spec, test.own, test.held); got != test.want {
+			if got := accountOf(key, "uid", &test.tenant, test.own); got != test.want {
 				t.Errorf("got %+v", got)
 			}
 		})

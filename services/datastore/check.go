@@ -115,9 +115,12 @@ type readiness struct {
 func readinessOf(opened, pinged error) readiness {
 	var bad *driver.ConfigError
 	var no *unsupportedError
+	var foreign *foreignSecretError
 	switch {
 	case errors.As(opened, &no):
 		return readiness{false, reason.DriverNotSupported, no.Error()}
+	case errors.As(opened, &foreign):
+		return readiness{false, reason.ForeignSecret, foreign.Error()}
 	case errors.As(opened, &bad) && bad.Part == driver.PartBasicAuth:
 		return readiness{false, v1alpha1.DataStoreReasonBasicAuthFailed, bad.Error()}
 	case errors.As(opened, &bad):

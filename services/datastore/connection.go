@@ -56,7 +56,7 @@ func (st *store) invalidate() {
 
 // load returns the DataStore as read within the last moments; opened tells whether its driver could be made. Errors of
 // the management API are returned, what is wrong with the DataStore itself is opened: errNoDataStore,
-// *[driver.ConfigError], *unsupportedError.
+// *[driver.ConfigError], *foreignSecretError, *unsupportedError.
 func (st *store) load(ctx context.Context) (object *v1alpha1.DataStore, opened, err error) {
 	st.reading.Lock()
 	defer st.reading.Unlock()
@@ -71,7 +71,8 @@ func (st *store) load(ctx context.Context) (object *v1alpha1.DataStore, opened, 
 	}
 	object, cfg, opened := st.of.read(ctx, st.name)
 	var bad *driver.ConfigError
-	if opened != nil && !errors.Is(opened, errNoDataStore) && !errors.As(opened, &bad) {
+	var foreign *foreignSecretError
+	if opened != nil && !errors.Is(opened, errNoDataStore) && !errors.As(opened, &bad) && !errors.As(opened, &foreign) {
 		return nil, nil, opened
 	}
 	if st.of.onRead != nil {

@@ -93,10 +93,10 @@ func (in *installation) run() (stop func()) {
 	t := in.t
 	go func() {
 		defer close(done)
-		if err := datastore.Run(ctx, service.Config{
+		if err := datastore.Run(ctx, datastore.Config{SecretNamespaces: in.namespace, Config: service.Config{
 			Name: name.ServiceDatastore, NATS: in.nats.URL(), NATSSeed: in.nats.SeedFile(name.ServiceDatastore), Kubeconfig: in.kubeFile,
 			Namespace: in.namespace, WatchFilter: in.namespace, Replica: "test", Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-		}); err != nil {
+		}}); err != nil {
 			t.Error(err)
 		}
 	}()

@@ -214,7 +214,10 @@ func (c claims) add(o *claimant) {
 	for _, n := range []string{o.Spec.DataStoreSchema, o.Status.Storage.Setup.Schema, name.DataStoreSchema(o.Namespace, o.Name, uid)} {
 		c.schemas[n] = true
 	}
-	for _, n := range []string{o.Spec.DataStoreUsername, o.Status.Storage.Setup.User, name.DataStoreUser(o.Namespace, o.Name, uid)} {
+	for _, n := range []string{
+		o.Spec.DataStoreUsername, name.DataStoreUserLike(o.Spec.DataStoreUsername, o.Namespace, o.Name, uid),
+		o.Status.Storage.Setup.User, name.DataStoreUser(o.Namespace, o.Name, uid),
+	} {
 		c.users[n] = true
 	}
 }

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/intent"
@@ -17,11 +20,34 @@ import (
 // errNoDataStore means that there is no DataStore object of that name.
 var errNoDataStore = errors.New("there is no such DataStore")
 
-// reader reads DataStores and the Secrets they refer to.
-type reader struct{ kube *kube.Client }
+// foreignSecretError means that a DataStore refers to a Secret of a namespace that the installation doesn't name. Nothing of the
+// Secret was read.
+type foreignSecretError struct {
+	field  string // of the DataStore, below spec
+	secret types.NamespacedName
+	may    []string
+}
 
-// read returns a DataStore and its configuration. Errors: errNoDataStore, *driver.ConfigError (the object is returned
-// beside it), those of the management API.
+func (e *foreignSecretError) Error() string {
+	return fmt.Sprintf("spec.%s: secret %s is in a namespace whose Secrets DataStores may not refer to: move it to %s, or add %s to --secret-namespaces of stoker-datastore",
+		e.field, e.secret, strings.Join(e.may, " or "), e.secret.Namespace)
+}
+
+// reader reads DataStores and the Secrets they refer to.
+type reader struct {
+	kube *kube.Client
+	// namespaces are those whose Secrets DataStores may refer to. What a Secret holds is sent to the endpoints that the same
+	// DataStore names, so that its author reads what it names.
+	namespaces []string
+}
+
+// secretsOf are the Secrets that a DataStore refers to and may, sorted.
+func (r *reader) secretsOf(o *v1alpha1.DataStore) []types.NamespacedName {
+	return slices.DeleteFunc(secretsOf(o), func(s types.NamespacedName) bool { return !slices.Contains(r.namespaces, s.Namespace) })
+}
+
+// read returns a DataStore and its configuration. Errors: errNoDataStore, *driver.ConfigError and *foreignSecretError (the object is
+// returned beside them), those of the management API.
 func (r *reader) read(ctx context.Context, name string) (*v1alpha1.DataStore, driver.Config, error) {
 	ds := &v1alpha1.DataStore{}
 	if err := r.kube.Get(ctx, kube.DataStores, "", name, ds); err != nil {
@@ -31,7 +57,7 @@ func (r *reader) read(ctx context.Context, name string) (*v1alpha1.DataStore, dr
 		return nil, driver.Config{}, err
 	}
 	secrets := map[string]*corev1.Secret{}
-	cfg, err := configOf(ds, func(namespace, name string) (*corev1.Secret, error) {
+	cfg, err := configOf(ds, r.namespaces, func(namespace, name string) (*corev1.Secret, error) {
 		key := namespace + "/" + name
 		if secrets[key] == nil {
 			secret := &corev1.Secret{}
@@ -45,8 +71,8 @@ func (r *reader) read(ctx context.Context, name string) (*v1alpha1.DataStore, dr
 	return ds, cfg, err
 }
 
-// configOf resolves what a DataStore says and refers to; get reads a Secret.
-func configOf(ds *v1alpha1.DataStore, get func(namespace, name string) (*corev1.Secret, error)) (driver.Config, error) {
+// configOf resolves what a DataStore says and refers to; get reads a Secret of one of the namespaces.
+func configOf(ds *v1alpha1.DataStore, namespaces []string, get func(namespace, name string) (*corev1.Secret, error)) (driver.Config, error) {
 	cfg := driver.Config{Name: ds.Name, Endpoints: ds.Spec.Endpoints}
 	type want struct {
 		part, field string
@@ -69,6 +95,11 @@ func configOf(ds *v1alpha1.DataStore, get func(namespace, name string) (*corev1.
 			wants = append(wants,
 				want{driver.PartTLS, "tlsConfig.clientCertificate.certificate", &c.Certificate, &cfg.ClientCert},
 				want{driver.PartTLS, "tlsConfig.clientCertificate.privateKey", &c.PrivateKey, &cfg.ClientKey})
+		}
+	}
+	for _, w := range wants {
+		if at := w.ref.SecretReference; len(w.ref.Content) == 0 && at != nil && !slices.Contains(namespaces, at.Namespace) {
+			return cfg, &foreignSecretError{w.field, types.NamespacedName{Namespace: at.Namespace, Name: at.Name}, namespaces}
 		}
 	}
 	for _, w := range wants {

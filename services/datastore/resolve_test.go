@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
@@ -57,6 +58,14 @@ func TestConfigOf(t *testing.T) {
 			func(_ *v1alpha1.DataStore, s map[string]map[string][]byte) { delete(s, "ns/auth") },
 			readiness{false, v1alpha1.DataStoreReasonBasicAuthFailed, "spec.basicAuth.password: secret ns/auth is missing"},
 		},
+		"a Secret of a namespace that the installation doesn't name is refused": {
+			func(ds *v1alpha1.DataStore, s map[string]map[string][]byte) {
+				ds.Spec.BasicAuth.Password.SecretReference.Namespace = "another"
+				s["another/auth"] = bytesOf("password", "somebody's")
+			},
+			readiness{false, reason.ForeignSecret, "spec.basicAuth.password: secret another/auth is in a namespace whose Secrets DataStores may not refer to: " +
+				"move it to ns, or add another to --secret-namespaces of stoker-datastore"},
+		},
 		"neither content nor reference is named": {
 			func(ds *v1alpha1.DataStore, _ map[string]map[string][]byte) {
 				ds.Spec.BasicAuth.Username = v1alpha1.ContentRef{}
@@ -69,7 +78,7 @@ func TestConfigOf(t *testing.T) {
 			if test.change != nil {
 				test.change(ds, s)
 			}
-			cfg, err := configOf(ds, func(namespace, n string) (*corev1.Secret, error) {
+			cfg, err := configOf(ds, []string{"ns"}, func(namespace, n string) (*corev1.Secret, error) {
 				data, ok := s[namespace+"/"+n]
 				if !ok {
 					return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, n)
@@ -88,7 +97,7 @@ func TestConfigOf(t *testing.T) {
 		})
 	}
 	t.Run("a management API that is away is not the DataStore's fault", func(t *testing.T) {
-		_, err := configOf(ds, func(string, string) (*corev1.Secret, error) {
+		_, err := configOf(ds, []string{"ns"}, func(string, string) (*corev1.Secret, error) {
 			return nil, &intent.Unavailable{Dependency: "kubernetes", Err: errors.New("refused")}
 		})
 		var bad *driver.ConfigError

@@ -12,8 +12,10 @@
 package datastore
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,16 +27,24 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/service"
 )
 
+// Config is the service's configuration.
+type Config struct {
+	service.Config
+	// SecretNamespaces are the namespaces whose Secrets DataStores may refer to, comma-separated; empty for the installation's own.
+	SecretNamespaces string
+}
+
 // Run runs the service until ctx ends.
-func Run(ctx context.Context, cfg service.Config) error {
-	return service.Run(ctx, cfg, func(c *service.Clients) (*loop.Loop, error) {
-		s := &datastore{kube: c.Kube, bus: c.Bus, log: c.Log, stores: newStores(&reader{kube: c.Kube}, Drivers()), now: time.Now}
+func Run(ctx context.Context, cfg Config) error {
+	return service.Run(ctx, cfg.Config, func(c *service.Clients) (*loop.Loop, error) {
+		r := &reader{kube: c.Kube, namespaces: strings.FieldsFunc(cmp.Or(cfg.SecretNamespaces, name.SystemNamespace), isSeparator)}
+		s := &datastore{kube: c.Kube, bus: c.Bus, log: c.Log, stores: newStores(r, Drivers()), now: time.Now}
 		s.references = newReferences(c.Kube, func(ctx context.Context, n string) {
 			st := s.stores.get(n)
 			st.invalidate()
 			_, _, _ = st.load(ctx) // what is wrong is reported by the turns of those who need it
 		})
-		s.stores.onRead = func(n string, o *v1alpha1.DataStore) { s.references.set(n, secretsOf(o)) }
+		s.stores.onRead = func(n string, o *v1alpha1.DataStore) { s.references.set(n, r.secretsOf(o)) }
 		c.Metrics.MustRegister(newGauges(s.stores))
 		if _, err := c.Bus.AnswerQuestions(ctx, s.questions()); err != nil {
 			return nil, err
@@ -42,6 +52,8 @@ func Run(ctx context.Context, cfg service.Config) error {
 		return &loop.Loop{Bus: c.Bus, Service: name.ServiceDatastore, Handle: s.handle, Watch: s.watch}, nil
 	})
 }
+
+func isSeparator(r rune) bool { return r == ',' || r == ' ' }
 
 // datastore is the service.
 type datastore struct {

@@ -164,10 +164,10 @@ func TestOverrides(t *testing.T) {
 		x.accept()
 		next[event.DatastoreProvisioned](x, event.Provisioned)
 	})
-	t.Run("who has a user's name in one of them keeps others from getting its certificate", func(t *testing.T) {
+	t.Run("who had a user's name in one of them keeps others from getting its certificate", func(t *testing.T) {
 		first, second := tenantOf("first"), tenantOf("second", "/events#joint-b")
 		first.t.Spec.DataStore = "joint-b"
-		first.t.Spec.DataStoreUsername, second.t.Spec.DataStoreUsername = "wanted", "wanted"
+		first.t.Setup, second.t.Setup = state.Account{Schema: "had", User: "wanted"}, state.Account{Schema: "had-too", User: "wanted"} // in Kamaji
 		first.accept()
 		next[event.DatastoreProvisioned](first, event.Provisioned)
 		second.accept()
@@ -177,6 +177,38 @@ func TestOverrides(t *testing.T) {
 		}
 		if _, err := second.secret(name.DatastoreCertificate("second")); err == nil {
 			t.Error("it has its certificate")
+		}
+	})
+	t.Run("a user's name that is another's in another etcd of the authority, or was, opens nothing of the other's", func(t *testing.T) {
+		victim, thief := tenantOf("victim"), tenantOf("thief")
+		thief.t.Spec.DataStore = "joint-b"
+		victim.t.Spec.DataStoreUsername, victim.t.Spec.DataStoreSchema = "victim", "of-the-victim"
+		victim.accept()
+		has := next[event.DatastoreProvisioned](victim, event.Provisioned)
+		former, err := victim.secret(name.DatastoreCertificate("victim"))
+		in.must(err)
+		const key = "/of-the-victim/registry/secrets/s"
+		in.must(put(t, a, victim, key))
+		for _, asked := range []string{"victim", has.User} {
+			thief.t.Spec.DataStoreUsername = asked
+			thief.spec.UID += asked
+			thief.accept()
+			next[event.DatastoreProvisioned](thief, event.Provisioned)
+			if err := put(t, a, thief, key); err == nil {
+				t.Errorf("one who asked for the user %s in another etcd writes the victim's keys", asked)
+			}
+			thief.remove()
+			next[event.Removals](thief, event.Removed)
+			thief.t.Deleting = false
+		}
+		victim.remove()
+		next[event.Removals](victim, event.Removed)
+		victim.spec.UID, victim.t.Deleting = "uid-of-victim-anew", false
+		victim.accept()
+		next[event.DatastoreProvisioned](victim, event.Provisioned)
+		in.must(put(t, a, victim, key))
+		if _, err := a.Connect(t, former.Data["server.crt"], former.Data["server.key"]).Get(ctx, key); err == nil {
+			t.Error("the certificate of a tenant that was deleted reads the keys of its successor")
 		}
 	})
 	t.Run("an override that goes leaves nothing, once no pod uses it", func(t *testing.T) {

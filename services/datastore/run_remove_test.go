@@ -133,7 +133,8 @@ func (in *installation) deletions(kind string, d database) {
 		}
 		for _, n := range neighbours {
 			a := n.account()
-			a.Schema, a.User = n.t.Spec.DataStoreSchema, n.t.Spec.DataStoreUsername
+			_, own := n.state()
+			a.Schema, a.User = own.Schema, own.User
 			data, _ := n.credentials()
 			a.Password = string(data[name.KeyDBPassword])
 			if changed, err := admin.Provision(ctx, a); err != nil || len(changed) > 0 {

@@ -193,14 +193,14 @@ func (in *installation) sql(kind string, d database) {
 		named.accept()
 		named.await(event.Provisioned, &provisioned)
 		in.must(d.enters(ctx, named))
-		if provisioned.Schema != "of_their_own" || provisioned.User != "of-their-own" {
+		if provisioned.Schema != "of_their_own" || provisioned.User != name.DataStoreUserLike("of-their-own", in.namespace, named.key.Name, named.spec.UID) {
 			t.Errorf("%+v", provisioned)
 		}
-		bad.t.Spec.DataStoreUsername = strings.Repeat("u", 64)
+		bad.t.Spec.DataStoreSchema = strings.Repeat("s", 65)
 		bad.accept()
 		failed := event.StepFailed{}
 		bad.await(event.Failed, &failed)
-		if failed.Reason != "InvalidName" || !strings.Contains(failed.Message, "spec.dataStoreUsername") {
+		if failed.Reason != "InvalidName" || !strings.Contains(failed.Message, "spec.dataStoreSchema") {
 			t.Errorf("%+v", failed)
 		}
 		thief := tenantOf("thief")

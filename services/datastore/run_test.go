@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -79,6 +81,45 @@ func TestService(t *testing.T) {
 			}
 			return nil
 		})
+	})
+	t.Run("a DataStore that names a Secret of a foreign namespace is refused, and its endpoint is sent nothing", func(t *testing.T) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		in.must(err)
+		defer l.Close()
+		asked := make(chan struct{}, 100)
+		go func() {
+			for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+				asked <- struct{}{}
+				_ = c.Close()
+			}
+		}()
+		foreign := v1alpha1.ContentRef{SecretReference: &v1alpha1.SecretReference{
+			SecretReference: corev1.SecretReference{Namespace: "default", Name: "of-somebody-else-" + in.namespace}, KeyPath: "password",
+		}}
+		secret := &corev1.Secret{TypeMeta: kube.Secrets.TypeMeta(), Data: map[string][]byte{"password": []byte("somebody's")}}
+		secret.Namespace, secret.Name = "default", foreign.SecretReference.Name
+		in.must(in.kube.Create(ctx, kube.Secrets, secret))
+		in.dataStore("curious", v1alpha1.DataStoreSpec{
+			Driver: v1alpha1.DriverPostgreSQL, Endpoints: []string{l.Addr().String()},
+			BasicAuth: &v1alpha1.BasicAuth{Username: v1alpha1.ContentRef{Content: []byte("admin")}, Password: foreign},
+		})
+		drivertest.Eventually(t, 20*time.Second, func() error {
+			checked := event.DatastoreChecked{}
+			msg, err := in.bus[events.UserOperator].Conn().Request("$JS.API.DIRECT.GET."+events.StreamFacts+"."+events.DataStore("curious").FactSubject("datastore", event.Checked), nil, time.Second)
+			if err != nil {
+				return err
+			}
+			if err := json.Unmarshal(msg.Data, &checked); err != nil {
+				return fmt.Errorf("checked %s: %w", msg.Data, err)
+			}
+			if checked.Ready || checked.Reason != reason.ForeignSecret || !strings.Contains(checked.Message, "default/"+secret.Name) {
+				return fmt.Errorf("checked %s", msg.Data)
+			}
+			return nil
+		})
+		if len(asked) > 0 {
+			t.Error("its endpoint was connected to")
+		}
 	})
 	t.Run("with its certificate the tenant reaches its own keys", func(t *testing.T) {
 		s, err := demo.secret("demo-datastore-certificate")
@@ -194,13 +235,13 @@ func TestService(t *testing.T) {
 			t.Errorf("%+v", failed)
 		}
 	})
-	t.Run("a tenant that names another's schema or user is refused, gets no certificate, and its deletion takes nothing", func(t *testing.T) {
+	t.Run("a tenant that has another's schema or user is refused, gets no certificate, and its deletion takes nothing", func(t *testing.T) {
 		before := keys(t)
 		for reason, thief := range map[string]*tenant{"SchemaTaken": in.tenant("thief-of-schema"), "UserTaken": in.tenant("thief-of-user")} {
 			if reason == "SchemaTaken" {
 				thief.t.Spec.DataStoreSchema = schema
 			} else {
-				thief.t.Spec.DataStoreUsername = user
+				thief.t.Setup = state.Account{Schema: "thief", User: user} // no other's spec leads to it
 			}
 			thief.accept()
 			failed := event.StepFailed{}

@@ -179,6 +179,9 @@ func desired(
 		AcceptedAt: now.UTC(), Deleting: o.DeletionTimestamp != nil, Paused: paused, PausedUntil: until,
 		Seen: fingerprint(&o.ObjectMeta), TraceParent: trace, Spec: effective.Spec,
 	}
+	if had := o.Status.Storage; had.DataStoreName == dataStore {
+		tenant.Setup = state.Account{Schema: had.Setup.Schema, User: had.Setup.User}
+	}
 	if before != nil && beforeGeneration == o.Generation {
 		tenant.AcceptedAt = before.AcceptedAt
 		if trace == "" {
@@ -306,9 +309,9 @@ func (s *intake) endPause(ctx context.Context, t *loop.Turn, until, now time.Tim
 	return t.At(ctx, until)
 }
 
-// inputsOf is the hash of what others would notice.
+// inputsOf is the hash of what others would notice. Setup is what one of them said itself.
 func inputsOf(tenant state.Tenant, generation int64) string {
-	tenant.AcceptedAt, tenant.TraceParent = time.Time{}, ""
+	tenant.AcceptedAt, tenant.TraceParent, tenant.Setup = time.Time{}, "", state.Account{}
 	data, err := json.Marshal(tenant)
 	if err != nil {
 		panic("a tenant's spec is plain data: " + err.Error())

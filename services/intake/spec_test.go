@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 )
 
@@ -48,6 +49,22 @@ func TestDesired(t *testing.T) {
 		}
 		if d := desired(until, "default", &base, 2, "", now.Add(time.Hour)); d.Paused || !d.PausedUntil.IsZero() {
 			t.Errorf("the pause has not ended: %v %v", d.Paused, d.PausedUntil)
+		}
+	})
+	t.Run("schema and user that the status says the tenant has in its DataStore are told apart from those its author asks for", func(t *testing.T) {
+		had, asks, moved := o.DeepCopy(), o.DeepCopy(), o.DeepCopy()
+		had.Status.Storage.DataStoreName = "d"
+		had.Status.Storage.Setup.Schema, had.Status.Storage.Setup.User = "s", "u"
+		asks.Spec.DataStoreSchema, asks.Spec.DataStoreUsername = "s", "u"
+		moved.Status = had.Status
+		moved.Status.Storage.DataStoreName = "another"
+		if d := desired(had, "d", nil, 0, "", now); d.Setup != (state.Account{Schema: "s", User: "u"}) {
+			t.Errorf("it had %+v", d.Setup)
+		}
+		for what, x := range map[string]*v1alpha1.TenantControlPlane{"its author": asks, "the status of another DataStore": moved} {
+			if d := desired(x, "d", nil, 0, "", now); d.Setup != (state.Account{}) {
+				t.Errorf("%s: %+v", what, d.Setup)
+			}
 		}
 	})
 	t.Run("the partition is no label of the author's", func(t *testing.T) {

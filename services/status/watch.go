@@ -5,6 +5,8 @@ package status
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -23,21 +25,13 @@ const (
 // and the tenants are counted. It watches no object.
 func (s *svc) watch(ctx context.Context, partitions []int, wake loop.Waker) error {
 	if gained := s.metrics.setPartitions(partitions); len(gained) > 0 {
-		var list struct {
-			Items []struct {
-				Metadata struct {
-					Namespace string `json:"namespace"`
-					Name      string `json:"name"`
-				} `json:"metadata"`
-			} `json:"items"`
-		}
-		if err := s.kube.List(ctx, kube.TenantControlPlanes, "", "", &list); err != nil {
+		// Those that intake has taken up: the others have no state yet.
+		tenants, err := s.kube.Metadata(ctx, kube.TenantControlPlanes, kube.InPartitions(slices.Sorted(maps.Keys(gained))))
+		if err != nil {
 			return fmt.Errorf("tenants of the partitions taken over: %w", err)
 		}
-		for _, o := range list.Items {
-			if key := events.Tenant(o.Metadata.Namespace, o.Metadata.Name); gained[key.Partition()] {
-				wake(key, loop.Wake{Kind: wakeTakeover})
-			}
+		for _, o := range tenants {
+			wake(events.Tenant(o.Namespace, o.Name), loop.Wake{Kind: wakeTakeover})
 		}
 		s.metrics.noteListed(gained)
 	}

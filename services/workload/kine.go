@@ -35,11 +35,21 @@ const (
 	flagKineMetricsBind = "metrics-bind-address"
 )
 
+// Either tells kine where the database is; the flag wins.
+const (
+	flagKineEndpoint = "endpoint"
+	envKineEndpoint  = "KINE_ENDPOINT"
+)
+
 // kineDriver is what kine has to be told of a kind of database.
 type kineDriver struct {
 	// endpoint is what it connects to. The variables are the keys of <t>-datastore-config; what they hold needs no escaping in a
 	// URL, which the datastore service sees to.
 	endpoint string
+	// secret says that the endpoint holds the password. Then kine is told it by its environment, which only its own user and root
+	// can read; its arguments are in the process list of the node. A kine that doesn't know the variable (before v0.14) would
+	// store the data in its container; but it ends, for it doesn't know datastore-connection-max-idle-time either.
+	secret bool
 	// flags are its own defaults.
 	flags flags
 }
@@ -47,10 +57,10 @@ type kineDriver struct {
 // kineDrivers has a row for each driver of a DataStore that tenants reach through kine. One that speaks etcd's API itself is missing.
 var kineDrivers = map[string]kineDriver{
 	string(v1alpha1.DriverPostgreSQL): {
-		"postgres://" + kineUser + "@" + variable(name.KeyDBConnectionString) + "/" + variable(name.KeyDBSchema), sqlConnections,
+		"postgres://" + kineUser + "@" + variable(name.KeyDBConnectionString) + "/" + variable(name.KeyDBSchema), true, sqlConnections,
 	},
 	string(v1alpha1.DriverMySQL): {
-		"mysql://" + kineUser + "@tcp(" + variable(name.KeyDBConnectionString) + ")/" + variable(name.KeyDBSchema), sqlConnections,
+		"mysql://" + kineUser + "@tcp(" + variable(name.KeyDBConnectionString) + ")/" + variable(name.KeyDBSchema), true, sqlConnections,
 	},
 	// noEmbed: kine would else run a NATS server of its own. It makes sure of its bucket, and ends if that has other replicas.
 	string(v1alpha1.DriverNATS): {endpoint: "nats://?contextFile=" + path.Join(dirKineCerts, name.KeyDatastoreContext) +
@@ -66,7 +76,7 @@ var sqlConnections = flags{
 
 var kineUser = variable(name.KeyDBUser) + ":" + variable(name.KeyDBPassword)
 
-// variable is how a container's arguments name one of its environment.
+// variable is how a container's arguments, and its other variables, name one of its environment.
 func variable(name string) string { return "$(" + name + ")" }
 
 // needsKine reports whether the tenant's database speaks something else than etcd's API. A kine without a row would have no
@@ -91,6 +101,9 @@ func (in Input) kine() corev1.Container {
 		}}},
 		Ports:        []corev1.ContainerPort{{Name: name.PortKine, ContainerPort: portKine, Protocol: corev1.ProtocolTCP}},
 		VolumeMounts: []corev1.VolumeMount{{Name: name.VolumeKineUDS, MountPath: dirKineSocket}},
+	}
+	if database := kineDrivers[in.Datastore.Driver]; database.secret {
+		c.Env = []corev1.EnvVar{{Name: envKineEndpoint, Value: database.endpoint}}
 	}
 	if len(in.Datastore.Certificate.Keys) > 0 {
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name.VolumeKineCerts, MountPath: dirKineCerts, ReadOnly: true})
@@ -141,7 +154,12 @@ func (in Input) kineArgs() []string {
 			user[i] = "-" + arg
 		}
 	}
-	return layer(flags{"endpoint": database.endpoint, "listen-address": kineSocket}, defaults, user)
+	managed := flags{flagKineEndpoint: database.endpoint, "listen-address": kineSocket}
+	user = without(user, managed)
+	if database.secret {
+		delete(managed, flagKineEndpoint)
+	}
+	return layer(managed, defaults, user)
 }
 
 // metricsPort is where kine listens once it works; 0 if its flags keep it from that, or say where in a way unknown here.

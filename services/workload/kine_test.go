@@ -102,8 +102,29 @@ func TestKine(t *testing.T) {
 		}}
 		args := kine(in).Args
 		want := []string{"--ca-file=/mine", "--debug", "--slow-sql-threshold=2s"}
-		if !slices.Equal(args[len(args)-3:], want) || len(args) != 8 || strings.Contains(strings.Join(args, " "), "sqlite") {
+		if !slices.Equal(args[len(args)-3:], want) || len(args) != 7 || strings.Contains(strings.Join(args, " "), "sqlite") {
 			t.Errorf("args %v", args)
+		}
+	})
+	t.Run("its arguments, which are in the process list, don't have the password", func(t *testing.T) {
+		for _, driver := range []v1alpha1.Driver{v1alpha1.DriverPostgreSQL, v1alpha1.DriverMySQL, v1alpha1.DriverNATS} {
+			c := kine(on(load(t, "minimal"), driver))
+			if all := strings.Join(slices.Concat(c.Command, c.Args), " "); strings.Contains(all, "$(DB_PASSWORD)") {
+				t.Errorf("%s: %s", driver, all)
+			}
+		}
+	})
+	t.Run("it is told where the database is once, or, where it wouldn't understand, ends", func(t *testing.T) {
+		for _, driver := range []v1alpha1.Driver{v1alpha1.DriverPostgreSQL, v1alpha1.DriverMySQL, v1alpha1.DriverNATS} {
+			in := on(load(t, "minimal"), driver)
+			in.Tenant.Spec.ControlPlane.Deployment.ExtraArgs = &v1alpha1.ControlPlaneExtraArgs{Kine: []string{
+				"--endpoint=sqlite://x", "--datastore-connection-max-idle-time=1m",
+			}}
+			c := kine(in)
+			inEnv := slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == "KINE_ENDPOINT" && v.Value != "" })
+			if inEnv == sets(c.Args, "endpoint") || inEnv && !sets(c.Args, "datastore-connection-max-idle-time") {
+				t.Errorf("%s: environment %v, arguments %v", driver, c.Env, c.Args)
+			}
 		}
 	})
 	t.Run("its connections to an SQL server are limited, as the tenant says or else by default", func(t *testing.T) {

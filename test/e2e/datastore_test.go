@@ -90,7 +90,7 @@ func serve(ctx context.Context, cfg service.Config) error {
 	case name.ServiceCerts:
 		return certs.Run(ctx, cfg)
 	case name.ServiceDatastore:
-		return datastore.Run(ctx, cfg)
+		return datastore.Run(ctx, datastore.Config{Config: cfg})
 	case name.ServiceWorkload:
 		return workload.Run(ctx, workload.Config{Config: cfg})
 	case name.ServiceAddons:

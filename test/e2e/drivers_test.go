@@ -1,12 +1,14 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -71,6 +73,17 @@ func TestDrivers(t *testing.T) {
 					}
 					return nil
 				})
+			})
+			t.Run("the tenant's password is not in the process list", func(t *testing.T) {
+				var config corev1.Secret
+				get(t, kube.Secrets, key.Namespace, name.DatastoreConfig(key.Name), &config)
+				pid := e.Local.ContainerPID(key.Namespace, podOf(t, key), name.ContainerKine)
+				args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+				must(t, err)
+				password := config.Data[name.KeyDBPassword]
+				if len(password) == 0 || !bytes.Contains(args, []byte("--listen-address")) || bytes.Contains(args, password) {
+					t.Errorf("with a password of %d bytes, kine runs as %q", len(password), bytes.ReplaceAll(args, password, []byte("PASSWORD")))
+				}
 			})
 			t.Run("a kine that is killed comes back, and the API with it", func(t *testing.T) {
 				pod := podOf(t, key)

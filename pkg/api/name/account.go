@@ -29,9 +29,23 @@ func DataStoreUser(namespace, tenant, uid string) string {
 	return account(namespace, tenant, uid, maxUser)
 }
 
-func account(namespace, tenant, uid string, limit int) string {
+// DataStoreUserLike is the user of a tenant that asks for one: what it asks for, cut where that is too long, and the same hash. A
+// user is who a certificate says, to every database that trusts its authority and until it expires; so no two tenants may
+// ever have the same, in whichever DataStores they are, and be one the other's successor. What ends in the hash already stays.
+func DataStoreUserLike(asked, namespace, tenant, uid string) string {
+	end := "_" + tail(namespace, tenant, uid)
+	if strings.HasSuffix(asked, end) {
+		return asked
+	}
+	return asked[:min(len(asked), maxUser-len(end))] + end
+}
+
+func tail(namespace, tenant, uid string) string {
 	sum := sha256.Sum256([]byte(namespace + "/" + tenant + "/" + uid))
-	hash := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:suffix]
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:suffix]
+}
+
+func account(namespace, tenant, uid string, limit int) string {
 	readable := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
 			return r
@@ -41,5 +55,5 @@ func account(namespace, tenant, uid string, limit int) string {
 	if strings.HasPrefix(readable, "pg_") { // PostgreSQL's own
 		readable = "tenant_" + readable
 	}
-	return readable[:min(len(readable), limit-1-suffix)] + "_" + hash
+	return readable[:min(len(readable), limit-1-suffix)] + "_" + tail(namespace, tenant, uid)
 }

@@ -31,6 +31,31 @@ func TestDataStoreNames(t *testing.T) {
 	}
 }
 
+func TestAUserThatIsAskedForIsOneTenantsAlone(t *testing.T) {
+	const uid = "0b5e0f0c-7d1e-4f7b-9f34-9a3b6a8f3a3e"
+	end := strings.TrimPrefix(name.DataStoreUser("team", "demo", uid), "team_demo")
+	for sentence, test := range map[string]struct{ asked, want string }{
+		"the hash ends it":            {"app", "app" + end},
+		"what is too long is cut":     {strings.Repeat("u", 63), strings.Repeat("u", 21) + end},
+		"what ends in the hash stays": {"team_demo" + end, "team_demo" + end},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			if got := name.DataStoreUserLike(test.asked, "team", "demo", uid); got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+		})
+	}
+	for what, other := range map[string]string{
+		"another tenant":            name.DataStoreUserLike("app", "team", "other", uid),
+		"one of the same name anew": name.DataStoreUserLike("app", "team", "demo", "another-uid"),
+		"one who asks for the name that the first has": name.DataStoreUserLike("app"+end, "team", "demo", "another-uid"),
+	} {
+		if other == "app"+end {
+			t.Errorf("%s has the same user, %s", what, other)
+		}
+	}
+}
+
 func TestDataStoreNamesNeverCollide(t *testing.T) {
 	long := strings.Repeat("n", 60)
 	seen := map[string][3]string{}

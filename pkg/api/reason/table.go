@@ -129,6 +129,11 @@ func Table() []Entry {
 			"get datastores",
 		},
 		{
+			ForeignSecret, "the DataStore refers to a Secret of a namespace whose Secrets DataStores may not refer to",
+			"Move the Secret to the installation's namespace, or add its namespace to --secret-namespaces of stoker-datastore.",
+			"get datastores",
+		},
+		{
 			InvalidName, "a schema or user has a name that the database can't have",
 			"Delete the tenant and create it anew without the name, or with another: such names are fixed.", "",
 		},

@@ -76,8 +76,9 @@ type TenantControlPlaneSpec struct {
 	// +optional
 	DataStoreSchema string `json:"dataStoreSchema,omitempty"`
 
-	// DataStoreUsername is the tenant's user in the DataStore. Default: made of namespace, name and a hash of the object's
-	// UID, as status.storage.setup shows it. It is fixed once set. Two tenants must not share it.
+	// DataStoreUsername begins the name of the tenant's user in the DataStore; a hash of namespace, name and the object's UID
+	// follows, so that no other tenant ever has the same user. status.storage.setup shows it whole. Default: made of namespace
+	// and name. It is fixed once set.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9_][-A-Za-z0-9_.]*)?$`
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf || self == '' || oldSelf == ''",message="changing the dataStoreUsername is not supported"

@@ -143,6 +143,10 @@ type Account struct {
 	// Remembered says that the service knows to have made the account. Accounts made before owners were on record have
 	// none: such an account is its owner's then, however it looks and also for Drop.
 	Remembered bool
+	// Adopts says that the tenant's object names this schema and user as what it has already (status.storage.setup), as it does
+	// of a tenant that Kamaji made. What is there without an owner on record becomes the owner's only then, or if it is
+	// Remembered or has the owner's Names.
+	Adopts bool
 	// Schema is the name of the database, key prefix or bucket. User is the name of the user.
 	Schema, User string
 	// Password of the user, for databases that want one, or make its credentials of it. It must do without what a URL would
@@ -209,6 +213,8 @@ const (
 	TakenByTenant = "another tenant has it in this DataStore"
 	// TakenByOthers: there is no record, and what there is doesn't look like made for a tenant.
 	TakenByOthers = "the DataStore holds something of that name which was not made for a tenant"
+	// TakenUnrecorded: there is no record, and the account neither is Remembered nor Adopts what there is.
+	TakenUnrecorded = "the DataStore holds it, has not on record whose it is, and status.storage.setup of this tenant doesn't name it"
 )
 
 // Removed counts what was removed, by kind ("User": 1).

@@ -2,11 +2,22 @@
 package main
 
 import (
+	"context"
+
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/service"
 	"github.com/stoker-k8s/stoker/services/datastore"
 )
 
 func main() {
-	service.Main(name.ServiceDatastore, "Gives each tenant its user, schema and credentials in a DataStore, and takes them back.", datastore.Run)
+	var cfg datastore.Config
+	service.Main(name.ServiceDatastore, "Gives each tenant its user, schema and credentials in a DataStore, and takes them back.",
+		func(ctx context.Context, common service.Config) error {
+			cfg.Config = common
+			return datastore.Run(ctx, cfg)
+		},
+		func(flag service.Flag) {
+			flag(&cfg.SecretNamespaces, "secret-namespaces", name.SystemNamespace,
+				"`namespaces` whose Secrets DataStores may refer to, comma-separated; what they hold is sent to where a DataStore says")
+		})
 }

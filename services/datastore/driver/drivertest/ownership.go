@@ -168,6 +168,41 @@ func (c contract) unowned(t *testing.T) {
 	})
 }
 
+// adopted shows who gets what no record says whose it is.
+func (c contract) adopted(t *testing.T) {
+	t.Helper()
+	d := c.Driver
+	t.Run("what no record says whose it is goes to the tenant whose object names it, and to nobody else", func(t *testing.T) {
+		a, tenant := c.provision(t, "kamajis")
+		must(t, tenant.Write(t.Context(), a.Schema, "key", "kept"))
+		c.Disown(t, a)
+		c.foreignTo(t, a, of("uid-other", a.Schema, a.User))
+		a.Adopts = true
+		_, err := d.Provision(t.Context(), a)
+		must(t, err)
+		if value, err := tenant.Read(t.Context(), a.Schema, "key"); err != nil || value != "kept" {
+			t.Errorf("the tenant reads %q: %v", value, err)
+		}
+		c.drop(t, a)
+	})
+}
+
+// foreignTo has another tenant ask for what is a's, which must stay as it is.
+func (c contract) foreignTo(t *testing.T, a, other driver.Account) {
+	t.Helper()
+	before, revision := c.Holds(t, a), c.Revision(t)
+	var taken *driver.TakenError
+	if changed, err := c.Driver.Provision(t.Context(), other); !errors.As(err, &taken) || len(changed) > 0 {
+		t.Errorf("%+v is provisioned, changed %q: %v", other, changed, err)
+	}
+	if err := c.Driver.Claim(t.Context(), other); !errors.As(err, &taken) {
+		t.Errorf("%+v is claimed: %v", other, err)
+	}
+	if after := c.Holds(t, a); !slices.Equal(before, after) || c.Revision(t) != revision {
+		t.Errorf("before %q, after %q, revision %s to %s", before, after, revision, c.Revision(t))
+	}
+}
+
 // foreign has other tenants try to get and to drop what is a's, which must stay as it is.
 func (c contract) foreign(t *testing.T, a driver.Account) {
 	t.Helper()

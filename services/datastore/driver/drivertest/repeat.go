@@ -51,7 +51,8 @@ func (c contract) drift(t *testing.T) {
 	t.Helper()
 	d := c.Driver
 	drifts := maps.Clone(c.Drifts)
-	drifts["the owner is forgotten"] = c.Disown
+	const forgotten = "the owner is forgotten"
+	drifts[forgotten] = c.Disown
 	for sentence, drift := range drifts {
 		t.Run("drift is put right: "+sentence, func(t *testing.T) {
 			a, tenant := c.provision(t, "drift")
@@ -65,6 +66,7 @@ func (c contract) drift(t *testing.T) {
 			if got := c.Holds(t, a); slices.Equal(got, want) {
 				t.Fatalf("nothing drifted: %q", got)
 			}
+			a.Remembered = sentence == forgotten // as the service does of what it has made
 			changed, err := d.Provision(t.Context(), a)
 			must(t, err)
 			if got := c.Holds(t, a); !slices.Equal(got, want) || len(changed) == 0 {

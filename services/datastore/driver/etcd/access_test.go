@@ -64,6 +64,8 @@ func TestAuthorityKeys(t *testing.T) {
 	}
 }
 
+const day = 24 * time.Hour
+
 func TestAccessIsRenewedWhenItMust(t *testing.T) {
 	cfg, ca := offline(t, ec(t))
 	a := driver.Account{Schema: "s", User: "u"}
@@ -73,8 +75,17 @@ func TestAccessIsRenewedWhenItMust(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	short := first
-	short.Cert, short.Key = ca.Issue(t, "u") // for a day
+	if first.NotAfter.After(now.Add(366 * day)) {
+		t.Errorf("it is good until %s", first.NotAfter)
+	}
+	short, long := first, first
+	short.Cert, short.Key = ca.IssueFor(t, "u", day)
+	long.Cert, long.Key = ca.IssueFor(t, "u", 3649*day) // as Kamaji does
+	autumn := now.Add(3500 * day)                       // of the authority
+	last, err := d.Access(a, driver.Access{}, autumn)
+	if err != nil {
+		t.Fatal(err)
+	}
 	with := func(change func(*driver.Access)) driver.Access { x := first; change(&x); return x }
 	rotated, _ := offline(t, ec(t))
 	bundle := cfg
@@ -86,8 +97,12 @@ func TestAccessIsRenewedWhenItMust(t *testing.T) {
 		kept bool
 	}{
 		"one that is good is kept":                                     {d, first, now, true},
-		"one that lives as long as its authority is kept near the end": {d, first, first.NotAfter.Add(-time.Hour), true},
-		"one that is near its end is renewed":                          {d, short, now, false},
+		"one of which two thirds are left is kept":                     {d, first, now.Add(120 * day), true},
+		"one of which less than a third is left is renewed":            {d, first, now.Add(245 * day), false},
+		"one that lives as long as its authority is kept near the end": {d, last, last.NotAfter.Add(-time.Hour), true},
+		"one that is near its end is renewed":                          {d, short, now.Add(20 * time.Hour), false},
+		"one made for ten years is kept as long as others":             {d, long, now.Add(120 * day), true},
+		"one made for ten years is renewed when others would be":       {d, long, now.Add(245 * day), false},
 		"one without its key is renewed":                               {d, with(func(x *driver.Access) { x.Key = nil }), now, false},
 		"one with another's key is renewed":                            {d, with(func(x *driver.Access) { x.Key = short.Key }), now, false},
 		"one of another user is renewed":                               {d, with(func(x *driver.Access) { x.Cert, x.Key = ca.Issue(t, "v") }), now, false},

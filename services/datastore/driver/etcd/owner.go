@@ -97,9 +97,9 @@ func (e *etcd) claimLeft(ctx context.Context, a driver.Account) (have found, err
 	}
 }
 
-// refuse returns a *driver.TakenError for what is another's. Tenants of before there were records, and of Kamaji, have
-// no owner and become the first one's who asks for their names; but names that etcd's operator uses otherwise, for an
-// administrator or for the keys of another Kubernetes, look differently.
+// refuse returns a *driver.TakenError for what is another's. What tenants had before there were records, or in Kamaji, has
+// no owner, and goes to the account that adopts it; but names that etcd's operator uses otherwise, for an
+// administrator or for the keys of another Kubernetes, look differently, and go to nobody.
 func (e *etcd) refuse(ctx context.Context, a driver.Account, have found) error {
 	if err := have.owners.Refuse(a); err != nil {
 		return err
@@ -123,12 +123,18 @@ func (e *etcd) refuse(ctx context.Context, a driver.Account, have found) error {
 				return owner.TakenSchema(a, driver.TakenByOthers)
 			}
 		}
+		if have.role != nil && !a.Adopts {
+			return owner.TakenSchema(a, driver.TakenUnrecorded)
+		}
 	}
 	if !have.owners.User.Recorded && !ofUser && have.user != nil {
 		for _, role := range have.user.Roles {
 			if role != a.Schema {
 				return owner.TakenUser(a, driver.TakenByOthers)
 			}
+		}
+		if !a.Adopts {
+			return owner.TakenUser(a, driver.TakenUnrecorded)
 		}
 	}
 	return nil

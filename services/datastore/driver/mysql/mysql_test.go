@@ -253,6 +253,7 @@ func TestContract(t *testing.T) {
 		a := driver.Account{Owner: "uid", Schema: "again", User: "again", Password: "password"}
 		_, err := d.Provision(t.Context(), a)
 		check(t, err)
+		a.Remembered = true
 		w.do(t, "DROP DATABASE stoker")
 		_, err = d.Provision(t.Context(), a)
 		check(t, err)

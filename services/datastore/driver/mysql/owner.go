@@ -154,7 +154,7 @@ func (d *database) claimLeft(s *sqlpool.Session, steps *step.Steps, a driver.Acc
 }
 
 // refuse returns a *driver.TakenError for what is another's. Tenants of before there were records, and of Kamaji, have
-// no owner and become the first one's who asks for their names. What the server's operator has for another use looks
+// no owner and go to the account that adopts them. What the server's operator has for another use looks
 // differently, and must, for with the last of its tenant it would be dropped: a database that isn't the user's or holds
 // more than kine's table; a user who has more rights, another host or no password.
 func (d *database) refuse(ctx context.Context, s *sqlpool.Session, a driver.Account, have found) error {
@@ -171,11 +171,17 @@ func (d *database) refuse(ctx context.Context, s *sqlpool.Session, a driver.Acco
 		if others > 0 || !slices.ContainsFunc(have.grants, func(g grant) bool { return g.on == on(a.Schema) }) {
 			return owner.TakenSchema(a, driver.TakenByOthers)
 		}
+		if !a.Adopts {
+			return owner.TakenSchema(a, driver.TakenUnrecorded)
+		}
 	}
 	if len(have.hosts) > 0 && !have.owners.User.Recorded && !ofUser {
 		more := slices.ContainsFunc(have.grants, func(g grant) bool { return !g.login() && g.on != on(a.Schema) })
 		if len(have.hosts) > 1 || !have.user() || have.open || more {
 			return owner.TakenUser(a, driver.TakenByOthers)
+		}
+		if !a.Adopts {
+			return owner.TakenUser(a, driver.TakenUnrecorded)
 		}
 	}
 	return nil

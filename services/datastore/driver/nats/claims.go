@@ -189,6 +189,16 @@ func overdue(token string, now time.Time) bool {
 	return false
 }
 
+// letsInAnother reports whether an account has a key that signs the user of another owner's tenant.
+func letsInAnother(claims *jwt.AccountClaims, owner string) bool {
+	for _, key := range claims.SigningKeys {
+		if scope, ok := key.(*jwt.UserScope); ok && scope.Role != rolePrefix+owner {
+			return true
+		}
+	}
+	return false
+}
+
 // scopeOf is what users may do whom a key signs: what kine does with its bucket, and nothing else. Rights are the
 // account's and not in the user's JWT, so that they can be put right without new credentials.
 func scopeOf(key string, a driver.Account) *jwt.UserScope {

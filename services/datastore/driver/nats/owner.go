@@ -231,28 +231,40 @@ func (s *server) there(ctx context.Context, p place, a driver.Account) (bool, er
 }
 
 // refuse returns a *driver.TakenError for what is another's, and a *driver.ConfigError where there is room for no more.
-// An account that has no owner was made by Stoker and becomes the first one's who asks for its name. So does a bucket of
-// kine's beside the records, which Kamaji has made; others are of another use.
+// What has no owner on record goes to the account that adopts it: an account that lets another owner's tenant in, and a bucket of
+// kine's beside the records, which Kamaji has made. Other buckets are of another use and go to nobody.
 func (s *server) refuse(ctx context.Context, p place, a driver.Account, have found) error {
 	if err := have.owners().Refuse(a); err != nil {
 		return err
 	}
+	ofSchema, _ := owner.Certain(a, s.Names)
+	unclear := !have.schema.Recorded && !ofSchema
 	if s.login.operator != nil {
-		return nil
+		if !unclear || a.Adopts {
+			return nil
+		}
+		account, err := p.account(ctx, accountOf(a.Schema))
+		if err == nil && account != nil && letsInAnother(account, a.Owner) {
+			err = owner.TakenSchema(a, driver.TakenUnrecorded)
+		}
+		return err
 	}
 	if have.only.IsOther(a) {
 		return &driver.ConfigError{Part: driver.PartBasicAuth, Field: driver.PartBasicAuth, Err: errors.New(
 			"is a user of the NATS, as whom every tenant would connect, so that there is room for one tenant, and another has it; " +
 				"an operator's signing seed (SO…) beside the creds of a user of the system account makes room for many")}
 	}
-	if ofSchema, _ := owner.Certain(a, s.Names); !have.schema.Recorded && !ofSchema {
-		bucket, err := bucketIn(ctx, p.js, a.Schema)
-		if err != nil {
-			return err
-		}
-		if bucket != nil && bucket.Description != description {
-			return owner.TakenSchema(a, driver.TakenByOthers)
-		}
+	if !unclear {
+		return nil
+	}
+	bucket, err := bucketIn(ctx, p.js, a.Schema)
+	switch {
+	case err != nil || bucket == nil:
+		return err
+	case bucket.Description != description:
+		return owner.TakenSchema(a, driver.TakenByOthers)
+	case !a.Adopts:
+		return owner.TakenSchema(a, driver.TakenUnrecorded)
 	}
 	return nil
 }

@@ -465,7 +465,7 @@ func TestOneTenantWithoutAnOperator(t *testing.T) {
 			t.Errorf("there is %q", names())
 		}
 	})
-	t.Run("a bucket of kine's that nobody has on record becomes the first one's, another isn't touched", func(t *testing.T) {
+	t.Run("a bucket of kine's that nobody has on record goes to who adopts it, another isn't touched", func(t *testing.T) {
 		_, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "kamaji", Description: "Holds kine key/values", History: 10})
 		check(t, err)
 		_, err = js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "app"})
@@ -474,11 +474,16 @@ func TestOneTenantWithoutAnOperator(t *testing.T) {
 		if _, err := d.Provision(t.Context(), account("app")); !errors.As(err, &taken) || taken.Message != driver.TakenByOthers {
 			t.Error(err)
 		}
-		changed, err := d.Provision(t.Context(), account("kamaji"))
+		kamaji := account("kamaji")
+		if _, err := d.Provision(t.Context(), kamaji); !errors.As(err, &taken) || taken.Message != driver.TakenUnrecorded {
+			t.Error(err)
+		}
+		kamaji.Adopts = true
+		changed, err := d.Provision(t.Context(), kamaji)
 		if err != nil || len(changed) != 1 {
 			t.Errorf("changed %q: %v", changed, err)
 		}
-		_, err = d.Drop(t.Context(), account("kamaji"))
+		_, err = d.Drop(t.Context(), kamaji)
 		check(t, err)
 		if fmt.Sprint(names()) != "[KV_app KV_stoker_owners]" {
 			t.Errorf("there is %q", names())

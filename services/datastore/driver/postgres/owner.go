@@ -192,7 +192,7 @@ func (p *postgres) claimLeft(s *sqlpool.Session, steps *step.Steps, a driver.Acc
 }
 
 // refuse returns a *driver.TakenError for what is another's. Tenants of before there were records, and of Kamaji, have
-// no owner and become the first one's who asks for their names. What the server's operator has for another use looks
+// no owner and go to the account that adopts them. What the server's operator has for another use looks
 // differently, and must, for with the last of its tenant it would be dropped: a database that somebody else owns or that
 // holds more than kine's table; a role that may more than a tenant's, or has to do with another database.
 func (p *postgres) refuse(ctx context.Context, a driver.Account, have found) error {
@@ -214,9 +214,17 @@ func (p *postgres) refuse(ctx context.Context, a driver.Account, have found) err
 		if others > 0 {
 			return owner.TakenSchema(a, driver.TakenByOthers)
 		}
+		if !a.Adopts {
+			return owner.TakenSchema(a, driver.TakenUnrecorded)
+		}
 	}
-	if r := have.Role; r != nil && have.UserOwner == nil && !ofUser && (r.Mighty || len(r.Groups) > 0 || r.Elsewhere) {
-		return owner.TakenUser(a, driver.TakenByOthers)
+	if r := have.Role; r != nil && have.UserOwner == nil && !ofUser {
+		if r.Mighty || len(r.Groups) > 0 || r.Elsewhere {
+			return owner.TakenUser(a, driver.TakenByOthers)
+		}
+		if !a.Adopts {
+			return owner.TakenUser(a, driver.TakenUnrecorded)
+		}
 	}
 	return nil
 }

@@ -275,6 +275,7 @@ func TestContract(t *testing.T) {
 		a := driver.Account{Owner: "uid", Schema: "again", User: "again", Password: "password"}
 		_, err := d.Provision(t.Context(), a)
 		check(t, err)
+		a.Remembered = true
 		w.do(t, "DROP DATABASE stoker WITH (FORCE)")
 		drivertest.Eventually(t, 5*time.Second, func() error { _, err := d.Provision(t.Context(), a); return err })
 		w.do(t, "stoker: DROP TABLE public.owners")

@@ -17,13 +17,21 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
-// Life of the tenants' client certificates: as long as Kamaji's, for a new one restarts the tenant's API server.
+// Life of the tenants' client certificates. As certs does with the others, one is renewed when a third of it is left; a new one
+// restarts the tenant's API server.
 const (
-	life        = 10 * 365 * 24 * time.Hour
-	renewBefore = 30 * 24 * time.Hour
+	life       = 365 * 24 * time.Hour
+	renewAfter = life * 2 / 3
 	// backdate is for clocks that disagree a little.
 	backdate = 5 * time.Minute
+	// longest is the life of a certificate, by its dates.
+	longest = life + backdate + time.Second
 )
+
+// renewalOf is when a certificate is to be renewed, which may be made for longer than life.
+func renewalOf(notBefore, notAfter time.Time) time.Time {
+	return notBefore.Add(min(notAfter.Sub(notBefore)/3*2, renewAfter)).UTC()
+}
 
 // Access returns the authority's certificates and the tenant's client certificate: the one it has while it is good, else
 // a new one with a new key. Without the authority's key there is no client certificate. The administrator's is never
@@ -45,10 +53,11 @@ func (a *Authority) Access(user string, have driver.Access, now time.Time) (driv
 		end = a.issuer.NotAfter
 	}
 	if cert := a.valid(user, have, now); cert != nil {
-		renewAt := cert.NotAfter.Add(-renewBefore)
-		// Near the authority's own end another certificate would live no longer.
-		if now.Before(renewAt) || !end.After(cert.NotAfter) {
-			return driver.Access{CA: have.CA, Cert: have.Cert, Key: have.Key, NotAfter: cert.NotAfter.UTC(), RenewAt: renewAt.UTC()}, nil
+		renewAt := renewalOf(cert.NotBefore, cert.NotAfter)
+		// Near the authority's own end another certificate would live no longer, and to live less is what those of ten years are
+		// renewed for, which Kamaji makes and Stoker made.
+		if now.Before(renewAt) || cert.NotAfter.Sub(cert.NotBefore) <= longest && !end.After(cert.NotAfter) {
+			return driver.Access{CA: have.CA, Cert: have.Cert, Key: have.Key, NotAfter: cert.NotAfter.UTC(), RenewAt: renewAt}, nil
 		}
 	}
 	access, err := a.issue(user, now, end)
@@ -117,6 +126,6 @@ func (a *Authority) issue(user string, now, end time.Time) (driver.Access, error
 		CA:       a.pem,
 		Cert:     pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		Key:      pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}),
-		NotAfter: end, RenewAt: end.Add(-renewBefore),
+		NotAfter: end, RenewAt: renewalOf(begin.Truncate(time.Second), end),
 	}, nil
 }

@@ -51,23 +51,36 @@ func (a *Authority) KeyPEM(t testing.TB) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-// Issue signs a certificate for both sides of a connection, with an EC key in SEC 1 form.
+// Issue signs a certificate for both sides of a connection that is good for a day, with an EC key in SEC 1 form.
 func (a *Authority) Issue(t testing.TB, name string) (cert, key []byte) {
+	t.Helper()
+	return a.IssueFor(t, name, day)
+}
+
+const day = 24 * time.Hour
+
+// IssueFor is Issue for another time than a day.
+func (a *Authority) IssueFor(t testing.TB, name string, life time.Duration) (cert, key []byte) {
 	t.Helper()
 	private := EC(t)
 	der, err := x509.MarshalECPrivateKey(private)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return a.Sign(t, name, private), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
+	return a.sign(t, name, private, life), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
 }
 
-// Sign signs a certificate of a key for both sides of a connection.
+// Sign signs a certificate of a key for both sides of a connection that is good for a day.
 func (a *Authority) Sign(t testing.TB, name string, key crypto.Signer) []byte {
+	t.Helper()
+	return a.sign(t, name, key, day)
+}
+
+func (a *Authority) sign(t testing.TB, name string, key crypto.Signer, life time.Duration) []byte {
 	t.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(life),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(127, 0, 0, 2)}, DNSNames: []string{"localhost"},
 	}, a.cert, key.Public(), a.Key)

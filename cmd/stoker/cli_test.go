@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -398,6 +400,36 @@ func TestTable(t *testing.T) {
 			t.Fatal(err)
 		}
 		golden(t, file, b.Bytes())
+	}
+}
+
+// TestWhatOthersWroteDoesNotSteerTheTerminal shows a tenant whose status has an escape sequence in a message, and complains with one.
+func TestWhatOthersWroteDoesNotSteerTheTerminal(t *testing.T) {
+	t.Parallel()
+	const escape = "it \x1b]52;c;cm0gLXJmIH4=\x07answers\r\nNAME   \u009b31m"
+	o := v1alpha1.TenantControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "demo"}}
+	o.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: "a\x1b[2J", Message: escape}}
+	for _, format := range formats {
+		var b bytes.Buffer
+		if err := show(&b, []v1alpha1.TenantControlPlane{o}, format, true, clock); err != nil {
+			t.Fatal(err)
+		}
+		steersNothing(t, format, b.String())
+		if lines := strings.Count(b.String(), "\n"); format == "wide" && lines != 2 {
+			t.Errorf("a message makes lines of its own:\n%s", b.String())
+		}
+	}
+	var b bytes.Buffer
+	a := &app{streams: streams{err: &b}}
+	a.complain(errors.New(escape))
+	a.sayf(&b, "%s\n", escape)
+	steersNothing(t, "a complaint", b.String())
+}
+
+func steersNothing(t *testing.T, what, out string) {
+	t.Helper()
+	if i := strings.IndexFunc(out, func(r rune) bool { return unicode.IsControl(r) && r != '\n' }); i >= 0 {
+		t.Errorf("%s has %q", what, out[i:])
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/yaml"
 
+	"github.com/stoker-k8s/stoker/cmd/stoker/internal/printable"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -140,20 +141,23 @@ func forPeople(format string) bool { return format == "" || format == "table" ||
 // write writes in one of the formats: what for programs, its names, or a table, whose first row is the head.
 func write(w io.Writer, format string, what any, names []string, rows func(wide bool) [][]string) error {
 	switch format {
-	case "json":
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(what)
-	case "yaml":
-		data, err := yaml.Marshal(what)
+	case "json", "yaml":
+		data, err := json.MarshalIndent(what, "", "  ")
 		if err != nil {
 			return err
 		}
-		_, err = w.Write(data)
+		text := printable.JSON(string(data)) + "\n"
+		if format == "yaml" {
+			if data, err = yaml.JSONToYAML([]byte(text)); err != nil {
+				return err
+			}
+			text = printable.Text(string(data))
+		}
+		_, err = io.WriteString(w, text)
 		return err
 	case "name":
 		for _, n := range names {
-			if _, err := fmt.Fprintln(w, n); err != nil {
+			if _, err := fmt.Fprintln(w, printable.Line(n)); err != nil {
 				return err
 			}
 		}
@@ -161,6 +165,9 @@ func write(w io.Writer, format string, what any, names []string, rows func(wide 
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	for _, cells := range rows(format == "wide") {
+		for i := range cells {
+			cells[i] = printable.Line(cells[i])
+		}
 		if _, err := fmt.Fprintln(t, strings.Join(cells, "\t")); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/stoker-k8s/stoker/cmd/stoker/internal/printable"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -42,7 +44,7 @@ kubeconfig you have: it prints, or writes a file of its own that only you can re
 				return err
 			}
 			if file == "" || file == "-" {
-				_, err := a.out.Write(data)
+				_, err := io.WriteString(a.out, printable.Text(string(data)))
 				return err
 			}
 			if err := writePrivate(file, data); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/cmd/stoker/internal/follow"
 	"github.com/stoker-k8s/stoker/cmd/stoker/internal/target"
+	"github.com/stoker-k8s/stoker/cmd/stoker/internal/printable"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
@@ -161,16 +162,18 @@ func usageArgs(c *cobra.Command) {
 	}
 }
 
-// sayf writes to a person. A terminal that is gone is no error of the command.
-func (a *app) sayf(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }
+// sayf writes to a person, but nothing that steers the terminal. One that is gone is no error of the command.
+func (a *app) sayf(w io.Writer, format string, args ...any) {
+	_, _ = io.WriteString(w, printable.Text(fmt.Sprintf(format, args...)))
+}
 
 // complain writes an error to a person.
 func (a *app) complain(err error) {
-	text := "error: " + err.Error()
+	word := "error:"
 	if colour(a.err) {
-		text = strings.Replace(text, "error:", "\x1b[31merror:\x1b[0m", 1)
+		word = "\x1b[31m" + word + "\x1b[0m"
 	}
-	a.sayf(a.err, "%s\n", text)
+	_, _ = io.WriteString(a.err, word+" "+printable.Text(err.Error())+"\n")
 }
 
 // colour reports whether a stream is a terminal whose user wants colours (https://no-color.org).

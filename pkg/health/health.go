@@ -1,5 +1,5 @@
 // Package health keeps what a process depends on and whether it is there: /readyz tells it, the log tells each change
-// once.
+// once, and why: errors of dependencies have addresses and names that are nothing for strangers.
 package health
 
 import (
@@ -14,31 +14,31 @@ import (
 type Health struct {
 	log  *slog.Logger
 	mu   sync.Mutex
-	down map[string]string
+	down map[string]bool
 	seen map[string]bool
 }
 
 // New returns a Health that reports changes to log.
 func New(log *slog.Logger) *Health {
-	return &Health{log: log, down: map[string]string{}, seen: map[string]bool{}}
+	return &Health{log: log, down: map[string]bool{}, seen: map[string]bool{}}
 }
 
 // Down says that a dependency is away and why. Only the first word of an outage is logged.
 func (h *Health) Down(dependency string, cause error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, already := h.down[dependency]; !already {
+	if !h.down[dependency] {
 		h.log.Warn("dependency is away, waiting for it", "dependency", dependency, "cause", cause)
 	}
 	h.seen[dependency] = true
-	h.down[dependency] = cause.Error()
+	h.down[dependency] = true
 }
 
 // Up says that a dependency answers.
 func (h *Health) Up(dependency string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, was := h.down[dependency]; was {
+	if h.down[dependency] {
 		h.log.Info("dependency is back", "dependency", dependency)
 	}
 	h.seen[dependency] = true
@@ -60,8 +60,8 @@ func (h *Health) Handle(mux *http.ServeMux) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 		for _, d := range names {
-			if cause, away := h.down[d]; away {
-				fmt.Fprintf(w, "[-]%s: %s\n", d, cause)
+			if h.down[d] {
+				fmt.Fprintf(w, "[-]%s is away; the log says why\n", d)
 			} else {
 				fmt.Fprintf(w, "[+]%s ok\n", d)
 			}

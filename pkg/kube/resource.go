@@ -33,6 +33,8 @@ var (
 	RoleBindings         = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "rolebindings", "RoleBinding", true}
 	ClusterRoles         = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "clusterroles", "ClusterRole", false}
 	ClusterRoleBindings  = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "clusterrolebindings", "ClusterRoleBinding", false}
+	TokenReviews         = Resource{schema.GroupVersion{Group: "authentication.k8s.io", Version: "v1"}, "tokenreviews", "TokenReview", false}
+	SubjectAccessReviews = Resource{schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"}, "subjectaccessreviews", "SubjectAccessReview", false}
 	TenantControlPlanes  = Resource{schema.GroupVersion{Group: "kamaji.clastix.io", Version: "v1alpha1"}, "tenantcontrolplanes", "TenantControlPlane", true}
 	DataStores           = Resource{schema.GroupVersion{Group: "kamaji.clastix.io", Version: "v1alpha1"}, "datastores", "DataStore", false}
 	KubeconfigGenerators = Resource{schema.GroupVersion{Group: "kamaji.clastix.io", Version: "v1alpha1"}, "kubeconfiggenerators", "KubeconfigGenerator", false}

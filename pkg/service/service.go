@@ -8,17 +8,13 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -46,6 +42,10 @@ type Config struct {
 	Replica string
 	// HTTP is the address of /livez, /readyz and /metrics; empty for none.
 	HTTP string
+	// MetricsCert and MetricsKey are the files of that port's certificate; empty: it is served without TLS. MetricsAuth lets only
+	// those get /metrics who show a token of the management cluster and may get the non-resource URL /metrics there.
+	MetricsCert, MetricsKey string
+	MetricsAuth             bool
 	// Log gets the service's log; required.
 	Log *slog.Logger
 }
@@ -103,28 +103,6 @@ func (c *Clients) Close() {
 	c.Kube.Close()
 }
 
-// Serve serves /livez, /readyz and /metrics on addr until ctx ends. An empty addr serves nothing.
-func (c *Clients) Serve(ctx context.Context, addr string) error {
-	if addr == "" {
-		<-ctx.Done()
-		return nil
-	}
-	mux := http.NewServeMux()
-	c.Health.Handle(mux)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
-	if err != nil {
-		return fmt.Errorf("http address %s: %w", addr, err)
-	}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stop()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
-}
-
 // Run opens the connections, serves HTTP and runs the loop that build makes, until ctx ends or one of them fails for good.
 func Run(ctx context.Context, cfg Config, build func(*Clients) (*loop.Loop, error)) error {
 	c, err := Connect(cfg)
@@ -142,7 +120,7 @@ func Run(ctx context.Context, cfg Config, build func(*Clients) (*loop.Loop, erro
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		if err := c.Serve(ctx, cfg.HTTP); err != nil {
+		if err := c.Serve(ctx, cfg); err != nil {
 			cancel(err)
 		}
 	}()
@@ -177,7 +155,7 @@ func Main(service, usage string, run func(context.Context, Config) error, more .
 	text(&cfg.Namespace, "namespace", "", "`namespace` of the tenants this installation works on; empty for all")
 	text(&cfg.WatchFilter, "watch-filter", "", "`value` of the label cluster.x-k8s.io/watch-filter of the objects this installation works on; empty for all")
 	text(&cfg.Replica, "replica", events.DefaultReplica(), "`name` of this process among the service's replicas, stable over restarts")
-	text(&cfg.HTTP, "http", ":8080", "`address` of /livez, /readyz and /metrics; empty for none")
+	cfg.httpFlags(flags, text)
 	var level string
 	text(&level, "log-level", "info", "debug, info, warn or error")
 	for _, m := range more {

@@ -48,7 +48,7 @@ func TestMetricsSayWhichBuildThisIs(t *testing.T) {
 	_ = free.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- c.Serve(ctx, addr) }()
+	go func() { ended <- c.Serve(ctx, Config{HTTP: addr}) }()
 	body := get(t, "http://"+addr+"/metrics")
 	cancel()
 	if err := <-ended; err != nil {

@@ -102,7 +102,7 @@ type customization struct {
 func (in Input) customize(c *corev1.Container, by customization) {
 	retimeProbes(c, in.Tenant.Spec.ControlPlane.Deployment.Probes, by.probes)
 	c.Resources = value(by.resources)
-	c.SecurityContext = by.security
+	c.SecurityContext = in.securityContext(c.Name, by.security)
 	c.VolumeMounts = slices.Concat(by.mounts, c.VolumeMounts)
 }
 

@@ -213,8 +213,8 @@ func (in Input) pod() corev1.PodSpec {
 		Tolerations:                   spec.Tolerations,
 		Affinity:                      spec.Affinity,
 		ServiceAccountName:            spec.ServiceAccountName,
-		AutomountServiceAccountToken:  spec.AutomountServiceAccountToken,
-		SecurityContext:               spec.PodSecurityContext,
+		AutomountServiceAccountToken:  new(value(spec.AutomountServiceAccountToken)), // nothing of a control plane needs one
+		SecurityContext:               in.podSecurityContext(),
 		TerminationGracePeriodSeconds: new(terminationGrace),
 	}
 	pod.Containers = append(pod.Containers, in.apiServer(), in.scheduler(), in.controllerManager())

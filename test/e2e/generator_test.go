@@ -135,7 +135,8 @@ func TestKubeconfigGenerators(t *testing.T) {
 		}
 	})
 	t.Run("certs itself may not write a Secret under another generator's name", func(t *testing.T) {
-		secret := `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"gen-one-other","namespace":"default","labels":{
+		secret := `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"gen-one-other","namespace":"default","ownerReferences":[
+			{"apiVersion":"kamaji.clastix.io/v1alpha1","kind":"TenantControlPlane","name":"gen-one","uid":"a","controller":true}],"labels":{
 			"kamaji.clastix.io/project":"kamaji","kamaji.clastix.io/managed-by":"viewer","kamaji.clastix.io/managed-for":"gen-one"}}}`
 		out, err := e.TryKubectl(t.Context(), e.Local.Kubeconfig(name.ServiceCerts), strings.NewReader(secret), "create", "-f", "-")
 		if err == nil || !strings.Contains(out, "Secret gen-one-other of a KubeconfigGenerator must be named") {

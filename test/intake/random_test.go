@@ -68,6 +68,7 @@ func TestTenThousandRandomObjects(t *testing.T) {
 	}
 	source := random.Seeded(t)
 	intake := e.Service(t, name.ServiceIntake, "a")
+	e.PrivilegedFields(t, env.IntakeUser, true)
 	for _, d := range dataStores {
 		o := source.Draw(kinds[event.DataStores], "", d, random.Options{})
 		for o.Object()["spec"].(map[string]any)["driver"] != "etcd" { // which alone takes overrides

@@ -6,6 +6,7 @@ package rules
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -31,8 +32,11 @@ var e *env.Env
 
 func TestMain(m *testing.M) { env.Main(m, func(started *env.Env) { e = started }, env.APIOnly) }
 
-// author is a user who may write Stoker's kinds, and nothing else.
+// author is a user who may write Stoker's kinds, with all their fields, and nothing else.
 const author = "rules-author"
+
+// editor is a user who has the role for editors of tenants, and nothing else.
+const editor = "rules-editor"
 
 var plurals = map[string]string{
 	v1alpha1.TenantControlPlaneKind: event.TenantControlPlanes, v1alpha1.DataStoreKind: event.DataStores,
@@ -58,17 +62,49 @@ func asAuthor(t testing.TB) dynamic.Interface {
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: author}, Rules: []rbacv1.PolicyRule{{
 		APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"*"}, Verbs: []string{"get", "list", "create", "update", "patch", "delete"},
 	}}}
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: author}, Subjects: []rbacv1.Subject{{Kind: "User", Name: author, APIGroup: rbacv1.GroupName}},
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: author},
-	}
 	if _, err := c.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
+	}
+	d := as(t, cfg, c, author, author)
+	e.PrivilegedFields(t, author, true)
+	refuses(t, d, `nodeSelector: {"a b": c}`)
+	return d
+}
+
+// refuses waits until policies are looked at, which they aren't at once when they are new.
+func refuses(t testing.TB, d dynamic.Interface, patch string) {
+	t.Helper()
+	o := &unstructured.Unstructured{Object: ruletest.Object(v1alpha1.TenantControlPlaneKind, deployment(patch))}
+	env.Eventually(t, "the policies to refuse "+patch, func() error {
+		_, err := resource(d, v1alpha1.TenantControlPlaneKind).Create(t.Context(), o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil {
+			return errors.New("accepted")
+		}
+		return nil
+	})
+}
+
+// asEditor is a client of the editor.
+func asEditor(t testing.TB) dynamic.Interface {
+	t.Helper()
+	cfg, c := admin(t)
+	d := as(t, cfg, c, editor, "stoker-editor")
+	refuses(t, d, `nodeSelector: {a: b}`)
+	return d
+}
+
+// as is a client of a user who has a role.
+func as(t testing.TB, cfg *rest.Config, c kubernetes.Interface, user, role string) dynamic.Interface {
+	t.Helper()
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: user}, Subjects: []rbacv1.Subject{{Kind: "User", Name: user, APIGroup: rbacv1.GroupName}},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 	}
 	if _, err := c.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
-	cfg.Impersonate = rest.ImpersonationConfig{UserName: author, Groups: []string{"system:authenticated"}}
+	cfg = rest.CopyConfig(cfg)
+	cfg.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
 	d, err := dynamic.NewForConfig(cfg)
 	if err != nil {
 		t.Fatal(err)

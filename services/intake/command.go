@@ -220,8 +220,7 @@ func (s *intake) accepted(ctx context.Context, t *loop.Turn, c command, after *o
 			FactID: events.ID(c.id(), event.Accepted), Generation: after.Generation,
 		}}, nil
 	}
-	trace, _ := e.Extensions()[events.ExtTraceParent].(string)
-	spec, err := s.accept(ctx, t, after.tenant, e.ID(), trace, time.Now())
+	spec, err := s.accept(ctx, t, after.tenant, &c, time.Now())
 	if err != nil {
 		return result{}, err
 	}

@@ -203,6 +203,8 @@ func statusOf(e event.FieldError) int {
 		return http.StatusConflict
 	case e.Rule == event.RuleTooLarge:
 		return http.StatusRequestEntityTooLarge
+	case e.Rule == event.RuleAdmissionTimeout:
+		return http.StatusBadGateway
 	case e.Rule == event.RuleInternal:
 		return http.StatusInternalServerError
 	case e.Rule == event.RuleNotFound && strings.HasPrefix(e.Field, "metadata."):

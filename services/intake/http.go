@@ -245,6 +245,9 @@ func (h *httpIntake) take(w http.ResponseWriter, r *http.Request) (*ce.Event, *f
 	if failed == nil {
 		failed = scope(who, e, key)
 	}
+	if secrets := event.InlineSecrets(key.Kind, e.Data()); failed == nil && secrets != nil {
+		failed = &failure{code: http.StatusUnprocessableEntity, errors: secrets} // before it is stored
+	}
 	if failed != nil {
 		return nil, failed
 	}

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
@@ -339,6 +340,22 @@ func TestHTTP(t *testing.T) {
 		g, err := in.send(t, http.MethodPost, in.url, tenantIn("5", event.Apply, "default/demo"), io.MultiReader(strings.NewReader(`"`), endless{}))
 		if err == nil && g.StatusCode != http.StatusRequestEntityTooLarge {
 			t.Errorf("%d %s", g.StatusCode, g.body)
+		}
+	})
+	t.Run("a DataStore's password is refused before it is stored", func(t *testing.T) {
+		h := tenantIn("8", event.Apply, "with-password")
+		h.Set("Ce-Type", event.DataStoreApply)
+		g := in.post(t, h, `{"spec":{"basicAuth":{"password":{"content":"aHVudGVyMg=="}}}}`)
+		if g.StatusCode != http.StatusUnprocessableEntity || len(g.errors) != 1 || g.errors[0].Field != "spec.basicAuth.password.content" {
+			t.Errorf("%d %s", g.StatusCode, g.body)
+		}
+		s, err := in.bus.JetStream().Stream(t.Context(), events.StreamIntake)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := s.Info(t.Context(), jetstream.WithSubjectFilter("stoker.intake.*.datastores.-.with-password"))
+		if err != nil || len(info.State.Subjects) > 0 {
+			t.Errorf("%v %v", info, err)
 		}
 	})
 	t.Run("there is nothing else", func(t *testing.T) {

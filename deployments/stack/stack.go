@@ -4,13 +4,13 @@ package stack
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/stoker-k8s/stoker/deployments/local"
@@ -19,6 +19,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/service"
+	"github.com/stoker-k8s/stoker/pkg/token"
 	"github.com/stoker-k8s/stoker/services/addons"
 	"github.com/stoker-k8s/stoker/services/certs"
 	"github.com/stoker-k8s/stoker/services/datastore"
@@ -107,21 +108,40 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 
 // HTTP is intake's way in for CloudEvents over HTTP, without TLS: the address is a loopback one.
 func (s *Stack) HTTP() intake.HTTP {
-	return intake.HTTP{Address: s.Local.Block().Management().String() + ":8080", Token: filepath.Join(s.Local.Dir(), "http", "token")}
+	return intake.HTTP{Address: s.Local.Block().Management().String() + ":8080", Tokens: filepath.Join(s.Local.Dir(), "http", "tokens.yaml")}
 }
 
-// keepHTTP writes down where events are taken, and makes the token they come with, once.
+// keepHTTP writes down where events are taken, and makes the first token they come with, for tenants of the namespace default, once.
 func (s *Stack) keepHTTP() error {
 	h := s.HTTP()
-	if err := os.MkdirAll(filepath.Dir(h.Token), 0o700); err != nil {
+	dir := filepath.Dir(h.Tokens)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	if _, err := os.Stat(h.Token); errors.Is(err, os.ErrNotExist) {
-		if err := os.WriteFile(h.Token, []byte(rand.Text()+"\n"), 0o600); err != nil {
+	if _, err := os.Stat(h.Tokens); errors.Is(err, os.ErrNotExist) {
+		if err := firstToken(filepath.Join(dir, "token"), h.Tokens); err != nil {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(filepath.Dir(h.Token), "url"), []byte("http://"+h.Address+"/events\n"), 0o600)
+	return os.WriteFile(filepath.Join(dir, "url"), []byte("http://"+h.Address+"/events\n"), 0o600)
+}
+
+// firstToken writes the file of tokens for the token in another file, which is made unless a stack of before made it.
+func firstToken(file, tokens string) error {
+	kept, err := os.ReadFile(file)
+	secret := strings.TrimSpace(string(kept))
+	if errors.Is(err, os.ErrNotExist) {
+		secret = token.New()
+		err = os.WriteFile(file, []byte(secret+"\n"), 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	data, err := token.File{Tokens: []token.Token{{Name: "local", Hash: token.Hash(secret), Namespaces: []string{"default"}}}}.Marshal()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(tokens, data, 0o600)
 }
 
 // provision makes the streams before anybody uses them; intake would, too, but a little later.

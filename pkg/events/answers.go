@@ -94,6 +94,21 @@ func (b *Bus) Answered(ctx context.Context, source, id string) (*Answer, error) 
 	return a, nil
 }
 
+// EraseCommand overwrites a stored command, by its place in the stream, with random bytes and removes it. It is no error when it isn't
+// there any more.
+func (b *Bus) EraseCommand(ctx context.Context, sequence uint64) error {
+	ask, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	s, err := b.js.Stream(ask, StreamIntake)
+	if err == nil {
+		err = s.SecureDeleteMsg(ask, sequence)
+	}
+	if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
+		return nil
+	}
+	return classifyRequest(ctx, err)
+}
+
 // NoteAnswer notes the answer to a command that was carried out.
 func (b *Bus) NoteAnswer(ctx context.Context, source, id string, a Answer) error {
 	msg := nats.NewMsg(answerSubject(source, id))

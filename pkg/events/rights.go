@@ -96,6 +96,7 @@ func serviceRights(service string) (publish, subscribe []string) {
 	if service == name.ServiceIntake {
 		publish = append(publish, consumerRights(StreamIntake, service)...)
 		publish = append(publish, "_INBOX.>", "stoker.intake.*.*.*", "$KV."+BucketCommands+".*", "$JS.API.STREAM.MSG.GET.KV_"+BucketCommands,
+			"$JS.API.STREAM.MSG.DELETE."+StreamIntake, // commands that hold secrets
 			"$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.DELETE.*", "$JS.API.STREAM.PURGE."+StreamFacts,
 			"$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DURABLE.CREATE.>", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.DELETE.>")
 		subscribe = append(subscribe, InboxHTTP+".>")

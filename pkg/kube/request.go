@@ -60,6 +60,9 @@ func (c *Client) do(ctx context.Context, req *rest.Request, out any) error {
 	if _, ok := out.(*metav1.PartialObjectMetadata); ok {
 		req.SetHeader("Accept", metadataOnly)
 	}
+	if isDryRun(ctx) {
+		req.Param("dryRun", metav1.DryRunAll)
+	}
 	limited, cancel := context.WithTimeout(quiet(ctx), requestTimeout)
 	defer cancel()
 	result := req.Do(limited)
@@ -227,6 +230,9 @@ func (c *Client) Delete(ctx context.Context, r Resource, namespace, name string,
 		return false, errors.New("delete " + r.Plural + ": name is empty") // would be all of them
 	}
 	o.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}
+	if isDryRun(ctx) { // the server reads parameters of a deletion from its body alone
+		o.DryRun = []string{metav1.DryRunAll}
+	}
 	data, err := json.Marshal(o)
 	if err != nil {
 		return false, err

@@ -35,8 +35,17 @@ type CommandOutcome struct {
 //  4. the dead letter, when the command was refused and left no inbox, so that its sender can't be told.
 //
 // Errors are those of [Turn.Done] and of NATS. The turn is then repeated: the state is found as it must be, the ids of facts, of the
-// note and of the dead letter make repeats harmless.
+// note and of the dead letter make repeats harmless. Without an error the command is over, also when the rest of the turn fails and is
+// repeated.
 func (t *Turn) EndCommand(ctx context.Context, e Event, o CommandOutcome) error {
+	err := t.endCommand(ctx, e, o)
+	if err == nil {
+		t.ended = append(t.ended, e.Raw)
+	}
+	return err
+}
+
+func (t *Turn) endCommand(ctx context.Context, e Event, o CommandOutcome) error {
 	bus := t.loop.Bus
 	if o.State != nil {
 		if err := t.Done(ctx, *o.State); err != nil {

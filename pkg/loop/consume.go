@@ -44,6 +44,7 @@ type delivery struct {
 	event     Event
 	partition int
 	count     uint64 // how often it was delivered, this time included
+	ended     bool   // it is a command that has its answer; what is left of its turn goes on without it
 }
 
 // again reports whether the event was delivered before.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
@@ -16,6 +17,9 @@ import (
 func (l *Loop) giveUp(ctx context.Context, t *Turn, batch []*delivery, f state.Failure) error {
 	l.log.Error("gave up", "tenant", t.Key.String(), "reason", f.Reason, "cause", f.Message, "attempts", f.Attempts)
 	for _, d := range batch {
+		if d.ended {
+			continue
+		}
 		if err := t.Bury(ctx, d.event, f.Reason, f.Message); err != nil {
 			return err
 		}
@@ -33,7 +37,7 @@ func (t *Turn) Bury(ctx context.Context, e Event, reason, message string) error 
 	return err
 }
 
-// deadLetter is the message that keeps an event as it came, with its subject, a reason and a cause as headers.
+// deadLetter is the message that keeps an event as it came, but for what [event.Redact] takes out of commands, with its subject, a reason and a cause as headers.
 func deadLetter(key events.Key, service string, e Event, reason, message string) *nats.Msg {
 	m := nats.NewMsg(key.DeadSubject(service))
 	size := 0
@@ -43,7 +47,9 @@ func deadLetter(key events.Key, service string, e Event, reason, message string)
 		}
 	}
 	// An event as large as the server allows leaves no room for its cause.
-	m.Data = e.Raw.Data()
+	if m.Data = e.Raw.Data(); e.IsCommand() {
+		m.Data, _ = event.Redact(key.Kind, m.Data) // no password or private key stays in JetStream
+	}
 	if len(m.Data) > events.MaxPayload {
 		m.Header.Set("Stoker-Truncated", strconv.Itoa(len(m.Data)))
 		m.Data = m.Data[:events.MaxPayload]

@@ -103,6 +103,7 @@ func (l *Loop) runLane(n *lane) {
 			backoff, w = newBackoff(), work{}
 			continue
 		}
+		w.batch = l.answerEnded(w.batch)
 		if n.ctx.Err() == nil {
 			w.count(intent.Of(err))
 		}
@@ -113,6 +114,17 @@ func (l *Loop) runLane(n *lane) {
 			l.mu.Unlock()
 		}
 	}
+}
+
+// answerEnded acknowledges the commands of a batch that have ended, although their turn has not, and returns the rest: the next command
+// of a partition is delivered only then, and must not wait for a fact that can't be worked on now.
+func (l *Loop) answerEnded(batch []*delivery) []*delivery {
+	return slices.DeleteFunc(batch, func(d *delivery) bool {
+		if d.ended {
+			l.answer(d, true)
+		}
+		return d.ended
+	})
 }
 
 // collect adds to w what has come to the lane. It returns false when the lane is over: there is nothing to do, or the partition

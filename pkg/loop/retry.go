@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -68,7 +69,11 @@ func (l *Loop) turn(n *lane, w work) error {
 	for _, d := range w.batch {
 		t.Events = append(t.Events, d.event)
 	}
-	result, err := l.conclude(ctx, n, t, w, l.attempt(ctx, t, w))
+	err := l.attempt(ctx, t, w)
+	for _, d := range w.batch {
+		d.ended = slices.Contains(t.ended, d.event.Raw)
+	}
+	result, err := l.conclude(ctx, n, t, w, err)
 	for _, d := range w.batch {
 		l.metrics.events.WithLabelValues(d.event.metricType(), result).Inc()
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
@@ -35,8 +36,9 @@ type Turn struct {
 	loop     *Loop
 	attempt  int
 	own      *state.State
-	revision uint64 // of own
-	owed     bool   // facts of own may lack in the stream
+	revision uint64          // of own
+	owed     bool            // facts of own may lack in the stream
+	ended    []jetstream.Msg // the commands that have ended
 }
 
 // load reads spec and own state, and publishes facts that the own state still owes. again says that an event of the turn was

@@ -242,6 +242,13 @@ func (c *Client) event(key events.Key, verb string, data any, o options) (ce.Eve
 	if n := len(e.Data()); n > events.MaxPayload {
 		return e, fmt.Errorf("data of %s for %s has %d bytes, more than %d", typ, key, n, events.MaxPayload)
 	}
+	if secrets := event.InlineSecrets(key.Kind, e.Data()); secrets != nil {
+		about := event.About{Namespace: key.Namespace, Name: key.Name}
+		if key.Namespace == events.ClusterScoped {
+			about.Namespace = ""
+		}
+		return e, &RefusedError{event.IntakeRejected{About: about, Kind: key.Kind, Command: o.id, Errors: secrets}}
+	}
 	if o.generation != nil {
 		e.SetExtension(events.ExtExpectedGeneration, strconv.FormatInt(*o.generation, 10))
 	}

@@ -232,6 +232,22 @@ func TestWhatCanNotBeACommandIsNotSent(t *testing.T) {
 	}
 }
 
+func TestAPasswordIsNotSent(t *testing.T) {
+	t.Parallel()
+	w := start(t)
+	got := w.answering(t, func(loop.Event) (string, any) { return event.Accepted, event.IntakeAccepted{} })
+	o := &v1alpha1.DataStore{ObjectMeta: metav1.ObjectMeta{Name: "main"}}
+	o.Spec.BasicAuth = &v1alpha1.BasicAuth{Password: v1alpha1.ContentRef{Content: []byte("hunter2")}}
+	_, err := w.client(t).Apply(t.Context(), o)
+	var no *RefusedError
+	if !errors.As(err, &no) || no.Errors[0].Field != "spec.basicAuth.password.content" || no.Name != "main" || no.Command == "" {
+		t.Errorf("%v", err)
+	}
+	if sent := got.commands(); len(sent) > 0 {
+		t.Errorf("%d were sent", len(sent))
+	}
+}
+
 func TestACommandIsSentAgainUntilItIsAnswered(t *testing.T) {
 	t.Parallel()
 	t.Run("when the answer is lost", func(t *testing.T) {

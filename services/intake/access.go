@@ -1,22 +1,28 @@
 package intake
 
-// Who may come in by HTTP: the server's certificate, the authorities of clients' certificates and the bearer tokens, each
-// read again when its file changes.
+// Who may come in by HTTP, for what and how much of it: the server's certificate, the authorities of clients' certificates and the
+// bearer tokens, each read again when its file changes.
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	ce "github.com/cloudevents/sdk-go/v2/event"
+	"golang.org/x/time/rate"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/token"
 )
 
 // HTTP is the way in for CloudEvents over HTTP.
@@ -25,9 +31,10 @@ type HTTP struct {
 	Address string
 	// Certificate and Key are the files of the server's certificate. Only a loopback address needs none.
 	Certificate, Key string
-	// ClientCA is the file with the authorities of clients' certificates, Token the one with bearer tokens. At least one
-	// must be there; if both are, both are asked for.
-	ClientCA, Token string
+	// Tokens is the file of bearer tokens, as [token.File] has it: who may command what.
+	Tokens string
+	// ClientCA is the file with the authorities of the certificates that clients show beside their tokens; empty: none is asked for.
+	ClientCA string
 }
 
 // check says what of the settings can't be; a way in must not be open by mistake.
@@ -43,8 +50,8 @@ func (h HTTP) check() error {
 	case h.ClientCA != "" && h.Certificate == "":
 		return fmt.Errorf("--events-client-ca %q: clients show certificates on TLS connections only; "+
 			"give --events-cert and --events-key", h.ClientCA)
-	case h.ClientCA == "" && h.Token == "":
-		return fmt.Errorf("--events-http %q would be open to anybody: give --events-token, or --events-client-ca, or both", h.Address)
+	case h.Tokens == "":
+		return fmt.Errorf("--events-http %q would be open to anybody: give --events-token, the file that `stoker token add` writes", h.Address)
 	}
 	host, _, err := net.SplitHostPort(h.Address)
 	if err != nil {
@@ -94,38 +101,90 @@ func readTLS(files [][]byte) (*tls.Config, error) {
 	return cfg, nil
 }
 
-// tokens are the SHA-256 sums of the bearer tokens that are taken.
-type tokens [][sha256.Size]byte
+// readTokens reads the file of tokens. Without any, nobody may come in.
+func readTokens(files [][]byte) (token.File, error) { return token.Parse(files[0]) }
 
-// minToken is the least length of a token that nobody guesses.
-const minToken = 16
+// Bounds of one token's requests at one replica, so that no portal takes all of it.
+const (
+	maxPerToken    = 64  // at once
+	tokenPerSecond = 50  // in the long run
+	tokenBurst     = 200 // at first
+)
 
-// readTokens reads one token a line; lines that begin with # are comments. Without any, nobody may come in.
-func readTokens(files [][]byte) (tokens, error) {
-	var all tokens
-	for i, line := range strings.Split(string(files[0]), "\n") {
-		line = strings.TrimSpace(line)
-		switch {
-		case line == "" || strings.HasPrefix(line, "#"):
-		case len(line) < minToken || strings.ContainsAny(line, " \t"):
-			return nil, fmt.Errorf("line %d: a token has at least %d characters and no space", i+1, minToken)
-		default:
-			all = append(all, sha256.Sum256([]byte(line)))
-		}
-	}
-	return all, nil
+// share is what one token uses of a replica.
+type share struct {
+	rate  *rate.Limiter
+	slots chan struct{}
 }
 
-// knows reports whether the value of an Authorization header holds one of the tokens. How long it takes says nothing about
-// them.
-func (all tokens) knows(authorization string) bool {
-	scheme, token, _ := strings.Cut(authorization, " ")
-	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))
-	known := 0
-	for _, t := range all {
-		known |= subtle.ConstantTimeCompare(t[:], sum[:])
+// shares are those of all tokens that came, by name. It is safe for concurrent use.
+type shares struct {
+	mu sync.Mutex
+	of map[string]*share
+}
+
+func (s *shares) get(name string) *share {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of == nil {
+		s.of = map[string]*share{}
 	}
-	return known == 1 && strings.EqualFold(scheme, "Bearer")
+	if s.of[name] == nil {
+		s.of[name] = &share{rate: rate.NewLimiter(tokenPerSecond, tokenBurst), slots: make(chan struct{}, maxPerToken)}
+	}
+	return s.of[name]
+}
+
+// caller is whose token a request carries.
+func (h *httpIntake) caller(r *http.Request, now time.Time) (*token.Token, *failure) {
+	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	who := h.tokens.get().Find(strings.TrimSpace(secret))
+	message := "send a token of this installation as header Authorization: Bearer TOKEN"
+	switch {
+	case who == nil || !strings.EqualFold(scheme, "Bearer"):
+	case who.Expired(now):
+		message = fmt.Sprintf("token %s ended at %s; `stoker token add` makes another", who.Name, who.Expires.UTC().Format(time.RFC3339))
+	default:
+		return who, nil
+	}
+	f := fail(http.StatusUnauthorized, "request", event.RuleUnauthorized, "", message)
+	f.header, f.value = "WWW-Authenticate", `Bearer realm="stoker"`
+	return nil, f
+}
+
+// admit takes a place among the requests in work, of the token and in all, until leave is called.
+func (h *httpIntake) admit(who *token.Token) (leave func(), failed *failure) {
+	own := h.shares.get(who.Name)
+	if !own.rate.Allow() {
+		return nil, later(http.StatusTooManyRequests, event.RuleTooMany,
+			fmt.Sprintf("token %s may send %d events a second; send it again in a moment", who.Name, tokenPerSecond))
+	}
+	for i, slots := range []chan struct{}{own.slots, h.slots} {
+		select {
+		case slots <- struct{}{}:
+		default:
+			if i > 0 {
+				<-own.slots
+			}
+			return nil, later(http.StatusTooManyRequests, event.RuleTooMany,
+				fmt.Sprintf("%d events are being worked on; send it again in a moment", cap(slots)))
+		}
+	}
+	return func() { <-h.slots; <-own.slots }, nil
+}
+
+// scope refuses a command about what a token is not for.
+func scope(who *token.Token, e ce.Event, key events.Key) *failure {
+	switch err := who.Allows(key.Kind, key.Namespace); {
+	case errors.Is(err, token.ErrKind):
+		return fail(http.StatusForbidden, "event.type", event.RuleForbidden, e.Type(), fmt.Sprintf(
+			"token %s is not for %s; `stoker token add NAME --kind %s` makes one that is", who.Name, key.Kind, key.Kind))
+	case err != nil:
+		return fail(http.StatusForbidden, "metadata.namespace", event.RuleForbidden, key.Namespace, fmt.Sprintf(
+			"token %s is for %s; `stoker token add NAME --namespace %s` makes one for this namespace", who.Name,
+			strings.Join(who.Namespaces, ", "), key.Namespace))
+	}
+	return nil
 }
 
 // reloaded is something made from files, made again when one of them has changed. What can't be made leaves it as it was. It

@@ -50,7 +50,7 @@ func (s *intake) apply(ctx context.Context, t *loop.Turn, c command) (result, er
 	}
 	a := application{command: c, typed: typed, body: body}
 	if c.key.IsTenant() && t.UID == "" && (c.expected == nil || *c.expected == 0) { // most likely new: one question less
-		after, err := s.applyOnto(ctx, a, nil, versionOfNone)
+		after, err := s.applyOnto(ctx, t, a, nil, versionOfNone)
 		if !exists(err) {
 			return s.afterWrite(ctx, t, c, after, err, body)
 		}
@@ -78,7 +78,7 @@ func (s *intake) apply(ctx context.Context, t *loop.Turn, c command) (result, er
 		case c.expected != nil:
 			version = there.ResourceVersion
 		}
-		after, err := s.applyOnto(ctx, a, there, version)
+		after, err := s.applyOnto(ctx, t, a, there, version)
 		if apierrors.IsConflict(err) || exists(err) {
 			continue
 		}
@@ -88,7 +88,7 @@ func (s *intake) apply(ctx context.Context, t *loop.Turn, c command) (result, er
 }
 
 // applyOnto applies an object on top of what was read, nil for nothing. version is the resourceVersion it must have, empty for any.
-func (s *intake) applyOnto(ctx context.Context, a application, there *object, version string) (*object, error) {
+func (s *intake) applyOnto(ctx context.Context, t *loop.Turn, a application, there *object, version string) (*object, error) {
 	meta := within(a.body, "metadata")
 	if delete(meta, "resourceVersion"); version != "" {
 		meta["resourceVersion"] = version
@@ -108,7 +108,9 @@ func (s *intake) applyOnto(ctx context.Context, a application, there *object, ve
 		return nil, err
 	}
 	var raw json.RawMessage
-	if err := s.kube.ApplyRaw(ctx, a.kind.Resource, bare(a.key.Namespace), a.key.Name, data, &raw); err != nil {
+	if err := s.admitted(ctx, t, a.command, func(ctx context.Context) error {
+		return s.kube.ApplyRaw(ctx, a.kind.Resource, bare(a.key.Namespace), a.key.Name, data, &raw)
+	}); err != nil {
 		return nil, err
 	}
 	return a.object(raw)

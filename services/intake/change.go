@@ -47,7 +47,9 @@ func (s *intake) change(ctx context.Context, t *loop.Turn, c command, what chang
 			within(patch, "metadata")["resourceVersion"] = there.ResourceVersion
 		}
 		var raw json.RawMessage
-		err = s.kube.MergePatch(ctx, c.kind.Resource, bare(c.key.Namespace), c.key.Name, patch, &raw)
+		err = s.admitted(ctx, t, c, func(ctx context.Context) error {
+			return s.kube.MergePatch(ctx, c.kind.Resource, bare(c.key.Namespace), c.key.Name, patch, &raw)
+		})
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			continue
 		}

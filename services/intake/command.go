@@ -58,6 +58,9 @@ func (s *intake) understand(key events.Key, e loop.Event) (command, error) {
 	if !utf8.Valid(e.Raw.Data()) {
 		return c, refuse("event.data", event.RuleInvalid, string(e.Raw.Data()), "must be UTF-8")
 	}
+	if secrets := event.InlineSecrets(key.Kind, e.Data()); secrets != nil {
+		return c, refusal(secrets)
+	}
 	entry, known := commands[e.Type()]
 	if !known || entry.Kind != key.Kind {
 		return c, refuseType(e.Type(), typesOf(key.Kind))
@@ -179,12 +182,45 @@ func (s *intake) endFailed(ctx context.Context, t *loop.Turn, e loop.Event, err 
 	case errors.As(err, &away), errors.Is(err, fence.ErrFenced), errors.Is(err, intent.ErrStale), errors.Is(err, context.Canceled):
 		return err
 	case errors.As(err, &refused):
+		if err := s.eraseSecrets(ctx, t.Key, e, refused); err != nil {
+			return err
+		}
 		return t.EndCommand(ctx, e, rejected(t.Key, e, refused))
 	case t.Attempt() < maxUnknown-1:
 		return err
 	}
 	// The API server answers, and not to this. Those behind it must not wait for long.
 	return t.EndCommand(ctx, e, rejected(t.Key, e, refuse("object", event.RuleInternal, "", state.ClipMessage(err.Error()))))
+}
+
+// withoutSecrets is an object as it may be quoted in a refusal: one made by kubectl may hold a password.
+func (s *intake) withoutSecrets(c command, sent any) any {
+	if c.key.Kind != event.DataStores {
+		return sent
+	}
+	kept, _ := event.Redact(c.key.Kind, event.Marshal(sent))
+	var quoted any
+	if json.Unmarshal(kept, &quoted) != nil {
+		return nil
+	}
+	return quoted
+}
+
+// eraseSecrets removes a command from its stream that is refused and holds, or may hold, a DataStore's password or private key, and
+// takes the values out of the refusal. It is done before the sender is answered: should this replica die in between, the sender hears
+// nothing, sends the command again and is refused again.
+func (s *intake) eraseSecrets(ctx context.Context, key events.Key, e loop.Event, refused refusal) error {
+	if _, held := event.Redact(key.Kind, e.Raw.Data()); !held {
+		return nil
+	}
+	for i := range refused {
+		refused[i].Value = ""
+	}
+	meta, err := e.Raw.Metadata()
+	if err != nil {
+		return err
+	}
+	return s.bus.EraseCommand(ctx, meta.Sequence.Stream)
 }
 
 // maxErrors bounds what a rejection lists, and with it its size.
@@ -220,8 +256,7 @@ func (s *intake) accepted(ctx context.Context, t *loop.Turn, c command, after *o
 			FactID: events.ID(c.id(), event.Accepted), Generation: after.Generation,
 		}}, nil
 	}
-	trace, _ := e.Extensions()[events.ExtTraceParent].(string)
-	spec, err := s.accept(ctx, t, after.tenant, e.ID(), trace, time.Now())
+	spec, err := s.accept(ctx, t, after.tenant, &c, time.Now())
 	if err != nil {
 		return result{}, err
 	}
@@ -235,7 +270,7 @@ func (s *intake) afterWrite(ctx context.Context, t *loop.Turn, c command, after 
 	if err == nil {
 		return s.accepted(ctx, t, c, after)
 	}
-	err, denied := refused(err, sent), err
+	err, denied := refused(err, s.withoutSecrets(c, sent)), err
 	if c.key.IsTenant() && t.Attempt() < maxEarly {
 		early, bad := s.deniedEarly(ctx, denied, sent)
 		if bad != nil {

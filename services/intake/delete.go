@@ -46,7 +46,10 @@ func (s *intake) delete(ctx context.Context, t *loop.Turn, c command) (result, e
 		if c.expected != nil {
 			only.ResourceVersion = &there.ResourceVersion
 		}
-		_, err = s.kube.Delete(ctx, c.kind.Resource, bare(c.key.Namespace), c.key.Name, metav1.DeleteOptions{Preconditions: only})
+		err = s.admitted(ctx, t, c, func(ctx context.Context) error {
+			_, err := s.kube.Delete(ctx, c.kind.Resource, bare(c.key.Namespace), c.key.Name, metav1.DeleteOptions{Preconditions: only})
+			return err
+		})
 		if apierrors.IsConflict(err) {
 			continue
 		}

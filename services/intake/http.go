@@ -6,6 +6,7 @@ package intake
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,13 +25,13 @@ import (
 
 	ce "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/service"
+	"github.com/stoker-k8s/stoker/pkg/token"
 )
 
 // Bounds of the way in.
@@ -53,8 +54,9 @@ type httpIntake struct {
 	log      *slog.Logger
 	listener net.Listener
 	server   *http.Server
-	tokens   *reloaded[tokens] // nil when none is asked for
+	tokens   *reloaded[token.File]
 	slots    chan struct{}
+	shares   shares
 	bodyIn   time.Duration // how long a body may take, and an answer
 	answerIn time.Duration
 	took     *prometheus.HistogramVec
@@ -73,7 +75,7 @@ func (h HTTP) open(ctx context.Context, c *service.Clients) (*httpIntake, error)
 	}
 	in := &httpIntake{
 		bus: c.Bus, log: c.Log, slots: make(chan struct{}, maxInFlight), gone: make(chan struct{}), bodyIn: bodyTime, answerIn: answerTime,
-		inbox: events.InboxHTTP + "." + nuid.Next(), waiting: map[string]chan ce.Event{},
+		inbox: events.InboxHTTP + "." + rand.Text(), waiting: map[string]chan ce.Event{},
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "stoker_http_events_duration_seconds", Help: "Time of one request to /events.",
 			Buckets: []float64{.005, .02, .1, .5, 2, 10, 30},
@@ -81,10 +83,8 @@ func (h HTTP) open(ctx context.Context, c *service.Clients) (*httpIntake, error)
 	}
 	prometheus.WrapRegistererWith(prometheus.Labels{"service": name.ServiceIntake}, c.Metrics).MustRegister(in.took)
 	var err error
-	if h.Token != "" {
-		if in.tokens, err = newReloaded(c.Log, readTokens, h.Token); err != nil {
-			return nil, err
-		}
+	if in.tokens, err = newReloaded(c.Log, readTokens, h.Tokens); err != nil {
+		return nil, err
 	}
 	in.server = &http.Server{
 		Handler: http.HandlerFunc(in.handle), ReadHeaderTimeout: headersTime, ReadTimeout: headersTime + bodyTime, WriteTimeout: responseTime,
@@ -203,6 +203,8 @@ func statusOf(e event.FieldError) int {
 		return http.StatusConflict
 	case e.Rule == event.RuleTooLarge:
 		return http.StatusRequestEntityTooLarge
+	case e.Rule == event.RuleAdmissionTimeout:
+		return http.StatusBadGateway
 	case e.Rule == event.RuleInternal:
 		return http.StatusInternalServerError
 	case e.Rule == event.RuleNotFound && strings.HasPrefix(e.Field, "metadata."):
@@ -226,24 +228,26 @@ func (h *httpIntake) take(w http.ResponseWriter, r *http.Request) (*ce.Event, *f
 		f.header, f.value = "Allow", http.MethodPost
 		return nil, f
 	}
-	if h.tokens != nil && !h.tokens.get().knows(r.Header.Get("Authorization")) {
-		f := fail(http.StatusUnauthorized, "request", event.RuleUnauthorized, "",
-			"send a token of this installation as header Authorization: Bearer TOKEN")
-		f.header, f.value = "WWW-Authenticate", `Bearer realm="stoker"`
-		return nil, f
+	who, failed := h.caller(r, time.Now())
+	if failed != nil {
+		return nil, failed
 	}
-	select {
-	case h.slots <- struct{}{}:
-		defer func() { <-h.slots }()
-	default:
-		return nil, later(http.StatusTooManyRequests, event.RuleTooMany,
-			fmt.Sprintf("%d events are being worked on; send it again in a moment", maxInFlight))
+	leave, failed := h.admit(who)
+	if failed != nil {
+		return nil, failed
 	}
+	defer leave()
 	body, failed := h.read(w, r)
 	if failed != nil {
 		return nil, failed
 	}
 	e, key, failed := commandIn(r.Header, body)
+	if failed == nil {
+		failed = scope(who, e, key)
+	}
+	if secrets := event.InlineSecrets(key.Kind, e.Data()); failed == nil && secrets != nil {
+		failed = &failure{code: http.StatusUnprocessableEntity, errors: secrets} // before it is stored
+	}
 	if failed != nil {
 		return nil, failed
 	}
@@ -361,14 +365,14 @@ func keyOf(e ce.Event) (events.Key, *failure) {
 
 // ask publishes a command and waits for the answer.
 func (h *httpIntake) ask(ctx context.Context, key events.Key, e ce.Event) (*ce.Event, *failure) {
-	token := nuid.Next()
+	id := rand.Text() // that nobody guesses: who hears of one inbox knows no other
 	came := make(chan ce.Event, 1)
 	h.mu.Lock()
-	h.waiting[token] = came
+	h.waiting[id] = came
 	h.mu.Unlock()
 	defer func() {
 		h.mu.Lock()
-		delete(h.waiting, token)
+		delete(h.waiting, id)
 		h.mu.Unlock()
 	}()
 	away := later(http.StatusServiceUnavailable, event.RuleUnavailable,
@@ -376,10 +380,10 @@ func (h *httpIntake) ask(ctx context.Context, key events.Key, e ce.Event) (*ce.E
 	if !h.bus.Conn().IsConnected() {
 		return nil, away
 	}
-	e.SetExtension(events.ExtReplyTo, h.inbox+"."+token)
+	e.SetExtension(events.ExtReplyTo, h.inbox+"."+id)
 	msg := events.Encode(key.CommandSubject(), e)
 	// What was sent twice is stored twice, so that both are answered; intake carries it out once.
-	msg.Header.Set(nats.MsgIdHdr, token)
+	msg.Header.Set(nats.MsgIdHdr, id)
 	publish, cancel := context.WithTimeout(ctx, publishTime)
 	_, err := h.bus.JetStream().PublishMsg(publish, msg)
 	cancel()

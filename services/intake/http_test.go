@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
@@ -36,6 +37,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/pkg/service"
+	"github.com/stoker-k8s/stoker/pkg/token"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -79,8 +81,8 @@ func enter(t *testing.T, h HTTP, change func(*httpIntake)) *entry {
 	if h.Address == "" {
 		h.Address = "127.0.0.1:0"
 	}
-	if h.Token == "" && h.ClientCA == "" {
-		h.Token = write(t, filepath.Join(t.TempDir(), "tokens"), "# for the test\n"+secret+"\n")
+	if h.Tokens == "" {
+		h.Tokens = write(t, filepath.Join(t.TempDir(), "tokens"), tokensFor(secret))
 	}
 	if err := h.check(); err != nil {
 		t.Fatal(err)
@@ -140,6 +142,12 @@ func obey(ctx context.Context, bus *events.Bus, key events.Key, e loop.Event) er
 		return bus.Answer(events.ReplyTo(e.Event), key, id, event.Rejected, no)
 	}
 	return bus.Answer(events.ReplyTo(e.Event), key, id, event.Accepted, event.IntakeAccepted{About: about, Command: e.ID()})
+}
+
+// tokensFor is the file of a token for everything.
+func tokensFor(secret string) string {
+	return "# for the test\ntokens:\n- {name: all, hash: \"" + token.Hash(secret) +
+		"\", namespaces: [\"*\"], kinds: [tenantcontrolplanes, datastores, kubeconfiggenerators]}\n"
 }
 
 func write(t *testing.T, file, text string) string {
@@ -334,6 +342,22 @@ func TestHTTP(t *testing.T) {
 			t.Errorf("%d %s", g.StatusCode, g.body)
 		}
 	})
+	t.Run("a DataStore's password is refused before it is stored", func(t *testing.T) {
+		h := tenantIn("8", event.Apply, "with-password")
+		h.Set("Ce-Type", event.DataStoreApply)
+		g := in.post(t, h, `{"spec":{"basicAuth":{"password":{"content":"aHVudGVyMg=="}}}}`)
+		if g.StatusCode != http.StatusUnprocessableEntity || len(g.errors) != 1 || g.errors[0].Field != "spec.basicAuth.password.content" {
+			t.Errorf("%d %s", g.StatusCode, g.body)
+		}
+		s, err := in.bus.JetStream().Stream(t.Context(), events.StreamIntake)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := s.Info(t.Context(), jetstream.WithSubjectFilter("stoker.intake.*.datastores.-.with-password"))
+		if err != nil || len(info.State.Subjects) > 0 {
+			t.Errorf("%v %v", info, err)
+		}
+	})
 	t.Run("there is nothing else", func(t *testing.T) {
 		if g, err := in.send(t, http.MethodGet, strings.Replace(in.url, "/events", "/metrics", 1), nil, nil); err != nil || g.StatusCode != http.StatusNotFound {
 			t.Errorf("%d %v", g.StatusCode, err)
@@ -341,7 +365,7 @@ func TestHTTP(t *testing.T) {
 	})
 	t.Run("tokens are read again when their file changes", func(t *testing.T) {
 		file := in.tokens.files[0]
-		write(t, file, "another-token-that-nobody-guesses\n")
+		write(t, file, tokensFor("another-token-that-nobody-guesses"))
 		if g := in.post(t, tenantIn("7", event.Apply, "default/demo"), `{}`); g.StatusCode != http.StatusUnauthorized {
 			t.Errorf("%d %s", g.StatusCode, g.body)
 		}
@@ -420,6 +444,81 @@ func TestHTTPWithoutAnswer(t *testing.T) {
 			t.Fatal(err)
 		}
 		in.until(t, http.StatusOK, tenantIn("3", event.Apply, "default/demo"))
+	})
+}
+
+func TestATokenIsForWhatItSays(t *testing.T) {
+	entry := func(n, more string) string {
+		return fmt.Sprintf("- {name: %s, hash: %q, %s}\n", n, token.Hash(n), more)
+	}
+	in := enter(t, HTTP{Tokens: write(t, filepath.Join(t.TempDir(), "tokens"), "tokens:\n"+
+		entry("shop", "namespaces: [shop, sales]")+entry("stores", "kinds: [datastores]")+entry("ended", "namespaces: [shop], expires: 2020-01-31T18:00:00Z"))}, nil)
+	for what, c := range map[string]struct {
+		token, kind, subject string
+		code                 int
+		field, value         string
+	}{
+		"a tenant of its namespaces":                     {"shop", event.TenantControlPlanes, "sales/demo", 200, "", ""},
+		"a tenant of another namespace":                  {"shop", event.TenantControlPlanes, "other/demo", 403, "metadata.namespace", "other"},
+		"a tenant of a namespace that begins like one":   {"shop", event.TenantControlPlanes, "shop-2/demo", 403, "metadata.namespace", "shop-2"},
+		"a DataStore, with a token for tenants":          {"shop", event.DataStores, "main", 403, "event.type", event.DataStoreApply},
+		"a DataStore, with a token for DataStores":       {"stores", event.DataStores, "main", 200, "", ""},
+		"a tenant, with a token for DataStores":          {"stores", event.TenantControlPlanes, "shop/demo", 403, "event.type", event.TenantApply},
+		"a KubeconfigGenerator, with a token for none":   {"stores", event.KubeconfigGenerators, "kg", 403, "event.type", event.CommandType(event.KubeconfigGenerators, event.Apply)},
+		"anything, with a token that has ended":          {"ended", event.TenantControlPlanes, "shop/demo", 401, "request", ""},
+		"anything, with the hash that the file has":      {token.Hash("shop"), event.TenantControlPlanes, "shop/demo", 401, "request", ""},
+		"anything, with no token that the file knows of": {"stranger", event.TenantControlPlanes, "shop/demo", 401, "request", ""},
+	} {
+		t.Run(what, func(t *testing.T) {
+			h := tenantIn("1", event.Apply, c.subject)
+			h.Set("Authorization", "Bearer "+c.token)
+			h.Set("Ce-Type", event.CommandType(c.kind, event.Apply))
+			g := in.post(t, h, `{}`)
+			if g.StatusCode != c.code || c.code != 200 && (len(g.errors) != 1 || g.errors[0].Field != c.field || g.errors[0].Value != c.value) {
+				t.Errorf("%d %s", g.StatusCode, g.body)
+			}
+			if c.code == 403 && !strings.Contains(g.body, "stoker token add") {
+				t.Errorf("no way out: %s", g.body)
+			}
+		})
+	}
+}
+
+func TestATokenHasItsShare(t *testing.T) {
+	in := enter(t, HTTP{Tokens: write(t, filepath.Join(t.TempDir(), "tokens"), tokensFor(secret)+
+		"- {name: other, hash: \""+token.Hash("other")+"\", namespaces: [default]}\n")}, nil)
+	other := tenantIn("1", event.Apply, "default/demo")
+	other.Set("Authorization", "Bearer other")
+	refused := func(t *testing.T, says string) {
+		t.Helper()
+		g := in.post(t, tenantIn("1", event.Apply, "default/demo"), `{}`)
+		if g.StatusCode != http.StatusTooManyRequests || g.Header.Get("Retry-After") == "" || !strings.Contains(g.body, says) {
+			t.Errorf("%d %s", g.StatusCode, g.body)
+		}
+		if g := in.post(t, other, `{}`); g.StatusCode != http.StatusOK {
+			t.Errorf("another token: %d %s", g.StatusCode, g.body)
+		}
+	}
+	own := in.shares.get("all")
+	t.Run("of requests at once", func(t *testing.T) {
+		for range maxPerToken {
+			own.slots <- struct{}{}
+		}
+		refused(t, "64 events")
+		for range maxPerToken {
+			<-own.slots
+		}
+	})
+	t.Run("of requests a second", func(t *testing.T) {
+		own.rate.SetLimit(0)
+		for own.rate.Allow() {
+		}
+		refused(t, "a second")
+	})
+	t.Run("and leaves its places", func(t *testing.T) {
+		if len(own.slots) > 0 || len(in.slots) > 0 {
+			t.Errorf("%d and %d are still taken", len(own.slots), len(in.slots))
+		}
 	})
 }
 
@@ -557,7 +656,7 @@ func TestHTTPOverTLS(t *testing.T) {
 	serve("first")
 	h := HTTP{
 		Certificate: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"),
-		ClientCA: file("ca.crt", ours.pem), Token: file("tokens", secret+"\n"),
+		ClientCA: file("ca.crt", ours.pem), Tokens: file("tokens", tokensFor(secret)),
 	}
 	in := enter(t, h, nil)
 	roots := x509.NewCertPool()

@@ -31,7 +31,7 @@ func (s *intake) release(ctx context.Context, t *loop.Turn) error {
 		return err
 	}
 	about := t.About()
-	t.Tenant, t.Wakes = nil, nil
+	t.Tenant, t.Wakes = nil, nil // what was read is newer than what woke
 	// The others are told so that they let go of what they hold in memory; portals, that no more is to come.
 	id := events.ID(about.UID, event.Released, own.UpdatedAt.Format(time.RFC3339Nano))
 	return s.bus.Tell(ctx, t.Key, about.Generation, id, event.Released, event.IntakeReleased{About: about})
@@ -76,7 +76,7 @@ func (s *intake) finish(ctx context.Context, t *loop.Turn) error {
 			return err
 		}
 	}
-	t.Tenant, t.Wakes = nil, nil
+	t.Tenant = nil // and the wakes stay: they may be of an object that was made again under this name
 	removals := done.With(name.ServiceIntake, map[string]int{kube.TenantControlPlanes.Kind: 1, "Bucket": 1})
 	removals.About = event.About{Namespace: t.Key.Namespace, Name: t.Key.Name, UID: done.UID, Generation: done.Generation}
 	return s.bus.Tell(ctx, t.Key, done.Generation, events.ID(done.UID, name.ServiceIntake, event.Removed), event.Removed, removals)

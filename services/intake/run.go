@@ -72,11 +72,14 @@ type intake struct {
 	index                  index
 	policies               policies
 	written                written
+	stalls                 stalls
 }
 
-// handle does what each event asks for, in order, and then brings the spec in line with the object.
+// handle does what each event asks for, in order, and then brings the spec in line with the object. A command is carried out also when
+// a fact before it can't be worked on now: the other commands of the partition would wait with it.
 func (s *intake) handle(ctx context.Context, t *loop.Turn) error {
 	now, due := time.Now(), false
+	var failed error
 	for _, e := range t.Events {
 		var err error
 		switch {
@@ -93,11 +96,13 @@ func (s *intake) handle(ctx context.Context, t *loop.Turn) error {
 				now = e.Time()
 			}
 		}
-		if err != nil {
-			return err
+		if err != nil && failed == nil {
+			failed = err
 		}
 	}
 	switch {
+	case failed != nil:
+		return failed
 	case t.Key == admissionKey:
 		return s.syncAdmission(ctx)
 	case t.Key.IsTenant() && (due || hasNews(t)):

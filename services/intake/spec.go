@@ -198,12 +198,9 @@ type acceptance struct {
 	outcome *loop.Outcome
 }
 
-// accept chooses the tenant's DataStore, adopts its object and says what its spec must be. command is the id of the command that led
-// to it and trace its trace context, both empty when the object was written by other means. The caller writes the outcome and then
-// calls noteAccepted.
-func (s *intake) accept(
-	ctx context.Context, t *loop.Turn, o *v1alpha1.TenantControlPlane, command, trace string, now time.Time,
-) (*acceptance, error) {
+// accept chooses the tenant's DataStore, adopts its object and says what its spec must be. c is the command that led to it, nil when
+// the object was written by other means. The caller writes the outcome and then calls noteAccepted.
+func (s *intake) accept(ctx context.Context, t *loop.Turn, o *v1alpha1.TenantControlPlane, c *command, now time.Time) (*acceptance, error) {
 	if err := t.Adopt(ctx, string(o.UID), o.Generation); err != nil {
 		return nil, err
 	}
@@ -222,9 +219,21 @@ func (s *intake) accept(
 				t.Alarm(reservedFor+time.Second, loop.Wake{Kind: wakeDataStores}) // one of them may not be used
 			}
 		}
-		if err := s.adopt(ctx, o, record(o, dataStore)); err != nil {
+		adopt := func(ctx context.Context) error { return s.adopt(ctx, o, record(o, dataStore)) }
+		var err error
+		if c != nil {
+			err = s.admitted(ctx, t, *c, adopt)
+		} else {
+			err = adopt(ctx)
+		}
+		if err != nil {
 			return nil, err
 		}
+	}
+	command, trace := "", ""
+	if c != nil {
+		command = c.event.ID()
+		trace, _ = c.event.Extensions()[events.ExtTraceParent].(string)
 	}
 	a := &acceptance{tenant: desired(o, dataStore, before, beforeGeneration, trace, now)}
 	a.tenant.Unplaced = missing
@@ -267,7 +276,7 @@ func (s *intake) noteAccepted(t *loop.Turn, a *acceptance) {
 
 // writeSpec writes the spec for an object and tells, if it says anything new.
 func (s *intake) writeSpec(ctx context.Context, t *loop.Turn, o *v1alpha1.TenantControlPlane, now time.Time) error {
-	a, err := s.accept(ctx, t, o, "", "", now)
+	a, err := s.accept(ctx, t, o, nil, now)
 	if err != nil || a.outcome == nil {
 		return err
 	}

@@ -17,10 +17,11 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/token"
 	"github.com/stoker-k8s/stoker/services/intake"
 )
 
-const token = "a-token-that-nobody-guesses"
+const secret = "a-token-that-nobody-guesses"
 
 // overHTTP gives a replica a way in by HTTP; url is where it is.
 func overHTTP(t testing.TB) (url string, change func(*intake.Config)) {
@@ -31,11 +32,17 @@ func overHTTP(t testing.TB) (url string, change func(*intake.Config)) {
 	}
 	_ = l.Close()
 	file := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+	content, err := token.File{Tokens: []token.Token{
+		{Name: "all", Hash: token.Hash(secret), Namespaces: []string{token.Any}, Kinds: token.Kinds()},
+	}}.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	address := l.Addr().String()
-	return "http://" + address + "/events", func(c *intake.Config) { c.Events = intake.HTTP{Address: address, Token: file} }
+	return "http://" + address + "/events", func(c *intake.Config) { c.Events = intake.HTTP{Address: address, Tokens: file} }
 }
 
 // response is what a request was answered.
@@ -68,7 +75,7 @@ func post(t testing.TB, url string, c command, structured bool) response {
 			header[http.CanonicalHeaderKey(k)] = v
 		}
 	}
-	header.Set("Authorization", "Bearer "+token)
+	header.Set("Authorization", "Bearer "+secret)
 	var resp *http.Response
 	for deadline := time.Now().Add(30 * time.Second); ; {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(string(body)))

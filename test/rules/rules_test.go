@@ -186,6 +186,27 @@ func clientWriter(d dynamic.Interface) writer {
 }
 
 // eventWriter sends the command apply, with a portal's rights, and waits for the answer.
+// referring is an object whose passwords and private keys are all in Secrets: commands must not hold any, objects may.
+func referring(value any) any {
+	fields, ok := value.(map[string]any)
+	if !ok {
+		return value
+	}
+	changed := map[string]any{}
+	for k, v := range fields {
+		changed[k] = referring(v)
+		inner, _ := changed[k].(map[string]any)
+		if k != "password" && k != "privateKey" || inner["content"] == nil {
+			continue
+		}
+		delete(inner, "content")
+		if inner["secretReference"] == nil {
+			inner["secretReference"] = map[string]any{"name": "a", "namespace": "b", "keyPath": "c"}
+		}
+	}
+	return changed
+}
+
 func eventWriter(t testing.TB) writer {
 	conn := e.Portal.Conn()
 	var mu sync.Mutex
@@ -223,7 +244,7 @@ func eventWriter(t testing.TB) writer {
 		mu.Lock()
 		waiting[inbox] = answer
 		mu.Unlock()
-		ev := e.Portal.NewEvent(key, id, event.CommandType(key.Kind, event.Apply), o, time.Now())
+		ev := e.Portal.NewEvent(key, id, event.CommandType(key.Kind, event.Apply), referring(o), time.Now())
 		ev.SetExtension(events.ExtReplyTo, inbox)
 		ctx, cancel := short(t)
 		defer cancel()

@@ -20,6 +20,8 @@ const (
 	RuleUnauthorized = "Unauthorized"
 	RuleUnavailable  = "Unavailable"
 	RuleTimeout      = "Timeout"
+	// RuleAdmissionTimeout: an admission webhook of the management cluster hangs.
+	RuleAdmissionTimeout = "AdmissionTimeout"
 )
 
 // Rule is a row of the table of rules.
@@ -50,5 +52,6 @@ func Rules() []Rule {
 		{RuleUnauthorized, "the request carries no token of this installation"},
 		{RuleUnavailable, "NATS does not answer; the command may be sent again with the same id"},
 		{RuleTimeout, "the command is accepted and not carried out yet; sent again with the same id it is answered"},
+		{RuleAdmissionTimeout, "an admission webhook of the management cluster does not answer; nothing was changed"},
 	}
 }

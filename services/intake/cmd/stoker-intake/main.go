@@ -20,7 +20,7 @@ func main() {
 			flag(&cfg.Events.Address, "events-http", "", "`address` on which CloudEvents are taken by HTTP (POST /events); empty for none")
 			flag(&cfg.Events.Certificate, "events-cert", "", "`file` with the TLS certificate of --events-http; only a loopback address needs none")
 			flag(&cfg.Events.Key, "events-key", "", "`file` with the key of --events-cert")
-			flag(&cfg.Events.ClientCA, "events-client-ca", "", "`file` with the authorities of the certificates that clients of --events-http must show")
-			flag(&cfg.Events.Token, "events-token", "", "`file` with the bearer tokens that clients of --events-http must send, one a line")
+			flag(&cfg.Events.Tokens, "events-token", "", "`file` of the bearer tokens that clients of --events-http must send, as `stoker token add` writes it")
+			flag(&cfg.Events.ClientCA, "events-client-ca", "", "`file` with the authorities of certificates that clients must show, too")
 		})
 }

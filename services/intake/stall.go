@@ -1,0 +1,109 @@
+package intake
+
+// Admission webhooks of others that hang or fail: a command whose write none lets through is refused, so that those behind it go on.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
+)
+
+const (
+	// slowAnswer is from when on an error of the API server counts as that of a webhook which hangs, not of one that refuses connections.
+	slowAnswer = time.Second
+	// stallPause is how long commands for a namespace in which a webhook hangs are refused without a try.
+	stallPause = 30 * time.Second
+)
+
+// stalls are the namespaces, by kind of object, in which a webhook hangs, each with the time of the next try. It is safe for
+// concurrent use.
+type stalls struct {
+	mu   sync.Mutex
+	next map[string]time.Time
+}
+
+// left is how long nothing is tried for objects of a kind in a namespace, zero or less when it may be.
+func (s *stalls) left(c command, now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.next[c.key.Kind+"/"+c.key.Namespace].Sub(now)
+}
+
+// note begins a pause for objects of a command's kind and namespace, and forgets those that are over.
+func (s *stalls) note(c command, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.next == nil {
+		s.next = map[string]time.Time{}
+	}
+	for place, at := range s.next {
+		if at.Before(now) {
+			delete(s.next, place)
+		}
+	}
+	s.next[c.key.Kind+"/"+c.key.Namespace] = now.Add(stallPause)
+}
+
+// admitted makes a command's write. The API server gives up on it after some seconds, whatever webhooks do meanwhile; such an error,
+// and an internal one, is a refusal if it is admission's: the same write fails although nothing is stored (a dry run), and the object
+// can be read. Else it is the API server's or its etcd's, and is returned.
+func (s *intake) admitted(ctx context.Context, t *loop.Turn, c command, write func(context.Context) error) error {
+	if left := s.stalls.left(c, time.Now()); left > 0 {
+		return stalled(c, fmt.Sprintf("nothing is tried for another %s", left.Round(time.Second)))
+	}
+	began := time.Now()
+	err := write(ctx)
+	if unanswered(err) == nil {
+		return err
+	}
+	slow := time.Since(began) > slowAnswer
+	if !slow && t.Attempt() < maxUnknown-1 {
+		return err
+	}
+	again := unanswered(write(kube.DryRun(ctx)))
+	if again == nil {
+		return err
+	}
+	there := &metav1.PartialObjectMetadata{}
+	if e := s.kube.Get(ctx, c.kind.Resource, bare(c.key.Namespace), c.key.Name, there); e != nil && !apierrors.IsNotFound(e) {
+		return err
+	}
+	if !slow {
+		return refuse("object", event.RuleInternal, "", state.ClipMessage(again.Message))
+	}
+	s.stalls.note(c, time.Now())
+	s.log.Warn("an admission webhook does not answer", "tenant", c.key.String(), "error", err)
+	return stalled(c, again.Message)
+}
+
+// stalled is the refusal of a command that an admission webhook doesn't let through; cause is what the API server says, which names
+// the webhook unless the webhook has more time than the request.
+func stalled(c command, cause string) refusal {
+	return refuse("metadata.namespace", event.RuleAdmissionTimeout, bare(c.key.Namespace), state.ClipMessage(fmt.Sprintf(
+		"an admission webhook for %s of this namespace does not answer (%s); repair it or exclude the namespace from it (kubectl get "+
+			"validatingwebhookconfigurations,mutatingwebhookconfigurations), then send the command again", c.key.Kind, cause)))
+}
+
+// unanswered is the API server's word that it could not say yes or no to a write; nil for every other error, and for none.
+func unanswered(err error) *metav1.Status {
+	var status apierrors.APIStatus
+	var no refusal
+	if !errors.As(err, &status) || errors.As(refused(err, nil), &no) {
+		return nil
+	}
+	if s := status.Status(); s.Code == http.StatusInternalServerError || s.Code == http.StatusGatewayTimeout {
+		return &s
+	}
+	return nil
+}

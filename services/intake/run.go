@@ -72,6 +72,7 @@ type intake struct {
 	index                  index
 	policies               policies
 	written                written
+	daily                  daily
 }
 
 // handle does what each event asks for, in order, and then brings the spec in line with the object.
@@ -96,6 +97,14 @@ func (s *intake) handle(ctx context.Context, t *loop.Turn) error {
 		if err != nil {
 			return err
 		}
+	}
+	if due && t.Tenant != nil && t.Tenant.Deleting {
+		if err := s.finish(ctx, t); err != nil { // should it have failed before
+			return err
+		}
+	}
+	if t.Key.IsTenant() && t.Woken(wakeDaily) {
+		return s.dailyLook(ctx, t, now)
 	}
 	switch {
 	case t.Key == admissionKey:

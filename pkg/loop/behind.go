@@ -49,13 +49,18 @@ func (t *Turn) readState(ctx context.Context, service string) (*state.State, uin
 func (t *Turn) newer(service string, s *state.State) *Event {
 	var ended []string
 	for _, e := range t.Events {
-		if e.Service == name.ServiceIntake && (e.What == event.Removed || e.What == event.Released) {
+		if e.endsTenant() {
 			ended = append(ended, aboutOf(e).UID)
 		}
 	}
 	i := slices.IndexFunc(t.Events, func(e Event) bool {
 		about := aboutOf(e)
-		if about.UID == "" || slices.Contains(ended, about.UID) {
+		switch {
+		case about.UID == "":
+			return false
+		case service == name.ServiceIntake && e.endsTenant() && s != nil && about.UID == s.UID: // it may have come back since
+			return e.Time().After(s.UpdatedAt) && !s.UpdatedAt.IsZero()
+		case slices.Contains(ended, about.UID):
 			return false
 		}
 		if service == name.ServiceIntake {
@@ -67,6 +72,11 @@ func (t *Turn) newer(service string, s *state.State) *Event {
 		return nil
 	}
 	return &t.Events[i]
+}
+
+// endsTenant reports whether an event is the fact that a tenant's states are gone.
+func (e Event) endsTenant() bool {
+	return e.Service == name.ServiceIntake && (e.What == event.Removed || e.What == event.Released)
 }
 
 // aboutOf says which object a fact is about; zero for a command, and for what can't be read.

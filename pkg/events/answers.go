@@ -62,33 +62,15 @@ func answerSubject(source, id string) string {
 // Answered returns what was noted about a command, nil when nothing was. It asks the leader, for a server that lags may
 // not know yet.
 func (b *Bus) Answered(ctx context.Context, source, id string) (*Answer, error) {
-	ask, cancel := context.WithTimeout(ctx, stateTimeout)
-	defer cancel()
-	request, err := json.Marshal(map[string]string{"last_by_subj": answerSubject(source, id)})
-	if err != nil {
-		return nil, err
-	}
-	msg, err := b.nc.RequestWithContext(ask, "$JS.API.STREAM.MSG.GET.KV_"+BucketCommands, request)
-	if err != nil {
-		return nil, classifyRequest(ctx, fmt.Errorf("answer to command %s: %w", Clip(id), err))
-	}
-	var got struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message struct {
-			Data []byte `json:"data"`
-		} `json:"message"`
-	}
-	if err := json.Unmarshal(msg.Data, &got); err != nil {
+	msg, err := b.lastOfLeader(ctx, "KV_"+BucketCommands, answerSubject(source, id))
+	switch {
+	case errors.Is(err, ErrNotFound): // neither is it an error that the bucket is gone
+		return nil, nil
+	case err != nil:
 		return nil, fmt.Errorf("answer to command %s: %w", Clip(id), err)
 	}
-	switch {
-	case got.Error != nil && got.Error.Code == 404: // neither is it an error that the bucket is gone
-		return nil, nil
-	case got.Error != nil:
-		return nil, Classify(got.Error)
-	}
 	a := &Answer{}
-	if err := json.Unmarshal(got.Message.Data, a); err != nil {
+	if err := json.Unmarshal(msg.Data, a); err != nil {
 		return nil, fmt.Errorf("answer to command %s is not JSON: %w", Clip(id), err)
 	}
 	return a, nil

@@ -56,6 +56,55 @@ func (b *Bus) PeekState(ctx context.Context, key Key, of string) (*state.State, 
 	return s, revision, err
 }
 
+// ReadStateOfLeader is [Bus.ReadState] from the stream's leader, which has the last revision, where any server that answers ReadState may
+// lag: more work for the servers, for when it matters.
+func (b *Bus) ReadStateOfLeader(ctx context.Context, key Key, of string) (*state.State, uint64, error) {
+	bucket := key.Bucket()
+	msg, err := b.lastOfLeader(ctx, "KV_"+bucket, "$KV."+bucket+"."+of)
+	if err != nil {
+		return nil, 0, err
+	}
+	return decodeState(key, of, msg.Sequence, nats.Header(msg.Header), msg.Data)
+}
+
+// lastOfLeader asks a stream's leader for the last message on a subject: [ErrNotFound] when there is none, or no such stream.
+func (b *Bus) lastOfLeader(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
+	ask, cancel := context.WithTimeout(ctx, stateTimeout)
+	defer cancel()
+	request, err := json.Marshal(map[string]string{"last_by_subj": subject})
+	if err != nil {
+		return nil, err
+	}
+	reply, err := b.nc.RequestWithContext(ask, "$JS.API.STREAM.MSG.GET."+stream, request)
+	if err != nil {
+		return nil, classifyRequest(ctx, fmt.Errorf("last message on %s: %w", subject, err))
+	}
+	var got struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message struct {
+			Sequence uint64 `json:"seq"`
+			Header   []byte `json:"hdrs"`
+			Data     []byte `json:"data"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(reply.Data, &got); err != nil {
+		return nil, fmt.Errorf("last message on %s: %w", subject, err)
+	}
+	switch {
+	case got.Error != nil && got.Error.Code == 404:
+		return nil, ErrNotFound
+	case got.Error != nil:
+		return nil, Classify(got.Error)
+	}
+	msg := &jetstream.RawStreamMsg{Subject: subject, Sequence: got.Message.Sequence, Data: got.Message.Data}
+	if len(got.Message.Header) > 0 {
+		if msg.Header, err = nats.DecodeHeadersMsg(got.Message.Header); err != nil {
+			return nil, fmt.Errorf("last message on %s: %w", subject, err)
+		}
+	}
+	return msg, nil
+}
+
 // askState asks by a direct get: one round trip, no handle per tenant. When there is no bucket, nobody answers.
 func (b *Bus) askState(ctx context.Context, key Key, of string) (*state.State, uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
@@ -82,11 +131,16 @@ func (b *Bus) askState(ctx context.Context, key Key, of string) (*state.State, u
 	if err != nil {
 		return nil, 0, fmt.Errorf("state %s of %s: revision: %w", of, key, err)
 	}
-	if op := msg.Header.Get("KV-Operation"); op == "DEL" || op == "PURGE" {
+	return decodeState(key, of, revision, msg.Header, msg.Data)
+}
+
+// decodeState reads what a key holds.
+func decodeState(key Key, of string, revision uint64, header nats.Header, data []byte) (*state.State, uint64, error) {
+	if op := header.Get("KV-Operation"); op == "DEL" || op == "PURGE" {
 		return nil, revision, ErrNotFound
 	}
 	s := &state.State{}
-	if err := json.Unmarshal(msg.Data, s); err != nil {
+	if err := json.Unmarshal(data, s); err != nil {
 		return nil, revision, fmt.Errorf("state %s of %s is not JSON: %w", of, key, err)
 	}
 	return s, revision, nil

@@ -192,24 +192,24 @@ func (b *Bus) FactEvent(key Key, generation int64, trace string, f state.Fact) c
 	return e
 }
 
-// LastFact reads id and time of the last fact on a subject; id is empty when there is none, at is zero when it says no time.
-func (b *Bus) LastFact(ctx context.Context, subject string) (id string, at time.Time, err error) {
+// LastFact reads the last fact on a subject, nil when there is none that is a CloudEvent. Its time is zero when it says none.
+func (b *Bus) LastFact(ctx context.Context, subject string) (*ce.Event, error) {
 	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
 	defer cancel()
 	msg, err := b.nc.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+StreamFacts+"."+subject, nil)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return "", time.Time{}, &intent.Unavailable{Dependency: Dependency, Err: err}
+		return nil, &intent.Unavailable{Dependency: Dependency, Err: err}
 	case err != nil:
-		return "", time.Time{}, Classify(err)
+		return nil, Classify(err)
 	case msg.Header.Get("Status") == "404":
-		return "", time.Time{}, nil
+		return nil, nil
 	}
-	at, err = time.Parse(time.RFC3339Nano, msg.Header.Get(headerPrefix+"time"))
+	e, err := Decode(msg.Header, msg.Data)
 	if err != nil {
-		at = time.Time{} // told by somebody else, on no clock of ours
+		return nil, nil //nolint:nilerr // told by somebody else, in no words of ours
 	}
-	return msg.Header.Get(headerPrefix + "id"), at, nil
+	return &e, nil
 }
 
 // SetTimer has the server publish the fact <service>.due of the connection's service at a time, in place of an earlier timer

@@ -23,10 +23,10 @@ func Users() []string {
 
 // wakes lists the facts each service listens to, in each with what the order of a deletion adds (event.RemovalOrder).
 var wakes = withRemovals(map[string][]string{
-	"datastore": {"intake.accepted", "intake.deleting", "workload.available", "workload.slept", "datastore.due"},
-	"certs":     {"intake.accepted", "intake.deleting", "workload.exposed", "certs.due", "certs.generated"},
-	"workload":  {"intake.accepted", "intake.deleting", "intake.released", "certs.issued", "certs.rotated", "datastore.provisioned"},
-	"addons":    {"intake.accepted", "intake.deleting", "intake.released", "workload.available", "certs.rotated"},
+	"datastore": {"intake.accepted", "intake.deleting", "workload.available", "workload.slept", "datastore.due", "intake.checked"},
+	"certs":     {"intake.accepted", "intake.deleting", "workload.exposed", "certs.due", "certs.generated", "intake.checked"},
+	"workload":  {"intake.accepted", "intake.deleting", "intake.released", "certs.issued", "certs.rotated", "datastore.provisioned", "intake.checked"},
+	"addons":    {"intake.accepted", "intake.deleting", "intake.released", "workload.available", "certs.rotated", "intake.checked"},
 	"intake":    {"datastore.withdrawn", "intake.due"},
 	// Every fact but status' own, which would wake it to find nothing new.
 	"status": {"intake.*", "certs.*", "datastore.*", "workload.*", "addons.*"},
@@ -91,11 +91,14 @@ func serviceRights(service string) (publish, subscribe []string) {
 		"$JS.API.STREAM.INFO.*",
 		"$JS.API.DIRECT.GET." + StreamFacts + ".stoker.fact.*.*.*." + service + ".*",
 	}
+	if before := event.RemovedBefore(service); before != "" {
+		publish = append(publish, "$JS.API.DIRECT.GET."+StreamFacts+".stoker.fact.*.*.*."+before+"."+event.Removed)
+	}
 	publish = append(publish, consumerRights(StreamFacts, service)...)
 	subscribe = []string{"_INBOX_" + service + ".>", "$KV." + BucketReplica + "." + service + ".*", "$SRV.>"}
 	if service == name.ServiceIntake {
 		publish = append(publish, consumerRights(StreamIntake, service)...)
-		publish = append(publish, "_INBOX.>", "stoker.intake.*.*.*", "$KV."+BucketCommands+".*", "$JS.API.STREAM.MSG.GET.KV_"+BucketCommands,
+		publish = append(publish, "_INBOX.>", "stoker.intake.*.*.*", "$KV."+BucketCommands+".*",
 			"$JS.API.STREAM.MSG.DELETE."+StreamIntake, // commands that hold secrets
 			"$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.DELETE.*", "$JS.API.STREAM.PURGE."+StreamFacts,
 			"$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DURABLE.CREATE.>", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.DELETE.>")
@@ -104,7 +107,9 @@ func serviceRights(service string) (publish, subscribe []string) {
 		publish = append(publish, "$JS.API.CONSUMER.CREATE.KV_"+BucketReplica+".>", "$JS.API.CONSUMER.DELETE.KV_"+BucketReplica+".>")
 	}
 	key := StateKey(service)
-	publish = append(publish, "$KV.*."+key, "$JS.API.DIRECT.GET.*.$KV.*."+key, "$JS.FC.>")
+	// A question to a stream's leader names what it reads in its body, so this right can't be narrowed to keys, and streams' names not
+	// matched in part.
+	publish = append(publish, "$KV.*."+key, "$JS.API.DIRECT.GET.*.$KV.*."+key, "$JS.API.STREAM.MSG.GET.*", "$JS.FC.>")
 	if key != KeySpec {
 		publish = append(publish, "$JS.API.DIRECT.GET.*.$KV.*."+KeySpec)
 	}

@@ -11,6 +11,9 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 )
 
+// FactsKept is how long facts, and timers, are kept.
+const FactsKept = 30 * 24 * time.Hour
+
 // streams are the configurations of the four streams; replicas is the number of servers that hold each.
 func streams(replicas int) []jetstream.StreamConfig {
 	return []jetstream.StreamConfig{
@@ -29,7 +32,7 @@ func streams(replicas int) []jetstream.StreamConfig {
 			Name:        StreamFacts,
 			Description: "what happened, and timers",
 			Subjects:    []string{"stoker.fact.*.*.*.*.*", "stoker.timer.>"},
-			MaxAge:      30 * 24 * time.Hour, Storage: jetstream.FileStorage, Replicas: replicas,
+			MaxAge:      FactsKept, Storage: jetstream.FileStorage, Replicas: replicas,
 			Duplicates: 2 * time.Minute, AllowDirect: true, AllowMsgSchedules: true, AllowMsgTTL: true,
 		},
 		{

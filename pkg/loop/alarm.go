@@ -13,7 +13,13 @@ type alarms struct {
 	wake Waker
 
 	mu sync.Mutex
-	m  map[events.Key]*alarm
+	m  map[alarmOf]*alarm
+}
+
+// alarmOf tells an object's alarm that its service has set from that of the loop, for what was given up.
+type alarmOf struct {
+	key     events.Key
+	givenUp bool
 }
 
 type alarm struct {
@@ -21,54 +27,54 @@ type alarm struct {
 	timer *time.Timer
 }
 
-// set arms the object's one alarm. One that is due earlier stays.
+// set arms the object's one alarm, or the one for what was given up. One that is due earlier stays.
 func (s *alarms) set(key events.Key, after time.Duration, w Wake) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := time.Now().Add(after)
-	if a := s.m[key]; a != nil {
+	at, of := time.Now().Add(after), alarmOf{key, w.Kind == wakeAgain}
+	if a := s.m[of]; a != nil {
 		if !a.at.After(at) {
 			return
 		}
 		a.timer.Stop()
 	}
 	if s.m == nil {
-		s.m = map[events.Key]*alarm{}
+		s.m = map[alarmOf]*alarm{}
 	}
 	a := &alarm{at: at}
 	a.timer = time.AfterFunc(after, func() {
 		s.mu.Lock()
-		current := s.m[key] == a
+		current := s.m[of] == a
 		if current {
-			delete(s.m, key)
+			delete(s.m, of)
 		}
 		s.mu.Unlock()
 		if current {
 			s.wake(key, w)
 		}
 	})
-	s.m[key] = a
+	s.m[of] = a
 }
 
 // stop takes the alarms away whose objects are meant.
 func (s *alarms) stop(meant func(events.Key) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key, a := range s.m {
-		if meant(key) {
+	for of, a := range s.m {
+		if meant(of.key) {
 			a.timer.Stop()
-			delete(s.m, key)
+			delete(s.m, of)
 		}
 	}
 }
 
 // off takes an object's alarm away.
-func (s *alarms) off(key events.Key) {
+func (s *alarms) off(of alarmOf) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a := s.m[key]; a != nil {
+	if a := s.m[of]; a != nil {
 		a.timer.Stop()
-		delete(s.m, key)
+		delete(s.m, of)
 	}
 }
 
@@ -78,4 +84,4 @@ func (s *alarms) off(key events.Key) {
 func (t *Turn) Alarm(after time.Duration, w Wake) { t.loop.alarms.set(t.Key, after, w) }
 
 // NoAlarm takes the alarm away.
-func (t *Turn) NoAlarm() { t.loop.alarms.off(t.Key) }
+func (t *Turn) NoAlarm() { t.loop.alarms.off(alarmOf{key: t.Key}) }

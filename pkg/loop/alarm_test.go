@@ -38,8 +38,19 @@ func TestAlarms(t *testing.T) {
 				a.set(other, time.Second, Wake{Kind: "look"})
 			}, []string{"1s other look", "2s demo look"},
 		},
+		"what was given up has an alarm of its own": {
+			func(a *alarms) {
+				a.set(demo, 20*time.Second, Wake{Kind: wakeAgain})
+				a.set(demo, 2*time.Second, Wake{Kind: "look"})
+				a.off(alarmOf{key: demo})
+			}, []string{"20s demo again"},
+		},
 		"what was taken away wakes nobody": {
-			func(a *alarms) { a.set(demo, 2*time.Second, Wake{Kind: "look"}); a.off(demo); a.off(other) }, nil,
+			func(a *alarms) {
+				a.set(demo, 2*time.Second, Wake{Kind: "look"})
+				a.off(alarmOf{key: demo})
+				a.off(alarmOf{key: other})
+			}, nil,
 		},
 		"the alarms of a partition go with it": {
 			func(a *alarms) {

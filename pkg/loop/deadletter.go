@@ -13,11 +13,16 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
-// giveUp puts a turn's events into the dead letters with their cause and notes the failure; the events are then done.
-func (l *Loop) giveUp(ctx context.Context, t *Turn, batch []*delivery, f state.Failure) error {
-	l.log.Error("gave up", "tenant", t.Key.String(), "reason", f.Reason, "cause", f.Message, "attempts", f.Attempts)
-	for _, d := range batch {
-		if d.ended {
+// giveUp puts a turn's events into the dead letters with their cause, notes the failure, and has the object looked at again after
+// a while; the events are then done.
+func (l *Loop) giveUp(ctx context.Context, t *Turn, w work, f state.Failure) error {
+	f.RetryAt = l.tryAgain(t)
+	if w.isAgain() && t.own != nil && t.own.Failure != nil {
+		f.Attempts += t.own.Failure.Attempts
+	}
+	l.log.Error("gave up", "tenant", t.Key.String(), "reason", f.Reason, "cause", f.Message, "attempts", f.Attempts, "again", f.RetryAt)
+	for _, d := range w.batch {
+		if d.ended || d.event.isDailyLook() { // there is another daily look tomorrow
 			continue
 		}
 		if err := t.Bury(ctx, d.event, f.Reason, f.Message); err != nil {

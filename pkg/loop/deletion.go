@@ -17,13 +17,24 @@ import (
 )
 
 // RemovedBefore returns what the services before this one have removed of the tenant (event.RemovalOrder), and when the last of
-// them said so; nil while it isn't this service's turn. The first of the order is never kept waiting.
-func (t *Turn) RemovedBefore() (*event.Removals, time.Time, error) {
+// them said so; nil while it isn't this service's turn. The first of the order is never kept waiting. When everything is to be
+// looked at ([Turn.Due]) the fact may be long gone from the turn's events; then it is read from the stream.
+func (t *Turn) RemovedBefore(ctx context.Context) (*event.Removals, time.Time, error) {
 	before := event.RemovedBefore(t.loop.Service)
 	if before == "" {
 		return &event.Removals{About: t.About()}, time.Time{}, nil
 	}
-	for _, e := range slices.Backward(t.Events) {
+	told := t.Events
+	if t.Due() {
+		last, err := t.loop.Bus.LastFact(ctx, t.Key.FactSubject(before, event.Removed))
+		if err != nil {
+			return nil, time.Time{}, err
+		}
+		if last != nil {
+			told = append([]Event{{Event: *last, Service: before, What: event.Removed}}, told...)
+		}
+	}
+	for _, e := range slices.Backward(told) {
 		if e.Service != before || e.What != event.Removed || e.Err != nil {
 			continue
 		}
@@ -46,7 +57,7 @@ func (t *Turn) BeginRemoval(ctx context.Context) (*event.Removals, time.Time, er
 	if t.own != nil && t.own.Step == event.Removed {
 		return nil, time.Time{}, nil
 	}
-	removals, since, err := t.RemovedBefore()
+	removals, since, err := t.RemovedBefore(ctx)
 	if err == nil && removals == nil {
 		before := event.RemovedBefore(t.loop.Service)
 		err = t.Wait(ctx, state.Wait{On: before, Reason: reason.EarlierRemoval, Text: before + " to remove what it made"})
@@ -60,14 +71,16 @@ func (t *Turn) Removed(ctx context.Context, data any, removals event.Removals) e
 	return t.Done(ctx, Outcome{Step: event.Removed, Data: data, Facts: []Tell{{What: event.Removed, Data: removals}}})
 }
 
-// removedAgain tells once more that this service has removed its part, when a deletion goes on after a pause: the fact reached a
-// service that was paused, which let it pass. Each service that is done says so, and the first that isn't goes on; to the others
-// it is a repeat.
+// removedAgain tells once more that this service has removed its part, when a deletion goes on after a pause, in which the fact
+// reached a service that let it pass, and once a day, for the fact may be lost. Each service that is done says so, and the first
+// that isn't goes on; to the others it is a repeat.
 func (t *Turn) removedAgain(ctx context.Context) error {
 	if t.Tenant == nil || !t.Tenant.Deleting || t.own == nil || t.own.Step != event.Removed {
 		return nil
 	}
-	if !slices.ContainsFunc(t.Events, func(e Event) bool { return e.Service == name.ServiceIntake && e.What == event.Deleting }) {
+	if !slices.ContainsFunc(t.Events, func(e Event) bool {
+		return e.Service == name.ServiceIntake && e.What == event.Deleting || e.isDailyLook()
+	}) {
 		return nil
 	}
 	for _, f := range t.own.Facts {

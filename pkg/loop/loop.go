@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/health"
 	"github.com/stoker-k8s/stoker/pkg/intent"
@@ -19,8 +20,8 @@ import (
 // returns an error; the error's intent says how ([intent.Of]). Everything it does must be harmless to repeat.
 type Handler func(ctx context.Context, t *Turn) error
 
-// maxTurns bounds how many objects a replica works on side by side.
-const maxTurns = 16
+// maxTurns bounds how many objects a replica works on side by side, maxFailing how many of them may be such whose last try failed.
+const maxTurns, maxFailing = 16, maxTurns / 4
 
 // Loop is the one loop of a service: its consumers, one per partition it holds, the order of work per object, retries, dead
 // letters. Fields are set before Run and not changed after.
@@ -49,10 +50,13 @@ type Loop struct {
 	metrics *metrics
 	lease   *lease
 	running chan struct{}   // has an element for each turn that goes on
+	failing chan struct{}   // likewise, for those whose last try failed
 	turns   context.Context // outlives Run's by stopGrace
 	alarms  *alarms
 	lost    chan struct{} // streams turned out to be gone
-	wg      sync.WaitGroup
+	// againAfter is tryAgainAfter, but in tests.
+	againAfter func(own *state.State, now time.Time) time.Duration
+	wg         sync.WaitGroup
 
 	mu        sync.Mutex
 	lanes     map[events.Key]*lane
@@ -108,9 +112,12 @@ func (l *Loop) Run(ctx context.Context) error {
 func (l *Loop) prepare(turns context.Context) {
 	cfg := l.Bus.Config()
 	l.log, l.health, l.metrics = cfg.Log, cfg.Health, newMetrics(l.Metrics)
-	l.running, l.turns = make(chan struct{}, maxTurns), turns
+	l.running, l.failing, l.turns = make(chan struct{}, maxTurns), make(chan struct{}, maxFailing), turns
 	l.lanes, l.holding, l.published = map[events.Key]*lane{}, map[*delivery]struct{}{}, map[events.Key]bool{}
 	l.lost, l.alarms = make(chan struct{}, 1), &alarms{wake: l.wake}
+	if l.againAfter == nil {
+		l.againAfter = tryAgainAfter
+	}
 	l.lease = newLease(l.Bus, l.Service, l.noteLost, l.metrics.partitions)
 }
 

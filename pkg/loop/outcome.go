@@ -81,12 +81,16 @@ func (t *Turn) fail(ctx context.Context, f state.Failure) error {
 	s := &state.State{UID: t.UID}
 	f.Since = time.Now().UTC()
 	f.Message = state.ClipMessage(f.Message)
+	tells := []Tell{t.failed(f)}
 	if t.own != nil {
 		*s = *t.own
 		if before := t.own.Failure; before != nil {
 			f.Since = before.Since
 			if before.Reason == f.Reason && before.Message == f.Message && before.Permanent == f.Permanent && t.own.Generation == t.Generation {
-				return nil // noted already
+				if before.RetryAt.Equal(f.RetryAt) {
+					return nil // noted already
+				}
+				tells = nil // told already
 			}
 			if f.Reason == reason.Unavailable && before.Reason == reason.Unavailable && time.Since(t.own.UpdatedAt) < time.Minute {
 				return nil // the same outage in other words: addresses in them differ from try to try
@@ -94,7 +98,7 @@ func (t *Turn) fail(ctx context.Context, f state.Failure) error {
 		}
 	}
 	s.Generation, s.Failure, s.UpdatedAt = t.Generation, &f, time.Now().UTC()
-	return t.write(ctx, s, []Tell{t.failed(f)})
+	return t.write(ctx, s, tells)
 }
 
 // failed is the fact that tells a failure.
@@ -155,12 +159,15 @@ func (t *Turn) stillOwed() []state.Fact {
 	return slices.DeleteFunc(slices.Clone(t.own.Facts), func(f state.Fact) bool { return f.What == event.Failed })
 }
 
-// facts gives facts the ids that make a repeat harmless: of the tenant, the generation, and the revision that is written upon.
+// facts gives facts the ids that make a repeat harmless: of the tenant, the generation, the revision that is written upon, and the
+// time, for revisions begin anew with a bucket: a tenant may leave and come back within the server's memory for repeats. The ids are
+// kept in the state, so that whoever tells the facts again uses the same.
 func (t *Turn) facts(tells []Tell, at time.Time) []state.Fact {
 	facts := make([]state.Fact, 0, len(tells))
 	for _, x := range tells {
 		facts = append(facts, state.Fact{
-			ID:   events.ID(t.UID, strconv.FormatInt(t.Generation, 10), t.loop.Service, x.What, strconv.FormatUint(t.revision, 10)),
+			ID: events.ID(t.UID, strconv.FormatInt(t.Generation, 10), t.loop.Service, x.What, strconv.FormatUint(t.revision, 10),
+				at.Format(time.RFC3339Nano)),
 			What: x.What, Time: at, Data: event.Marshal(x.Data),
 		})
 	}

@@ -40,3 +40,22 @@ func TestAFailureBesideAnOutcomeIsToldOnce(t *testing.T) {
 		t.Errorf("the failure was told %d times", told)
 	}
 }
+
+// A tenant that left the installation and came back, its object unchanged, has a new bucket, whose revisions begin anew: what is told of
+// it must not be taken for a repeat.
+func TestWhatIsToldOfATenantThatCameBackIsNoRepeat(t *testing.T) {
+	s := natstest.Start(t)
+	in := s.Connect(t, "intake", "")
+	run(t, intake(in))
+	portal, operator, key := s.Connect(t, events.UserPortal, ""), s.Connect(t, events.UserOperator, ""), events.Tenant("default", "demo")
+	subject := key.FactSubject("intake", event.Accepted)
+	for i := range 2 {
+		apply(t, portal, key, fmt.Sprint(i))
+		natstest.Eventually(t, fmt.Sprintf("time %d: the state is written and told", i+1), func() bool {
+			return subjects(t, operator, subject)[subject] == uint64(i+1)
+		})
+		if err := in.Forget(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -2,23 +2,34 @@ package loop
 
 import (
 	"context"
+	"time"
 
 	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
 // A state and the facts that it announces are written in two steps, and a crash may come between them. The facts are therefore
 // stored in the state: they are owed until the stream has them, and whoever works on the tenant next pays.
 
+// oldestOwed is the age from which on a fact is not told again: the stream had it and dropped it, or is about to.
+const oldestOwed = events.FactsKept - 24*time.Hour
+
+// unmet reports whether this replica has not met an object since it started, took its partition over, or lost the streams.
+func (l *Loop) unmet(key events.Key) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.published[key]
+}
+
 // payOwed publishes the facts of the own state that the stream lacks. It asks the stream only when it isn't known to have them:
 // after a start, a takeover, an unfinished write, or when an event was delivered again.
 func (t *Turn) payOwed(ctx context.Context, again bool) error {
-	l := t.loop
-	l.mu.Lock()
-	published := l.published[t.Key]
-	l.mu.Unlock()
-	if (!published || again) && t.own != nil {
+	if (t.first || again) && t.own != nil {
 		t.owed = true
 		for _, f := range t.own.Facts {
+			if time.Since(f.Time) > oldestOwed {
+				continue
+			}
 			if err := t.publishMissing(ctx, f); err != nil {
 				return err
 			}
@@ -31,8 +42,8 @@ func (t *Turn) payOwed(ctx context.Context, again bool) error {
 
 // publishMissing publishes a fact unless the last one on its subject is this one, or a later one.
 func (t *Turn) publishMissing(ctx context.Context, f state.Fact) error {
-	last, at, err := t.loop.Bus.LastFact(ctx, t.Key.FactSubject(t.loop.Service, f.What))
-	if err != nil || last == f.ID || at.After(f.Time) {
+	last, err := t.loop.Bus.LastFact(ctx, t.Key.FactSubject(t.loop.Service, f.What))
+	if err != nil || last != nil && (last.ID() == f.ID || last.Time().After(f.Time)) {
 		return err
 	}
 	return t.publish(ctx, t.own, f)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/internal/natstest"
 	"github.com/stoker-k8s/stoker/pkg/loop"
@@ -61,4 +63,41 @@ func TestFactsOwedByAFailedPublishAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	natstest.Eventually(t, "the fact of what was done", func() bool { return told() == 2 })
+}
+
+// A fact that the stream has dropped for its age isn't owed: told again at each restart, it would be taken for news.
+func TestFactsOlderThanTheStreamAreNotTold(t *testing.T) {
+	s, key := natstest.Start(t), events.Tenant("default", "demo")
+	in, certs := s.Connect(t, "intake", ""), s.Connect(t, "certs", "")
+	if err := in.CreateBucket(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	spec := &state.State{UID: "u", Generation: 1, Data: event.Marshal(state.Tenant{Namespace: "default", Name: "demo"})}
+	if _, err := in.WriteState(t.Context(), key, events.KeySpec, spec, 0); err != nil {
+		t.Fatal(err)
+	}
+	fact := func(what string, age time.Duration) state.Fact {
+		return state.Fact{ID: what, What: what, Time: time.Now().Add(-age), Data: event.Marshal(event.CertsIssued{})}
+	}
+	own := &state.State{UID: "u", Generation: 1, Step: event.Issued, Facts: []state.Fact{
+		fact(event.Issued, events.FactsKept+time.Hour), fact(event.Rotated, events.FactsKept-48*time.Hour),
+	}}
+	if _, err := certs.WriteState(t.Context(), key, "certs", own, 0); err != nil {
+		t.Fatal(err)
+	}
+	woken := make(chan struct{}, 1)
+	run(t, &loop.Loop{
+		Bus: certs, Service: "certs",
+		Handle: func(context.Context, *loop.Turn) error { woken <- struct{}{}; return nil },
+		Watch: func(ctx context.Context, _ []int, wake loop.Waker) error {
+			wake(key, loop.Wake{Kind: "found"})
+			<-ctx.Done()
+			return nil
+		},
+	})
+	<-woken
+	got := subjects(t, s.Connect(t, events.UserOperator, ""), "stoker.fact.>")
+	if len(got) != 1 || got[key.FactSubject("certs", event.Rotated)] != 1 {
+		t.Errorf("facts on the stream: %v", got)
+	}
 }

@@ -19,8 +19,8 @@ import (
 // What becomes of an error that a turn ends with, by its intent (pkg/intent).
 
 const (
-	// maxFailures is how often a step that fails for no known reason is tried; with the backoff below about a minute and a half,
-	// if tries fail at once.
+	// maxFailures is how often a step that fails for no known reason is tried before it goes on slowly (again.go); with the backoff
+	// below about a minute and a half, if tries fail at once.
 	maxFailures = 20
 	// tellAfter is the number of failed attempts from which on a failure is told in state and status.
 	tellAfter = 3
@@ -49,12 +49,11 @@ func (l *Loop) turn(n *lane, w work) error {
 	if len(w.batch) == 0 && l.Known != nil && l.Known(n.key, w.wakes) {
 		return nil
 	}
-	select {
-	case l.running <- struct{}{}:
-		defer func() { <-l.running }()
-	case <-n.ctx.Done():
-		return n.ctx.Err()
+	free, err := l.takeSlot(n, w.attempts > 0)
+	if err != nil {
+		return err
 	}
+	defer free()
 	partition := n.key.Partition()
 	term := l.lease.term(partition)
 	held := fence.With(n.ctx, func() bool { return l.lease.holds(partition) && l.lease.term(partition) == term })
@@ -69,7 +68,7 @@ func (l *Loop) turn(n *lane, w work) error {
 	for _, d := range w.batch {
 		t.Events = append(t.Events, d.event)
 	}
-	err := l.attempt(ctx, t, w)
+	err = l.attempt(ctx, t, w)
 	for _, d := range w.batch {
 		d.ended = slices.Contains(t.ended, d.event.Raw)
 	}
@@ -79,6 +78,34 @@ func (l *Loop) turn(n *lane, w work) error {
 	}
 	l.metrics.turns.WithLabelValues(result).Observe(time.Since(started).Seconds())
 	return err
+}
+
+// takeSlot waits for a place among the turns that run side by side. Those whose last try failed have a quarter of the places, so that
+// objects whose servers hang never keep those waiting that are well. [fence.ErrFenced] when the partition is given up meanwhile.
+func (l *Loop) takeSlot(n *lane, failed bool) (free func(), _ error) {
+	kinds := []chan struct{}{l.running}
+	if failed {
+		kinds = []chan struct{}{l.failing, l.running}
+	}
+	taken := 0
+	free = func() {
+		for _, kind := range kinds[:taken] {
+			<-kind
+		}
+	}
+	for _, kind := range kinds {
+		select {
+		case kind <- struct{}{}:
+			taken++
+		case <-n.closed:
+			free()
+			return nil, fence.ErrFenced
+		case <-n.ctx.Done():
+			free()
+			return nil, n.ctx.Err()
+		}
+	}
+	return free, nil
 }
 
 // attempt runs the turn, unless one of its events ended too many replicas, and gives its error an intent.
@@ -106,6 +133,7 @@ func (l *Loop) conclude(ctx context.Context, n *lane, t *Turn, w work, err error
 	switch i := intent.Of(err); {
 	case i == intent.Done:
 		l.waitsFor(n, "")
+		l.noteDone(t)
 		return "done", nil
 	case i == intent.Wait:
 		var away *intent.Unavailable
@@ -122,12 +150,12 @@ func (l *Loop) conclude(ctx context.Context, n *lane, t *Turn, w work, err error
 		var permanent *intent.Permanent
 		errors.As(err, &permanent)
 		f := state.Failure{Reason: permanent.Reason, Message: permanent.Error(), Attempts: attempt, Permanent: true}
-		return "dead", l.giveUp(ctx, t, w.batch, f)
+		return "dead", l.giveUp(ctx, t, w, f)
 	case i == intent.HandOver, i == intent.Reread, n.ctx.Err() != nil:
 		return "fenced", err
-	case w.failures+1 >= maxFailures:
+	case w.failures+1 >= maxFailures || w.isAgain():
 		f := state.Failure{Reason: reason.RetriesExhausted, Message: err.Error(), Attempts: attempt, Permanent: true}
-		return "dead", l.giveUp(ctx, t, w.batch, f)
+		return "dead", l.giveUp(ctx, t, w, f)
 	}
 	l.log.Warn("step failed, trying again", "tenant", n.key.String(), "attempt", attempt, "error", err)
 	if w.attempts >= tellAfter {
@@ -152,7 +180,7 @@ func (l *Loop) guarded(ctx context.Context, t *Turn, again bool) (err error) {
 		}
 		return nil
 	}
-	t.addDueAfterPause()
+	t.addDue()
 	if err := t.removedAgain(ctx); err != nil {
 		return err
 	}

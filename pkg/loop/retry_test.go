@@ -3,12 +3,15 @@ package loop_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/fence"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/internal/natstest"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
@@ -63,4 +66,53 @@ func TestATurnDoesNotOutliveItsLease(t *testing.T) {
 	if err := <-fenced; err != nil {
 		t.Errorf("the turn after it may not: %v", err)
 	}
+}
+
+// Twenty tenants whose servers hang have a quarter of the places at most, so that one that is well finds one at once.
+func TestTenantsThatHangDoNotKeepOthersWaiting(t *testing.T) {
+	s := natstest.Start(t)
+	run(t, intake(s.Connect(t, "intake", "")))
+	const hanging = 20
+	var mu sync.Mutex
+	tried := map[string]bool{}
+	failed, hangs, goOn, healthy := make(chan struct{}, hanging), make(chan struct{}, hanging), make(chan struct{}), make(chan struct{}, 1)
+	run(t, &loop.Loop{Bus: s.Connect(t, "certs", ""), Service: "certs", Handle: func(ctx context.Context, turn *loop.Turn) error {
+		if turn.Tenant == nil {
+			return nil
+		}
+		if turn.Key.Name == "healthy" {
+			healthy <- struct{}{}
+			return nil
+		}
+		mu.Lock()
+		again := tried[turn.Key.Name]
+		tried[turn.Key.Name] = true
+		mu.Unlock()
+		if !again {
+			failed <- struct{}{}
+			return &intent.Unavailable{Err: errors.New("the tenant's API doesn't answer")}
+		}
+		hangs <- struct{}{}
+		select {
+		case <-ctx.Done():
+		case <-goOn:
+		}
+		return nil
+	}})
+	portal := s.Connect(t, events.UserPortal, "")
+	for i := range hanging {
+		apply(t, portal, events.Tenant("default", fmt.Sprintf("hangs%d", i)), fmt.Sprintf("hangs%d", i))
+	}
+	for range hanging {
+		<-failed
+	}
+	for range 4 {
+		<-hangs
+	}
+	apply(t, portal, events.Tenant("default", "healthy"), "healthy")
+	<-healthy
+	if n := len(hangs); n > 0 {
+		t.Errorf("%d tenants that hang have a place beside four others", n)
+	}
+	close(goOn)
 }

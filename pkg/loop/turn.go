@@ -39,6 +39,7 @@ type Turn struct {
 	revision uint64          // of own
 	owed     bool            // facts of own may lack in the stream
 	ended    []jetstream.Msg // the commands that have ended
+	first    bool            // the first meeting with the object since a start or a takeover
 }
 
 // load reads spec and own state, and publishes facts that the own state still owes. again says that an event of the turn was
@@ -47,6 +48,7 @@ func (t *Turn) load(ctx context.Context, again bool) error {
 	if !t.Key.IsTenant() || !t.Key.Valid() {
 		return nil
 	}
+	t.first = t.loop.unmet(t.Key)
 	spec, err := t.readStates(ctx)
 	if err != nil {
 		return err
@@ -57,9 +59,6 @@ func (t *Turn) load(ctx context.Context, again bool) error {
 			return &intent.Permanent{Reason: reason.InvalidState, Message: "the tenant's spec in its bucket is not readable", Err: err}
 		}
 		t.UID, t.Generation = spec.UID, spec.Generation
-		if err := t.behind(name.ServiceIntake, spec); err != nil {
-			return err
-		}
 		if t.own != nil && t.own.UID != t.UID {
 			// Left by an earlier tenant of that name: start anew, on top of its revision.
 			t.own = nil
@@ -70,19 +69,19 @@ func (t *Turn) load(ctx context.Context, again bool) error {
 
 // readStates reads the own state into the turn and returns the spec's, nil when there is none.
 func (t *Turn) readStates(ctx context.Context) (spec *state.State, err error) {
-	bus, key := t.loop.Bus, t.loop.stateKey()
+	key := t.loop.stateKey()
 	var g errgroup.Group
 	if key != events.KeySpec {
 		g.Go(func() (err error) {
-			spec, _, err = bus.ReadState(ctx, t.Key, events.KeySpec)
+			spec, _, err = t.readState(ctx, name.ServiceIntake)
 			return ignoreNotFound(err)
 		})
 	}
-	read := bus.ReadState
 	if t.commandsOnly() {
-		read = bus.PeekState
+		t.own, t.revision, err = t.loop.Bus.PeekState(ctx, t.Key, key)
+	} else {
+		t.own, t.revision, err = t.readState(ctx, t.loop.Service)
 	}
-	t.own, t.revision, err = read(ctx, t.Key, key)
 	if err := cmp.Or(ignoreNotFound(err), g.Wait()); err != nil {
 		return nil, err
 	}
@@ -97,14 +96,6 @@ func (t *Turn) readStates(ctx context.Context) (spec *state.State, err error) {
 // write is refused as stale and the turn repeated. A new tenant is spared the question whether its bucket is really missing.
 func (t *Turn) commandsOnly() bool {
 	return len(t.Events) > 0 && len(t.Wakes) == 0 && !slices.ContainsFunc(t.Events, func(e Event) bool { return !e.IsCommand() })
-}
-
-// ignoreNotFound takes the absence of a state for no error.
-func ignoreNotFound(err error) error {
-	if errors.Is(err, events.ErrNotFound) {
-		return nil
-	}
-	return err
 }
 
 // Attempt counts the failures of this turn so far; 0 at first.
@@ -133,7 +124,7 @@ func (t *Turn) OwnData(v any) error {
 // Read decodes another service's data into v and returns its state; nil when there is none yet or it is an earlier tenant's of
 // that name.
 func (t *Turn) Read(ctx context.Context, service string, v any) (*state.State, error) {
-	s, _, err := t.loop.Bus.ReadState(ctx, t.Key, events.StateKey(service))
+	s, _, err := t.readState(ctx, service)
 	if errors.Is(err, events.ErrNotFound) {
 		return nil, nil
 	}
@@ -143,38 +134,12 @@ func (t *Turn) Read(ctx context.Context, service string, v any) (*state.State, e
 	if t.UID != "" && s.UID != t.UID {
 		return nil, nil
 	}
-	if err := t.behind(service, s); err != nil {
-		return nil, err
-	}
 	if v != nil && len(s.Data) > 0 {
 		if err := json.Unmarshal(s.Data, v); err != nil {
 			return nil, fmt.Errorf("state %s of %s: %w", service, t.Key, err)
 		}
 	}
 	return s, nil
-}
-
-// behind reports a state older than a fact of this turn that it announced: with several servers a direct get may be answered by
-// one that lags. Acting on it would lose the fact.
-func (t *Turn) behind(service string, s *state.State) error {
-	for _, e := range t.Events {
-		if s.UpdatedAt.IsZero() || e.Service != service || !announcesState(e) {
-			continue
-		}
-		var about event.About
-		if json.Unmarshal(e.Data(), &about) == nil && about.UID == s.UID && about.Generation >= s.Generation && e.Time().After(s.UpdatedAt) {
-			return fmt.Errorf("state of %s read is older than its fact %s", service, e.ID())
-		}
-	}
-	return nil
-}
-
-// announcesState reports whether a fact was told with the write of a state. Timers are not, and of intake's facts only two are.
-func announcesState(e Event) bool {
-	if e.Service == name.ServiceIntake {
-		return e.What == event.Accepted || e.What == event.Deleting
-	}
-	return e.What != event.Due
 }
 
 // Adopt makes the turn work for an object: intake calls it with what the API server says before it writes the spec. The bucket

@@ -46,6 +46,9 @@ func (s *addons) apply(ctx context.Context, t *loop.Turn, w *connection, a appli
 	if a.repair {
 		wanted = slices.DeleteFunc(slices.Clone(objects), func(o *unstructured.Unstructured) bool { return a.drift[RefOf(o).String()] == nil })
 	}
+	if err := w.cluster.Probe(ctx); err != nil {
+		return tenantAway(t.Key, err)
+	}
 	versions, err := w.cluster.Apply(ctx, wanted)
 	w.learn(versions)
 	if err != nil {

@@ -29,6 +29,8 @@ import (
 const (
 	// patience is how long Apply and Delete retry what may pass by itself. Beyond it the loop's own retries begin.
 	patience = 3 * time.Second
+	// probePatience is how long Probe waits for an answer.
+	probePatience = 2 * time.Second
 	// parallel is how many requests Apply and Delete have under way.
 	parallel = 8
 )
@@ -47,6 +49,21 @@ func NewCluster(kubeconfig []byte) (*Cluster, error) {
 
 // Close ends the connection once no request uses it. End the watches first.
 func (c *Cluster) Close() { c.kube.Close() }
+
+// Probe asks the tenant's API for one small object and fails soon when it doesn't answer, so that a turn for an API that hangs is
+// short: Apply waits longer, for each of many requests.
+func (c *Cluster) Probe(ctx context.Context) error {
+	err := retry(ctx, func() error {
+		ask, cancel := context.WithTimeout(ctx, probePatience)
+		defer cancel()
+		return c.kube.Get(ask, kube.Namespaces, "", metav1.NamespaceSystem, &metav1.PartialObjectMetadata{})
+	})
+	var answered apierrors.APIStatus
+	if errors.As(err, &answered) && answered.Status().Code < http.StatusInternalServerError {
+		return nil // what that means for an object, Apply finds out
+	}
+	return err
+}
 
 // ObjectError is a failure to apply or delete one object.
 type ObjectError struct {

@@ -23,6 +23,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
@@ -474,6 +476,23 @@ func TestCluster(t *testing.T) {
 		tn.raw(t, http.MethodDelete, path+"/broken", "", "")
 		if versions, err = tn.Apply(t.Context(), objs); err != nil {
 			t.Fatal(err)
+		}
+	})
+
+	t.Run("an API server that hangs is found out by one question, before others are asked", func(t *testing.T) {
+		if err := tn.Probe(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_ = tn.apiserver.Process.Signal(syscall.SIGSTOP)
+		defer func() { _ = tn.apiserver.Process.Signal(syscall.SIGCONT) }()
+		turn, cancel := context.WithTimeout(t.Context(), 9*time.Second) // less than one request may take
+		defer cancel()
+		err := tn.Probe(turn)
+		if err == nil || turn.Err() != nil {
+			t.Errorf("got %v, and the turn %v", err, turn.Err())
+		}
+		if intent.Of(tenantAway(events.Tenant("default", "demo"), err)) != intent.Wait {
+			t.Errorf("%v isn't waited for", err)
 		}
 	})
 

@@ -112,6 +112,11 @@ func (s *addons) handle(ctx context.Context, t *loop.Turn) error {
 	if err := t.OwnData(&a.before); err != nil {
 		return err
 	}
+	if t.Due() { // all of it may have drifted
+		for ref, version := range a.before.Versions {
+			a.drift[ref] = append(a.drift[ref], version)
+		}
+	}
 	own := t.Own()
 	a.repair = own != nil && own.Step == event.Applied && own.Inputs == inputs && own.Failure == nil
 	if !a.repair || len(a.drift) > 0 {

@@ -7,7 +7,6 @@ package certs
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -48,7 +47,7 @@ func (s *svc) issue(ctx context.Context, t *loop.Turn) error {
 		return err
 	}
 	in := pki.NewInput(t.UID, t.Tenant, &w)
-	check := drift || timerFired(t) || !wanted.Met(own.Generated, in.Exposed != nil)
+	check := drift || t.Due() || !wanted.Met(own.Generated, in.Exposed != nil)
 	if in.Exposed == nil && t.Own() != nil && t.Own().Step == event.Issued && !check {
 		return t.Wait(ctx, waitFor(in)) // the endpoint went and will come back; what needs it stays as it is
 	}
@@ -124,7 +123,7 @@ func (s *svc) logChanges(t *loop.Turn, step string, r *pki.Result) {
 
 // setTimer sets the time of the next renewal or check. A turn that only confirms what is known leaves the timer that runs.
 func (s *svc) setTimer(ctx context.Context, t *loop.Turn, before, after *state.Certs) error {
-	if t.Own() != nil && !timerFired(t) && before.RenewAt.Equal(after.RenewAt) {
+	if t.Own() != nil && !t.Due() && before.RenewAt.Equal(after.RenewAt) {
 		return nil
 	}
 	now := s.now()
@@ -160,9 +159,4 @@ func fact(about event.About, r *pki.Result) event.CertsIssued {
 		f.NotAfter = pki.Earliest(f.NotAfter, secret.NotAfter)
 	}
 	return f
-}
-
-// timerFired reports whether one of the turn's events is this service's timer.
-func timerFired(t *loop.Turn) bool {
-	return slices.ContainsFunc(t.Events, func(e loop.Event) bool { return e.Service == name.ServiceCerts && e.What == event.Due })
 }

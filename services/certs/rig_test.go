@@ -92,7 +92,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func start(t *testing.T, program string, args ...string) {
+func start(t *testing.T, program string, args ...string) *os.Process {
 	t.Helper()
 	cmd := exec.Command(program, args...)
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
@@ -110,6 +110,7 @@ func start(t *testing.T, program string, args ...string) {
 			t.Logf("%s: %s", filepath.Base(program), data[max(0, len(data)-2000):])
 		}
 	})
+	return cmd.Process
 }
 
 func eventually(t *testing.T, what string, is func() bool) {
@@ -150,11 +151,23 @@ func issueAll(t *testing.T, in pki.Input, now time.Time) (map[string]map[string]
 // with just the rights of this service.
 func cluster(t *testing.T) (admin, certs *kube.Client, adminConfig []byte) {
 	t.Helper()
-	etcd, apiserver := binary(t, "etcd", "etcd"), binary(t, "kubernetes-v1.36.3", "kube-apiserver")
-	etcdURL, etcdPeer, address := "http://"+freeAddress(t), "http://"+freeAddress(t), freeAddress(t)
-	start(t, etcd, "--data-dir", t.TempDir(), "--listen-client-urls", etcdURL, "--advertise-client-urls", etcdURL,
-		"--listen-peer-urls", etcdPeer, "--initial-advertise-peer-urls", etcdPeer, "--initial-cluster", "default="+etcdPeer,
+	url, _ := startEtcd(t)
+	return clusterOn(t, url)
+}
+
+// startEtcd starts an etcd and returns its URL.
+func startEtcd(t *testing.T) (url string, etcd *os.Process) {
+	t.Helper()
+	url, peer := "http://"+freeAddress(t), "http://"+freeAddress(t)
+	return url, start(t, binary(t, "etcd", "etcd"), "--data-dir", t.TempDir(), "--listen-client-urls", url, "--advertise-client-urls", url,
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer,
 		"--unsafe-no-fsync", "--log-level", "warn")
+}
+
+// clusterOn is cluster with an etcd that is there already.
+func clusterOn(t *testing.T, etcdURL string) (admin, certs *kube.Client, adminConfig []byte) {
+	t.Helper()
+	apiserver, address := binary(t, "kubernetes-v1.36.3", "kube-apiserver"), freeAddress(t)
 
 	today, dir := time.Now(), t.TempDir()
 	x, ca := issueAll(t, pki.Input{

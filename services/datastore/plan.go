@@ -55,7 +55,7 @@ func (s *datastore) plan(ctx context.Context, t *loop.Turn, own state.Datastore,
 	}
 	last := t.Own()
 	p.known = last != nil && last.Step == event.Provisioned && last.Inputs == p.inputs
-	p.upToDate = p.known && last.Failure == nil && !touched(t.Wakes, own) && !due(t.Events) && !account.RolledOut
+	p.upToDate = p.known && last.Failure == nil && !touched(t.Wakes, own) && !t.Due() && !account.RolledOut
 	p.nothing = p.upToDate && last.Generation == t.Generation && !last.Wait.Waits()
 	return p, nil
 }
@@ -105,16 +105,6 @@ func touched(wakes []loop.Wake, own state.Datastore) bool {
 			if w.Gone || w.Version != known {
 				return true
 			}
-		}
-	}
-	return false
-}
-
-// due reports whether the timer is among the events.
-func due(list []loop.Event) bool {
-	for _, e := range list {
-		if e.Service == name.ServiceDatastore && e.What == event.Due {
-			return true
 		}
 	}
 	return false

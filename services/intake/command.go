@@ -23,6 +23,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/pkg/intent"
+	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
@@ -179,7 +180,7 @@ func (s *intake) endFailed(ctx context.Context, t *loop.Turn, e loop.Event, err 
 	var refused refusal
 	var away *intent.Unavailable
 	switch {
-	case errors.As(err, &away), errors.Is(err, fence.ErrFenced), errors.Is(err, intent.ErrStale), errors.Is(err, context.Canceled):
+	case errors.As(err, &away) && !kube.FailsAlone(err), errors.Is(err, fence.ErrFenced), errors.Is(err, intent.ErrStale), errors.Is(err, context.Canceled):
 		return err
 	case errors.As(err, &refused):
 		if err := s.eraseSecrets(ctx, t.Key, e, refused); err != nil {
@@ -189,7 +190,7 @@ func (s *intake) endFailed(ctx context.Context, t *loop.Turn, e loop.Event, err 
 	case t.Attempt() < maxUnknown-1:
 		return err
 	}
-	// The API server answers, and not to this. Those behind it must not wait for long.
+	// The API server answers others, and not this one. Those behind it must not wait for long.
 	return t.EndCommand(ctx, e, rejected(t.Key, e, refuse("object", event.RuleInternal, "", state.ClipMessage(err.Error()))))
 }
 

@@ -213,6 +213,19 @@ func (x *index) usedBy(dataStore string) []string {
 	return users
 }
 
+// ours are the installation's tenants in partitions.
+func (x *index) ours(partitions []int) []events.Key {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var keys []events.Key
+	for key, s := range x.tenants {
+		if s.ours && slices.Contains(partitions, key.Partition()) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
 // unplaced are the installation's tenants that have no DataStore.
 func (x *index) unplaced() []events.Key {
 	x.mu.Lock()

@@ -73,6 +73,7 @@ type intake struct {
 	policies               policies
 	written                written
 	stalls                 stalls
+	daily                  daily
 }
 
 // handle does what each event asks for, in order, and then brings the spec in line with the object. A command is carried out also when
@@ -100,9 +101,18 @@ func (s *intake) handle(ctx context.Context, t *loop.Turn) error {
 			failed = err
 		}
 	}
-	switch {
-	case failed != nil:
+	if failed != nil {
 		return failed
+	}
+	if due && t.Tenant != nil && t.Tenant.Deleting {
+		if err := s.finish(ctx, t); err != nil { // should it have failed before
+			return err
+		}
+	}
+	if t.Key.IsTenant() && t.Woken(wakeDaily) {
+		return s.dailyLook(ctx, t, now)
+	}
+	switch {
 	case t.Key == admissionKey:
 		return s.syncAdmission(ctx)
 	case t.Key.IsTenant() && (due || hasNews(t)):

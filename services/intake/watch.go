@@ -31,11 +31,13 @@ const (
 	wakeUse = "use"
 	// wakeDataStores: which DataStores take tenants may have changed.
 	wakeDataStores = "datastores"
+	// wakeDaily: the tenant's daily look may be due (daily.go).
+	wakeDaily = "daily"
 )
 
 // watch sees every tenant's object: those written by kubectl carry no partition label yet, and DataStores are used by
 // tenants of other installations, too. And it sees the installation's DataStores, and what admission policies depend on.
-func (s *intake) watch(ctx context.Context, _ []int, wake loop.Waker) error {
+func (s *intake) watch(ctx context.Context, partitions []int, wake loop.Waker) error {
 	s.index.reset()
 	complete := func() {
 		for n := range s.index.all() {
@@ -58,6 +60,7 @@ func (s *intake) watch(ctx context.Context, _ []int, wake loop.Waker) error {
 		wake(admissionKey, loop.Wake{Kind: wakeDataStores})
 	})
 	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { s.lookDaily(ctx, partitions, wake); return nil })
 	g.Go(func() error {
 		return s.kube.Unscoped().WatchListed(ctx, kube.TenantControlPlanes, "", "",
 			func(c kube.Change) { s.sawTenant(c, wake) }, func() { listed(event.TenantControlPlanes) })
@@ -128,7 +131,7 @@ func hasNews(t *loop.Turn) bool {
 		case t.Tenant == nil || t.Tenant.Spec.DataStore == "":
 			return true
 		case w.Kind == wakeTenant && seenAs(w) == t.Tenant.Seen && t.Tenant.PausedUntil.IsZero():
-		case w.Kind == wakeDataStores:
+		case w.Kind == wakeDataStores, w.Kind == wakeDaily:
 		default:
 			return true
 		}

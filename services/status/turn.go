@@ -62,6 +62,9 @@ func (s *svc) look(ctx context.Context, t *loop.Turn) error {
 	if next.Applied, err = checksum(status); err != nil {
 		return err
 	}
+	if t.Due() {
+		in.Previous.Applied = "" // somebody else may have written it since
+	}
 	same := in.changed(t, next) == nil && next.Applied == in.Previous.Applied
 	plan := lookAt(in.Previous, next, current, same, t.Woken(wakeLook), age)
 	if plan.Later {

@@ -27,7 +27,7 @@ func (t *turn) expose(ctx context.Context) (state.Wait, error) {
 	if err != nil {
 		return state.Wait{}, err
 	}
-	if t.data.Hashes.Service == inputs && !seen.changed() {
+	if t.data.Hashes.Service == inputs && !seen.changed() && !t.Due() {
 		t.s.observed.setKnown(t.Key, kindService, seen.known, 0)
 		return state.Wait{}, nil
 	}

@@ -114,6 +114,18 @@ func (s *observations) setKnown(key events.Key, k kind, version string, generati
 	}
 }
 
+// doubt takes back what was taken into account of a tenant's objects, for a turn whose state could not be written: what the state says
+// is what counts.
+func (s *observations) doubt(key events.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.m[key]; o != nil {
+		for k := range o {
+			o[k].known = ""
+		}
+	}
+}
+
 // forget drops a tenant.
 func (s *observations) forget(key events.Key) {
 	s.mu.Lock()

@@ -37,6 +37,18 @@ func TestSights(t *testing.T) {
 			s.setKnown(key, kindDeployment, "7", 1)
 			return s.see(key, kindDeployment, "8", false), true
 		},
+		"what could not be written is news again": func(s *observations) (bool, bool) {
+			s.see(key, kindDeployment, "8", false)
+			s.setKnown(key, kindDeployment, "8", 1)
+			s.doubt(key)
+			return s.get(key, kindDeployment, "7").changed(), true
+		},
+		"unless the state has it": func(s *observations) (bool, bool) {
+			s.see(key, kindDeployment, "8", false)
+			s.setKnown(key, kindDeployment, "8", 1)
+			s.doubt(key)
+			return s.get(key, kindDeployment, "8").changed(), false
+		},
 		"an end is news": func(s *observations) (bool, bool) {
 			s.setKnown(key, kindDeployment, "7", 1)
 			return s.see(key, kindDeployment, "8", true) && s.get(key, kindDeployment, "").changed(), true

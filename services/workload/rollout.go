@@ -91,7 +91,7 @@ func (t *turn) current() bool {
 // nothing has changed since, and either nothing is waited for, or the Deployment, whose changes the watch reports. States
 // written before 2026-12 don't say what they wait for; for them the Deployment is read.
 func (t *turn) knowsRollout(want *appsv1.Deployment, seen observation) bool {
-	if t.data.Hashes.Deployment != hash(want) || seen.changed() || !t.current() || t.Woken(wakePods) {
+	if t.data.Hashes.Deployment != hash(want) || seen.changed() || !t.current() || t.Woken(wakePods) || t.Due() {
 		return false
 	}
 	wait := t.Own().Wait

@@ -34,7 +34,7 @@ func (t *turn) routeByIngress(ctx context.Context) error {
 		return t.removeMade(ctx, kube.Ingresses, name.Ingress(t.Key.Name), &t.data.Hashes.Ingress)
 	}
 	inputs := hash(want)
-	if t.data.Hashes.Ingress == inputs && !t.s.observed.get(t.Key, kindIngress, "").changed() {
+	if t.data.Hashes.Ingress == inputs && !t.s.observed.get(t.Key, kindIngress, "").changed() && !t.Due() {
 		return nil
 	}
 	if err := t.s.kube.Apply(ctx, kube.Ingresses, want); err != nil {
@@ -52,7 +52,7 @@ func (t *turn) routeByGateway(ctx context.Context) error {
 		return t.removeMade(ctx, kube.TLSRoutes, name.Route(t.Key.Name), &t.data.Hashes.Route)
 	}
 	inputs := hash(want)
-	if t.data.Hashes.Route == inputs && !t.s.observed.get(t.Key, kindRoute, "").changed() {
+	if t.data.Hashes.Route == inputs && !t.s.observed.get(t.Key, kindRoute, "").changed() && !t.Due() {
 		return nil
 	}
 	live := want.DeepCopy()

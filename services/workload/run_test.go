@@ -768,4 +768,51 @@ func TestOnARealAPIServer(t *testing.T) {
 			t.Errorf("the route outlives the tenant: %v", err)
 		}
 	})
+
+	in("what was seen but could not be written is looked at again", func(t *testing.T) {
+		failed, before := make(chan struct{}, 1000), c.bus[name.ServiceWorkload]
+		defer func() { c.bus[name.ServiceWorkload] = before }()
+		log := slog.New(slog.NewTextHandler(notes(func(line string) {
+			if strings.Contains(line, "step failed") {
+				failed <- struct{}{}
+			}
+		}), nil))
+		var err error
+		c.bus[name.ServiceWorkload], err = events.Connect(events.Config{
+			URL: c.nats.URL(), User: name.ServiceWorkload, SeedFile: c.nats.SeedFile(name.ServiceWorkload), Replica: "test", Log: log,
+		})
+		c.must(err)
+		t.Cleanup(c.bus[name.ServiceWorkload].Close)
+		c.service(3)
+		x := c.tenant("default", "unwritten")
+		x.available()
+		refuse := func(is bool) { // as a bucket whose leader is away would
+			st, err := c.bus[name.ServiceIntake].JetStream().Stream(t.Context(), "KV_"+x.key.Bucket())
+			c.must(err)
+			cfg := st.CachedInfo().Config
+			cfg.MaxMsgSize = -1
+			if is {
+				cfg.MaxMsgSize = 1
+			}
+			_, err = c.bus[name.ServiceIntake].JetStream().UpdateStream(t.Context(), cfg)
+			c.must(err)
+		}
+		refuse(true)
+		d := x.deployment()
+		c.must(c.admin.ApplyStatus(t.Context(), kube.Deployments, d.Namespace, d.Name, appsv1.DeploymentStatus{
+			ObservedGeneration: d.Generation, Replicas: 1, UpdatedReplicas: 1, UnavailableReplicas: 1,
+		}))
+		<-failed
+		<-failed
+		refuse(false)
+		x.becomes("no longer available", func(_ *state.State, w *state.Workload) bool { return w.ReadyReplicas == 0 })
+	})
+}
+
+// notes is a writer that hands on what is written.
+type notes func(string)
+
+func (f notes) Write(p []byte) (int, error) {
+	f(string(p))
+	return len(p), nil
 }

@@ -56,7 +56,11 @@ func (s *svc) handle(ctx context.Context, lt *loop.Turn) error {
 	if err == nil && !wait.Waits() {
 		wait, err = t.rollOut(ctx)
 	}
-	return t.finish(ctx, wait, err)
+	if err := t.finish(ctx, wait, err); err != nil {
+		s.observed.doubt(t.Key)
+		return err
+	}
+	return nil
 }
 
 // readOwn takes step and data over from the own state.

@@ -168,6 +168,10 @@ type FieldError struct {
 	Message string `json:"message"`
 }
 
+// IntakeChecked tells that intake has looked at a tenant's object, as it does once a day, and that the desired state says what the
+// object says. Every service then looks at all of its part and sets its timers again.
+type IntakeChecked struct{ About }
+
 // IntakeDeleting says: the object has a deletion timestamp; the services take down what they made, one after the other.
 type IntakeDeleting struct{ About }
 

@@ -19,8 +19,8 @@ type Entry struct {
 const (
 	// AdviceRetried is for a step that is tried again.
 	AdviceRetried = "{service} tries again by itself; if it doesn't end, put right what its message names."
-	// AdvicePermanent is for a step that no retry helps.
-	AdvicePermanent = "{service} can't go on by itself: put right what its message names, then apply the tenant again."
+	// AdvicePermanent is for a step that was given up, which is tried again slowly.
+	AdvicePermanent = "{service} tries again now and then: put right what its message names, and apply the tenant again to go on at once."
 )
 
 // Find returns the row of a reason.

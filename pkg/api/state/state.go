@@ -73,8 +73,11 @@ type Failure struct {
 	Since time.Time `json:"since"`
 	// Attempts is how many times the step was tried.
 	Attempts int `json:"attempts"`
-	// Permanent is true when no retry can help and a change of the object or of the world is needed.
+	// Permanent is true when a change of the object or of the world is needed, or a step has failed too often: it isn't tried again
+	// until something changes, or RetryAt.
 	Permanent bool `json:"permanent,omitempty"`
+	// RetryAt is when a step that was given up is tried again all the same (UTC, about), zero when it wasn't given up.
+	RetryAt time.Time `json:"retryAt,omitzero"`
 }
 
 // Tenant is intake's part (key "spec"): the desired state, every default resolved. All services work from it and none

@@ -145,6 +145,19 @@ func Log() *slog.Logger {
 	return slog.New(slog.DiscardHandler)
 }
 
+// LogTo hands the message of each record to f, which may be called by several goroutines.
+func LogTo(f func(message string)) *slog.Logger { return slog.New(logTo(f)) }
+
+type logTo func(message string)
+
+func (logTo) Enabled(context.Context, slog.Level) bool { return true }
+func (f logTo) Handle(_ context.Context, r slog.Record) error {
+	f(r.Message)
+	return nil
+}
+func (f logTo) WithAttrs([]slog.Attr) slog.Handler { return f }
+func (f logTo) WithGroup(string) slog.Handler      { return f }
+
 // Eventually waits until something is so.
 func Eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()

@@ -41,7 +41,7 @@ func Explain(w io.Writer, r event.WhyReply, now time.Time) error {
 		}
 		// It writes into b, which never fails.
 		_, _ = fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n",
-			printable.Line(s.Service), printable.Line(cmp.Or(s.Step, "-")), since, printable.Line(standing(s, r.Generation)))
+			printable.Line(s.Service), printable.Line(cmp.Or(s.Step, "-")), since, printable.Line(standing(s, r.Generation, now)))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -59,11 +59,22 @@ func Explain(w io.Writer, r event.WhyReply, now time.Time) error {
 	return err
 }
 
+// retry says when what was given up is tried again; nothing when that isn't known.
+func retry(at, now time.Time) string {
+	switch {
+	case at.IsZero():
+		return ""
+	case !at.After(now):
+		return ", tries again soon"
+	}
+	return ", tries again in " + age(at, now)
+}
+
 // standing says in words where one service stands; nothing when it is done with the tenant's generation.
-func standing(s event.ServiceState, generation int64) string {
+func standing(s event.ServiceState, generation int64, now time.Time) string {
 	switch {
 	case s.Failure != nil && s.Failure.Permanent:
-		return fmt.Sprintf("gave up after %d attempts: %s: %s", s.Failure.Attempts, s.Failure.Reason, s.Failure.Message)
+		return fmt.Sprintf("gave up after %d attempts%s: %s: %s", s.Failure.Attempts, retry(s.Failure.RetryAt, now), s.Failure.Reason, s.Failure.Message)
 	case s.Failure != nil:
 		attempt := ""
 		if s.Failure.Attempts > 0 { // else it isn't a step that is repeated, but something that lasts

@@ -77,7 +77,7 @@ func TestExplain(t *testing.T) {
 		"failed.txt": {
 			About: about, Phase: "Failed", Message: "datastore: etcd is full", Paused: true,
 			Services: []event.ServiceState{
-				service("datastore", "", none, &state.Failure{Reason: "NoSuchReason", Message: "etcd is full", Attempts: 12, Permanent: true}),
+				service("datastore", "", none, &state.Failure{Reason: "NoSuchReason", Message: "etcd is full", Attempts: 12, Permanent: true, RetryAt: clock.Add(25 * time.Minute)}),
 			},
 		},
 	} {

@@ -1,0 +1,87 @@
+package faults
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/test/env"
+)
+
+// Facts and timers that are lost are made good by the daily look: a generation of which nobody was told becomes Ready, and a renewal
+// whose timer is gone has one again.
+func TestWhatTheStreamLostIsMadeGoodWithinADay(t *testing.T) {
+	services := e.Services(t)
+	key, tenant := events.Tenant("default", "daily"), env.Tenant("daily", "v1.36.3")
+	e.Apply(t, tenant)
+	e.Ready(t, key)
+	for s, p := range services {
+		if s == name.ServiceIntake {
+			continue
+		}
+		if err := p.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tenant.Spec.ControlPlane.Deployment.AdditionalMetadata.Annotations = map[string]string{"example.com/changed": "true"}
+	e.Apply(t, tenant)
+	env.Eventually(t, "the change is accepted", func() error {
+		if s := e.State(t.Context(), key, events.KeySpec); s == nil || s.Generation < 2 {
+			return fmt.Errorf("spec is %+v", s)
+		}
+		return nil
+	})
+	if err := services[name.ServiceIntake].Stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	intake, err := e.Bus(name.ServiceIntake)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer intake.Close()
+	facts, err := intake.JetStream().Stream(t.Context(), events.StreamFacts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	timer := key.TimerSubject(name.ServiceCerts, event.Due)
+	for _, lost := range []string{key.FactSubject("*", "*"), timer} {
+		if err := facts.Purge(t.Context(), jetstream.WithPurgeSubject(lost)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, revision, err := intake.ReadState(t.Context(), key, events.KeySpec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var spec state.Tenant
+	if err := json.Unmarshal(s.Data, &spec); err != nil {
+		t.Fatal(err)
+	}
+	s.Facts = nil // those of a state that is young are told again at a start
+	spec.AcceptedAt = spec.AcceptedAt.Add(-24 * time.Hour)
+	s.Data = event.Marshal(spec)
+	if _, err := intake.WriteState(t.Context(), key, events.KeySpec, s, revision); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range services {
+		p.Restart(t)
+	}
+	e.Ready(t, key)
+	env.Eventually(t, "the renewal has a timer", func() error {
+		info, err := facts.Info(t.Context(), jetstream.WithSubjectFilter(timer))
+		if err == nil && info.State.Subjects[timer] == 0 {
+			err = fmt.Errorf("none on %s", timer)
+		}
+		return err
+	})
+	e.Delete(t, key)
+	e.Gone(t, key)
+}

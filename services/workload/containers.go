@@ -28,6 +28,9 @@ const (
 	portControllerManager = 10257
 )
 
+// flagOverrides says which resources are kept in another etcd.
+const flagOverrides = "etcd-servers-overrides"
+
 // shutdownDelay is how long an API server that is told to stop goes on serving, while those who send it requests hear
 // that it is no longer ready. Without it, every rollout would refuse some.
 const shutdownDelay = "3s"
@@ -121,7 +124,8 @@ func (in Input) extraArgs() v1alpha1.ControlPlaneExtraArgs {
 func pki(file string) string { return path.Join(dirPKI, file) }
 
 func (in Input) apiServerArgs() []string {
-	spec, user := &in.Tenant.Spec, in.extraArgs().APIServer
+	// Where data is kept is said by the spec's dataStoreOverrides alone: by a flag of its own, a tenant would reach any etcd.
+	spec, user := &in.Tenant.Spec, without(in.extraArgs().APIServer, flags{flagOverrides: ""})
 	var plugins, addresses []string
 	for _, p := range spec.Kubernetes.AdmissionControllers {
 		plugins = append(plugins, string(p))
@@ -182,7 +186,7 @@ func (in Input) storageFlags() flags {
 		"etcd-servers":             urls(in.Datastore.Endpoints, ","),
 	}
 	if o := in.overrides(); o != "" {
-		all["etcd-servers-overrides"] = o
+		all[flagOverrides] = o
 	}
 	return all
 }

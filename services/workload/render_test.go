@@ -177,6 +177,15 @@ func TestDeployment(t *testing.T) {
 			t.Errorf("args %v", args)
 		}
 	})
+	t.Run("no flag of the user's says where data is kept", func(t *testing.T) {
+		in := load(t, "minimal")
+		in.Tenant.Spec.ControlPlane.Deployment.ExtraArgs = &v1alpha1.ControlPlaneExtraArgs{APIServer: []string{
+			"--v=2", "--etcd-servers-overrides=/events#https://other:2379", "--etcd_servers_overrides", "/pods#https://other:2379", "--etcd-prefix=/other", "--etcd-servers=https://other:2379",
+		}}
+		if args := containers(in)["kube-apiserver"].Args; strings.Contains(strings.Join(args, " "), "other") || !slices.Contains(args, "--v=2") {
+			t.Errorf("args %v", args)
+		}
+	})
 	t.Run("no container is given the key of the front proxy's CA, and the CA's own only where it signs", func(t *testing.T) {
 		for _, v := range Deployment(load(t, "minimal")).Spec.Template.Spec.Volumes {
 			data, err := yaml.Marshal(v)

@@ -23,7 +23,8 @@ func forbiddenNamespaces(list string) (forbidden, error) {
 			continue
 		}
 		// A beginning may end in a dash, a name may not.
-		if start, some := strings.CutSuffix(n, "*"); len(validation.IsDNS1123Label(n)) > 0 && (!some || len(validation.IsDNS1123Label(start+"x")) > 0) {
+		start, some := strings.CutSuffix(n, "*")
+		if len(validation.IsDNS1123Label(n)) > 0 && (!some || len(validation.IsDNS1123Label(start+"x")) > 0) {
 			return nil, fmt.Errorf("--forbidden-namespaces: %q must be the name of a namespace, or a beginning of names and *", n)
 		}
 		all = append(all, n)

@@ -22,8 +22,8 @@ func tokenCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "token",
 		Short: "Add, list and remove tokens for commands by HTTP",
-		Long: `token keeps the file of bearer tokens that intake reads (--events-token): whose each is, which namespaces and kinds it is for, and until
-when. The file holds hashes; a token is shown once, when it is added. intake reads the file again when it changes.
+		Long: `token keeps the file of bearer tokens that intake reads (--events-token): whose each is, which namespaces and kinds it
+is for, and until when. The file holds hashes; a token is shown once, when it is added. intake reads the file again when it changes.
 
 Without --file it is that of the local stack. On a cluster, keep the file as a Secret that intake's pods mount.`,
 		Example: `  stoker token add shop --namespace shop --expires 90d

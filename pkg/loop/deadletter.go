@@ -42,7 +42,8 @@ func (t *Turn) Bury(ctx context.Context, e Event, reason, message string) error 
 	return err
 }
 
-// deadLetter is the message that keeps an event as it came, but for what [event.Redact] takes out of commands, with its subject, a reason and a cause as headers.
+// deadLetter is the message that keeps an event as it came, but for what [event.Redact] takes out of commands, with its subject, a
+// reason and a cause as headers.
 func deadLetter(key events.Key, service string, e Event, reason, message string) *nats.Msg {
 	m := nats.NewMsg(key.DeadSubject(service))
 	size := 0

@@ -25,6 +25,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1/ruletest"
@@ -232,6 +233,25 @@ func TestServiceOnNATS(t *testing.T) {
 			t.Errorf("after its removal: %v", owners)
 		}
 		in.must(write(t.Context(), kept, kept.account().Schema))
+	})
+	t.Run("a tenant that waits for a DataStore to exist is not forgotten at a restart", func(t *testing.T) {
+		patient := in.tenant("patient")
+		patient.t.Spec.DataStore = "late"
+		var object metav1.PartialObjectMetadata
+		labels := fmt.Sprintf("{%s: %q, %s: late, %s: %s}", name.LabelPartition, fmt.Sprint(patient.key.Partition()), name.LabelDataStore, name.LabelWatchFilter, in.namespace)
+		in.must(in.kube.ApplyRaw(t.Context(), kube.TenantControlPlanes, in.namespace, "patient", event.Marshal(ruletest.Object(
+			v1alpha1.TenantControlPlaneKind, fmt.Sprintf("metadata: {name: patient, namespace: %s, labels: %s}", in.namespace, labels))), &object))
+		patient.accept()
+		drivertest.Eventually(t, 20*time.Second, func() error {
+			if st, _ := patient.state(); st.Wait.Reason != reason.DataStoreMissing {
+				return fmt.Errorf("%+v", st)
+			}
+			return nil
+		})
+		stop()
+		stop = in.run()
+		in.object("late", d)
+		patient.await(event.Provisioned, &provisioned)
 	})
 	t.Run("deletion leaves nothing", func(t *testing.T) {
 		demo.remove()

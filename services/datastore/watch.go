@@ -44,9 +44,16 @@ func (s *datastore) watch(ctx context.Context, partitions []int, wake loop.Waker
 			})
 		})
 	})
+	here := newArrived()
 	g.Go(func() error {
-		return s.kube.Watch(ctx, kube.DataStores, "", "", func(c kube.Change) { s.dataStoreChanged(c, wake) })
+		return s.kube.Watch(ctx, kube.DataStores, "", "", func(c kube.Change) {
+			s.dataStoreChanged(c, wake)
+			if c.Type == watch.Added {
+				here.note(c.Object.Name)
+			}
+		})
 	})
+	g.Go(func() error { here.run(ctx, s.kube, partitions, wake); return nil })
 	g.Go(func() error { s.references.run(ctx); return nil })
 	g.Go(func() error { s.probe(ctx, wake); return nil })
 	g.Go(func() error { s.sample(ctx, partitions); return nil })

@@ -204,9 +204,9 @@ func (p *policies) mayLag(version string, now time.Time) bool {
 	return version != p.version || now.Sub(p.at) < policyLag
 }
 
-// deniedEarly reports whether a tenant may have been denied only because admission policies have not heard yet of a DataStore that it
-// names and that is there: then the ConfigMap is put right, and the write is to be tried again. It decides by the type of the API
-// server's answer and by the object that was sent, never by words: those may be the sender's.
+// deniedEarly reports whether a tenant was denied only because admission policies have not heard yet of a DataStore that it names and
+// that is there: then the ConfigMap is put right, and the write is to be tried again. A denial by any other rule is final at once, for
+// those behind the command wait with it.
 func (s *intake) deniedEarly(ctx context.Context, denied error, sent any) (bool, error) {
 	names := dataStoresInDoubt(denied, sent)
 	if len(names) == 0 {
@@ -245,15 +245,12 @@ func (s *intake) deniedEarly(ctx context.Context, denied error, sent any) (bool,
 	return err == nil, err
 }
 
-// dataStoresInDoubt are the DataStores that the object names which was sent, when an admission policy denied it; none for all other
-// errors.
+// dataStoresInDoubt are the DataStores of which an admission policy says that there are none, of those that the object names which was
+// sent; none for all other errors. The policy's whole answer must be the one about that DataStore: it begins with words that no sender
+// has a part in, so that nothing a sender writes elsewhere, which other rules repeat, is taken for it.
 func dataStoresInDoubt(denied error, sent any) []string {
 	var status apierrors.APIStatus
 	if !errors.As(denied, &status) || status.Status().Reason != metav1.StatusReasonInvalid || status.Status().Details == nil {
-		return nil
-	}
-	// What the schema refuses has the type of the error and the field; what a policy denies has a message alone.
-	if !slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Type == "" && c.Field == "" }) {
 		return nil
 	}
 	data, err := json.Marshal(sent)
@@ -262,12 +259,29 @@ func dataStoresInDoubt(denied error, sent any) []string {
 		return nil
 	}
 	var names []string
-	for _, n := range append([]string{o.Spec.DataStore}, overridesOf(o.Spec.DataStoreOverrides)...) {
-		if n != "" && !slices.Contains(names, n) {
-			names = append(names, n)
+	for _, c := range status.Status().Details.Causes {
+		// What the schema refuses has the type of the error and the field; what a policy denies has a message alone.
+		if c.Type != "" || c.Field != "" {
+			continue
+		}
+		if c.Message == missingDataStore("spec.dataStore", o.Spec.DataStore) {
+			names = append(names, o.Spec.DataStore)
+		}
+		for _, n := range overridesOf(o.Spec.DataStoreOverrides) {
+			if c.Message == missingDataStore("spec.dataStoreOverrides", n) && !slices.Contains(names, n) {
+				names = append(names, n)
+			}
 		}
 	}
 	return names
+}
+
+// missingDataStore is what the API server says when a field names a DataStore that admission policies don't know
+// (deployments/policies/objects.yaml).
+func missingDataStore(field, dataStore string) string {
+	const policy = "stoker-tenant-references"
+	return fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s' denied request: %s: Invalid value: %q: %s DataStore does not exist",
+		policy, policy, field, dataStore, dataStore)
 }
 
 func overridesOf(overrides []v1alpha1.DataStoreOverride) []string {

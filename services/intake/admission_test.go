@@ -73,7 +73,7 @@ func TestDataStoresInDoubt(t *testing.T) {
 		}}
 	}
 	policy := func(message string) error {
-		return denied(metav1.StatusCause{Message: "ValidatingAdmissionPolicy 'stoker-tenant-references' with binding 'x' denied request: " + message})
+		return denied(metav1.StatusCause{Message: "ValidatingAdmissionPolicy 'stoker-tenant-references' with binding 'stoker-tenant-references' denied request: " + message})
 	}
 	const missing = `gold DataStore does not exist`
 	label := metav1.StatusCause{Type: metav1.CauseTypeFieldValueInvalid, Field: "metadata.labels", Message: `Invalid value: "` + missing + `": a valid label must be`}
@@ -82,8 +82,12 @@ func TestDataStoresInDoubt(t *testing.T) {
 		sent string
 		want string
 	}{
-		"the one that was sent":                            {policy("spec.dataStore: Invalid value: \"gold\": " + missing), `{"spec":{"dataStore":"gold"}}`, "[gold]"},
-		"those of overrides, once each":                    {policy("no"), `{"spec":{"dataStore":"a","dataStoreOverrides":[{"dataStore":"b"},{"dataStore":"a"}]}}`, "[a b]"},
+		"the one that was sent":                            {policy("spec.dataStore: Invalid value: \"gold\": " + missing), `{"spec":{"dataStore":"gold","dataStoreOverrides":[{"dataStore":"b"}]}}`, "[gold]"},
+		"one of an override, once":                         {policy("spec.dataStoreOverrides: Invalid value: \"gold\": " + missing), `{"spec":{"dataStore":"a","dataStoreOverrides":[{"dataStore":"gold"},{"dataStore":"gold"}]}}`, "[gold]"},
+		"none by another rule":                             {policy("spec.controlPlane.gateway: Forbidden: no"), `{"spec":{"dataStore":"gold"}}`, "[]"},
+		"none by a key like the message":                   {policy("metadata.labels: Invalid value: \"spec.dataStore: Invalid value: \\\"gold\\\": " + missing + "\""), `{"spec":{"dataStore":"gold"}}`, "[]"},
+		"none of another's policy":                         {denied(metav1.StatusCause{Message: "ValidatingAdmissionPolicy 'x' with binding 'x' denied request: spec.dataStore: Invalid value: \"gold\": " + missing}), `{"spec":{"dataStore":"gold"}}`, "[]"},
+		"none that was not sent":                           {policy("spec.dataStore: Invalid value: \"gold\": " + missing), `{"spec":{"dataStore":"silver"}}`, "[]"},
 		"none when none was sent":                          {policy(missing), `{"spec":{}}`, "[]"},
 		"none when the schema refuses":                     {denied(label), `{"spec":{"dataStore":"silver"}}`, "[]"},
 		"none by a label's value":                          {denied(label), `{"metadata":{"labels":{"a":"` + missing + `"}},"spec":{}}`, "[]"},

@@ -71,6 +71,11 @@ func (s *intake) understand(key events.Key, e loop.Event) (command, error) {
 	if c.expected, err = expectedGeneration(e); err != nil {
 		return c, err
 	}
+	if c.kind.Namespaced {
+		if err := s.forbidden.check(key.Namespace); err != nil {
+			return c, err
+		}
+	}
 	if s.namespace != "" && c.kind.Namespaced && key.Namespace != s.namespace {
 		return c, refuse("metadata.namespace", event.RuleForbidden, key.Namespace, "this installation works on namespace "+s.namespace+" only")
 	}

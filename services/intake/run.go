@@ -26,6 +26,9 @@ type Config struct {
 	service.Config
 	// DataStore is for tenants that name none.
 	DataStore string
+	// ForbiddenNamespaces are those in which nothing is commanded, beside kube-* and stoker-system: names, or beginnings of names with
+	// an asterisk, separated by commas.
+	ForbiddenNamespaces string
 	// Events is the way in for CloudEvents over HTTP.
 	Events HTTP
 }
@@ -33,6 +36,10 @@ type Config struct {
 // Run runs the service until ctx ends.
 func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Events.check(); err != nil {
+		return err
+	}
+	forbidden, err := forbiddenNamespaces(cfg.ForbiddenNamespaces)
+	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -53,6 +60,7 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 		s := &intake{
 			kube: c.Kube, bus: c.Bus, log: c.Log, fallback: cfg.DataStore, namespace: cfg.Namespace, watchFilter: cfg.WatchFilter,
+			forbidden: forbidden,
 		}
 		return &loop.Loop{
 			Bus: c.Bus, Service: name.ServiceIntake, Handle: s.handle, Known: s.index.known, Watch: s.watch,
@@ -69,6 +77,7 @@ type intake struct {
 	fallback string // the DataStore for tenants that name none
 	// namespace and watchFilter limit what may be commanded; empty: all.
 	namespace, watchFilter string
+	forbidden              forbidden
 	index                  index
 	policies               policies
 	written                written

@@ -17,6 +17,8 @@ func main() {
 		},
 		func(flag service.Flag) {
 			flag(&cfg.DataStore, "datastore", "", "`name` of the DataStore for tenants that name none")
+			flag(&cfg.ForbiddenNamespaces, "forbidden-namespaces", "",
+				"`names` of namespaces, separated by commas, in which nothing is commanded, or beginnings of names with *; kube-* and stoker-system always are")
 			flag(&cfg.Events.Address, "events-http", "", "`address` on which CloudEvents are taken by HTTP (POST /events); empty for none")
 			flag(&cfg.Events.Certificate, "events-cert", "", "`file` with the TLS certificate of --events-http; only a loopback address needs none")
 			flag(&cfg.Events.Key, "events-key", "", "`file` with the key of --events-cert")

@@ -51,12 +51,13 @@ func (s *svc) issue(ctx context.Context, t *loop.Turn) error {
 	if in.Exposed == nil && t.Own() != nil && t.Own().Step == event.Issued && !check {
 		return t.Wait(ctx, waitFor(in)) // the endpoint went and will come back; what needs it stays as it is
 	}
-	inputs := in.Hash() + "-" + strconv.FormatInt(t.Generation, 10)
+	inputs := inputsOf(t, in)
 	if upToDate(t.Own(), inputs, waitFor(in)) && !check {
 		return nil
 	}
 
-	r, err := s.secrets.Ensure(ctx, in, &own, s.now())
+	look := pki.Look{Untouched: !check && onlyExposed(t, in), Generators: generatorsIn(t.Wakes)}
+	r, err := s.secrets.Ensure(ctx, in, &own, look, s.now())
 	if err != nil {
 		return err
 	}
@@ -64,6 +65,31 @@ func (s *svc) issue(ctx context.Context, t *loop.Turn) error {
 		return err
 	}
 	return s.done(ctx, t, in, inputs, &own, r)
+}
+
+// onlyExposed reports whether nothing is new since the last turn but that the endpoint is known.
+func onlyExposed(t *loop.Turn, in pki.Input) bool {
+	own := t.Own()
+	if own == nil || in.Exposed == nil || own.Failure != nil || t.Attempt() > 0 || own.Step == event.Issued {
+		return false
+	}
+	in.Exposed = nil
+	return own.Inputs == inputsOf(t, in)
+}
+
+// inputsOf is the hash of what a turn works from.
+func inputsOf(t *loop.Turn, in pki.Input) string {
+	return in.Hash() + "-" + strconv.FormatInt(t.Generation, 10)
+}
+
+// generatorsIn are the generators of kubeconfigs that watches saw.
+func generatorsIn(wakes []loop.Wake) (generators []string) {
+	for _, w := range wakes {
+		if w.Kind == generator.WakeKubeconfig {
+			generators = append(generators, w.Object)
+		}
+	}
+	return generators
 }
 
 // upToDate reports whether a state says that all was done for these inputs, with nothing to wait for but this. What a state of the

@@ -8,11 +8,13 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/stoker-k8s/stoker/deployments/natsserver"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
@@ -239,11 +242,29 @@ func clusterOn(t *testing.T, etcdURL string) (admin, certs *kube.Client, adminCo
 	if err != nil {
 		t.Fatal(err)
 	}
-	if certs, err = kube.FromKubeconfig(config, kube.Options{FieldManager: name.FieldManagerCerts}); err != nil {
+	restConfig, err := clientcmd.RESTConfigFromKubeConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restConfig.Wrap(func(next http.RoundTripper) http.RoundTripper { return countsLists{next} })
+	if certs, err = kube.New(restConfig, kube.Options{FieldManager: name.FieldManagerCerts}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(certs.Close)
 	return admin, certs, superAdmin
+}
+
+// listed counts the lists of whole Secrets that the service asked for.
+var listed atomic.Int32
+
+type countsLists struct{ http.RoundTripper }
+
+func (c countsLists) RoundTrip(r *http.Request) (*http.Response, error) {
+	metadata := strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata")
+	if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/"+kube.Secrets.Plural) && !metadata {
+		listed.Add(1)
+	}
+	return c.RoundTripper.RoundTrip(r)
 }
 
 // rig is a NATS with this service and stand-ins of those around it: they write the states and tell the facts a test asks

@@ -229,6 +229,11 @@ func TestTheService(t *testing.T) {
 		}
 		r.fact(event.Rotated, &issued)
 	})
+	t.Run("no turn listed the Secrets of a namespace, which may have a thousand tenants", func(t *testing.T) {
+		if n := listed.Load(); n != 0 {
+			t.Errorf("%d turns did", n)
+		}
+	})
 	t.Run("when NATS was lost, every service's work is found done", func(t *testing.T) {
 		before := secrets()
 		for _, stop := range r.stops {

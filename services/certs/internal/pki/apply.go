@@ -1,4 +1,4 @@
-// Secrets in the management cluster: one list, then for each Secret nothing, a create or a patch. Content that holds keys
+// Secrets in the management cluster: those that the state knows are read, then for each Secret nothing, a create or a patch. Content that holds keys
 // is only ever created where there is none, or replaced under the resourceVersion that was read; whoever loses such a
 // race takes what the winner wrote.
 
@@ -59,21 +59,43 @@ type Applied struct {
 	signer *Signer // of an authority
 }
 
+// Look says which Secrets a turn reads. They are read by name: a list, though limited by labels, has the server go through all
+// Secrets of a namespace, which may have a thousand tenants.
+type Look struct {
+	// Untouched says that what the state has is as it was left and in need of nothing: it isn't read, but for what signs others.
+	Untouched bool
+	// Generators are those of which there may be a kubeconfig that the state doesn't know.
+	Generators []string
+}
+
 // Ensure makes the Secrets of an input as they must be; known is what the state has of them. Errors are those of [Required], an
 // *[intent.Permanent] for a Secret that is another's or that the API server refuses for good, and those of the API server.
-func (s *Secrets) Ensure(ctx context.Context, in Input, known *state.Certs, now time.Time) (*Result, error) {
+func (s *Secrets) Ensure(ctx context.Context, in Input, known *state.Certs, look Look, now time.Time) (*Result, error) {
 	roots, leaves, err := Required(in)
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.List(ctx, in.Namespace, in.Name)
-	if err != nil {
+	r := &Result{Data: state.Certs{Secrets: map[string]state.Secret{}}, Reasons: map[string]string{}}
+	if look.Untouched {
+		r.Data.RenewAt = known.RenewAt
+		untouched := func(w Want) bool {
+			is, known := known.Secrets[w.Component]
+			if known && w.Component != name.ComponentCA {
+				r.Data.Secrets[w.Component] = is
+			}
+			return known && w.Component != name.ComponentCA
+		}
+		roots, leaves = slices.DeleteFunc(roots, untouched), slices.DeleteFunc(leaves, untouched)
+	}
+	if r.Found, err = s.read(ctx, in, known, look); err != nil {
 		return nil, err
 	}
-	r := &Result{Data: state.Certs{Secrets: map[string]state.Secret{}}, Reasons: map[string]string{}, Found: found}
 	signers, err := s.applyAll(ctx, in, roots, nil, known, r, now)
 	if err != nil {
 		return nil, err
+	}
+	if look.Untouched && r.Reasons[name.ComponentCA] != "" { // then nothing it has signed may stay
+		return s.Ensure(ctx, in, known, Look{Generators: look.Generators}, now)
 	}
 	if _, err := s.applyAll(ctx, in, leaves, signers, known, r, now); err != nil {
 		return nil, err
@@ -114,6 +136,47 @@ func (s *Secrets) applyAll(
 		})
 	}
 	return authorities, g.Wait()
+}
+
+// read reads the Secrets that a turn has to look at, by name. One that is missing in what it returns may be there all the same, if the
+// state doesn't know it: that shows when it is created.
+func (s *Secrets) read(ctx context.Context, in Input, known *state.Certs, look Look) (map[string]*corev1.Secret, error) {
+	if len(known.Secrets) == 0 { // a new tenant, nearly always
+		ca, err := s.Get(ctx, in.Namespace, name.CA(in.Name))
+		if err != nil || ca == nil {
+			return map[string]*corev1.Secret{}, err
+		}
+		return s.List(ctx, in.Namespace, in.Name) // the state was lost
+	}
+	names := map[string]bool{name.CA(in.Name): true}
+	for _, secret := range known.Secrets {
+		names[secret.Name] = names[secret.Name] || !look.Untouched
+	}
+	for _, g := range known.Generated {
+		names[g.Name] = g.Name != ""
+	}
+	for _, g := range look.Generators {
+		names[name.GeneratedKubeconfig(in.Name, g)] = true
+	}
+	found := map[string]*corev1.Secret{}
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(sideBySide)
+	for n, wanted := range names {
+		if !wanted {
+			continue
+		}
+		g.Go(func() error {
+			secret, err := s.Get(ctx, in.Namespace, n)
+			if err == nil && secret != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				found[n] = secret
+			}
+			return err
+		})
+	}
+	return found, g.Wait()
 }
 
 // List reads the tenant's Secrets that are this service's, by name.

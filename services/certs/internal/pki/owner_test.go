@@ -18,7 +18,9 @@ func TestSecretsOfOthersAreNotTaken(t *testing.T) {
 		meta metav1.ObjectMeta
 		ok   bool
 	}{
-		"a Secret without owner or label is taken, as a user's own CA is":           {metav1.ObjectMeta{}, true},
+		"a Secret without owner that has the tenant's labels is taken, as a user's own CA is": {metav1.ObjectMeta{
+			Labels: map[string]string{name.LabelProject: name.Project, name.LabelName: "demo"}}, true},
+		"a Secret without owner and labels is not":                                  {metav1.ObjectMeta{}, false},
 		"a Secret of the tenant's earlier object, from a backup, is taken":          {owned("TenantControlPlane", "demo"), true},
 		"a Secret of another tenant is not":                                         {owned("TenantControlPlane", "demo-ca"), false},
 		"a Secret of another kind's controller is not":                              {owned("Certificate", "demo"), false},

@@ -97,6 +97,16 @@ func Own(tenant kube.Owner, found map[string]*corev1.Secret) map[string]*corev1.
 	return own
 }
 
+// brought reports whether somebody made a Secret for the tenant to take its keys from: it is nobody's, and holds the pair of keys that it
+// is to hold, and nothing else.
+func brought(w *Want, secret *corev1.Secret) bool {
+	if _, labelled := secret.Labels[name.LabelName]; labelled || len(secret.OwnerReferences) > 0 || len(w.Keys) == 0 {
+		return false
+	}
+	pair := w.Keys[0]
+	return len(secret.Data) == 2 && len(secret.Data[pair[0]]) > 0 && len(secret.Data[pair[1]]) > 0
+}
+
 // checkOwner refuses a Secret that bears the name but is something else's, so that a user's own is never overwritten. One of an
 // earlier object of that name comes from a backup, and its keys with it.
 func checkOwner(in Input, w *Want, secret *corev1.Secret) error {
@@ -108,7 +118,7 @@ func checkOwner(in Input, w *Want, secret *corev1.Secret) error {
 			Message: fmt.Sprintf("Secret %s/%s belongs to something else; delete it or give the generator another name",
 				in.Namespace, secret.Name),
 		}
-	case w.Generator == "" && owner.Of(secret) == kube.Foreign:
+	case w.Generator == "" && owner.Of(secret) == kube.Foreign && !brought(w, secret):
 		return owner.Taken(kube.Secrets.Kind, secret)
 	}
 	return nil

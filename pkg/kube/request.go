@@ -130,6 +130,15 @@ func (c *Client) apply(ctx context.Context, r Resource, namespace, name string, 
 
 // applyBody encodes an object without what a field manager must not claim: status and the server's own metadata.
 func applyBody(r Resource, obj any) ([]byte, error) {
+	m, err := applicable(r, obj)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(m)
+}
+
+// applicable is what applyBody encodes.
+func applicable(r Resource, obj any) (map[string]any, error) {
 	data, err := json.Marshal(obj)
 	if err != nil {
 		return nil, err
@@ -145,7 +154,7 @@ func applyBody(r Resource, obj any) ([]byte, error) {
 			delete(meta, k)
 		}
 	}
-	return json.Marshal(m)
+	return m, nil
 }
 
 // Create makes an object that must not exist yet and decodes the result into it; apierrors.IsAlreadyExists otherwise.

@@ -2,6 +2,7 @@ package addons
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
@@ -46,17 +47,19 @@ func (s *addons) apply(ctx context.Context, t *loop.Turn, w *connection, a appli
 	if a.repair {
 		wanted = slices.DeleteFunc(slices.Clone(objects), func(o *unstructured.Unstructured) bool { return a.drift[RefOf(o).String()] == nil })
 	}
-	if err := w.cluster.Probe(ctx); err != nil {
-		return tenantAway(t.Key, err)
+	api := w.api()
+	if err := api.Probe(ctx); err != nil {
+		return s.refused(t.Key, err)
 	}
-	versions, err := w.cluster.Apply(ctx, wanted)
+	versions, err := api.Apply(ctx, wanted)
 	w.learn(versions)
 	if err != nil {
-		return tenantAway(t.Key, err)
+		return s.refused(t.Key, err)
 	}
+	w.repaired(a.drift)
 	if off := Removed(a.input); len(off) > 0 && a.switched(t.Own() == nil) {
-		if _, err := w.cluster.Delete(ctx, off); err != nil {
-			return tenantAway(t.Key, err)
+		if _, err := api.Delete(ctx, off); err != nil {
+			return s.refused(t.Key, err)
 		}
 	}
 	after := state.Addons{
@@ -109,27 +112,25 @@ func (s *addons) done(ctx context.Context, t *loop.Turn, inputs string, data sta
 	return t.Done(ctx, loop.Outcome{Step: event.Applied, Inputs: inputs, Data: data, Facts: facts})
 }
 
-// tenantAway gives errors of a tenant's API their intent: one that doesn't answer is waited for, and is no reason for this
-// service not to be ready.
+// refused is tenantAway, and has the next turn connect anew, by the kubeconfig as it is by then, when the tenant's API doesn't know us
+// or we don't know it.
+func (s *addons) refused(key events.Key, err error) error {
+	if untrusted := (*tls.CertificateVerificationError)(nil); apierrors.IsUnauthorized(err) || errors.As(err, &untrusted) {
+		s.drop(key)
+	}
+	return tenantAway(key, err)
+}
+
+// tenantAway gives errors of a tenant's API their intent: one that doesn't answer, or doesn't know us, is waited for, and is no reason
+// for this service not to be ready.
 func tenantAway(key events.Key, err error) error {
 	var answered apierrors.APIStatus
 	var object *ObjectError
 	if errors.As(err, &object) && object.Webhook != "" || errors.Is(err, fence.ErrFenced) {
 		return err
 	}
-	if errors.As(err, &answered) && answered.Status().Code < 500 {
+	if errors.As(err, &answered) && answered.Status().Code < 500 && !apierrors.IsUnauthorized(err) {
 		return err
 	}
 	return &intent.Unavailable{Err: fmt.Errorf("API of tenant %s: %w", key, err)}
-}
-
-// driftOf returns the versions that were seen of each object that drifted, "" for one that was gone.
-func driftOf(wakes []loop.Wake) map[string][]string {
-	found := map[string][]string{}
-	for _, w := range wakes {
-		if w.Kind == drifted {
-			found[w.Object] = append(found[w.Object], w.Version)
-		}
-	}
-	return found
 }

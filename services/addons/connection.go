@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,25 +17,29 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
-// refusedPause is how long a tenant's API that doesn't know us, or that we don't know, is left alone: until its pods have the
-// keys of the kubeconfig, as in a rotation.
-const refusedPause = 30 * time.Second
+// A watch that ends by itself is begun again after watchPause, twice that, … longestWatchPause. A tenant's API that doesn't know us, or
+// that we don't know, may do so until its pods have the keys of the kubeconfig, as in a rotation.
+const (
+	watchPause        = time.Second
+	longestWatchPause = 30 * time.Second
+)
 
 // connection is a tenant whose API this replica is connected to and watches. It ends with its partition, its kubeconfig, or
-// the tenant.
+// the tenant. It is safe for concurrent use, but for follow, which belongs to the tenant's turns; they don't overlap.
 type connection struct {
-	cluster *Cluster
-	// access is the checksum of the Secret the kubeconfig is from.
-	access string
-	// end ends the watch and waits for it; nil while there is none. watched is what it was started for. Both belong to
-	// the tenant's turns, which don't overlap.
-	end     func()
-	watched map[string]string
-	// ended is true once the watch has ended by itself.
-	ended atomic.Bool
+	// access is the checksum of the Secret the kubeconfig is from, field the key in it.
+	access, field string
 
-	mu    sync.Mutex
-	known map[string]string // versions as they should be, by Ref.String()
+	mu      sync.Mutex
+	cluster *Cluster
+	known   map[string]string // versions as they should be, by Ref.String()
+	// drift has the versions that were seen of objects that aren't as they should be, until a turn has applied them: the wake for it is
+	// lost when the lease lapses at that moment.
+	drift map[string][]string
+	// end ends the watch and waits for it; nil while there is none. watched is how many objects it was started for.
+	end     func()
+	watched int
+	closed  bool
 }
 
 // keep ends the watches of tenants in other partitions.
@@ -67,10 +70,22 @@ func (s *addons) drop(key events.Key) {
 }
 
 func (w *connection) close() {
-	if w.end != nil {
-		w.end()
+	w.mu.Lock()
+	w.closed = true
+	end := w.end
+	w.end = nil
+	w.mu.Unlock()
+	if end != nil {
+		end()
 	}
-	w.cluster.Close()
+	w.api().Close()
+}
+
+// api is the tenant's API as it is reached now.
+func (w *connection) api() *Cluster {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cluster
 }
 
 // connect returns the connection to the tenant, a new one when its kubeconfig changed.
@@ -82,14 +97,27 @@ func (s *addons) connect(ctx context.Context, t *loop.Turn, access string) (*con
 		return w, nil
 	}
 	s.drop(t.Key)
-	secret := &corev1.Secret{}
-	secretName := name.AdminKubeconfig(t.Key.Name)
-	if err := s.clients.Kube.Get(ctx, kube.Secrets, t.Key.Namespace, secretName, secret); err != nil {
-		return nil, fmt.Errorf("secret %s: %w", secretName, err)
-	}
 	field := name.KeySuperAdminConf
 	if f := t.Tenant.Annotations[name.AnnotationKubeconfigSecretKey]; f != "" {
 		field = f
+	}
+	cluster, err := s.dial(ctx, t.Key, field)
+	if err != nil {
+		return nil, err
+	}
+	w = &connection{cluster: cluster, access: access, field: field, known: map[string]string{}, drift: map[string][]string{}}
+	s.mu.Lock()
+	s.tenants[t.Key] = w
+	s.mu.Unlock()
+	return w, nil
+}
+
+// dial reads the tenant's kubeconfig and makes a Cluster of it.
+func (s *addons) dial(ctx context.Context, key events.Key, field string) (*Cluster, error) {
+	secret := &corev1.Secret{}
+	secretName := name.AdminKubeconfig(key.Name)
+	if err := s.clients.Kube.Get(ctx, kube.Secrets, key.Namespace, secretName, secret); err != nil {
+		return nil, fmt.Errorf("secret %s: %w", secretName, err)
 	}
 	if len(secret.Data[field]) == 0 {
 		return nil, fmt.Errorf("secret %s has no key %q (annotation %s)", secretName, field, name.AnnotationKubeconfigSecretKey)
@@ -98,21 +126,22 @@ func (s *addons) connect(ctx context.Context, t *loop.Turn, access string) (*con
 	if err != nil {
 		return nil, fmt.Errorf("secret %s, key %s: %w", secretName, field, err)
 	}
-	w = &connection{cluster: cluster, access: access, known: map[string]string{}}
-	s.mu.Lock()
-	s.tenants[t.Key] = w
-	s.mu.Unlock()
-	return w, nil
+	return cluster, nil
 }
 
 // follow watches the tenant for drift, if it isn't watched already for these objects.
 func (s *addons) follow(key events.Key, w *connection, versions map[string]string) {
 	w.learn(versions)
-	if w.end != nil {
-		if len(w.watched) == len(versions) && !w.ended.Load() {
-			return
-		}
-		w.end()
+	w.mu.Lock()
+	end := w.end
+	if w.closed || end != nil && w.watched == len(versions) {
+		w.mu.Unlock()
+		return
+	}
+	w.end = nil
+	w.mu.Unlock()
+	if end != nil {
+		end()
 	}
 	s.mu.Lock()
 	wake := s.wake
@@ -122,27 +151,95 @@ func (s *addons) follow(key events.Key, w *connection, versions map[string]strin
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	w.end = func() { cancel(); <-done }
-	w.watched = versions
-	w.ended.Store(false)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed { // meanwhile
+		cancel()
+		return
+	}
+	w.end, w.watched = func() { cancel(); <-done }, len(versions)
 	go func() {
 		defer close(done)
-		err := w.cluster.Watch(ctx, versions, func(e Event) {
-			w.mu.Lock()
-			ours := w.known[e.Ref.String()] == e.Version
-			w.mu.Unlock()
-			if !ours {
+		s.watchOn(ctx, key, w, func(e Event) {
+			if w.drifts(e) {
 				wake(key, loop.Wake{Kind: drifted, Object: e.Ref.String(), Version: e.Version, Gone: e.Type == watch.Deleted})
 			}
 		})
-		if ctx.Err() == nil && err != nil {
-			s.clients.Log.Warn("watch inside the tenant ended", "tenant", key.String(), "error", err)
-			if sleep(ctx, refusedPause) {
-				w.ended.Store(true)
-				wake(key, loop.Wake{Kind: claimed})
-			}
-		}
 	}()
+}
+
+// watchOn watches until ctx ends. Whatever ends a watch before, it is begun again, with the kubeconfig as it is by then.
+func (s *addons) watchOn(ctx context.Context, key events.Key, w *connection, drift func(Event)) {
+	for pause := watchPause; ; pause = min(2*pause, longestWatchPause) {
+		began := time.Now()
+		err := w.api().Watch(ctx, w.versions(), drift)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > longestWatchPause {
+			pause = watchPause
+		}
+		s.clients.Log.Warn("watch inside the tenant ended, beginning again", "tenant", key.String(), "in", pause, "error", err)
+		if !sleep(ctx, pause) {
+			return
+		}
+		cluster, err := s.dial(ctx, key, w.field)
+		if err != nil {
+			s.clients.Log.Warn("could not read the tenant's kubeconfig anew", "tenant", key.String(), "error", err)
+			continue
+		}
+		w.redial(cluster)
+	}
+}
+
+// redial goes on over another connection.
+func (w *connection) redial(cluster *Cluster) {
+	w.mu.Lock()
+	former := w.cluster
+	w.cluster = cluster
+	w.mu.Unlock()
+	former.Close()
+}
+
+// versions are those of all objects as they should be.
+func (w *connection) versions() map[string]string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.known)
+}
+
+// drifts notes what a watch saw, and reports whether the object isn't as it should be.
+func (w *connection) drifts(e Event) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ref := e.Ref.String()
+	if w.known[ref] == e.Version {
+		return false
+	}
+	w.drift[ref] = append(w.drift[ref], e.Version)
+	return true
+}
+
+// drifted returns the versions that were seen of each object that isn't as it should be, "" for one that was gone.
+func (w *connection) drifted() map[string][]string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := map[string][]string{}
+	for ref, versions := range w.drift {
+		all[ref] = slices.Clone(versions)
+	}
+	return all
+}
+
+// repaired forgets the drift that was applied over; what was seen since stays.
+func (w *connection) repaired(drift map[string][]string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for ref, versions := range drift {
+		if w.drift[ref] = w.drift[ref][min(len(versions), len(w.drift[ref])):]; len(w.drift[ref]) == 0 {
+			delete(w.drift, ref)
+		}
+	}
 }
 
 // learn notes versions as those that should be.

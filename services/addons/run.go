@@ -47,7 +47,7 @@ type addons struct {
 
 // Kinds of wakes.
 const (
-	// claimed: this replica has the tenant's partition now, or its watch has ended.
+	// claimed: this replica has the tenant's partition now.
 	claimed = "claimed"
 	// drifted: an object inside the tenant, named by its Ref, isn't what it should be.
 	drifted = "drifted"
@@ -108,7 +108,7 @@ func (s *addons) handle(ctx context.Context, t *loop.Turn) error {
 	if err != nil {
 		return err
 	}
-	a := application{input: input, inputs: inputs, drift: driftOf(t.Wakes)}
+	a := application{input: input, inputs: inputs, drift: w.drifted()}
 	if err := t.OwnData(&a.before); err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func (s *svc) remove(ctx context.Context, t *loop.Turn) error {
 	if err != nil {
 		return err
 	}
-	ours := pki.Own(t.Key.Name, found)
+	ours := pki.Own(kube.Owner{Name: t.Key.Name, UID: t.UID}, found)
 	if err := s.secrets.Delete(ctx, slices.Collect(maps.Values(ours))...); err != nil {
 		return err
 	}

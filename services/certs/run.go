@@ -14,11 +14,14 @@ package certs
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
@@ -59,5 +62,9 @@ func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
 	case t.Tenant.Deleting:
 		return s.remove(ctx, t)
 	}
-	return s.issue(ctx, t)
+	err := s.issue(ctx, t)
+	if taken := (*kube.TakenError)(nil); errors.As(err, &taken) {
+		return t.Blocked(ctx, state.Failure{Reason: reason.NameTaken, Message: taken.Error()}, loop.Wake{Kind: wakeTaken})
+	}
+	return err
 }

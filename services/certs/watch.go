@@ -17,8 +17,13 @@ import (
 	"github.com/stoker-k8s/stoker/services/certs/internal/pki"
 )
 
-// wakeSecret is the kind of wake of a tenant's own Secret; its Object is the component.
-const wakeSecret = "Secret"
+// Kinds of wakes.
+const (
+	// wakeSecret is that of a tenant's own Secret; its Object is the component.
+	wakeSecret = "Secret"
+	// wakeTaken: a Secret's name was taken, and may be free now.
+	wakeTaken = "taken"
+)
 
 // watch runs the watches of Secrets and of KubeconfigGenerators.
 func (s *svc) watch(ctx context.Context, partitions []int, wake loop.Waker) error {

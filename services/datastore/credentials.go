@@ -131,7 +131,8 @@ func repair(have, want *corev1.Secret) map[string]any {
 type decision func(have map[string][]byte, trusted bool) (map[string][]byte, error)
 
 // ensure makes a Secret hold what decide returns. last is what the state knows of the Secret. Where there is none, it is created,
-// never applied: of two replicas that try, one gets an error and looks again.
+// never applied: of two replicas that try, one gets an error and looks again. *[kube.TakenError] for a Secret that isn't the tenant's;
+// one of an earlier object of the tenant's name is taken up.
 func (s *datastore) ensure(ctx context.Context, want *corev1.Secret, last state.Secret, decide decision) (state.Secret, error) {
 	have := &corev1.Secret{}
 	fill := func(data map[string][]byte, trusted bool) (err error) {
@@ -170,6 +171,10 @@ func (s *datastore) ensure(ctx context.Context, want *corev1.Secret, last state.
 		return s.seen(made, last), nil
 	case err != nil:
 		return last, err
+	}
+	owner := kube.Owner{Name: want.Labels[name.LabelName], UID: string(want.OwnerReferences[0].UID)}
+	if owner.Of(have) == kube.Foreign {
+		return last, owner.Taken(kube.Secrets.Kind, have)
 	}
 	// Without a memory of it, as after the loss of NATS, what is there is trusted. So is what a turn wrote that failed before
 	// its state was written: else each try would make another password.

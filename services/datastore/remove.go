@@ -49,7 +49,8 @@ func (s *datastore) remove(ctx context.Context, t *loop.Turn) error {
 	found := [2]bool{}
 	for i, secret := range []string{name.DatastoreConfig(t.Key.Name), name.DatastoreCertificate(t.Key.Name)} {
 		g.Go(func() (err error) {
-			found[i], err = s.kube.Delete(gctx, kube.Secrets, t.Key.Namespace, secret, metav1.DeleteOptions{})
+			owner := kube.Owner{Name: t.Key.Name, UID: t.UID}
+			found[i], err = s.kube.DeleteOwned(gctx, kube.Secrets, t.Key.Namespace, secret, owner, metav1.DeleteOptions{})
 			return err
 		})
 	}

@@ -14,12 +14,15 @@ package datastore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -78,5 +81,9 @@ func (s *datastore) handle(ctx context.Context, t *loop.Turn) error {
 	case t.Tenant.Deleting:
 		return s.remove(ctx, t)
 	}
-	return s.provision(ctx, t)
+	err := s.provision(ctx, t)
+	if taken := (*kube.TakenError)(nil); errors.As(err, &taken) {
+		return t.Blocked(ctx, state.Failure{Reason: reason.NameTaken, Message: taken.Error()}, loop.Wake{Kind: wakeTaken})
+	}
+	return err
 }

@@ -23,6 +23,8 @@ const (
 	wakeAccount = "account"
 	// wakeSize: a tenant, or a DataStore, holds notably more or less than was reported last.
 	wakeSize = "size"
+	// wakeTaken: a Secret's name was taken, and may be free now.
+	wakeTaken = "taken"
 )
 
 // probeEvery is how often a DataStore is looked at while nobody uses it.

@@ -91,7 +91,7 @@ func (t *turn) applyService(ctx context.Context, want *corev1.Service, seen obse
 	if keep {
 		keepAddresses(live, t.before)
 	}
-	err := t.s.kube.Apply(ctx, kube.Services, live)
+	err := t.apply(ctx, kube.Services, kindService, live)
 	if keep && apierrors.IsInvalid(err) {
 		return nil, fmt.Errorf("service requests the addresses it had: %w", err)
 	}

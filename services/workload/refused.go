@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -21,7 +22,7 @@ import (
 // retryDenied is the time until an object that was denied is applied again.
 const retryDenied = 30 * time.Second
 
-// denied is a refusal that can end without a change of the spec: a quota is raised, a port becomes free, a role or a
+// denied is a refusal that can end without a change of the spec: a quota is raised, a port or a name becomes free, a role or a
 // webhook is put right. The object is applied again now and then.
 type denied struct {
 	// kind of the object, reason of pkg/api/reason, message for people.
@@ -29,6 +30,14 @@ type denied struct {
 }
 
 func (e *denied) Error() string { return e.message }
+
+// wait is what is missing.
+func (e *denied) wait() state.Wait {
+	if e.reason == reason.NameTaken {
+		return state.Wait{On: e.kind, Reason: reason.NameTaken, Text: "the name of its " + e.kind + " to be free"}
+	}
+	return state.Wait{On: e.kind, Reason: reason.ObjectDenied, Text: e.kind + " to be allowed"}
+}
 
 // refusals are the reasons for refusing one kind of object.
 type refusals struct {
@@ -51,7 +60,10 @@ func refused(err error, spec *v1alpha1.TenantControlPlaneSpec, object metav1.Obj
 	what := kind + " " + object.GetNamespace() + "/" + object.GetName()
 	of := refusalsOf[kind]
 	var status apierrors.APIStatus
+	var taken *kube.TakenError
 	switch {
+	case errors.As(err, &taken):
+		return &denied{kind, reason.NameTaken, taken.Error()}
 	case err == nil || !errors.As(err, &status):
 		return err
 	case conflicts(status.Status()):

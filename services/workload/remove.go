@@ -29,7 +29,7 @@ type removing struct {
 func (t *turn) remove(ctx context.Context) error {
 	t.s.slots.free(t.Key)
 	if t.step == event.Removed {
-		t.s.observed.forget(t.Key)
+		t.s.forget(t.Key)
 		return nil
 	}
 	var kept removing
@@ -46,7 +46,7 @@ func (t *turn) remove(ctx context.Context) error {
 
 	// In the foreground the Deployment goes last, after its pods: once it is gone nobody uses the DataStore and the keys.
 	options := metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationForeground)}
-	found, err := t.s.kube.Delete(ctx, kube.Deployments, t.Key.Namespace, name.Deployment(t.Key.Name), options)
+	found, err := t.delete(ctx, kube.Deployments, name.Deployment(t.Key.Name), options)
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (t *turn) remove(ctx context.Context) error {
 	if t.step == stepRemoving {
 		removed[kube.Deployments.Kind]++
 	}
-	t.s.observed.forget(t.Key)
+	t.s.forget(t.Key)
 	removals := before.With(name.ServiceWorkload, removed)
 	removals.About = t.About()
 	return t.Removed(ctx, state.Workload{}, removals)
@@ -83,7 +83,7 @@ func (t *turn) removeRest(ctx context.Context) (removed map[string]int, err erro
 		if !o.made {
 			continue
 		}
-		found, err := t.s.kube.Delete(ctx, o.r, t.Key.Namespace, o.name, metav1.DeleteOptions{})
+		found, err := t.delete(ctx, o.r, o.name, metav1.DeleteOptions{})
 		if err != nil {
 			return nil, err
 		}

@@ -110,7 +110,8 @@ func (t *turn) deploy(ctx context.Context, want *appsv1.Deployment, seen observa
 		}
 		gone = err != nil
 		// The generation changes with the spec alone, and not with what the Deployment's own controller writes.
-		if !gone && live.Generation == seen.generation && (live.DeletionTimestamp != nil || contains(live, want)) {
+		if !gone && live.Generation == seen.generation && t.owner().Of(live) == kube.Own &&
+			(live.DeletionTimestamp != nil || contains(live, want)) {
 			return live, state.Wait{}, nil
 		}
 	}
@@ -125,7 +126,7 @@ func (t *turn) deploy(ctx context.Context, want *appsv1.Deployment, seen observa
 		t.data.WaitingSince = time.Time{} // for other pods
 	}
 	live := want.DeepCopy()
-	if err := t.s.kube.Apply(ctx, kube.Deployments, live); err != nil {
+	if err := t.apply(ctx, kube.Deployments, kindDeployment, live); err != nil {
 		t.s.slots.free(t.Key)
 		return nil, state.Wait{}, refused(err, t.spec, want, kube.Deployments.Kind)
 	}

@@ -37,7 +37,7 @@ func (t *turn) routeByIngress(ctx context.Context) error {
 	if t.data.Hashes.Ingress == inputs && !t.s.observed.get(t.Key, kindIngress, "").changed() && !t.Due() {
 		return nil
 	}
-	if err := t.s.kube.Apply(ctx, kube.Ingresses, want); err != nil {
+	if err := t.apply(ctx, kube.Ingresses, kindIngress, want); err != nil {
 		return refused(err, t.spec, want, kube.Ingresses.Kind)
 	}
 	t.s.observed.setKnown(t.Key, kindIngress, want.ResourceVersion, 0)
@@ -56,7 +56,7 @@ func (t *turn) routeByGateway(ctx context.Context) error {
 		return nil
 	}
 	live := want.DeepCopy()
-	if err := t.s.kube.Apply(ctx, kube.TLSRoutes, live); err != nil {
+	if err := t.apply(ctx, kube.TLSRoutes, kindRoute, live); err != nil {
 		return refused(err, t.spec, want, kube.TLSRoutes.Kind)
 	}
 	t.s.observed.setKnown(t.Key, kindRoute, live.ResourceVersion, 0)
@@ -75,7 +75,7 @@ func (t *turn) removeMade(ctx context.Context, r kube.Resource, object string, h
 	if *hash == "" {
 		return nil
 	}
-	if _, err := t.s.kube.Delete(ctx, r, t.Key.Namespace, object, metav1.DeleteOptions{}); err != nil {
+	if _, err := t.delete(ctx, r, object, metav1.DeleteOptions{}); err != nil {
 		return err
 	}
 	*hash = ""

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
-	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/loop"
@@ -37,7 +36,7 @@ func (s *svc) handle(ctx context.Context, lt *loop.Turn) error {
 	if lt.Tenant == nil {
 		lt.NoAlarm()
 		s.slots.free(lt.Key)
-		s.observed.forget(lt.Key)
+		s.forget(lt.Key)
 		return nil
 	}
 	t := &turn{Turn: lt, s: s, subject: Subject{UID: lt.UID, Tenant: lt.Tenant}, spec: &lt.Tenant.Spec}
@@ -94,7 +93,7 @@ func hashesOf(inputs string) state.ObjectHashes {
 // if facts are due that others wait for, and then returns the error.
 func (t *turn) finish(ctx context.Context, wait state.Wait, err error) error {
 	if no := (*denied)(nil); errors.As(err, &no) {
-		wait = state.Wait{On: no.kind, Reason: reason.ObjectDenied, Text: no.kind + " to be allowed"}
+		wait = no.wait()
 		t.failure, err = &state.Failure{Reason: no.reason, Message: no.message}, nil
 		if t.step = event.Exposed; t.data.Endpoint == "" {
 			t.step = ""

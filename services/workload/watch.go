@@ -21,6 +21,7 @@ import (
 func (s *svc) watch(ctx context.Context, partitions []int, wake loop.Waker) error {
 	// The lists that the watches begin with say everything anew.
 	s.observed.clear()
+	s.uids.clear()
 	s.slots.clear()
 	s.wake.Store(&wake)
 	g, ctx := errgroup.WithContext(ctx)

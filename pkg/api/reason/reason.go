@@ -143,7 +143,7 @@ const (
 	InvalidAdvertiseAddress = "InvalidAdvertiseAddress"
 	// InvalidEndpoint: a certificate can't name the endpoint at which the tenant's API is published.
 	InvalidEndpoint = "InvalidEndpoint"
-	// NameTaken: a Secret bears the name of one of the tenant's and belongs to something else.
+	// NameTaken: an object bears the name of one of the tenant's and isn't the tenant's.
 	NameTaken = "NameTaken"
 	// SecretRefused: the management cluster refuses a Secret for what is in it.
 	SecretRefused = "SecretRefused"

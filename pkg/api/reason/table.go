@@ -151,7 +151,11 @@ func Table() []Entry {
 		{InvalidServiceCIDR, "a service network is no CIDR", "Put spec.networkProfile.serviceCidr right.", ""},
 		{InvalidAdvertiseAddress, "advertiseAddress is no address", "Put spec.networkProfile.advertiseAddress right.", ""},
 		{InvalidEndpoint, "a certificate can't name the published endpoint", again, "-n {namespace} describe service {name}"},
-		{NameTaken, "a Secret of that name belongs to something else", "Delete it, or give the tenant another name.", "-n {namespace} get secrets"},
+		{
+			NameTaken, "an object bears the name of one of the tenant's and isn't the tenant's; it is left as it is",
+			"Delete the object that the message names, hand it over to the tenant, or give the tenant another name; it is looked at again by itself.",
+			"-n {namespace} get services,deployments,ingresses,secrets",
+		},
 		{SecretRefused, "the management cluster refuses a Secret", again, ""},
 		{InvalidAddons, "the objects inside the tenant can't be made from its spec", again, ""},
 	}

@@ -68,8 +68,9 @@ type Look struct {
 	Generators []string
 }
 
-// Ensure makes the Secrets of an input as they must be; known is what the state has of them. Errors are those of [Required], an
-// *[intent.Permanent] for a Secret that is another's or that the API server refuses for good, and those of the API server.
+// Ensure makes the Secrets of an input as they must be; known is what the state has of them. Errors are those of [Required],
+// *[kube.TakenError] for a Secret that is another's, an *[intent.Permanent] for one that the API server refuses for good, and those of
+// the API server.
 func (s *Secrets) Ensure(ctx context.Context, in Input, known *state.Certs, look Look, now time.Time) (*Result, error) {
 	roots, leaves, err := Required(in)
 	if err != nil {
@@ -279,14 +280,13 @@ func stateOf(secret *corev1.Secret, d *decision) state.Secret {
 	}
 }
 
-// Delete removes Secrets, each unless another has its name by now.
+// Delete removes Secrets that were read; one that has been made in the place of one is left alone.
 func (s *Secrets) Delete(ctx context.Context, secrets ...*corev1.Secret) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(sideBySide)
 	for _, o := range secrets {
 		g.Go(func() error {
-			options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}}
-			if _, err := s.Kube.Delete(ctx, kube.Secrets, o.Namespace, o.Name, options); err != nil {
+			if _, err := s.Kube.DeleteOnly(ctx, kube.Secrets, o, metav1.DeleteOptions{}); err != nil {
 				return fmt.Errorf("delete Secret %s: %w", o.Name, err)
 			}
 			return nil

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
@@ -87,46 +86,40 @@ var ownEnds = func() []string {
 	return all
 }()
 
-// Own picks those of a tenant's Secrets that bear the names this service gives.
-func Own(tenant string, found map[string]*corev1.Secret) map[string]*corev1.Secret {
+// Own picks those of a tenant's Secrets that bear the names this service gives, and are the tenant's.
+func Own(tenant kube.Owner, found map[string]*corev1.Secret) map[string]*corev1.Secret {
 	own := map[string]*corev1.Secret{}
-	for _, secret := range Components(tenant) {
-		if o := found[secret]; o != nil {
-			own[secret] = o
-		}
-	}
 	for secret, o := range found {
-		if GeneratorOf(tenant, o) != "" {
+		if tenant.Of(o) == kube.Own && (ComponentIn(tenant.Name, secret) != "" || GeneratorOf(tenant.Name, o) != "") {
 			own[secret] = o
 		}
 	}
 	return own
 }
 
-// checkOwner refuses a Secret that bears the name but is something else's, so that a user's own is never overwritten.
+// brought reports whether somebody made a Secret for the tenant to take its keys from: it is nobody's, and holds the pair of keys that it
+// is to hold, and nothing else.
+func brought(w *Want, secret *corev1.Secret) bool {
+	if _, labelled := secret.Labels[name.LabelName]; labelled || len(secret.OwnerReferences) > 0 || len(w.Keys) == 0 {
+		return false
+	}
+	pair := w.Keys[0]
+	return len(secret.Data) == 2 && len(secret.Data[pair[0]]) > 0 && len(secret.Data[pair[1]]) > 0
+}
+
+// checkOwner refuses a Secret that bears the name but is something else's, so that a user's own is never overwritten. One of an
+// earlier object of that name comes from a backup, and its keys with it.
 func checkOwner(in Input, w *Want, secret *corev1.Secret) error {
-	taken := func(instead string) error {
+	owner := kube.Owner{Name: in.Name, UID: in.UID}
+	switch {
+	case w.Generator != "" && GeneratorOf(in.Name, secret) != w.Generator:
 		return &intent.Permanent{
 			Reason: reason.NameTaken,
-			Message: fmt.Sprintf("Secret %s/%s belongs to something else; delete it or give the %s another name",
-				in.Namespace, secret.Name, instead),
+			Message: fmt.Sprintf("Secret %s/%s belongs to something else; delete it or give the generator another name",
+				in.Namespace, secret.Name),
 		}
-	}
-	if w.Generator != "" {
-		if GeneratorOf(in.Name, secret) != w.Generator {
-			return taken("generator")
-		}
-		return nil
-	}
-	if owner := metav1.GetControllerOf(secret); owner != nil {
-		// One of an earlier object of that name comes from a backup, and its keys with it.
-		if owner.UID != types.UID(in.UID) && (owner.Kind != kube.TenantControlPlanes.Kind || owner.Name != in.Name) {
-			return taken("tenant")
-		}
-		return nil
-	}
-	if tenant, ok := secret.Labels[name.LabelName]; ok && tenant != in.Name {
-		return taken("tenant")
+	case w.Generator == "" && owner.Of(secret) == kube.Foreign && !brought(w, secret):
+		return owner.Taken(kube.Secrets.Kind, secret)
 	}
 	return nil
 }

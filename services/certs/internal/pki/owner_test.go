@@ -18,7 +18,9 @@ func TestSecretsOfOthersAreNotTaken(t *testing.T) {
 		meta metav1.ObjectMeta
 		ok   bool
 	}{
-		"a Secret without owner or label is taken, as a user's own CA is":           {metav1.ObjectMeta{}, true},
+		"a Secret without owner that has the tenant's labels is taken": {metav1.ObjectMeta{
+			Labels: map[string]string{name.LabelProject: name.Project, name.LabelName: "demo"}}, true},
+		"a Secret without owner and labels is not":                                  {metav1.ObjectMeta{}, false},
 		"a Secret of the tenant's earlier object, from a backup, is taken":          {owned("TenantControlPlane", "demo"), true},
 		"a Secret of another tenant is not":                                         {owned("TenantControlPlane", "demo-ca"), false},
 		"a Secret of another kind's controller is not":                              {owned("Certificate", "demo"), false},
@@ -28,6 +30,27 @@ func TestSecretsOfOthersAreNotTaken(t *testing.T) {
 		t.Run(sentence, func(t *testing.T) {
 			t.Parallel()
 			if err := checkOwner(demo(), &Want{}, &corev1.Secret{ObjectMeta: test.meta}); (err == nil) != test.ok {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	ca := &Want{Keys: [][2]string{{name.KeyCACert, name.KeyCAKey}, {name.KeyTLSCert, name.KeyTLSKey}}}
+	pair := map[string][]byte{name.KeyCACert: []byte("c"), name.KeyCAKey: []byte("k")}
+	for sentence, test := range map[string]struct {
+		w      *Want
+		secret *corev1.Secret
+		ok     bool
+	}{
+		"a Secret that is nobody's and holds a CA's keys is taken, as a user's own CA is": {ca, &corev1.Secret{Data: pair}, true},
+		"one that holds something else is not":                                            {ca, &corev1.Secret{Data: map[string][]byte{"password": []byte("x")}}, false},
+		"nor is one that holds more":                                                      {ca, &corev1.Secret{Data: map[string][]byte{name.KeyCACert: []byte("c"), name.KeyCAKey: []byte("k"), "x": nil}}, false},
+		"nor one that has an owner": {ca, &corev1.Secret{Data: pair, ObjectMeta: metav1.ObjectMeta{
+			OwnerReferences: []metav1.OwnerReference{{Kind: "Shop", Name: "corner", UID: "f00d"}}}}, false},
+		"nor one in the place of a certificate": {&Want{}, &corev1.Secret{Data: pair}, false},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			if err := checkOwner(demo(), test.w, test.secret); (err == nil) != test.ok {
 				t.Errorf("got %v", err)
 			}
 		})

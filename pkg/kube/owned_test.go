@@ -1,0 +1,360 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+)
+
+// server is a real API server.
+type server struct {
+	t   *testing.T
+	cfg *rest.Config
+}
+
+// startServer starts etcd and kube-apiserver from the local stack's images, which builds them when they aren't in its cache: minutes,
+// once.
+func startServer(t *testing.T) *server {
+	t.Helper()
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("there is no Go to build etcd and kube-apiserver with")
+	}
+	build := exec.Command("go", "run", "./cmd/images", "etcd", "kubernetes-v1.36.3")
+	build.Dir, build.Stderr = filepath.Join("..", "..", "deployments", "local"), os.Stderr
+	out, err := build.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	images, dir := strings.Fields(string(out)), t.TempDir()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(file string, data []byte) string {
+		path := filepath.Join(dir, file)
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	sa := write("sa.key", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))
+	client, peer, secure := freeAddress(t), freeAddress(t), freeAddress(t)
+	run(t, filepath.Join(images[0], "etcd"), "--data-dir="+filepath.Join(dir, "etcd"), "--unsafe-no-fsync", "--log-level=error",
+		"--listen-client-urls=http://"+client, "--advertise-client-urls=http://"+client,
+		"--listen-peer-urls=http://"+peer, "--initial-advertise-peer-urls=http://"+peer, "--initial-cluster=default=http://"+peer)
+	_, port, _ := net.SplitHostPort(secure)
+	run(t, filepath.Join(images[1], "kube-apiserver"), "--bind-address=127.0.0.1", "--secure-port="+port, "--etcd-servers=http://"+client,
+		"--advertise-address=192.0.2.1", "--endpoint-reconciler-type=none", "--cert-dir="+filepath.Join(dir, "pki"),
+		"--token-auth-file="+write("tokens", []byte("admin,admin,admin,system:masters\n")), "--authorization-mode=RBAC",
+		"--service-account-issuer=https://localhost", "--service-account-key-file="+sa, "--service-account-signing-key-file="+sa,
+		"--service-cluster-ip-range=10.96.0.0/16", "--disable-admission-plugins=ServiceAccount", "--shutdown-delay-duration=0s")
+	kubeconfig := fmt.Sprintf(`{"clusters":[{"name":"c","cluster":{"server":"https://%s","insecure-skip-tls-verify":true}}],
+"users":[{"name":"c","user":{"token":"admin"}}],"contexts":[{"name":"c","context":{"cluster":"c","user":"c"}}],"current-context":"c"}`, secure)
+	s := &server{t: t}
+	if s.cfg, err = clientcmd.RESTConfigFromKubeConfig([]byte(kubeconfig)); err != nil {
+		t.Fatal(err)
+	}
+	admin, _ := s.client("test")
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // between two looks at a condition
+		err := errors.Join(admin.Get(t.Context(), Namespaces, "", "default", &corev1.Namespace{}),
+			admin.Get(t.Context(), ClusterRoles, "", "cluster-admin", &metav1.PartialObjectMetadata{}))
+		if err == nil {
+			return s
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func run(t *testing.T, program string, args ...string) {
+	t.Helper()
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, args...)
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if data, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
+			t.Logf("%s: %s", filepath.Base(program), data[max(0, len(data)-1500):])
+		}
+	})
+}
+
+// counted counts requests, and calls before, if any, in front of each.
+type counted struct {
+	http.RoundTripper
+	n      atomic.Int32
+	before atomic.Pointer[func(*http.Request)]
+}
+
+func (c *counted) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.n.Add(1)
+	if f := c.before.Load(); f != nil {
+		(*f)(r)
+	}
+	return c.RoundTripper.RoundTrip(r)
+}
+
+// client returns a client whose requests are counted.
+func (s *server) client(manager string) (*Client, *counted) {
+	s.t.Helper()
+	cfg, requests := rest.CopyConfig(s.cfg), &counted{}
+	cfg.Wrap(func(t http.RoundTripper) http.RoundTripper { requests.RoundTripper = t; return requests })
+	c, err := New(cfg, Options{FieldManager: manager})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(c.Close)
+	return c, requests
+}
+
+func TestOwnedObjects(t *testing.T) {
+	s := startServer(t)
+	own, requests := s.client("stoker-test")
+	admin, _ := s.client("admin")
+	ctx, owner := t.Context(), Owner{Name: "demo", UID: "a-1"}
+	must := func(t *testing.T, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	of := func(o Owner) []metav1.OwnerReference {
+		return []metav1.OwnerReference{{
+			APIVersion: TenantControlPlanes.GroupVersion.String(), Kind: TenantControlPlanes.Kind,
+			Name: o.Name, UID: types.UID(o.UID), Controller: new(true),
+		}}
+	}
+	want := func(n, value string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: n, OwnerReferences: of(owner), Labels: map[string]string{name.LabelProject: name.Project, name.LabelName: owner.Name},
+		}, Data: map[string]string{"key": value}}
+	}
+	others := func(n string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{TypeMeta: ConfigMaps.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: n}, Data: map[string]string{"key": "theirs"}}
+	}
+	look := func(t *testing.T, n string) (raw json.RawMessage, o corev1.ConfigMap) {
+		t.Helper()
+		must(t, admin.Get(ctx, ConfigMaps, "default", n, &raw))
+		must(t, json.Unmarshal(raw, &o))
+		return raw, o
+	}
+	remove := func(t *testing.T, n string) {
+		t.Helper()
+		_, err := admin.Delete(ctx, ConfigMaps, "default", n, metav1.DeleteOptions{})
+		must(t, err)
+	}
+	apply := func(o *corev1.ConfigMap, known types.UID) (sent int32, err error) {
+		before := requests.n.Load()
+		err = own.ApplyOwned(ctx, ConfigMaps, o, owner, known)
+		return requests.n.Load() - before, err
+	}
+	taken := func(t *testing.T, n string, err error, by string) {
+		t.Helper()
+		var no *TakenError
+		if !errors.As(err, &no) || no.Kind != "ConfigMap" || no.Namespace != "default" || no.Name != n || !strings.Contains(err.Error(), by) {
+			t.Errorf("got %v", err)
+		}
+	}
+
+	t.Run("an object that isn't there is made, and one that is known to be the owner's changed, by one request each; all fields are applied ones", func(t *testing.T) {
+		o := want("one", "1")
+		if sent, err := apply(o, ""); err != nil || sent != 1 || o.UID == "" {
+			t.Fatalf("%d requests, %v, %+v", sent, err, o.ObjectMeta)
+		}
+		o2 := want("one", "2")
+		if sent, err := apply(o2, o.UID); err != nil || sent != 1 || o2.UID != o.UID {
+			t.Fatalf("%d requests, %v", sent, err)
+		}
+		_, live := look(t, "one")
+		if m := live.ManagedFields; len(m) != 1 || m[0].Manager != "stoker-test" || m[0].Operation != metav1.ManagedFieldsOperationApply || live.Data["key"] != "2" {
+			t.Errorf("%+v", live)
+		}
+		without := want("one", "")
+		without.Data = nil
+		if _, err := apply(without, o.UID); err != nil || len(without.Data) > 0 {
+			t.Errorf("a field that is no longer wanted stays: %v %v", err, without.Data)
+		}
+	})
+	t.Run("the owner's object that isn't known is looked at, then changed", func(t *testing.T) {
+		must(t, admin.Apply(ctx, ConfigMaps, want("unknown", "old")))
+		o := want("unknown", "new")
+		if sent, err := apply(o, ""); err != nil || sent != 3 || o.Data["key"] != "new" {
+			t.Errorf("%d requests, %v", sent, err)
+		}
+	})
+	t.Run("somebody else's object is neither changed nor deleted, whatever UID is thought to be known", func(t *testing.T) {
+		must(t, admin.Create(ctx, ConfigMaps, others("theirs")))
+		before, _ := look(t, "theirs")
+		for _, known := range []types.UID{"", "5b7e6f3c-0000-4000-8000-000000000001"} {
+			_, err := apply(want("theirs", "ours"), known)
+			taken(t, "theirs", err, "it has no controller")
+		}
+		found, err := own.DeleteOwned(ctx, ConfigMaps, "default", "theirs", owner, metav1.DeleteOptions{})
+		if err != nil || found {
+			t.Errorf("found %t, %v", found, err)
+		}
+		if after, _ := look(t, "theirs"); string(after) != string(before) {
+			t.Errorf("%s\nwas\n%s", after, before)
+		}
+	})
+	t.Run("one that another controller took is named with it", func(t *testing.T) {
+		o := want("adopted", "1")
+		_, err := apply(o, "")
+		must(t, err)
+		_, live := look(t, "adopted")
+		live.OwnerReferences[0].Kind, live.OwnerReferences[0].Name, live.OwnerReferences[0].UID = "Shop", "corner", "f00d"
+		must(t, admin.MergePatch(ctx, ConfigMaps, "default", "adopted", map[string]any{"metadata": map[string]any{"ownerReferences": live.OwnerReferences}}, nil))
+		_, err = apply(want("adopted", "2"), o.UID)
+		taken(t, "adopted", err, "Shop corner")
+	})
+	t.Run("an earlier object of the owner's name has to go first", func(t *testing.T) {
+		former := want("former", "1")
+		former.OwnerReferences = of(Owner{owner.Name, "a-0"})
+		must(t, admin.Apply(ctx, ConfigMaps, former))
+		_, err := apply(want("former", "2"), "")
+		taken(t, "former", err, "UID a-0")
+		remove(t, "former")
+		_, err = apply(want("former", "2"), former.UID)
+		must(t, err)
+	})
+	t.Run("whoever makes the object between the look and the write keeps it", func(t *testing.T) {
+		o := want("raced", "1")
+		_, err := apply(o, "")
+		must(t, err)
+		remove(t, "raced")
+		// The first write finds nothing of that UID, the look nothing at all; then somebody else is quicker.
+		race := func(r *http.Request) {
+			if body := readAll(t, r); r.Method == http.MethodPatch && strings.Contains(body, "resourceVersion") {
+				requests.before.Store(nil)
+				must(t, admin.Create(context.Background(), ConfigMaps, others("raced")))
+			}
+		}
+		requests.before.Store(&race)
+		_, err = apply(want("raced", "2"), o.UID)
+		taken(t, "raced", err, "it has no controller")
+		if _, live := look(t, "raced"); live.Data["key"] != "theirs" || len(live.Labels) > 0 {
+			t.Errorf("%+v", live)
+		}
+	})
+	t.Run("an object made in the place of the one that was looked at survives the deletion of that one", func(t *testing.T) {
+		_, err := apply(want("replaced", "1"), "")
+		must(t, err)
+		race := func(r *http.Request) {
+			if r.Method == http.MethodDelete {
+				requests.before.Store(nil)
+				remove(t, "replaced")
+				must(t, admin.Create(context.Background(), ConfigMaps, others("replaced")))
+			}
+		}
+		requests.before.Store(&race)
+		found, err := own.DeleteOwned(ctx, ConfigMaps, "default", "replaced", owner, metav1.DeleteOptions{})
+		if err != nil || found {
+			t.Errorf("found %t, %v", found, err)
+		}
+		look(t, "replaced")
+	})
+	t.Run("the owner's goes", func(t *testing.T) {
+		found, err := own.DeleteOwned(ctx, ConfigMaps, "default", "unknown", owner, metav1.DeleteOptions{})
+		if err != nil || !found {
+			t.Errorf("found %t, %v", found, err)
+		}
+		if err := admin.Get(ctx, ConfigMaps, "default", "unknown", &corev1.ConfigMap{}); !apierrors.IsNotFound(err) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestWhoseAnObjectIs(t *testing.T) {
+	owner := Owner{Name: "demo", UID: "a-1"}
+	controller := func(kind, n, uid string) []metav1.OwnerReference {
+		return []metav1.OwnerReference{{Kind: kind, Name: n, UID: types.UID(uid), Controller: new(true)}}
+	}
+	labels := func(project, n string) map[string]string {
+		return map[string]string{name.LabelProject: project, name.LabelName: n}
+	}
+	for sentence, test := range map[string]struct {
+		o    metav1.ObjectMeta
+		want Belonging
+	}{
+		"its controller is the owner":               {metav1.ObjectMeta{OwnerReferences: controller("TenantControlPlane", "demo", "a-1")}, Own},
+		"and the labels are lost":                   {metav1.ObjectMeta{OwnerReferences: controller("TenantControlPlane", "demo", "a-1"), Labels: labels("x", "y")}, Own},
+		"its controller was an earlier one":         {metav1.ObjectMeta{OwnerReferences: controller("TenantControlPlane", "demo", "a-0")}, Former},
+		"its controller is another tenant":          {metav1.ObjectMeta{OwnerReferences: controller("TenantControlPlane", "other", "b-1")}, Foreign},
+		"its controller is of another kind":         {metav1.ObjectMeta{OwnerReferences: controller("Deployment", "demo", "a-2"), Labels: labels("kamaji", "demo")}, Foreign},
+		"it has no controller, and both labels":     {metav1.ObjectMeta{Labels: labels("kamaji", "demo")}, Own},
+		"it has no controller, and another's label": {metav1.ObjectMeta{Labels: labels("kamaji", "other")}, Foreign},
+		"it has no controller, and one label":       {metav1.ObjectMeta{Labels: map[string]string{name.LabelName: "demo"}}, Foreign},
+		"it has nothing":                            {metav1.ObjectMeta{}, Foreign},
+		"it has an owner that is no controller": {metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{
+			{Kind: "TenantControlPlane", Name: "demo", UID: "a-1"}}}, Foreign},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			if got := owner.Of(&test.o); got != test.want {
+				t.Errorf("got %d, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+// readAll returns a request's body and leaves it there.
+func readAll(t *testing.T, r *http.Request) string {
+	t.Helper()
+	if r.Body == nil {
+		return ""
+	}
+	data, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(data))
+	return string(data)
+}

@@ -136,46 +136,11 @@ func get(t testing.TB, r kube.Resource, namespace, n string, out any) {
 	}
 }
 
-// etcd connects to the default DataStore with a certificate.
-func etcd(t testing.TB, ca, cert, key []byte) *clientv3.Client {
-	t.Helper()
-	var ds v1alpha1.DataStore
-	get(t, kube.DataStores, "", "default", &ds)
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(ca)
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var endpoints []string
-	for _, ep := range ds.Spec.Endpoints {
-		endpoints = append(endpoints, "https://"+ep)
-	}
-	c, err := clientv3.New(clientv3.Config{
-		Endpoints: endpoints, DialTimeout: 10 * time.Second,
-		TLS: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
-// rootEtcd connects as root.
-func rootEtcd(t testing.TB) *clientv3.Client {
-	t.Helper()
-	var ca, client corev1.Secret
-	get(t, kube.Secrets, name.Namespace, "etcd-default-certs", &ca)
-	get(t, kube.Secrets, name.Namespace, "etcd-default-client", &client)
-	return etcd(t, ca.Data["ca.crt"], client.Data["tls.crt"], client.Data["tls.key"])
-}
-
 func tenantEtcd(t testing.TB, key events.Key) *clientv3.Client {
 	t.Helper()
 	var s corev1.Secret
 	get(t, kube.Secrets, key.Namespace, name.DatastoreCertificate(key.Name), &s)
-	return etcd(t, s.Data[name.KeyDatastoreCACert], s.Data[name.KeyDatastoreCert], s.Data[name.KeyDatastoreKey])
+	return e.Etcd(t, s.Data[name.KeyDatastoreCACert], s.Data[name.KeyDatastoreCert], s.Data[name.KeyDatastoreKey])
 }
 
 func datastoreOf(t testing.TB, key events.Key) state.Datastore {
@@ -302,7 +267,7 @@ func nothingLeft(t testing.TB, key events.Key) {
 	if _, err := e.Operator.JetStream().KeyValue(ctx, key.Bucket()); err == nil {
 		t.Errorf("bucket %s is still there", key.Bucket())
 	}
-	c := rootEtcd(t)
+	c := e.RootEtcd(t)
 	users, err := c.UserList(ctx)
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package env
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,12 +13,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stoker-k8s/stoker/deployments/stack"
+	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
 // Process is a service as a process of its own. It may end only when a test ends it: when it ends by itself, or writes to its
@@ -51,8 +54,16 @@ func (p *Process) start() error {
 	cmd.Env = append(os.Environ(),
 		"STOKER_NATS="+cfg.NATS, "STOKER_NATS_SEED="+cfg.NATSSeed, "STOKER_KUBECONFIG="+cfg.Kubeconfig,
 		"STOKER_REPLICA="+p.Replica, "STOKER_HTTP="+p.http, "STOKER_DATASTORE="+stack.DefaultDataStore,
-		"GORACE=halt_on_error=1")
+		"STOKER_LOG_LEVEL="+logLevel(), "GORACE=halt_on_error=1")
 	return p.run(cmd)
+}
+
+// logLevel of the services: all that they may ever log is searched for what must not be there, but what is measured is what runs.
+func logLevel() string {
+	if os.Getenv("STOKER_TEST_RACE") == "0" {
+		return "info"
+	}
+	return "debug"
 }
 
 // run starts a program as this process.
@@ -175,6 +186,58 @@ func (p *Process) Remove(t testing.TB) {
 	p.env.mu.Lock()
 	defer p.env.mu.Unlock()
 	delete(p.env.procs, p.Name+"/"+p.Replica)
+}
+
+// line is what the tests read of a line of a service's log.
+type line struct {
+	Time   time.Time
+	Msg    string
+	Tenant string
+	Held   []int
+}
+
+// lines are those of the process's log, but for what isn't its own.
+func (p *Process) lines(t testing.TB) (all []line) {
+	t.Helper()
+	data, err := os.ReadFile(p.Log())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text := range bytes.Lines(data) {
+		var l line
+		if json.Unmarshal(text, &l) == nil {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// Held are the partitions that the process works on, by its own last word.
+func (p *Process) Held(t testing.TB) []int {
+	t.Helper()
+	for _, l := range slices.Backward(p.lines(t)) {
+		if l.Msg == "partitions" {
+			return l.Held
+		}
+	}
+	return nil
+}
+
+// Holds reports whether the process works on a tenant.
+func (p *Process) Holds(t testing.TB, key events.Key) bool {
+	t.Helper()
+	return slices.Contains(p.Held(t), key.Partition())
+}
+
+// Did is when the process first did a step for a tenant after a time; zero when it did none.
+func (p *Process) Did(t testing.TB, key events.Key, after time.Time) time.Time {
+	t.Helper()
+	for _, l := range p.lines(t) {
+		if l.Msg == "step done" && l.Tenant == key.String() && l.Time.After(after) {
+			return l.Time
+		}
+	}
+	return time.Time{}
 }
 
 // runs reports whether the process has not ended.

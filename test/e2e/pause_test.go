@@ -53,6 +53,19 @@ func paused(t testing.TB, key events.Key) *v1alpha1.TenantControlPlane {
 	return o
 }
 
+// pause pauses a tenant that is Ready, and checks that nothing but what status keeps of it is another after that.
+func pause(t testing.TB, key events.Key) *v1alpha1.TenantControlPlane {
+	t.Helper()
+	e.Ready(t, key)
+	heard(t, key)
+	before := made(t, key)
+	annotate(t, key, name.AnnotationPaused, "")
+	o := paused(t, key)
+	before["state/status"] = string(event.Marshal(e.State(t.Context(), key, "status")))
+	same(t, key, before, made(t, key))
+	return o
+}
+
 // heard waits until no service has a fact about the tenant's partition before it.
 func heard(t testing.TB, key events.Key) {
 	t.Helper()
@@ -118,6 +131,12 @@ func unchanged(t testing.TB, key events.Key, happens func(before map[string]stri
 	})
 	heard(t, key)
 	after := made(t, key)
+	same(t, key, before, after)
+}
+
+// same compares what there was of a paused tenant and what there is.
+func same(t testing.TB, key events.Key, before, after map[string]string) {
+	t.Helper()
 	for what, version := range before {
 		if now, there := after[what]; !there {
 			t.Errorf("%s of the paused tenant %s was deleted", what, key)
@@ -168,8 +187,7 @@ func TestPause(t *testing.T) {
 		var ca corev1.Secret
 		get(t, kube.Secrets, key.Namespace, name.CA(key.Name), &ca)
 		before := e.Ready(t, key)
-		annotate(t, key, name.AnnotationPaused, "")
-		paused(t, key)
+		pause(t, key)
 		patch := map[string]any{"spec": map[string]any{"kubernetes": map[string]any{"version": "v1.36.3"}}}
 		if err := e.Admin.MergePatch(t.Context(), kube.TenantControlPlanes, key.Namespace, key.Name, patch, nil); err != nil {
 			t.Fatal(err)
@@ -211,8 +229,7 @@ func TestPause(t *testing.T) {
 			t.Error("the CA was written")
 		}
 
-		annotate(t, key, name.AnnotationPaused, "")
-		paused(t, key)
+		pause(t, key)
 		unchanged(t, key, func(before map[string]string) {
 			e.Kubectl(t, kubeconfig, "delete", "cm", "-n", "kube-system", "coredns")
 			e.Kubectl(t, kubeconfig, "label", "cm", "-n", "kube-system", "kube-proxy", name.LabelProject+"-")
@@ -258,8 +275,7 @@ func TestPause(t *testing.T) {
 				}
 			}
 		}
-		annotate(t, key, name.AnnotationPaused, "")
-		paused(t, key)
+		pause(t, key)
 		e.Kubectl(t, admin, "delete", "tcp", key.Name, "--wait=false")
 		wait("intake.deleting")
 		o := paused(t, key)

@@ -121,6 +121,9 @@ func foreignSecret(t *testing.T, n string) func(*kube.Client) error {
 // refusedFor reports why an error is not the API server's refusal of a service: by the policy that is named, else for want of a
 // right on the resource.
 func refusedFor(err error, service, policy, resource string) error {
+	if err == nil {
+		return errors.New("it is allowed")
+	}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return fmt.Errorf("not refused: %w", err)

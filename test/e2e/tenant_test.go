@@ -9,7 +9,6 @@ import (
 	"net"
 	"path"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -182,39 +181,11 @@ func isolated(t *testing.T, own, other events.Key) {
 	denied("list users", err)
 }
 
-// upgrade rolls a tenant from v1.35.4 to v1.36.3 while asking its API all the time.
+// upgrade rolls a tenant from v1.35.4 to v1.36.3 while its API is read and written all the time.
 func upgrade(t *testing.T, key events.Key) {
 	t.Helper()
 	kubeconfig := e.Kubeconfig(t, key)
-	data := readFile(t, kubeconfig)
-	var asked, failed atomic.Int64
-	var first atomic.Value
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil {
-			// A connection of its own for each question: the worst case, as seen by kubectl.
-			c, err := kube.FromKubeconfig(data, kube.Options{FieldManager: "test"})
-			if err == nil {
-				var ns corev1.Namespace
-				err = c.Get(ctx, kube.Namespaces, "", "kube-system", &ns)
-				c.Close()
-			}
-			if ctx.Err() != nil {
-				return
-			}
-			asked.Add(1)
-			if err != nil {
-				failed.Add(1)
-				first.CompareAndSwap(nil, fmt.Sprint(err))
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(20 * time.Millisecond):
-			}
-		}
-	}()
+	asking := keepAsking(t, readFile(t, kubeconfig))
 	e.Apply(t, env.Tenant(key.Name, "v1.36.3"))
 	env.Eventually(t, "the new generation accepted", func() error {
 		if s := e.State(t.Context(), key, events.KeySpec); s == nil || s.Generation < 2 {
@@ -237,12 +208,7 @@ func upgrade(t *testing.T, key events.Key) {
 		}
 		return nil
 	})
-	stop()
-	<-done
-	t.Logf("asked %d times during the rollout, %d failed", asked.Load(), failed.Load())
-	if failed.Load() > 0 {
-		t.Errorf("%d of %d questions failed, the first with: %v", failed.Load(), asked.Load(), first.Load())
-	}
+	asking.end(t, key, "v1.35.4", "v1.36.3")
 }
 
 // nothingLeft checks that no trace of a tenant is anywhere but in the history.

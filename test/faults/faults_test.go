@@ -61,42 +61,88 @@ func oneCA(t *testing.T, key events.Key) (count func() int) {
 	}
 }
 
-// steps are the facts of a provisioning, in order.
-var steps = [][2]string{
-	{"intake", event.Accepted}, {"workload", event.Exposed}, {"datastore", event.Provisioned}, {"certs", event.Issued},
-	{"workload", event.Available}, {"addons", event.Applied},
+// seen returns, as service.what, the facts that a tenant's life told when nobody was killed, each once, in order: of its making,
+// and of its removal.
+func seen(t *testing.T) (made, removed []string) {
+	t.Helper()
+	key := events.Tenant("default", "kill-nobody")
+	e.Apply(t, env.Tenant(key.Name, "v1.36.3"))
+	e.Ready(t, key)
+	quiet(t, key)
+	made = e.Facts(t, key)
+	e.Delete(t, key)
+	e.Gone(t, key)
+	env.Eventually(t, "the last fact", func() error {
+		if removed = e.Facts(t, key)[len(made):]; !slices.Contains(removed, name.ServiceIntake+"."+event.Removed) {
+			return fmt.Errorf("told %v", removed)
+		}
+		return nil
+	})
+	made = once(made)
+	removed = slices.DeleteFunc(once(removed), func(f string) bool { return slices.Contains(made, f) })
+	// Whoever works on a tenant tells of it; a list that lacks somebody would have nobody killed.
+	for _, service := range name.Services() {
+		tells := func(f string) bool { return strings.HasPrefix(f, service+".") }
+		if !slices.ContainsFunc(made, tells) || !slices.ContainsFunc(removed, tells) {
+			t.Fatalf("%s told nothing: %v, %v", service, made, removed)
+		}
+	}
+	t.Logf("made by %v, removed by %v", made, removed)
+	return made, removed
 }
 
-// tells has for each service the step at whose fact it is killed in `make test`, too: its own.
-var tells = map[string]string{
-	"intake": event.Accepted, "workload": event.Exposed, "datastore": event.Provisioned, "certs": event.Issued,
-	"addons": event.Applied, "status": event.Available,
+// once is a list without what it has already.
+func once(all []string) (each []string) {
+	for _, s := range all {
+		if !slices.Contains(each, s) {
+			each = append(each, s)
+		}
+	}
+	return each
+}
+
+// killAt kills a service when a fact about a tenant is told after something has begun, and starts it again.
+func killAt(t *testing.T, p *env.Process, key events.Key, fact string, begin func()) {
+	t.Helper()
+	service, what, _ := strings.Cut(fact, ".")
+	sub, err := e.Operator.Conn().SubscribeSync(key.FactSubject(service, what))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	begin()
+	if _, err := sub.NextMsg(2 * time.Minute); err != nil {
+		e.Explain(t, key)
+		t.Fatalf("%s: %v", fact, err)
+	}
+	p.Kill()
+	p.Restart(t)
+}
+
+// own is the last fact of a service of those seen, at which it is killed in `make test`, too.
+func own(service string, seen []string) int {
+	for i, f := range slices.Backward(seen) {
+		if strings.HasPrefix(f, service+".") {
+			return i
+		}
+	}
+	return -1
 }
 
 func TestKilledAtEachStep(t *testing.T) {
 	procs := e.Services(t)
+	made, removed := seen(t)
 	for _, service := range name.Services() {
 		t.Run(service, func(t *testing.T) {
 			t.Parallel()
-			for i, step := range steps {
-				t.Run(fmt.Sprintf("when %s.%s is told", step[0], step[1]), func(t *testing.T) {
-					if step[1] != tells[service] {
+			for i, step := range made {
+				t.Run("when "+step+" is told", func(t *testing.T) {
+					if i != own(service, made) {
 						env.Long(t)
 					}
 					key := events.Tenant("default", fmt.Sprintf("kill-%s-%d", service, i))
 					count := oneCA(t, key)
-					sub, err := e.Operator.Conn().SubscribeSync(key.FactSubject(step[0], step[1]))
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer func() { _ = sub.Unsubscribe() }()
-					e.Apply(t, env.Tenant(key.Name, "v1.36.3"))
-					if _, err := sub.NextMsg(2 * time.Minute); err != nil {
-						e.Explain(t, key)
-						t.Fatal(err)
-					}
-					procs[service].Kill()
-					procs[service].Restart(t)
+					killAt(t, procs[service], key, step, func() { e.Apply(t, env.Tenant(key.Name, "v1.36.3")) })
 					e.Ready(t, key)
 					if n := count(); n != 1 {
 						t.Errorf("the CA was written %d times", n)
@@ -105,40 +151,21 @@ func TestKilledAtEachStep(t *testing.T) {
 					e.Gone(t, key)
 				})
 			}
-		})
-	}
-}
-
-func TestKilledWhileDeleting(t *testing.T) {
-	procs := e.Services(t)
-	for _, service := range name.Services() {
-		t.Run(service, func(t *testing.T) {
-			t.Parallel()
-			key := events.Tenant("default", "kill-del-"+service)
-			e.Apply(t, env.Tenant(key.Name, "v1.36.3"))
-			e.Fact(t, key, "workload", event.Exposed)
-			sub, err := e.Operator.Conn().SubscribeSync(key.FactSubject("*", "*"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = sub.Unsubscribe() }()
-			e.Delete(t, key)
-			for { // at the moment the service before it is done
-				m, err := sub.NextMsg(time.Minute)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if before := map[string]string{"intake": ".certs.removed", "certs": ".datastore.removed", "datastore": ".workload.removed",
-					"workload": ".addons.removed", "addons": ".intake.deleting", "status": ".intake.removed"}[service]; strings.HasSuffix(m.Subject, before) {
-					break
-				}
-			}
-			procs[service].Kill()
-			procs[service].Restart(t)
-			e.Gone(t, key)
-			var secrets metav1.PartialObjectMetadataList
-			if err := e.Admin.List(t.Context(), kube.Secrets, key.Namespace, name.LabelName+"="+key.Name, &secrets); err != nil || len(secrets.Items) > 0 {
-				t.Errorf("%d Secrets left, %v", len(secrets.Items), err)
+			for i, step := range removed {
+				t.Run("when it is being deleted and "+step+" is told", func(t *testing.T) {
+					if i != max(0, own(service, removed)-1) { // after the one before its own, its turn begins
+						env.Long(t)
+					}
+					key := events.Tenant("default", fmt.Sprintf("kill-del-%s-%d", service, i))
+					e.Apply(t, env.Tenant(key.Name, "v1.36.3"))
+					e.Fact(t, key, "workload", event.Exposed)
+					killAt(t, procs[service], key, step, func() { e.Delete(t, key) })
+					e.Gone(t, key)
+					var secrets metav1.PartialObjectMetadataList
+					if err := e.Admin.List(t.Context(), kube.Secrets, key.Namespace, name.LabelName+"="+key.Name, &secrets); err != nil || len(secrets.Items) > 0 {
+						t.Errorf("%d Secrets left, %v", len(secrets.Items), err)
+					}
+				})
 			}
 		})
 	}
@@ -256,10 +283,24 @@ func TestStoppedReplicaChangesNothingWhenItGoesOn(t *testing.T) {
 			defer holder.Signal(syscall.SIGCONT)
 			inFlight(t, service, key)
 			e.Ready(t, key)
+			// What the one has before it is no longer what is asked for: if it goes on with it, that shows.
+			o := env.Tenant(key.Name, "v1.36.3")
+			o.Spec.NetworkProfile.CertSANs = []string{"meanwhile.example"}
+			o.Spec.ControlPlane.Service.AdditionalMetadata.Labels = map[string]string{"asked": "meanwhile"}
+			o.Spec.ControlPlane.Deployment.AdditionalMetadata.Labels = map[string]string{"asked": "meanwhile"}
+			e.Apply(t, o)
+			env.Eventually(t, "generation 2", func() error {
+				if s := e.State(t.Context(), key, events.KeySpec); s == nil || s.Generation < 2 {
+					return errNotYet
+				}
+				return nil
+			})
+			e.Ready(t, key)
 			// The lease of the one is over: the other holds what it held, and has done it.
 			if !other.Holds(t, key) || other.Did(t, key, began).IsZero() {
 				t.Errorf("%s %s holds the tenant: %v; did a step at %s", service, other.Replica, other.Holds(t, key), other.Did(t, key, began))
 			}
+			rolledOut(t, key)
 			quiet(t, key)
 			before := whole(t, key)
 			holder.Signal(syscall.SIGCONT)
@@ -274,6 +315,21 @@ func TestStoppedReplicaChangesNothingWhenItGoesOn(t *testing.T) {
 			e.Gone(t, key)
 		})
 	}
+}
+
+// rolledOut waits until no pod of an earlier generation is left.
+func rolledOut(t *testing.T, key events.Key) {
+	t.Helper()
+	env.Eventually(t, "the old pods gone", func() error {
+		var pods metav1.PartialObjectMetadataList
+		if err := e.Admin.List(t.Context(), kube.Pods, key.Namespace, name.LabelName+"="+key.Name, &pods); err != nil {
+			return err
+		}
+		if len(pods.Items) != 1 {
+			return fmt.Errorf("%d pods", len(pods.Items))
+		}
+		return nil
+	})
 }
 
 // whole is the world with what is inside the tenant and in the DataStore.
@@ -401,6 +457,7 @@ func TestEveryEventTwiceAndOutOfOrder(t *testing.T) {
 		})
 		e.Ready(t, key)
 	}
+	rolledOut(t, key)
 	quiet(t, key)
 	before := whole(t, key)
 	// Commands and facts again, under new message ids, each twice, in random order, each by the user that may publish it.

@@ -19,6 +19,9 @@ GO_BUILD = go run -trimpath ./deployments/local/cmd/gobuild -ldflags "$(LDFLAGS)
 # Race detector everywhere: a part without it compiles all its dependencies once more, which takes longer than it saves.
 # Always run: Go takes a result from its cache although a file of another module that the test read (a CRD, a page) is another.
 TEST = go run ./test/run $(MODULES) -- -race -count=1 -timeout 45m
+# What the race detector keeps from being tested runs once more without it: tests that a data race of a dependency ends, and bounds
+# of memory. test/run/norace_test.go holds this list to the files that are built without it.
+NORACE = go run ./test/run services/addons services/datastore/driver/drivertest -- -count=1 -timeout 45m -run '^(TestWatchMemory|TestData)$$'
 
 .PHONY: help
 help: ## list the targets
@@ -42,10 +45,12 @@ down: bin/stoker ## end what `make up` started; its data stays in .stoker/
 .PHONY: test
 test: images ## run the tests with real servers (NATS, Kubernetes, databases), without the long ones
 	@$(TEST) -short $(TEST_FLAGS)
+	@$(NORACE)
 
 .PHONY: test-all
 test-all: images ## run every test, the long ones too
 	@$(TEST) $(TEST_FLAGS)
+	@$(NORACE)
 
 .PHONY: bench
 bench: ## measure tenants (seconds, CPU, memory), intake, the drivers of DataStores; BENCH=./bench/datastore for one

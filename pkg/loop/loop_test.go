@@ -261,22 +261,30 @@ func TestFactsOwedByACrashAreTold(t *testing.T) {
 	}
 }
 
-func TestTimers(t *testing.T) {
+func TestATimerGoesOffAtTheTimeItWasSetForLastAndNotBefore(t *testing.T) {
 	s := natstest.Start(t)
 	run(t, intake(s.Connect(t, "intake", "")))
-	due := make(chan time.Time, 1)
+	early := make(chan time.Duration, 10)
+	var at time.Time
 	run(t, &loop.Loop{Bus: s.Connect(t, "certs", ""), Service: "certs", Handle: func(ctx context.Context, turn *loop.Turn) error {
 		for _, e := range turn.Events {
 			if e.What == event.Due {
-				due <- time.Now()
+				early <- time.Until(at)
 				return nil
 			}
 		}
-		return turn.At(ctx, time.Now().Add(time.Second))
+		if err := turn.At(ctx, time.Now().Add(time.Second)); err != nil {
+			return err
+		}
+		at = time.Now().Add(3 * time.Second)
+		return turn.At(ctx, at)
 	}})
 	apply(t, s.Connect(t, events.UserPortal, ""), events.Tenant("default", "demo"), "cmd")
 	select {
-	case <-due:
+	case d := <-early:
+		if d > 0 {
+			t.Errorf("the timer went off %s before its time", d)
+		}
 	case <-time.After(20 * time.Second):
 		t.Fatal("the timer never came")
 	}

@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
@@ -26,7 +27,9 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/intent"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -114,6 +117,29 @@ func startTenant(t testing.TB) *tenant {
 	}
 	tn.wait(t)
 	return tn
+}
+
+// another starts a second API server on the tenant's data, at an address of its own.
+func (tn *tenant) another(t testing.TB) *tenant {
+	t.Helper()
+	secure := freePorts(t, 1)[0]
+	_, port, _ := net.SplitHostPort(secure)
+	args := slices.Clone(tn.args)
+	for i, a := range args {
+		if strings.HasPrefix(a, "--secure-port=") {
+			args[i] = "--secure-port=" + port
+		}
+	}
+	cfg, err := clientcmd.RESTConfigFromKubeConfig(tn.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Host, cfg.QPS, cfg.NegotiatedSerializer = "https://"+secure, -1, scheme.Codecs.WithoutConversion()
+	o := &tenant{apiserver: start(t, t.TempDir(), args...)}
+	if o.rest, err = rest.UnversionedRESTClientFor(cfg); err != nil {
+		t.Fatal(err)
+	}
+	return o
 }
 
 // wait is until the API server says it is ready.
@@ -386,21 +412,27 @@ func TestCluster(t *testing.T) {
 	}
 
 	t.Run("a new status, a foreign object with our label and an unlabelled one are no drift", func(t *testing.T) {
+		const coredns, info = "Deployment/kube-system/coredns", "ConfigMap/kube-public/cluster-info"
+		seen.take()
 		tn.raw(t, http.MethodPatch, "/apis/apps/v1/namespaces/kube-system/deployments/coredns/status", merge, `{"status":{"replicas":2}}`)
 		tn.raw(t, http.MethodPost, "/api/v1/namespaces/default/configmaps", "application/json",
 			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"foreign","labels":{"`+LabelProject+`":"`+Project+`"}}}`)
 		tn.raw(t, http.MethodPost, "/api/v1/namespaces/default/configmaps", "application/json",
 			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"plain"}}`)
-		others := probe("/api/v1/namespaces/kube-public/configmaps/cluster-info", Ref{"ConfigMap", "kube-public", "cluster-info"})
-		others = append(others, probe("/apis/apps/v1/namespaces/kube-system/deployments/coredns", Ref{"Deployment", "kube-system", "coredns"})...)
-		for _, e := range others {
-			if e.Ref.Name != "cluster-info" && e.Ref.Name != "coredns" {
-				t.Errorf("told %+v", e)
-			}
-		}
-		// The probes' own events end with that of a version Apply finds.
+		// What is drift comes after it in each watch: a change and our repair of a Deployment and of a ConfigMap.
+		tn.raw(t, http.MethodPatch, "/apis/apps/v1/namespaces/kube-system/deployments/coredns", merge, `{"spec":{"replicas":0}}`)
+		tn.raw(t, http.MethodPatch, "/api/v1/namespaces/kube-public/configmaps/cluster-info", merge, `{"data":{"kubeconfig":"none"}}`)
 		if versions, err = tn.Apply(t.Context(), objs); err != nil {
 			t.Fatal(err)
+		}
+		told, last := map[string]int{}, map[string]string{}
+		for last[coredns] != versions[coredns] || last[info] != versions[info] {
+			e := seen.next(t)
+			told[e.Ref.String()]++
+			last[e.Ref.String()] = e.Version
+		}
+		if !maps.Equal(told, map[string]int{coredns: 2, info: 2}) {
+			t.Errorf("told %v, want a change and a repair of each", told)
 		}
 	})
 
@@ -430,6 +462,13 @@ func TestCluster(t *testing.T) {
 		if versions, err = tn.Apply(t.Context(), objs); err != nil {
 			t.Fatal(err)
 		}
+		got := &rbacv1.ClusterRoleBinding{}
+		if err := tn.rest.Get().AbsPath(path + "/kubeadm:get-nodes").Do(t.Context()).Into(got); err != nil {
+			t.Fatal(err)
+		}
+		if got.RoleRef.Name != "kubeadm:get-nodes" || len(got.Subjects) != 1 || got.Subjects[0].Name != "system:bootstrappers:kubeadm:default-node-token" {
+			t.Errorf("%+v for %+v", got.RoleRef, got.Subjects)
+		}
 	})
 
 	t.Run("another DNS address replaces the Service", func(t *testing.T) {
@@ -439,11 +478,26 @@ func TestCluster(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		address := func() (string, types.UID) {
+			t.Helper()
+			got := &corev1.Service{}
+			if err := tn.rest.Get().AbsPath("/api/v1/namespaces/kube-system/services/kube-dns").Do(t.Context()).Into(got); err != nil {
+				t.Fatal(err)
+			}
+			return got.Spec.ClusterIP, got.UID
+		}
+		before, first := address()
 		if _, err := tn.Apply(t.Context(), other); err != nil {
 			t.Fatal(err)
 		}
+		if now, second := address(); now != "10.96.0.53" || second == first {
+			t.Errorf("at %s, the same Service: %v", now, second == first)
+		}
 		if versions, err = tn.Apply(t.Context(), objs); err != nil {
 			t.Fatal(err)
+		}
+		if now, _ := address(); now != before || before != tn.in.DNSServiceIPs[0] {
+			t.Errorf("at %s, was at %s, wanted at %v", now, before, tn.in.DNSServiceIPs)
 		}
 	})
 
@@ -497,18 +551,27 @@ func TestCluster(t *testing.T) {
 	})
 
 	t.Run("what happens while the API server is away is told when it is back", func(t *testing.T) {
+		proxy := Ref{"DaemonSet", "kube-system", "kube-proxy"}
+		another := tn.another(whole)
+		another.wait(t)
 		seen.take()
 		if err := tn.apiserver.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
 		_ = tn.apiserver.Wait()
+		// By another API server on the same data, which ends before the first is back: no watch but a new one sees it.
+		another.raw(t, http.MethodDelete, "/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy", "", "")
+		if told := seen.take(); len(told) > 0 {
+			t.Errorf("told by a server that is away: %+v", told)
+		}
+		if err := another.apiserver.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = another.apiserver.Wait()
 		tn.apiserver = start(whole, whole.TempDir(), tn.args...)
 		tn.wait(t)
-		tn.raw(t, http.MethodDelete, "/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy", "", "")
 		until(t, "the deletion is told", func() bool {
-			return slices.ContainsFunc(seen.take(), func(e Event) bool {
-				return e.Type == watch.Deleted && e.Ref == Ref{"DaemonSet", "kube-system", "kube-proxy"}
-			})
+			return slices.ContainsFunc(seen.take(), func(e Event) bool { return e.Type == watch.Deleted && e.Ref == proxy })
 		})
 		if versions, err = tn.Apply(t.Context(), objs); err != nil {
 			t.Fatal(err)

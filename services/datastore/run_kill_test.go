@@ -65,21 +65,33 @@ func TestKilled(t *testing.T) {
 							drops = l.killed(x, "deletion", n, drops, x.remove, event.Removed, &messages[1]) && drops
 							l.gone(x)
 						}
+						for what, server := range l.servers {
+							if l.tap.counted(server) == 0 {
+								t.Errorf("the tap has seen nothing that was sent to %s", what)
+							}
+						}
 					})
 				}
 			})
 			if after := d.holds(t); !slices.Equal(before, after) {
 				t.Errorf("the server held %q, holds %q", before, after)
 			}
+			if messages[0].Load() < fewest || messages[1].Load() < fewest {
+				t.Errorf("killed at %d messages of provisioning and %d of deletion only", messages[0].Load(), messages[1].Load())
+			}
 			t.Logf("killed at each of %d messages of provisioning and %d of deletion", messages[0].Load(), messages[1].Load())
 		})
 	}
 }
 
+// fewest are the messages without which neither provisioning nor deletion is possible: to each server one, a state and a fact.
+const fewest = 4
+
 // lane is an installation whose service is a process of its own.
 type lane struct {
 	*installation
 	tap       tap
+	servers   map[string]string // that the process reaches through the tap, by what they are
 	dataStore string
 	admin     driver.Driver
 	args      []string
@@ -94,6 +106,7 @@ func newLane(t *testing.T, n string, d database, admin driver.Driver) *lane {
 	var err error
 	l.log, err = os.Create(filepath.Join(l.dir, "log"))
 	l.must(err)
+	l.servers = map[string]string{"the API server": l.address, "NATS": strings.TrimPrefix(l.nats.URL(), "nats://"), "the database": d.config.Endpoints[0]}
 	kubeFile := filepath.Join(l.dir, "kubeconfig")
 	l.must(os.WriteFile(kubeFile, kubeconfig(l.tap.wire(t, l.address, everything)), 0o600))
 	// Of what goes to NATS all the time, what is about tenants.

@@ -14,8 +14,9 @@ type tap struct {
 	hangs bool
 
 	mu    sync.Mutex
-	count int // of messages since the tap was armed
-	at    int // the message that doesn't get through, nor any after it; 0 for none
+	count int            // of messages since the tap was armed
+	seen  map[string]int // messages that counted, by server
+	at    int            // the message that doesn't get through, nor any after it; 0 for none
 	ended chan struct{}
 	conns map[net.Conn]struct{}
 }
@@ -45,10 +46,16 @@ func (p *tap) disarm() int {
 	return p.count
 }
 
-// passes reports whether a message gets through.
-func (p *tap) passes(counts bool) bool {
+// passes reports whether a message to a server gets through.
+func (p *tap) passes(server string, counts bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if counts {
+		if p.seen == nil {
+			p.seen = map[string]int{}
+		}
+		p.seen[server]++
+	}
 	if p.at == 0 {
 		return true
 	}
@@ -62,6 +69,13 @@ func (p *tap) passes(counts bool) bool {
 		}
 	}
 	return p.count < p.at
+}
+
+// counted is how many messages to a server counted so far.
+func (p *tap) counted(server string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seen[server]
 }
 
 // cut lets nothing through any more.
@@ -138,7 +152,7 @@ func (p *tap) carry(c net.Conn, server string, counts func([]byte) bool) {
 	for {
 		n, err := c.Read(buffer)
 		if n > 0 {
-			if !p.passes(counts(buffer[:n])) {
+			if !p.passes(server, counts(buffer[:n])) {
 				ends()
 				return
 			}

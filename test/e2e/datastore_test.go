@@ -3,6 +3,11 @@ package e2e
 import (
 	"cmp"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,6 +42,7 @@ import (
 	"github.com/stoker-k8s/stoker/services/addons"
 	"github.com/stoker-k8s/stoker/services/certs"
 	"github.com/stoker-k8s/stoker/services/datastore"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
 	"github.com/stoker-k8s/stoker/services/intake"
 	"github.com/stoker-k8s/stoker/services/status"
 	"github.com/stoker-k8s/stoker/services/workload"
@@ -691,13 +697,45 @@ func awake(t testing.TB, key events.Key) *v1alpha1.TenantControlPlane {
 	return o
 }
 
+// authority makes one with a key of its own.
+func authority(t testing.TB) *etcdserver.Authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	return etcdserver.NewAuthority(t, key)
+}
+
+// contentOf is what a Secret says of an etcd: its authority, and the administrator's certificate of it.
+func contentOf(t testing.TB, server *etcdserver.Server) map[string][]byte {
+	t.Helper()
+	return map[string][]byte{
+		name.KeyCACert: server.CA.PEM, name.KeyCAKey: server.CA.KeyPEM(t), name.KeyTLSCert: server.RootCert, name.KeyTLSKey: server.RootKey,
+	}
+}
+
 func TestInstallationsAndChangesOfADataStore(t *testing.T) {
 	left, right := install(t, "left"), install(t, "right")
-	left.dataStore(t, "shared", nil)
+	server := etcdserver.StartWith(t, authority(t), "127.0.0.2")
+	must(t, e.Admin.Create(t.Context(), kube.Secrets, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: "shared"}, Data: contentOf(t, server),
+	}))
+	left.dataStore(t, "shared", nil, func(o *v1alpha1.DataStore) {
+		from := func(key string) v1alpha1.ContentRef {
+			return v1alpha1.ContentRef{SecretReference: &v1alpha1.SecretReference{
+				SecretReference: corev1.SecretReference{Namespace: name.Namespace, Name: "shared"}, KeyPath: key,
+			}}
+		}
+		o.Spec.Endpoints = []string{server.Endpoint}
+		o.Spec.TLSConfig = &v1alpha1.TLSConfig{
+			CertificateAuthority: v1alpha1.CertKeyPair{Certificate: from(name.KeyCACert), PrivateKey: new(from(name.KeyCAKey))},
+			ClientCertificate:    &v1alpha1.ClientCertificate{Certificate: from(name.KeyTLSCert), PrivateKey: from(name.KeyTLSKey)},
+		}
+	})
 	key := events.Tenant("default", "mover")
 	o := env.Tenant("mover", "v1.36.3")
 	left.create(t, kube.TenantControlPlanes, o)
 	awake(t, key)
+	e.Kubectl(t, e.Kubeconfig(t, key), "create", "configmap", "kept", "--from-literal=a=b")
 	usedBy(t, "shared", key)
 	bystander := right.tenant(t, "bystander") // there is no DataStore of its installation
 	// args are the API server's, which name the DataStore's endpoints.
@@ -741,36 +779,52 @@ func TestInstallationsAndChangesOfADataStore(t *testing.T) {
 		}
 	})
 	t.Run("another authority in a Secret it refers to reaches its tenants: each gets a certificate of it", func(t *testing.T) {
-		var certs corev1.Secret
-		ref := readStore(t, "shared").Spec.TLSConfig.CertificateAuthority.Certificate.SecretReference
-		get(t, kube.Secrets, ref.Namespace, ref.Name, &certs)
-		var before corev1.Secret
-		get(t, kube.Secrets, key.Namespace, name.DatastoreCertificate(key.Name), &before)
-		// The same authority and a line of comment: another content, which etcd takes all the same.
-		changed := append([]byte("# renewed\n"), certs.Data[ref.KeyPath]...)
-		merge(t, kube.Secrets, ref.Namespace, ref.Name, map[string]any{"data": map[string]any{ref.KeyPath: changed}})
+		certificates := func() (ca *x509.CertPool, client *x509.Certificate) {
+			t.Helper()
+			var s corev1.Secret
+			get(t, kube.Secrets, key.Namespace, name.DatastoreCertificate(key.Name), &s)
+			ca = x509.NewCertPool()
+			ca.AppendCertsFromPEM(s.Data[name.KeyDatastoreCACert])
+			pair, err := tls.X509KeyPair(s.Data[name.KeyDatastoreCert], s.Data[name.KeyDatastoreKey])
+			must(t, err)
+			return ca, pair.Leaf
+		}
+		good := func(c *x509.Certificate, roots *x509.CertPool) error {
+			_, err := c.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+			return err
+		}
+		was, old := certificates()
+		must(t, good(old, was))
+		server.Trust(t, authority(t))
+		now := x509.NewCertPool()
+		now.AppendCertsFromPEM(server.CA.PEM)
+		if good(old, now) == nil {
+			t.Fatal("the new authority signed what the old one did")
+		}
+		merge(t, kube.Secrets, name.Namespace, "shared", map[string]any{"data": contentOf(t, server)})
 		began := time.Now()
-		env.Eventually(t, "the tenant's Secret", func() error {
-			var after corev1.Secret
-			get(t, kube.Secrets, key.Namespace, name.DatastoreCertificate(key.Name), &after)
-			if !slices.Equal(after.Data[name.KeyDatastoreCACert], changed) {
+		env.Eventually(t, "a certificate of the new authority", func() error {
+			ca, client := certificates()
+			if !ca.Equal(now) {
 				return errNotYet
 			}
-			return nil
+			if client.Subject.CommonName != old.Subject.CommonName || good(client, was) == nil {
+				t.Fatalf("it is of %s, was of %s; good under the old authority: %v", client.Subject, old.Subject, good(client, was) == nil)
+			}
+			return good(client, now)
 		})
 		t.Logf("the tenant's Secret followed after %s", time.Since(began).Round(time.Millisecond))
-		merge(t, kube.Secrets, ref.Namespace, ref.Name, map[string]any{"data": map[string]any{ref.KeyPath: certs.Data[ref.KeyPath]}})
-		merge(t, kube.DataStores, "", "shared", map[string]any{"spec": map[string]any{"endpoints": readStore(t, stack.DefaultDataStore).Spec.Endpoints}})
-		env.Eventually(t, "the tenant's Secret as it was", func() error {
-			var after corev1.Secret
-			get(t, kube.Secrets, key.Namespace, name.DatastoreCertificate(key.Name), &after)
-			if !slices.Equal(after.Data[name.KeyDatastoreCACert], certs.Data[ref.KeyPath]) {
-				return errNotYet
-			}
-			return nil
-		})
-		rolled(t, readStore(t, "shared").Spec.Endpoints[0])
+		merge(t, kube.DataStores, "", "shared", map[string]any{"spec": map[string]any{"endpoints": []string{server.Endpoint}}})
+		rolled(t, server.Endpoint)
 		awake(t, key)
+		// With the new certificate its API reads what it wrote with the old one.
+		env.Eventually(t, "what was written before", func() error {
+			out, err := e.TryKubectl(t.Context(), e.Kubeconfig(t, key), nil, "get", "configmap", "kept", "-o", "jsonpath={.data.a}", "--request-timeout=3s")
+			if err == nil && out != "b" {
+				err = fmt.Errorf("read %q", out)
+			}
+			return err
+		})
 	})
 	t.Run("another installation doesn't touch it", func(t *testing.T) {
 		if s := right.state(t, key, events.KeySpec, nil); s != nil {

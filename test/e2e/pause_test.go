@@ -53,6 +53,19 @@ func paused(t testing.TB, key events.Key) *v1alpha1.TenantControlPlane {
 	return o
 }
 
+// pause pauses a tenant that is Ready, and checks that nothing but what status keeps of it is another after that.
+func pause(t testing.TB, key events.Key) *v1alpha1.TenantControlPlane {
+	t.Helper()
+	e.Ready(t, key)
+	heard(t, key)
+	before := made(t, key)
+	annotate(t, key, name.AnnotationPaused, "")
+	o := paused(t, key)
+	before["state/status"] = string(event.Marshal(e.State(t.Context(), key, "status")))
+	same(t, key, before, made(t, key))
+	return o
+}
+
 // heard waits until no service has a fact about the tenant's partition before it.
 func heard(t testing.TB, key events.Key) {
 	t.Helper()
@@ -70,7 +83,7 @@ func heard(t testing.TB, key events.Key) {
 	}
 }
 
-// made is all that the services have made for a tenant and keep of it, by version.
+// made is all that the services have made for a tenant and keep of it, by version; what is inside it too, if its API answers.
 func made(t testing.TB, key events.Key) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -89,17 +102,21 @@ func made(t testing.TB, key events.Key) map[string]string {
 	}
 	for _, of := range []string{"certs", "datastore", "workload", "addons", "status"} {
 		if s := e.State(t.Context(), key, of); s != nil {
-			all[of] = string(event.Marshal(s))
+			all["state/"+of] = string(event.Marshal(s))
 		}
+	}
+	if inside, err := e.Inside(t.Context(), key); err == nil {
+		maps.Copy(all, inside)
 	}
 	return all
 }
 
-// unchanged checks that nothing is done for a paused tenant although something happens to it.
-func unchanged(t testing.TB, key events.Key, happens func()) {
+// unchanged checks that nothing is made, changed or deleted for a paused tenant although something happens to it. happens takes
+// from what there is what it deletes itself.
+func unchanged(t testing.TB, key events.Key, happens func(before map[string]string)) {
 	t.Helper()
 	before := made(t, key)
-	happens()
+	happens(before)
 	// A change of the object's labels is told to every service, and is handled after what happened before.
 	generation := e.State(t.Context(), key, events.KeySpec).UpdatedAt
 	patch := map[string]any{"metadata": map[string]any{"labels": map[string]any{"poked": fmt.Sprint(time.Now().UnixNano())}}}
@@ -114,12 +131,20 @@ func unchanged(t testing.TB, key events.Key, happens func()) {
 	})
 	heard(t, key)
 	after := made(t, key)
-	for what := range maps.Keys(before) {
-		if _, deleted := after[what]; deleted && after[what] != before[what] {
-			t.Errorf("%s of the paused tenant %s was changed:\n%s\n%s", what, key, before[what], after[what])
+	same(t, key, before, after)
+}
+
+// same compares what there was of a paused tenant and what there is.
+func same(t testing.TB, key events.Key, before, after map[string]string) {
+	t.Helper()
+	for what, version := range before {
+		if now, there := after[what]; !there {
+			t.Errorf("%s of the paused tenant %s was deleted", what, key)
+		} else if now != version {
+			t.Errorf("%s of the paused tenant %s was changed:\n%s\n%s", what, key, version, now)
 		}
 	}
-	for what := range maps.Keys(after) {
+	for what := range after {
 		if _, ok := before[what]; !ok {
 			t.Errorf("%s was made for the paused tenant %s", what, key)
 		}
@@ -162,8 +187,7 @@ func TestPause(t *testing.T) {
 		var ca corev1.Secret
 		get(t, kube.Secrets, key.Namespace, name.CA(key.Name), &ca)
 		before := e.Ready(t, key)
-		annotate(t, key, name.AnnotationPaused, "")
-		paused(t, key)
+		pause(t, key)
 		patch := map[string]any{"spec": map[string]any{"kubernetes": map[string]any{"version": "v1.36.3"}}}
 		if err := e.Admin.MergePatch(t.Context(), kube.TenantControlPlanes, key.Namespace, key.Name, patch, nil); err != nil {
 			t.Fatal(err)
@@ -173,16 +197,19 @@ func TestPause(t *testing.T) {
 		if *was != *is || o.Status.ObservedGeneration != before.Status.ObservedGeneration {
 			t.Errorf("Ready was %+v, is %+v", was, is)
 		}
-		unchanged(t, key, func() {
+		unchanged(t, key, func(before map[string]string) {
 			procs["certs"].Kill()
 			for _, secret := range []string{name.SchedulerKubeconfig(key.Name), name.DatastoreConfig(key.Name)} {
 				if _, err := e.Admin.Delete(t.Context(), kube.Secrets, key.Namespace, secret, metav1.DeleteOptions{}); err != nil {
 					t.Fatal(err)
 				}
+				delete(before, "secrets/"+secret)
 			}
 			if _, err := e.Admin.Delete(t.Context(), kube.Services, key.Namespace, name.Service(key.Name), metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
+			delete(before, "services/"+name.Service(key.Name)) // without it nobody reaches what is inside
+			maps.DeleteFunc(before, func(what, _ string) bool { return strings.HasPrefix(what, "inside/") })
 			procs["certs"].Restart(t)
 			if err := procs["workload"].Stop(); err != nil {
 				t.Error(err)
@@ -202,11 +229,12 @@ func TestPause(t *testing.T) {
 			t.Error("the CA was written")
 		}
 
-		annotate(t, key, name.AnnotationPaused, "")
-		paused(t, key)
-		unchanged(t, key, func() {
+		pause(t, key)
+		unchanged(t, key, func(before map[string]string) {
 			e.Kubectl(t, kubeconfig, "delete", "cm", "-n", "kube-system", "coredns")
 			e.Kubectl(t, kubeconfig, "label", "cm", "-n", "kube-system", "kube-proxy", name.LabelProject+"-")
+			delete(before, "inside/configmaps/kube-system/coredns")
+			delete(before, "inside/configmaps/kube-system/kube-proxy") // has no label any more
 		})
 		if out, err := e.TryKubectl(t.Context(), kubeconfig, nil, "get", "cm", "-n", "kube-system", "coredns"); err == nil {
 			t.Errorf("it is there again: %s", out)
@@ -247,12 +275,11 @@ func TestPause(t *testing.T) {
 				}
 			}
 		}
-		annotate(t, key, name.AnnotationPaused, "")
-		paused(t, key)
+		pause(t, key)
 		e.Kubectl(t, admin, "delete", "tcp", key.Name, "--wait=false")
 		wait("intake.deleting")
 		o := paused(t, key)
-		unchanged(t, key, func() {})
+		unchanged(t, key, func(map[string]string) {})
 		if !strings.Contains(meta.FindStatusCondition(o.Status.Conditions, "Paused").Message, "deletion waits") {
 			t.Errorf("%+v", o.Status.Conditions)
 		}
@@ -273,7 +300,7 @@ func TestPause(t *testing.T) {
 			})
 			procs[stage.next].Restart(t)
 			paused(t, key)
-			unchanged(t, key, func() {})
+			unchanged(t, key, func(map[string]string) {})
 			if s := e.State(t.Context(), key, stage.next); s.Step == event.Removed {
 				t.Errorf("%s has removed what it made for a paused tenant", stage.next)
 			}
@@ -328,7 +355,7 @@ func TestPause(t *testing.T) {
 		}
 		for _, step := range slices.Sorted(maps.Keys(keys)) {
 			paused(t, keys[step])
-			unchanged(t, keys[step], func() {})
+			unchanged(t, keys[step], func(map[string]string) {})
 			annotate(t, keys[step], name.AnnotationPaused, nil)
 		}
 		for _, step := range slices.Sorted(maps.Keys(keys)) {

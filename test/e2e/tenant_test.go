@@ -9,7 +9,6 @@ import (
 	"net"
 	"path"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -136,46 +135,11 @@ func get(t testing.TB, r kube.Resource, namespace, n string, out any) {
 	}
 }
 
-// etcd connects to the default DataStore with a certificate.
-func etcd(t testing.TB, ca, cert, key []byte) *clientv3.Client {
-	t.Helper()
-	var ds v1alpha1.DataStore
-	get(t, kube.DataStores, "", "default", &ds)
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(ca)
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var endpoints []string
-	for _, ep := range ds.Spec.Endpoints {
-		endpoints = append(endpoints, "https://"+ep)
-	}
-	c, err := clientv3.New(clientv3.Config{
-		Endpoints: endpoints, DialTimeout: 10 * time.Second,
-		TLS: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
-// rootEtcd connects as root.
-func rootEtcd(t testing.TB) *clientv3.Client {
-	t.Helper()
-	var ca, client corev1.Secret
-	get(t, kube.Secrets, name.Namespace, "etcd-default-certs", &ca)
-	get(t, kube.Secrets, name.Namespace, "etcd-default-client", &client)
-	return etcd(t, ca.Data["ca.crt"], client.Data["tls.crt"], client.Data["tls.key"])
-}
-
 func tenantEtcd(t testing.TB, key events.Key) *clientv3.Client {
 	t.Helper()
 	var s corev1.Secret
 	get(t, kube.Secrets, key.Namespace, name.DatastoreCertificate(key.Name), &s)
-	return etcd(t, s.Data[name.KeyDatastoreCACert], s.Data[name.KeyDatastoreCert], s.Data[name.KeyDatastoreKey])
+	return e.Etcd(t, s.Data[name.KeyDatastoreCACert], s.Data[name.KeyDatastoreCert], s.Data[name.KeyDatastoreKey])
 }
 
 func datastoreOf(t testing.TB, key events.Key) state.Datastore {
@@ -217,39 +181,11 @@ func isolated(t *testing.T, own, other events.Key) {
 	denied("list users", err)
 }
 
-// upgrade rolls a tenant from v1.35.4 to v1.36.3 while asking its API all the time.
+// upgrade rolls a tenant from v1.35.4 to v1.36.3 while its API is read and written all the time.
 func upgrade(t *testing.T, key events.Key) {
 	t.Helper()
 	kubeconfig := e.Kubeconfig(t, key)
-	data := readFile(t, kubeconfig)
-	var asked, failed atomic.Int64
-	var first atomic.Value
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil {
-			// A connection of its own for each question: the worst case, as seen by kubectl.
-			c, err := kube.FromKubeconfig(data, kube.Options{FieldManager: "test"})
-			if err == nil {
-				var ns corev1.Namespace
-				err = c.Get(ctx, kube.Namespaces, "", "kube-system", &ns)
-				c.Close()
-			}
-			if ctx.Err() != nil {
-				return
-			}
-			asked.Add(1)
-			if err != nil {
-				failed.Add(1)
-				first.CompareAndSwap(nil, fmt.Sprint(err))
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(20 * time.Millisecond):
-			}
-		}
-	}()
+	asking := keepAsking(t, readFile(t, kubeconfig))
 	e.Apply(t, env.Tenant(key.Name, "v1.36.3"))
 	env.Eventually(t, "the new generation accepted", func() error {
 		if s := e.State(t.Context(), key, events.KeySpec); s == nil || s.Generation < 2 {
@@ -272,12 +208,7 @@ func upgrade(t *testing.T, key events.Key) {
 		}
 		return nil
 	})
-	stop()
-	<-done
-	t.Logf("asked %d times during the rollout, %d failed", asked.Load(), failed.Load())
-	if failed.Load() > 0 {
-		t.Errorf("%d of %d questions failed, the first with: %v", failed.Load(), asked.Load(), first.Load())
-	}
+	asking.end(t, key, "v1.35.4", "v1.36.3")
 }
 
 // nothingLeft checks that no trace of a tenant is anywhere but in the history.
@@ -302,7 +233,7 @@ func nothingLeft(t testing.TB, key events.Key) {
 	if _, err := e.Operator.JetStream().KeyValue(ctx, key.Bucket()); err == nil {
 		t.Errorf("bucket %s is still there", key.Bucket())
 	}
-	c := rootEtcd(t)
+	c := e.RootEtcd(t)
 	users, err := c.UserList(ctx)
 	if err != nil {
 		t.Fatal(err)

@@ -133,10 +133,45 @@ func TestUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+	// who is what tells this tenant from another in its place: its object, its authority, what a user wrote, and the keys in its etcd.
+	who := func(t *testing.T) map[string]string {
+		t.Helper()
+		kubectl := func(kubeconfig string, args ...string) string {
+			t.Helper()
+			return e.Kubectl(t, kubeconfig, append([]string{"get", "-o"}, args...)...)
+		}
+		admin, tenant := filepath.Join(dir, "kubeconfigs", "admin.kubeconfig"), filepath.Join(t.TempDir(), "demo.kubeconfig")
+		if err := os.WriteFile(tenant, []byte(must("certificate-authority-data", "kubeconfig", "demo")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return map[string]string{
+			"tenant":        kubectl(admin, "jsonpath={.metadata.uid} {.status.storage.setup}", "tcp", "demo"),
+			"authority":     kubectl(admin, "jsonpath={.metadata.uid} {.data}", "secret", "demo-ca"),
+			"service keys":  kubectl(admin, "jsonpath={.metadata.uid} {.data}", "secret", "demo-sa-certificate"),
+			"what is in it": kubectl(tenant, "jsonpath={.metadata.uid} {.data}", "configmap", "kept"),
+			"its namespace": kubectl(tenant, "jsonpath={.metadata.uid}", "namespace", "kube-system"),
+		}
+	}
+	goesOn := func(t *testing.T, before map[string]string) {
+		t.Helper()
+		for what, is := range who(t) {
+			if is == "" || is != before[what] {
+				t.Errorf("%s: %q, was %q", what, is, before[what])
+			}
+		}
+	}
+	var before map[string]string
 	t.Run("the tenant goes on after down and up", func(t *testing.T) {
+		kubeconfig := filepath.Join(t.TempDir(), "demo.kubeconfig")
+		if err := os.WriteFile(kubeconfig, []byte(must("certificate-authority-data", "kubeconfig", "demo")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		e.Kubectl(t, kubeconfig, "create", "configmap", "kept", "--from-literal=a=b")
+		before = who(t)
 		must("ended", "down")
 		nothingRuns(t, dir)
 		must("stoker is up", up...)
+		goesOn(t, before)
 	})
 	t.Run("nothing is left running, even after kill -9", func(t *testing.T) {
 		pid := 0
@@ -148,6 +183,7 @@ func TestUp(t *testing.T) {
 		}
 		env.Eventually(t, "all processes gone", func() error { return running(dir) })
 		must("stoker is up", up...)
+		goesOn(t, before)
 		must("deleted", "delete", "tcp/demo", "--wait")
 		must("ended", "down")
 		nothingRuns(t, dir)

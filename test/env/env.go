@@ -11,8 +11,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -184,6 +182,16 @@ func lock(path string) (unlock func(), err error) {
 }
 
 func (e *Env) close() error {
+	all := e.endServices()
+	e.Operator.Close()
+	e.Portal.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return errors.Join(all, e.Stack.Stop(ctx))
+}
+
+// endServices stops all that run, and says what was wrong with them.
+func (e *Env) endServices() error {
 	e.mu.Lock()
 	procs := e.procs
 	e.procs = map[string]*Process{}
@@ -192,22 +200,7 @@ func (e *Env) close() error {
 	for _, p := range procs {
 		all = errors.Join(all, p.Stop())
 	}
-	e.Operator.Close()
-	e.Portal.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	return errors.Join(all, e.Stack.Stop(ctx))
-}
-
-// Process is a service as a process of its own.
-type Process struct {
-	Name, Replica string
-	env           *Env
-	cmd           *exec.Cmd
-	log           *os.File
-	http          string
-	exited        chan struct{}
-	err           error
+	return all
 }
 
 // Service starts a replica of a service, or returns the one that runs.
@@ -216,6 +209,9 @@ func (e *Env) Service(t testing.TB, service, replica string) *Process {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if p := e.procs[service+"/"+replica]; p != nil {
+		if !p.runs() {
+			p.Restart(t) // and says why it had to
+		}
 		return p
 	}
 	p := &Process{Name: service, Replica: replica, env: e}
@@ -245,119 +241,6 @@ func (e *Env) NoServices(t testing.TB) {
 	for _, p := range procs {
 		p.Remove(t)
 	}
-}
-
-func (p *Process) start() (err error) {
-	cfg := p.env.Stack.Service(p.Name, p.Replica)
-	if p.log, err = os.OpenFile(p.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
-		return err
-	}
-	if p.http == "" {
-		l, err := net.Listen("tcp", p.env.Local.Block().Management().String()+":0")
-		if err != nil {
-			return err
-		}
-		p.http = l.Addr().String()
-		_ = l.Close()
-	}
-	p.cmd = exec.Command(filepath.Join(p.env.bins, "stoker-"+p.Name))
-	p.cmd.Env = append(os.Environ(),
-		"STOKER_NATS="+cfg.NATS, "STOKER_NATS_SEED="+cfg.NATSSeed, "STOKER_KUBECONFIG="+cfg.Kubeconfig,
-		"STOKER_REPLICA="+p.Replica, "STOKER_HTTP="+p.http, "STOKER_DATASTORE="+stack.DefaultDataStore,
-		"GORACE=halt_on_error=1")
-	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := p.cmd.Start(); err != nil {
-		return err
-	}
-	exited := make(chan struct{})
-	p.exited = exited
-	cmd := p.cmd
-	go func() { p.err = cmd.Wait(); close(exited) }()
-	return nil
-}
-
-// Log is the path of the process's log.
-func (p *Process) Log() string { return filepath.Join(p.env.dir, p.Name+"-"+p.Replica+".log") }
-
-// Readyz asks the process what it waits for.
-func (p *Process) Readyz(ctx context.Context) (string, error) { return p.get(ctx, "/readyz") }
-
-// Metrics asks the process for its metrics.
-func (p *Process) Metrics(ctx context.Context) (string, error) { return p.get(ctx, "/metrics") }
-
-func (p *Process) get(ctx context.Context, path string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.http+path, nil)
-	if err != nil {
-		return "", err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	return string(body), err
-}
-
-// PID of the process.
-func (p *Process) PID() int { return p.cmd.Process.Pid }
-
-// Kill ends the process as the kernel would (SIGKILL) and waits.
-func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill()
-	<-p.exited
-}
-
-// Restart starts the process again after Kill or Stop.
-func (p *Process) Restart(t testing.TB) {
-	t.Helper()
-	if err := p.start(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// Signal sends a signal (SIGSTOP, SIGCONT).
-func (p *Process) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
-
-// Stop ends the process gracefully and reports an exit code that isn't zero, as after a data race.
-func (p *Process) Stop() error {
-	select {
-	case <-p.exited:
-		return nil
-	default:
-	}
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-p.exited:
-	case <-time.After(20 * time.Second):
-		_ = p.cmd.Process.Kill()
-		<-p.exited
-		return fmt.Errorf("%s %s did not end within 20 s of SIGTERM; log:\n%s", p.Name, p.Replica, p.tail())
-	}
-	if p.err != nil {
-		return fmt.Errorf("%s %s: %w; log:\n%s", p.Name, p.Replica, p.err, p.tail())
-	}
-	return nil
-}
-
-// Remove stops the process and forgets it.
-func (p *Process) Remove(t testing.TB) {
-	t.Helper()
-	if err := p.Stop(); err != nil {
-		t.Error(err)
-	}
-	p.env.mu.Lock()
-	defer p.env.mu.Unlock()
-	delete(p.env.procs, p.Name+"/"+p.Replica)
-}
-
-func (p *Process) tail() string {
-	data, _ := os.ReadFile(p.Log())
-	if len(data) > 4000 {
-		data = data[len(data)-4000:]
-	}
-	return string(data)
 }
 
 // Long skips a test that only the full set has (`make test-all`): one that takes long and shows for more cases what a test of

@@ -345,22 +345,20 @@ func pipe(to, from net.Conn) {
 	from.Close()
 }
 
-// dial connects to the pod whose turn it is, or to the next that takes the connection.
+// dial connects to the pod whose turn it is. One that takes no connection is not passed over, as it isn't by a cluster's Services:
+// what a rollout would break there must break here.
 func (f *front) dial() net.Conn {
 	targets := f.targets()
 	if len(targets) == 0 {
 		return nil
 	}
-	turn := int(f.turn.Add(1))
-	for i := range targets {
-		target := targets[(turn+i)%len(targets)]
-		conn, err := net.DialTimeout("tcp", target, dialTimeout) //nolint:noctx // the timeout is the only end it needs
-		if err == nil {
-			return conn
-		}
+	target := targets[int(f.turn.Add(1))%len(targets)]
+	conn, err := net.DialTimeout("tcp", target, dialTimeout) //nolint:noctx // the timeout is the only end it needs
+	if err != nil {
 		f.service.log.Debug("pod takes no connection", "pod", target, "error", err)
+		return nil
 	}
-	return nil
+	return conn
 }
 
 // targets are the addresses of the ready pods.

@@ -58,17 +58,8 @@ func Start(t testing.TB) *Server {
 func StartWith(t testing.TB, ca *Authority, host string) *Server {
 	t.Helper()
 	s := &Server{CA: ca, dir: testserver.OwnDir(t, "etcd").Path, Endpoint: free(t, host), peer: free(t, host), binary: built.Program(t, "etcd", "etcd", "STOKER_TEST_ETCD")}
-	s.RootCert, s.RootKey = s.CA.Issue(t, "root")
-	cert, private := s.CA.Issue(t, "etcd")
-	for file, data := range map[string][]byte{"ca.crt": s.CA.PEM, "server.crt": cert, "server.key": private} {
-		if err := os.WriteFile(filepath.Join(s.dir, file), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s.Run(t)
 	t.Cleanup(func() { s.Kill(t) })
-	s.Root = s.Connect(t, s.RootCert, s.RootKey)
-	s.await(t)
+	s.Trust(t, ca)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if _, err := s.Root.UserAddWithOptions(ctx, "root", "", &clientv3.UserAddOptions{NoPassword: true}); err != nil {
@@ -81,6 +72,24 @@ func StartWith(t testing.TB, ca *Authority, host string) *Server {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// Trust starts the process, anew if it runs, with the data it had before, a certificate of an authority, and no trust in clients of
+// any other.
+func (s *Server) Trust(t testing.TB, ca *Authority) {
+	t.Helper()
+	s.Kill(t)
+	s.CA = ca
+	s.RootCert, s.RootKey = ca.Issue(t, "root")
+	cert, private := ca.Issue(t, "etcd")
+	for file, data := range map[string][]byte{"ca.crt": ca.PEM, "server.crt": cert, "server.key": private} {
+		if err := os.WriteFile(filepath.Join(s.dir, file), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Run(t)
+	s.Root = s.Connect(t, s.RootCert, s.RootKey)
+	s.await(t)
 }
 
 // Config is what a DataStore object of this server would say.

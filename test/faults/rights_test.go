@@ -1,0 +1,190 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/test/env"
+)
+
+// TestIdentitiesHoldOnlyTheirRights tries what each service may not do, as one that is taken over would, and for each that another
+// may do just that: what nobody can do says nothing about rights.
+func TestIdentitiesHoldOnlyTheirRights(t *testing.T) {
+	e.Services(t)
+	key := events.Tenant("default", "rights")
+	e.Apply(t, env.Tenant(key.Name, "v1.36.3"))
+	e.Ready(t, key)
+	t.Run("Kubernetes", func(t *testing.T) { kubernetesRights(t, key) })
+	t.Run("NATS", func(t *testing.T) { natsRights(t, key) })
+	e.Delete(t, key)
+	e.Gone(t, key)
+}
+
+func kubernetesRights(t *testing.T, key events.Key) {
+	as := func(service string) *kube.Client {
+		c, err := kube.Connect(e.Local.Kubeconfig(service), kube.Options{FieldManager: "test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		return c
+	}
+	secret := func(n string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: n, Labels: name.Labels(key.Name, name.ComponentCA, key.Partition())}}
+	}
+	create := func(n string) func(*kube.Client) error {
+		return func(c *kube.Client) error {
+			err := c.Create(t.Context(), kube.Secrets, secret(n))
+			if err == nil {
+				_, err = e.Admin.Delete(t.Context(), kube.Secrets, key.Namespace, n, metav1.DeleteOptions{})
+			}
+			return err
+		}
+	}
+	erase := func(r kube.Resource, namespace, n string) func(*kube.Client) error {
+		return func(c *kube.Client) error {
+			_, err := c.Delete(t.Context(), r, namespace, n, metav1.DeleteOptions{})
+			return err
+		}
+	}
+	const policy = "stoker-secret-names"
+	for what, c := range map[string]struct {
+		do       func(*kube.Client) error
+		may      string // a service, or admin
+		mayNot   []string
+		because  string // the policy that forbids it; empty when the role does, to whom it doesn't give the right
+		resource string
+	}{
+		"delete a Deployment": {
+			do: erase(kube.Deployments, key.Namespace, name.Deployment(key.Name)), may: "workload",
+			mayNot: []string{"intake", "certs", "datastore", "addons", "status"}, resource: "deployments",
+		},
+		"make a Secret": {
+			do: create("rights-x"), may: "certs", mayNot: []string{"intake", "workload", "addons", "status"}, resource: "secrets",
+		},
+		"make a CA":                           {do: create("rights-x-ca"), may: "certs", mayNot: []string{"datastore"}, because: policy, resource: "secrets"},
+		"make a DataStore's credentials":      {do: create("x" + name.DatastoreConfig(key.Name)), may: "datastore", mayNot: []string{"certs"}, because: policy, resource: "secrets"},
+		"delete a Secret that is no tenant's": {do: foreignSecret(t, "rights-foreign"), may: "admin", mayNot: []string{"certs", "datastore"}, because: policy, resource: "secrets"},
+		"change a tenant": {
+			do: func(c *kube.Client) error {
+				return c.MergePatch(t.Context(), kube.TenantControlPlanes, key.Namespace, key.Name,
+					map[string]any{"metadata": map[string]any{"labels": map[string]string{"x": fmt.Sprint(time.Now().UnixNano())}}}, nil)
+			},
+			may: "intake", mayNot: []string{"certs", "datastore", "workload", "addons", "status"}, resource: "tenantcontrolplanes",
+		},
+		"write a tenant's status": {
+			do: func(c *kube.Client) error {
+				return c.ApplyStatus(t.Context(), kube.TenantControlPlanes, key.Namespace, key.Name, map[string]any{})
+			},
+			may: "status", mayNot: []string{"intake", "certs", "datastore", "workload", "addons"}, resource: "tenantcontrolplanes",
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			for _, service := range c.mayNot {
+				if err := refusedFor(c.do(as(service)), service, c.because, c.resource); err != nil {
+					t.Errorf("%s: %v", service, err)
+				}
+			}
+			if err := c.do(as(c.may)); err != nil {
+				t.Errorf("%s may not: %v", c.may, err)
+			}
+		})
+	}
+}
+
+// foreignSecret deletes a Secret that is there, and nobody's.
+func foreignSecret(t *testing.T, n string) func(*kube.Client) error {
+	t.Helper()
+	if err := e.Admin.Create(t.Context(), kube.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: n}}); err != nil {
+		t.Fatal(err)
+	}
+	return func(c *kube.Client) error {
+		_, err := c.Delete(t.Context(), kube.Secrets, name.Namespace, n, metav1.DeleteOptions{})
+		return err
+	}
+}
+
+// refusedFor reports why an error is not the API server's refusal of a service: by the policy that is named, else for want of a
+// right on the resource.
+func refusedFor(err error, service, policy, resource string) error {
+	if err == nil {
+		return errors.New("it is allowed")
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return fmt.Errorf("not refused: %w", err)
+	}
+	s := status.Status()
+	by := "ValidatingAdmissionPolicy '" + policy + "'"
+	if policy == "" {
+		by = `User "system:serviceaccount:` + name.Namespace + ":stoker-" + service + `" cannot `
+	}
+	if s.Details == nil || s.Details.Kind != resource || !strings.Contains(s.Message, by) {
+		return fmt.Errorf("refused for another reason than %s: %s, %+v: %s", by, s.Reason, s.Details, s.Message)
+	}
+	if policy == "" && (s.Reason != metav1.StatusReasonForbidden || s.Code != http.StatusForbidden) {
+		return fmt.Errorf("refused with %s", s.Reason)
+	}
+	return nil
+}
+
+func natsRights(t *testing.T, key events.Key) {
+	// Told again under its own id, a fact is dropped as a repeat by the server: what may publish it is answered so.
+	facts := history(t, events.StreamFacts, key.FactSubject("workload", event.Exposed))
+	if len(facts) == 0 {
+		t.Fatal("nothing told to tell again")
+	}
+	told := facts[len(facts)-1]
+	for user, may := range map[string]bool{"workload": true, "status": false, events.UserPortal: false, "certs": false, "intake": false} {
+		b, err := e.Bus(user)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		_, err = b.JetStream().PublishMsg(ctx, &nats.Msg{Subject: told.Subject, Header: told.Header, Data: told.Data})
+		cancel()
+		if err := violates(b, err, told.Subject); (err == nil) == may {
+			t.Errorf("%s tells what workload tells: %v", user, err)
+		}
+	}
+	for user, may := range map[string]bool{"status": true, events.UserPortal: false, "certs": false, "workload": false} {
+		b, err := e.Bus(user)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		_, err = b.State(ctx, key, "status")
+		cancel()
+		if err := violates(b, err, "$KV."+key.Bucket()+".status"); (err == nil) == may {
+			t.Errorf("%s reads the state of status: %v", user, err)
+		}
+	}
+}
+
+// violates reports why an error is not the server's refusal of a subject.
+func violates(b *events.Bus, err error, subject string) error {
+	last := b.Conn().LastError()
+	switch {
+	case err == nil:
+		return errors.New("it is allowed")
+	case !errors.Is(last, nats.ErrPermissionViolation) || !strings.Contains(strings.ToLower(last.Error()), strings.ToLower(subject)):
+		return fmt.Errorf("failed for another reason than a right on %s: %w, %w", subject, err, last)
+	}
+	return nil
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestWhatTheRaceDetectorLeavesOutIsRun finds what is built without the race detector only, and looks for it in the Makefile.
+func TestWhatTheRaceDetectorLeavesOutIsRun(t *testing.T) {
+	const root = "../.."
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^NORACE = go run \./test/run (.*?) -- (.*)$`).FindSubmatch(makefile)
+	if line == nil || strings.Contains(string(line[2]), "-race") || strings.Count(string(makefile), "\t@$(NORACE)\n") != 2 {
+		t.Fatalf("test and test-all don't run NORACE, or with the race detector: %s", line)
+	}
+	listed := strings.Fields(string(line[1]))
+	var found []string
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && len(d.Name()) > 2 || d.Name() == "node_modules" || d.Name() == "bin") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if strings.HasPrefix(string(text), "//go:build !race\n") {
+			dir, _ := filepath.Rel(root, filepath.Dir(path))
+			found = append(found, dir)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(found)
+	if len(found) == 0 || !slices.Equal(found, slices.Sorted(slices.Values(listed))) {
+		t.Errorf("built without the race detector only: %v; run without it: %v", found, listed)
+	}
+}

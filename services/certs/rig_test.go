@@ -246,6 +246,7 @@ func clusterOn(t *testing.T, etcdURL string) (admin, certs *kube.Client, adminCo
 	if err != nil {
 		t.Fatal(err)
 	}
+	listed.Store(0)
 	restConfig.Wrap(func(next http.RoundTripper) http.RoundTripper { return countsLists{next} })
 	if certs, err = kube.New(restConfig, kube.Options{FieldManager: name.FieldManagerCerts}); err != nil {
 		t.Fatal(err)
@@ -254,7 +255,7 @@ func clusterOn(t *testing.T, etcdURL string) (admin, certs *kube.Client, adminCo
 	return admin, certs, superAdmin
 }
 
-// listed counts the lists of whole Secrets that the service asked for.
+// listed counts the lists of whole Secrets that the service asked for since the last cluster began.
 var listed atomic.Int32
 
 type countsLists struct{ http.RoundTripper }

@@ -15,8 +15,8 @@ import (
 	"github.com/stoker-k8s/stoker/test/env"
 )
 
-// Facts and timers that are lost are made good by the daily look: a generation of which nobody was told becomes Ready, and a renewal
-// whose timer is gone has one again.
+// Facts and timers that are lost are made good by the daily look at the latest: a generation of which nobody was told becomes Ready, and
+// a renewal whose timer is gone has one again.
 func TestWhatTheStreamLostIsMadeGoodWithinADay(t *testing.T) {
 	services := e.Services(t)
 	key, tenant := events.Tenant("default", "daily"), env.Tenant("daily", "v1.36.3")

@@ -159,20 +159,24 @@ func TestReplicas(t *testing.T) {
 	t.Run("work is shared", func(t *testing.T) {
 		env.Eventually(t, "every replica holding partitions", func() error {
 			for _, s := range name.Services() {
-				kv, err := e.Operator.JetStream().KeyValue(t.Context(), events.BucketReplica)
+				leases, err := e.Operator.JetStream().Stream(t.Context(), "KV_"+events.BucketLeases)
 				if err != nil {
 					return err
 				}
-				keys, err := kv.ListKeysFiltered(t.Context(), s+".*")
+				m, err := leases.GetLastMsgForSubject(t.Context(), "$KV."+events.BucketLeases+"."+s+".claims")
 				if err != nil {
 					return err
 				}
-				n := 0
-				for range keys.Keys() {
-					n++
+				var claims struct{ Holders []string }
+				if err := json.Unmarshal(m.Data, &claims); err != nil {
+					return err
 				}
-				if n != 2 {
-					return fmt.Errorf("%d replicas of %s", n, s)
+				held := map[string]int{}
+				for _, holder := range claims.Holders {
+					held[holder]++
+				}
+				if held["a"] != name.Partitions/2 || held["b"] != name.Partitions/2 {
+					return fmt.Errorf("replicas of %s hold %v", s, held)
 				}
 			}
 			return nil
@@ -244,7 +248,7 @@ func TestStoppedReplicaChangesNothingWhenItGoesOn(t *testing.T) {
 func awaitHeartbeats(t *testing.T, service string) {
 	t.Helper()
 	heard := map[string]int{}
-	sub, err := e.Operator.Conn().SubscribeSync("$KV." + events.BucketReplica + "." + service + ".*")
+	sub, err := e.Operator.Conn().SubscribeSync("$KV." + events.BucketLeases + "." + service + ".beat")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +258,8 @@ func awaitHeartbeats(t *testing.T, service string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		heard[m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]]++
+		replica, _, _ := strings.Cut(string(m.Data), " ")
+		heard[replica]++
 	}
 }
 

@@ -38,7 +38,8 @@ func (e Event) metricType() string {
 
 // delivery is an event that the server delivered, from its arrival until it is acknowledged.
 type delivery struct {
-	event     Event // Raw is guarded by Loop.mu: the server may deliver once more what waits here
+	event     Event
+	latest    jetstream.Msg // the event as it was delivered last, which is answered; guarded by Loop.mu
 	partition int
 	count     uint64 // how often it was delivered when it arrived here, that time included
 	origin    origin
@@ -151,7 +152,7 @@ func (l *Loop) consumeOnce(ctx context.Context, stream, durable string, partitio
 
 // receive takes a delivered message into its object's lane.
 func (l *Loop) receive(m jetstream.Msg, partition int) {
-	d := &delivery{partition: partition}
+	d := &delivery{partition: partition, latest: m}
 	key, _, service, what, err := events.ParseSubject(m.Subject())
 	if err != nil { // the filter lets no such subject through
 		l.log.Error("message on an unknown subject", "subject", m.Subject())
@@ -189,7 +190,7 @@ func (l *Loop) waitsHere(o origin, m jetstream.Msg) bool {
 	defer l.mu.Unlock()
 	d := l.holding[o]
 	if d != nil {
-		d.event.Raw = m
+		d.latest = m
 	}
 	return d != nil
 }
@@ -220,7 +221,7 @@ func (l *Loop) keepAlive(batch []*delivery) (end func()) {
 		for ctx.Err() == nil {
 			for _, d := range batch {
 				l.mu.Lock()
-				raw := d.event.Raw
+				raw := d.latest
 				l.mu.Unlock()
 				if l.lease.holds(d.partition) {
 					_ = raw.InProgress()
@@ -236,7 +237,7 @@ func (l *Loop) keepAlive(batch []*delivery) (end func()) {
 func (l *Loop) answer(d *delivery, done bool) {
 	l.mu.Lock()
 	delete(l.holding, d.origin)
-	raw := d.event.Raw
+	raw := d.latest
 	l.mu.Unlock()
 	l.metrics.pending.Dec()
 	var err error

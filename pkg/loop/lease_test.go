@@ -98,6 +98,7 @@ func TestAnOutageOfNATSKeepsWatchesAlarmsAndWakes(t *testing.T) {
 	if err := s.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	natstest.Eventually(t, "a turn for what was seen, and one for the alarm", func() bool { return len(turns) == 2 })
 	got := []string{<-turns, <-turns}
 	slices.Sort(got)
 	if !slices.Equal(got, []string{"alarm", "seen"}) {
@@ -143,19 +144,37 @@ func TestANewcomerWaitsForWhoHoldsAPartition(t *testing.T) {
 	}
 }
 
+// thirdMember returns a name with whose end partitions move between a and b, too.
+func thirdMember() string {
+	for i := 0; ; i++ {
+		n := fmt.Sprintf("c%d", i)
+		before, after := loop.Share([]string{"a", "b", n}, "a"), loop.Share([]string{"a", "b"}, "a")
+		if slices.ContainsFunc(before, func(p int) bool { return !slices.Contains(after, p) }) {
+			return n
+		}
+	}
+}
+
 func TestWhatADeadReplicaHeldDoesNotWaitForWhatMovesAmongTheOthers(t *testing.T) {
 	s := natstest.Start(t)
-	run(t, intake(s.Connect(t, "intake", "")))
+	in := s.Connect(t, "intake", "")
+	run(t, intake(in))
 	var mu sync.Mutex
-	holders := map[int]string{}
+	holders, handled := map[int]string{}, map[int]bool{}
 	replicas := map[string]*replica{}
-	for _, n := range []string{"a", "b", "c"} {
+	third := thirdMember()
+	var ended atomic.Int32
+	for _, n := range []string{"a", "b", third} {
 		replicas[n] = certs(t, s, n, func(ctx context.Context, turn *loop.Turn) error {
 			mu.Lock()
 			holders[turn.Key.Partition()] = n
+			if len(turn.Events) > 0 {
+				handled[turn.Key.Partition()] = true
+			}
 			mu.Unlock()
 			if turn.Woken("long") {
 				<-ctx.Done()
+				ended.Add(1)
 			}
 			return nil
 		})
@@ -172,21 +191,23 @@ func TestWhatADeadReplicaHeldDoesNotWaitForWhatMovesAmongTheOthers(t *testing.T)
 		defer mu.Unlock()
 		return holders
 	}
-	count := func() int {
-		return int(held(t, replicas["a"].registry) + held(t, replicas["b"].registry) + held(t, replicas["c"].registry))
+	shared := func() bool {
+		sum, least := 0.0, 16.0
+		for _, r := range replicas {
+			n := held(t, r.registry)
+			sum, least = sum+n, min(least, n)
+		}
+		return sum == name.Partitions && least >= name.Partitions/4
 	}
-	natstest.Eventually(t, "three replicas share the partitions", func() bool {
-		return count() == name.Partitions && min(held(t, replicas["a"].registry), held(t, replicas["b"].registry), held(t, replicas["c"].registry)) >= 4
-	})
+	natstest.Eventually(t, "three replicas share the partitions", shared)
 	natstest.Eventually(t, "each partition has a turn", func() bool { return len(look()) == name.Partitions })
 	mu.Lock()
 	var dead []int
 	for p, n := range holders {
-		if n == "c" {
+		if n == third {
 			dead = append(dead, p)
 		}
 	}
-	clear(holders)
 	mu.Unlock()
 	for p := range name.Partitions {
 		for _, n := range []string{"a", "b"} {
@@ -194,14 +215,22 @@ func TestWhatADeadReplicaHeldDoesNotWaitForWhatMovesAmongTheOthers(t *testing.T)
 		}
 	}
 	killed := time.Now()
-	replicas["c"].bus.Close() // it can't say goodbye
-	delete(replicas, "c")
-	natstest.Eventually(t, "its partitions have turns", func() bool {
-		look()
+	replicas[third].bus.Close() // it can't say goodbye
+	delete(replicas, third)
+	for _, p := range dead {
+		e := in.NewEvent(tenantIn(p), fmt.Sprint("after-", p), event.FactType("intake", event.Accepted), map[string]string{}, time.Now())
+		if _, err := in.Publish(t.Context(), tenantIn(p).FactSubject("intake", event.Accepted), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	natstest.Eventually(t, "its partitions' events have turns", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return !slices.ContainsFunc(dead, func(p int) bool { return holders[p] == "" })
+		return len(handled) == len(dead)
 	})
+	if n := ended.Load(); n > 0 {
+		t.Errorf("%d turns of the others had to end before", n)
+	}
 	t.Logf("%d partitions of a replica that was killed were taken over in %.1f s", len(dead), time.Since(killed).Seconds())
 }
 

@@ -28,6 +28,8 @@ const (
 	memberTTL = 6 * time.Second
 	// beatTimeout bounds the wait for the answer to one sign of life.
 	beatTimeout = time.Second
+	// beatsPerLook is after how many signs of life a replica looks whether its claims are still there.
+	beatsPerLook = 5
 )
 
 // lease is one replica's right to work on its share of a service's partitions. It is safe for concurrent use.
@@ -56,6 +58,7 @@ type lease struct {
 	claims           claims
 	rewritten, stale bool
 	sequence         uint64 // of the last sign of life in the bucket
+	beats            int    // signs of life so far
 	// owned are the partitions that are claimed; of these, leaving are handed over. A partition that another claimed while the own
 	// lease was over is leaving and not owned.
 	owned, leaving [name.Partitions]bool
@@ -214,6 +217,9 @@ func (s *lease) beat(ctx context.Context) {
 	// Others may have claimed everything while the lease was over, or else the bucket may be another one, without our claims.
 	uncertain := s.over() || ack.Sequence <= s.sequence
 	s.sequence, s.stale = ack.Sequence, true
+	s.beats++
+	// A bucket that was made anew may have come as far as the lost one was.
+	s.rewritten = s.rewritten || s.beats%beatsPerLook == 0
 	if uncertain {
 		s.deadline, s.claims = deadline{}, claims{} // what was heard of others is old, too
 		for p := range s.terms {

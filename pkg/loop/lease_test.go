@@ -312,7 +312,7 @@ func TestAtRestAReplicaSaysOnlyThatItLives(t *testing.T) {
 	for range signs {
 		next()
 	}
-	if sent := r.bus.Conn().Stats().OutMsgs - before; sent > signs+1 { // the last one may be counted before it is heard
+	if sent := r.bus.Conn().Stats().OutMsgs - before; sent > signs+3 { // one may be counted before it is heard; twice it looks at its claims
 		t.Errorf("%d messages between %d signs of life", sent, signs)
 	}
 }

@@ -168,6 +168,12 @@ func (b *Bus) PublishMsg(ctx context.Context, msg *nats.Msg) (duplicate bool, er
 	return ack.Duplicate, nil
 }
 
+// Unpin lifts the pin of a consumer, so that the next replica to ask is served.
+func (b *Bus) Unpin(ctx context.Context, stream, consumer string) error {
+	_, err := b.nc.RequestWithContext(ctx, "$JS.API.CONSUMER.UNPIN."+stream+"."+consumer, []byte(`{"group":"`+PriorityGroup+`"}`))
+	return err
+}
+
 // NewEvent makes an event about an object, as the connection's user tells it.
 func (b *Bus) NewEvent(key Key, id, typ string, data any, at time.Time) ce.Event {
 	e := ce.New()

@@ -10,17 +10,26 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 )
 
-// Times that bound how long work can be stuck with a replica that died.
 const (
-	// AckWait is how long the server waits for an acknowledgement or a sign of life before it delivers again.
+	// AckWait is how long the server waits for an acknowledgement or a sign of life before it delivers an event again: less than it
+	// takes to notice that a replica died.
 	AckWait = 3 * time.Second
-	// PinnedTTL is how long a partition stays pinned to a replica that stopped asking.
-	PinnedTTL = 5 * time.Second
+	// PullExpiry is how long one request for events waits at the server. At rest, requests are all that a consumer costs.
+	PullExpiry = 4 * time.Minute
+	// PinnedTTL is how long a partition stays pinned to a replica that stopped asking: longer than a request. Nobody waits for it: who
+	// holds a partition by the lease lifts the pin of the one before.
+	PinnedTTL = 5 * time.Minute
 	// maxAckPending bounds the facts of one partition in work at a service.
 	maxAckPending = 1000
 	// PriorityGroup is the one group of every consumer.
 	PriorityGroup = "replicas"
 )
+
+// redeliveries are the times after which the server delivers an event again that was neither acknowledged nor told to be in work:
+// an event may wait long for its turn, and each delivery is one more entry in the servers' log.
+func redeliveries() []time.Duration {
+	return []time.Duration{AckWait, 2 * AckWait, 5 * AckWait, 10 * AckWait}
+}
 
 // Consumer is the name of a service's durable consumer for one partition, on each stream it consumes.
 func Consumer(service string, partition int) string { return fmt.Sprintf("%s-%d", service, partition) }
@@ -30,7 +39,7 @@ func consumers() map[string][]jetstream.ConsumerConfig {
 	all := map[string][]jetstream.ConsumerConfig{}
 	add := func(stream, durable string, pending int, filters ...string) {
 		all[stream] = append(all[stream], jetstream.ConsumerConfig{
-			Durable: durable, AckPolicy: jetstream.AckExplicitPolicy, AckWait: AckWait,
+			Durable: durable, AckPolicy: jetstream.AckExplicitPolicy, AckWait: AckWait, BackOff: redeliveries(),
 			// A step that fails is retried by the replica that holds it; the server delivers again only when a
 			// replica died, and the loop gives an event up that outlived too many.
 			MaxDeliver: -1, MaxAckPending: pending, FilterSubjects: filters,
@@ -53,7 +62,8 @@ func consumers() map[string][]jetstream.ConsumerConfig {
 
 func sameConsumer(have, want jetstream.ConsumerConfig) bool {
 	if have.AckWait != want.AckWait || have.MaxAckPending != want.MaxAckPending || have.MaxDeliver != want.MaxDeliver ||
-		have.PinnedTTL != want.PinnedTTL || have.PriorityPolicy != want.PriorityPolicy || have.AckPolicy != want.AckPolicy {
+		have.PinnedTTL != want.PinnedTTL || have.PriorityPolicy != want.PriorityPolicy || have.AckPolicy != want.AckPolicy ||
+		!slices.Equal(have.BackOff, want.BackOff) {
 		return false
 	}
 	filters := have.FilterSubjects

@@ -86,7 +86,8 @@ func serviceRights(service string) (publish, subscribe []string) {
 		"stoker.fact.*.*.*." + service + ".*",
 		"stoker.timer.*.*.*." + service + ".*",
 		"stoker.dead." + service + ".*.*.*",
-		"$KV." + BucketReplica + "." + service + ".*",
+		"$KV." + BucketLeases + "." + service + ".>",
+		"$JS.API.STREAM.MSG.GET.KV_" + BucketLeases,
 		"$JS.API.INFO",
 		"$JS.API.STREAM.INFO.*",
 		"$JS.API.DIRECT.GET." + StreamFacts + ".stoker.fact.*.*.*." + service + ".*",
@@ -95,16 +96,17 @@ func serviceRights(service string) (publish, subscribe []string) {
 		publish = append(publish, "$JS.API.DIRECT.GET."+StreamFacts+".stoker.fact.*.*.*."+before+"."+event.Removed)
 	}
 	publish = append(publish, consumerRights(StreamFacts, service)...)
-	subscribe = []string{"_INBOX_" + service + ".>", "$KV." + BucketReplica + "." + service + ".*", "$SRV.>"}
+	subscribe = []string{
+		"_INBOX_" + service + ".>", "$KV." + BucketLeases + "." + service + ".>", "$SRV.>",
+		"$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED." + StreamFacts + ".*",
+	}
 	if service == name.ServiceIntake {
 		publish = append(publish, consumerRights(StreamIntake, service)...)
 		publish = append(publish, "_INBOX.>", "stoker.intake.*.*.*", "$KV."+BucketCommands+".*",
 			"$JS.API.STREAM.MSG.DELETE."+StreamIntake, // commands that hold secrets
 			"$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.DELETE.*", "$JS.API.STREAM.PURGE."+StreamFacts,
 			"$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DURABLE.CREATE.>", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.DELETE.>")
-		subscribe = append(subscribe, InboxHTTP+".>")
-	} else {
-		publish = append(publish, "$JS.API.CONSUMER.CREATE.KV_"+BucketReplica+".>", "$JS.API.CONSUMER.DELETE.KV_"+BucketReplica+".>")
+		subscribe = append(subscribe, InboxHTTP+".>", "$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED."+StreamIntake+".*")
 	}
 	key := StateKey(service)
 	// A question to a stream's leader names what it reads in its body, so this right can't be narrowed to keys, and streams' names not

@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -89,14 +90,9 @@ func Provision(ctx context.Context, js jetstream.JetStream, replicas int) error 
 	return provisionBuckets(ctx, js, replicas)
 }
 
-// buckets are the configurations of the buckets that are no tenant's. All are on disk: one in memory is gone with a restart
-// of the server, also where it matters for seconds only.
+// buckets are the configurations of the buckets that are no tenant's, but for that of leases.
 func buckets(replicas int) []jetstream.KeyValueConfig {
 	return []jetstream.KeyValueConfig{
-		{
-			Bucket: BucketReplica, Description: "which replicas of each service live", History: 1, TTL: time.Minute,
-			Storage: jetstream.FileStorage, Replicas: replicas,
-		},
 		{
 			Bucket: BucketCommands, Description: "what was answered to each command that was carried out", History: 1, TTL: answersKept,
 			Storage: jetstream.FileStorage, Replicas: replicas,
@@ -104,11 +100,57 @@ func buckets(replicas int) []jetstream.KeyValueConfig {
 	}
 }
 
+// leases is the stream of the bucket of leases. Its messages matter for seconds, and there are some at all times, so none waits for
+// a disk: with several servers it is in their memory, and the quorum confirms each message; with one it is on disk, written
+// a moment later, so that it outlives a restart.
+func leases(replicas int) jetstream.StreamConfig {
+	cfg := jetstream.StreamConfig{
+		Name: "KV_" + BucketLeases, Description: "which replica of each service holds which partitions",
+		Subjects: []string{"$KV." + BucketLeases + ".>"}, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew,
+		Duplicates: 2 * time.Minute, AllowRollup: true, DenyDelete: true, AllowMsgTTL: true,
+		Storage: jetstream.MemoryStorage, Replicas: replicas,
+	}
+	if replicas == 1 {
+		cfg.Storage, cfg.PersistMode = jetstream.FileStorage, jetstream.AsyncPersistMode
+	}
+	return cfg
+}
+
 func provisionBuckets(ctx context.Context, js jetstream.JetStream, replicas int) error {
-	for _, cfg := range buckets(max(replicas, 1)) {
+	for _, cfg := range buckets(replicas) {
 		if _, err := js.CreateOrUpdateKeyValue(ctx, cfg); err != nil {
 			return Classify(fmt.Errorf("bucket %s: %w", cfg.Bucket, err))
 		}
 	}
-	return nil
+	if err := provisionLeases(ctx, js, leases(replicas)); err != nil {
+		return Classify(fmt.Errorf("bucket %s: %w", BucketLeases, err))
+	}
+	return Classify(removeFormerLeases(ctx, js))
+}
+
+// provisionLeases makes the bucket of leases. One that is stored otherwise, as from before the number of servers changed, is replaced:
+// replicas write into the new one what they hold.
+func provisionLeases(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig) error {
+	_, err := js.CreateOrUpdateStream(ctx, cfg)
+	if err == nil {
+		return nil
+	}
+	s, infoErr := js.Stream(ctx, cfg.Name)
+	if infoErr != nil || s.CachedInfo().Config.Storage == cfg.Storage && s.CachedInfo().Config.PersistMode == cfg.PersistMode {
+		return err
+	}
+	if err := js.DeleteStream(ctx, cfg.Name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return err
+	}
+	_, err = js.CreateStream(ctx, cfg)
+	return err
+}
+
+// removeFormerLeases removes the bucket in which replicas of versions before the bucket of leases told that they live.
+func removeFormerLeases(ctx context.Context, js jetstream.JetStream) error {
+	err := js.DeleteStream(ctx, "KV_stoker_replicas")
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	return err
 }

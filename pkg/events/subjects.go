@@ -12,13 +12,13 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 )
 
-// Streams, the bucket in which replicas find each other, and the one of answers to commands.
+// Streams, the bucket of the replicas' leases, and the one of answers to commands.
 const (
 	StreamIntake   = "STOKER_INTAKE"
 	StreamFacts    = "STOKER_FACTS"
 	StreamStatus   = "STOKER_STATUS"
 	StreamDead     = "STOKER_DEAD"
-	BucketReplica  = "stoker_replicas"
+	BucketLeases   = "stoker_leases"
 	BucketCommands = "stoker_commands"
 )
 

@@ -14,9 +14,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
-// maxDeliveries is how often an event may outlive the replica that works on it before it counts as the cause.
-const maxDeliveries = 20
-
 // Event is a command or a fact as it was delivered.
 type Event struct {
 	ce.Event
@@ -39,12 +36,21 @@ func (e Event) metricType() string {
 	return e.Service + "." + e.What
 }
 
-// delivery is one delivery of an event by the server, from its arrival until it is acknowledged.
+// delivery is an event that the server delivered, from its arrival until it is acknowledged.
 type delivery struct {
 	event     Event
+	latest    jetstream.Msg // the event as it was delivered last, which is answered; guarded by Loop.mu
 	partition int
-	count     uint64 // how often it was delivered, this time included
-	ended     bool   // it is a command that has its answer; what is left of its turn goes on without it
+	count     uint64 // how often it was delivered when it arrived here, that time included
+	origin    origin
+	ended     bool // it is a command that has its answer; what is left of its turn goes on without it
+}
+
+// origin tells a message of a stream from every other, also of a stream of that name that is lost since.
+type origin struct {
+	stream   string
+	sequence uint64
+	stored   int64
 }
 
 // again reports whether the event was delivered before.
@@ -75,10 +81,9 @@ func (l *Loop) startConsumer(ctx context.Context, partition int) *partitionConsu
 // consume receives until ctx ends, through every outage.
 func (l *Loop) consume(ctx context.Context, stream string, partition int) {
 	durable := events.Consumer(l.Service, partition)
-	wait, again := newBackoff(), false
+	wait := newBackoff()
 	for ctx.Err() == nil {
-		err := l.consumeOnce(ctx, stream, durable, partition, again)
-		again = true
+		err := l.consumeOnce(ctx, stream, durable, partition)
 		if ctx.Err() != nil {
 			return
 		}
@@ -91,33 +96,43 @@ func (l *Loop) consume(ctx context.Context, stream string, partition int) {
 	}
 }
 
-// consumeOnce receives until ctx ends or the consumer breaks; again says that it broke before.
-func (l *Loop) consumeOnce(ctx context.Context, stream, durable string, partition int, again bool) error {
+// errElected means that another server leads a consumer now.
+var errElected = errors.New("another server leads the consumer")
+
+// consumeOnce receives until ctx ends or the consumer breaks.
+func (l *Loop) consumeOnce(ctx context.Context, stream, durable string, partition int) error {
+	broken := make(chan error, 1)
+	interrupt := func(err error) {
+		select {
+		case broken <- err:
+		default:
+		}
+	}
+	// A request for events that waits at a server is lost with that server, and nothing tells but its successor.
+	sub, err := l.Bus.Conn().Subscribe("$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED."+stream+"."+durable, func(*nats.Msg) { interrupt(errElected) })
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
 	ask, cancel := context.WithTimeout(ctx, events.RequestTimeout)
 	c, err := l.Bus.JetStream().Consumer(ask, stream, durable)
-	if err == nil && (again || l.lease.revived) {
-		// The pin of the process that had our name and died, or of our own last try; nobody else may lift it.
-		if s, e := l.Bus.JetStream().Stream(ask, stream); e == nil {
-			_ = s.UnpinConsumer(ask, durable, events.PriorityGroup)
-		}
+	if err == nil {
+		// The pin is of whoever held the partition before, or of our own last try.
+		_ = l.Bus.Unpin(ask, stream, durable)
 	}
 	cancel()
 	if err != nil {
 		return err
 	}
-	broken := make(chan error, 1)
 	cc, err := c.Consume(
 		func(m jetstream.Msg) { l.receive(m, partition) }, //nolint:contextcheck // lanes outlive ctx by a grace
-		jetstream.PullMaxMessages(64), jetstream.PullExpiry(4*time.Second), jetstream.PullHeartbeat(2*time.Second),
+		jetstream.PullMaxMessages(64), jetstream.PullExpiry(events.PullExpiry), jetstream.PullHeartbeat(30*time.Second),
 		jetstream.PullPriorityGroup(events.PriorityGroup),
 		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
 			if errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrConsumerNotFound) ||
 				errors.Is(err, jetstream.ErrNoHeartbeat) || errors.Is(err, nats.ErrNoResponders) ||
 				errors.Is(err, nats.ErrConnectionClosed) {
-				select {
-				case broken <- err:
-				default:
-				}
+				interrupt(err)
 			}
 		}))
 	if err != nil {
@@ -138,7 +153,7 @@ func (l *Loop) consumeOnce(ctx context.Context, stream, durable string, partitio
 
 // receive takes a delivered message into its object's lane.
 func (l *Loop) receive(m jetstream.Msg, partition int) {
-	d := &delivery{partition: partition}
+	d := &delivery{partition: partition, latest: m}
 	key, _, service, what, err := events.ParseSubject(m.Subject())
 	if err != nil { // the filter lets no such subject through
 		l.log.Error("message on an unknown subject", "subject", m.Subject())
@@ -146,10 +161,13 @@ func (l *Loop) receive(m jetstream.Msg, partition int) {
 		return
 	}
 	if meta, err := m.Metadata(); err == nil {
-		d.count = meta.NumDelivered
+		d.count, d.origin = meta.NumDelivered, origin{meta.Stream, meta.Sequence.Stream, meta.Timestamp.UnixNano()}
 	}
 	if d.again() {
 		l.metrics.redeliveries.Inc()
+	}
+	if l.waitsHere(d.origin, m) {
+		return
 	}
 	d.event = Event{Service: service, What: what, Raw: m}
 	if scheduler := m.Headers().Get("Nats-Scheduler"); scheduler != "" && !ownTimer(scheduler, key, service, what) {
@@ -160,9 +178,22 @@ func (l *Loop) receive(m jetstream.Msg, partition int) {
 	}
 	d.event.Event, d.event.Err = decode(m)
 	l.mu.Lock()
-	l.holding[d] = struct{}{}
+	l.holding[d.origin] = d
 	l.mu.Unlock()
+	l.metrics.pending.Inc()
 	l.enqueue(key, d, Wake{})
+}
+
+// waitsHere reports whether an event that is delivered once more is one that waits for its turn here; it is answered as it was
+// delivered last.
+func (l *Loop) waitsHere(o origin, m jetstream.Msg) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := l.holding[o]
+	if d != nil {
+		d.latest = m
+	}
+	return d != nil
 }
 
 // decode is [events.Decode] for what anybody may have sent: here, a panic would end the process again and again.
@@ -179,41 +210,42 @@ func ownTimer(scheduler string, key events.Key, service, what string) bool {
 	return scheduler == key.TimerSubject(service, what)
 }
 
-// keepAlive tells the server now and then that what this replica holds is being worked on.
-func (l *Loop) keepAlive(ctx context.Context) {
-	tick := time.NewTicker(events.AckWait / 4)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		l.mu.Lock()
-		held := make([]*delivery, 0, len(l.holding))
-		for d := range l.holding {
-			held = append(held, d)
-		}
-		l.mu.Unlock()
-		l.metrics.pending.Set(float64(len(held)))
-		for _, d := range held {
-			if l.lease.holds(d.partition) {
-				_ = d.event.Raw.InProgress()
-			}
-		}
+// keepAlive tells the server now and then that events are worked on, until the returned function is called. What waits for its turn
+// isn't kept alive: each such word is one more entry in the servers' log. The server delivers it again, ever more rarely.
+func (l *Loop) keepAlive(batch []*delivery) (end func()) {
+	if len(batch) == 0 {
+		return func() {}
 	}
+	ctx, cancel := context.WithCancel(context.Background())
+	const every = events.AckWait / 3
+	first := time.AfterFunc(every, func() {
+		for ctx.Err() == nil {
+			for _, d := range batch {
+				l.mu.Lock()
+				raw := d.latest
+				l.mu.Unlock()
+				if l.lease.holds(d.partition) {
+					_ = raw.InProgress()
+				}
+			}
+			sleep(ctx, every)
+		}
+	})
+	return func() { cancel(); first.Stop() }
 }
 
 // answer ends a delivery: done acknowledges it, else it goes back to the server for whoever holds the partition next.
 func (l *Loop) answer(d *delivery, done bool) {
 	l.mu.Lock()
-	delete(l.holding, d)
+	delete(l.holding, d.origin)
+	raw := d.latest
 	l.mu.Unlock()
+	l.metrics.pending.Dec()
 	var err error
 	if done {
-		err = d.event.Raw.Ack()
+		err = raw.Ack()
 	} else {
-		err = d.event.Raw.Nak()
+		err = raw.Nak()
 	}
 	if err != nil {
 		l.log.Debug("could not answer the server, it delivers again", "error", err)

@@ -1,7 +1,8 @@
 package loop
 
 import (
-	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -10,11 +11,8 @@ import (
 // stopGrace is how long turns may go on after their partition is given up.
 const stopGrace = 5 * time.Second
 
-// handOver stops consuming partitions, lets their turns finish and hands every other event back to the server.
+// handOver stops consuming partitions, lets their turns finish, hands every other event back to the server, and releases the partitions.
 func (l *Loop) handOver(gone []*partitionConsumer) {
-	if len(gone) == 0 {
-		return
-	}
 	partitions := map[int]bool{}
 	for _, w := range gone {
 		w.cancel()
@@ -49,23 +47,5 @@ func (l *Loop) handOver(gone []*partitionConsumer) {
 		}
 	}
 	l.alarms.stop(func(key events.Key) bool { return partitions[key.Partition()] })
-	l.liftPins(gone)
-}
-
-// liftPins lifts the pins of this replica's consumers, so that the next holder needn't wait for their time-out.
-func (l *Loop) liftPins(gone []*partitionConsumer) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	if !l.Bus.Conn().IsConnected() {
-		return
-	}
-	for _, stream := range gone[0].streams {
-		s, err := l.Bus.JetStream().Stream(ctx, stream)
-		if err != nil {
-			return
-		}
-		for _, w := range gone {
-			_ = s.UnpinConsumer(ctx, events.Consumer(l.Service, w.partition), events.PriorityGroup)
-		}
-	}
+	l.lease.release(slices.Collect(maps.Keys(partitions)))
 }

@@ -18,14 +18,18 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
-// Replicas of a service tell each other that they live, and each computes from the same list which partitions are whose.
-// A replica that could not tell it for leaseTTL stops by itself; the others wait memberTTL before they take over, so that
-// even a stopped and continued process finds its lease gone before it does anything. The server's pin on each consumer
-// holds where the replicas' views differ for a moment.
+// A replica may work while its lease lasts: until leaseTTL after the last sign of life that NATS stored. The others take it for dead
+// when they heard nothing of it for memberTTL, which is longer, so that a stopped and continued process finds its lease
+// over before it does anything. Living replicas compute from the same list whose each partition is (share.go); a partition changes
+// hands in the claims that all of them write one after the other (claim.go).
 const (
-	heartbeat = time.Second
-	leaseTTL  = 4 * time.Second
-	memberTTL = 5 * time.Second
+	heartbeat = 2 * time.Second
+	leaseTTL  = 5 * time.Second
+	memberTTL = 6 * time.Second
+	// beatTimeout bounds the wait for the answer to one sign of life.
+	beatTimeout = time.Second
+	// beatsPerLook is after how many signs of life a replica looks whether its claims are still there.
+	beatsPerLook = 5
 )
 
 // lease is one replica's right to work on its share of a service's partitions. It is safe for concurrent use.
@@ -33,44 +37,84 @@ type lease struct {
 	bus     *events.Bus
 	service string
 	replica string
-	// changed gets the partitions this replica holds, whenever they change; the loop owns the receiving end.
+	// life tells this process from another of the same name.
+	life string
+	// changed gets the partitions to work on, whenever they change; the loop owns the receiving end.
 	changed chan []int
-	// lost is called when the bucket turns out to be gone.
-	lost func()
-	// count shows how many partitions are held.
+	// regained is called when a lease begins or, after it was over, begins again; lost when the bucket turns out to be gone.
+	regained, lost func()
+	// count shows how many partitions are worked on.
 	count prometheus.Gauge
+	// wall is the wall clock.
+	wall func() time.Time
+	// nudge wakes run: partitions were released.
+	nudge chan struct{}
 
 	mu       sync.Mutex
+	deadline deadline             // end of the own lease
 	members  map[string]time.Time // when last heard
-	owned    []int
-	deadline time.Time // end of the own lease
-	// terms count how often each partition was lost: what began in one term must not go on in the next, though the partition
-	// may have come back meanwhile.
+	// claims as they were last read or written. They are rewritten when somebody was heard to write since, and stale when somebody may
+	// have.
+	claims           claims
+	rewritten, stale bool
+	sequence         uint64 // of the last sign of life in the bucket
+	beats            int    // signs of life so far
+	// owned are the partitions that are claimed; of these, leaving are handed over. A partition that another claimed while the own
+	// lease was over is leaving and not owned.
+	owned, leaving [name.Partitions]bool
+	told           []int // what changed last got
+	// terms count how often each partition was lost, or the lease was over: what began in one term must not go on in the next,
+	// though the partition may be held again.
 	terms [name.Partitions]int
 	// rivalUntil is when this process may hold partitions again after another was heard under the same name.
 	rivalUntil time.Time
-	// life tells this process from another of the same name.
-	life string
-	// revived is true when a replica of this name lived shortly before: its pins are ours to lift.
-	revived bool
+	// stopping is true when this replica takes no partition any more.
+	stopping bool
 }
 
-func newLease(b *events.Bus, service string, lost func(), count prometheus.Gauge) *lease {
+// deadline is a moment by both clocks. While a virtual machine is paused the monotonic clock may stand still; the wall clock is put
+// right when it goes on. A wall clock that is set back doesn't put the moment off.
+type deadline struct{ monotonic, wall time.Time }
+
+func (d deadline) passed(now, wall time.Time) bool {
+	return !now.Before(d.monotonic) || !wall.Round(0).Before(d.wall)
+}
+
+func newLease(b *events.Bus, service string, count prometheus.Gauge) *lease {
 	return &lease{
-		bus: b, service: service, replica: events.Token(b.Config().Replica), changed: make(chan []int, 1), lost: lost, count: count,
-		members: map[string]time.Time{}, life: nuid.Next(),
+		bus: b, service: service, replica: events.Token(b.Config().Replica), life: nuid.Next(), changed: make(chan []int, 1),
+		regained: func() {}, lost: func() {}, count: count, wall: time.Now, nudge: make(chan struct{}, 1),
+		members: map[string]time.Time{}, stale: true,
 	}
 }
 
-func (s *lease) subject(replica string) string {
-	return "$KV." + events.BucketReplica + "." + s.service + "." + replica
+// subject of what this service's replicas tell each other.
+func (s *lease) subject(what string) string {
+	return "$KV." + events.BucketLeases + "." + s.service + "." + what
 }
+
+const (
+	keyBeat   = "beat"
+	keyClaims = "claims"
+	goodbye   = "bye"
+)
+
+// over reports whether the lease is over. s.mu is held.
+func (s *lease) over() bool { return s.deadline.passed(time.Now(), s.wall()) }
 
 // holds reports whether this replica may work on a partition now.
 func (s *lease) holds(partition int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Now().Before(s.deadline) && slices.Contains(s.owned, partition)
+	return s.owned[partition] && !s.over()
+}
+
+// keeps reports whether a partition is this replica's to work on, though perhaps not now: it stays so while the lease is over and
+// nobody has claimed the partition.
+func (s *lease) keeps(partition int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.owned[partition] && !s.leaving[partition]
 }
 
 // term of a partition: a turn may go on while it is that in which it began.
@@ -80,26 +124,43 @@ func (s *lease) term(partition int) int {
 	return s.terms[partition]
 }
 
-// end ends the term of partitions. s.mu is held.
-func (s *lease) end(partitions []int) {
+// release gives partitions up that the loop has handed over. Only now may another replica claim them.
+func (s *lease) release(partitions []int) {
+	s.mu.Lock()
 	for _, p := range partitions {
+		s.owned[p], s.leaving[p] = false, false
 		s.terms[p]++
 	}
+	s.mu.Unlock()
+	s.wake()
+}
+
+// wake has run look at the claims.
+func (s *lease) wake() {
+	select {
+	case s.nudge <- struct{}{}:
+	default:
+	}
+}
+
+// stop has the replica claim nothing any more.
+func (s *lease) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopping = true
 }
 
 // run keeps the lease until ctx ends, then says goodbye.
 func (s *lease) run(ctx context.Context) error {
 	heard := make(chan *nats.Msg, 256)
-	sub, err := s.bus.Conn().ChanSubscribe(s.subject("*"), heard)
+	sub, err := s.bus.Conn().ChanSubscribe(s.subject(">"), heard)
 	if err != nil {
 		return events.Classify(err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	_ = s.recall(ctx, false)
-	s.beat(ctx)
-	s.assign()
-	tick := time.NewTicker(heartbeat)
-	defer tick.Stop()
+	due := time.Now()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -107,159 +168,213 @@ func (s *lease) run(ctx context.Context) error {
 			return nil
 		case m := <-heard:
 			if s.hear(m) {
-				s.beat(ctx) // a newcomer learns of us at once
+				due = time.Now() // a newcomer learns of us at once
 			}
-		case <-tick.C:
+		case <-s.nudge:
+		case <-timer.C:
+		}
+		if len(heard) > 0 {
+			continue // a claim is made by everything that is known
+		}
+		if now := time.Now(); !now.Before(due) {
+			due = now.Add(heartbeat)
 			s.beat(ctx)
 		}
-		s.assign()
+		s.assign(ctx)
+		timer.Reset(time.Until(s.next(due)))
 	}
 }
 
-// recall reads who lived a moment ago, so that a replica that is new, or was cut off, doesn't take what others hold. announced
-// says that this replica's own sign of life is already in the bucket; its time of storage then is the server's clock.
-func (s *lease) recall(ctx context.Context, announced bool) error {
-	ctx, cancel := context.WithTimeout(ctx, events.RequestTimeout)
-	defer cancel()
-	kv, err := s.bus.JetStream().KeyValue(ctx, events.BucketReplica)
-	if err != nil {
-		return err
-	}
-	w, err := kv.Watch(ctx, s.service+".*", jetstream.IgnoreDeletes())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = w.Stop() }()
-	now, lived := time.Now(), map[string]time.Time{}
-	for {
-		var e jetstream.KeyValueEntry
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case e = <-w.Updates():
-		}
-		if e == nil {
-			break
-		}
-		lived[strings.TrimPrefix(e.Key(), s.service+".")] = e.Created()
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if at, ok := lived[s.replica]; ok && announced {
-		now = at
-	}
+// next is when something is to be done: the sign of life that is due, or a replica that was not heard for too long by then.
+func (s *lease) next(due time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for replica, at := range lived {
-		switch {
-		case now.Sub(at) > memberTTL:
-		case replica != s.replica:
-			s.members[replica] = time.Now()
-		case !announced:
-			s.revived = true
+	if s.over() { // nothing is done about others
+		return due
+	}
+	for replica, at := range s.members {
+		if gone := at.Add(memberTTL + time.Millisecond); replica != s.replica && gone.Before(due) {
+			due = gone
 		}
 	}
-	return nil
+	return due
 }
 
-// beat renews the lease. This replica counts its lease from before the write was sent, the others from
-// when they hear of it.
+// beat renews the lease. This replica counts its lease from before the sign of life was sent, the others from when they hear it.
 func (s *lease) beat(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, heartbeat)
+	ask, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
-	sent := time.Now()
-	msg := nats.NewMsg(s.subject(s.replica))
-	msg.Data = []byte(s.life)
-	if _, err := s.bus.JetStream().PublishMsg(ctx, msg); err != nil {
-		// Nobody answers for a stream that isn't there, but the others' ears on its subject look like an answer to come.
-		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), heartbeat)
-		defer cancel()
-		if _, err := s.bus.JetStream().KeyValue(ask, events.BucketReplica); errors.Is(err, jetstream.ErrBucketNotFound) {
-			s.lost()
-		}
+	sent, wall := time.Now(), s.wall().Round(0)
+	msg := nats.NewMsg(s.subject(keyBeat))
+	msg.Data = []byte(s.replica + " " + s.life)
+	ack, err := s.bus.JetStream().PublishMsg(ask, msg)
+	if err != nil {
+		s.findLost(ctx)
 		return
 	}
 	s.mu.Lock()
-	lapsed := !time.Now().Before(s.deadline)
-	s.mu.Unlock()
-	if lapsed && s.recall(context.WithoutCancel(ctx), true) != nil {
-		return // others may hold everything by now
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if lapsed {
-		s.end(s.owned)
-		s.owned = nil
-	}
-	s.deadline = sent.Add(leaseTTL)
 	s.members[s.replica] = sent
+	// Others may have claimed everything while the lease was over, or else the bucket may be another one, without our claims.
+	uncertain := s.over() || ack.Sequence <= s.sequence
+	s.sequence, s.stale = ack.Sequence, true
+	s.beats++
+	// A bucket that was made anew may have come as far as the lost one was.
+	s.rewritten = s.rewritten || s.beats%beatsPerLook == 0
+	if uncertain {
+		s.deadline, s.claims = deadline{}, claims{} // what was heard of others is old, too
+		for p := range s.terms {
+			s.terms[p]++
+		}
+	}
+	s.mu.Unlock()
+	for try := 0; uncertain && !s.claim(context.WithoutCancel(ctx), true); try++ {
+		if try == 3 {
+			return
+		}
+	}
+	s.mu.Lock()
+	s.deadline = deadline{sent.Add(leaseTTL), wall.Add(leaseTTL)}
+	s.count.Set(float64(len(s.told)))
+	s.mu.Unlock()
+	if uncertain {
+		s.regained()
+	}
 }
 
-// hear notes another replica's sign of life or goodbye; it reports whether that replica was unknown.
-func (s *lease) hear(m *nats.Msg) bool {
-	replica := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
+// findLost reports the bucket as lost if it isn't there. Nobody answers for a stream that isn't, but the others' ears on its subjects
+// look like an answer to come.
+func (s *lease) findLost(ctx context.Context) {
+	ask, cancel := context.WithTimeout(ctx, beatTimeout)
+	defer cancel()
+	if _, err := s.bus.JetStream().Stream(ask, "KV_"+events.BucketLeases); errors.Is(err, jetstream.ErrStreamNotFound) {
+		s.lost()
+	}
+}
+
+// hear notes what another replica says; it reports whether that replica was unknown.
+func (s *lease) hear(m *nats.Msg) (unknown bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if op := m.Header.Get("KV-Operation"); op != "" {
-		if replica != s.replica {
+	switch m.Subject {
+	case s.subject(keyClaims):
+		s.rewritten = true
+	case s.subject(keyBeat):
+		replica, rest, _ := strings.Cut(string(m.Data), " ")
+		life, word, _ := strings.Cut(rest, " ")
+		switch {
+		case replica == s.replica:
+			s.rival(life)
+		case word == goodbye:
 			delete(s.members, replica)
+		default:
+			_, known := s.members[replica]
+			s.members[replica] = time.Now()
+			return !known
 		}
-		return false
 	}
-	if replica == s.replica {
-		// Two processes of one name would both hold that name's partitions: the one whose life sorts first yields.
-		if life := string(m.Data); life != s.life && life > s.life {
-			if time.Now().After(s.rivalUntil) {
-				s.bus.Config().Log.Error("another process has this replica's name and works in its place; give each its own (--replica)", "replica", s.replica)
-				s.bus.Config().Health.Down("replica name", errors.New("another process calls itself "+s.replica))
-			}
-			s.rivalUntil = time.Now().Add(memberTTL)
-		}
-		return false
-	}
-	_, known := s.members[replica]
-	s.members[replica] = time.Now()
-	return !known
+	return false
 }
 
-// leave hands the partitions over at once.
+// rival notes a process of this replica's name. Both would hold that name's partitions: the one whose life sorts first yields.
+// s.mu is held.
+func (s *lease) rival(life string) {
+	if life <= s.life {
+		return
+	}
+	if time.Now().After(s.rivalUntil) {
+		s.bus.Config().Log.Error("another process has this replica's name and works in its place; give each its own (--replica)", "replica", s.replica)
+		s.bus.Config().Health.Down("replica name", errors.New("another process calls itself "+s.replica))
+	}
+	s.rivalUntil = time.Now().Add(memberTTL)
+	for p := range s.owned {
+		if s.owned[p] {
+			s.drop(p)
+		}
+	}
+}
+
+// drop takes a partition for lost, which another works on; what goes on here is fenced at once. s.mu is held.
+func (s *lease) drop(p int) {
+	s.owned[p], s.leaving[p] = false, true
+	s.terms[p]++
+}
+
+// leave gives up the claims that are left and says goodbye, so that others needn't wait.
 func (s *lease) leave() {
-	s.mu.Lock()
-	s.deadline, s.owned = time.Time{}, nil
-	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), heartbeat)
+	ctx, cancel := context.WithTimeout(context.Background(), events.RequestTimeout)
 	defer cancel()
-	msg := nats.NewMsg(s.subject(s.replica))
-	msg.Header.Set("KV-Operation", "DEL")
+	s.stop()
+	s.mu.Lock()
+	s.owned, s.leaving = [name.Partitions]bool{}, [name.Partitions]bool{}
+	s.mu.Unlock()
+	for ctx.Err() == nil && s.bus.Conn().IsConnected() && !s.claim(ctx, false) {
+		sleep(ctx, 50*time.Millisecond)
+	}
+	s.mu.Lock()
+	s.deadline = deadline{}
+	s.mu.Unlock()
+	msg := nats.NewMsg(s.subject(keyBeat))
+	msg.Data = []byte(s.replica + " " + s.life + " " + goodbye)
 	if _, err := s.bus.JetStream().PublishMsg(ctx, msg); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		s.bus.Config().Log.Warn("could not say goodbye, others take over after a time-out", "error", err)
 	}
 }
 
-// assign computes the own share and tells the loop when it changed.
-func (s *lease) assign() {
+// assign gives up what is no longer this replica's share and claims what is and can be had. At rest it asks nobody anything.
+func (s *lease) assign(ctx context.Context) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	now := time.Now()
-	maps.DeleteFunc(s.members, func(r string, heard time.Time) bool { return now.Sub(heard) > memberTTL })
-	var owned []int
+	maps.DeleteFunc(s.members, func(r string, heard time.Time) bool { return r != s.replica && now.Sub(heard) > memberTTL })
 	if !s.rivalUntil.IsZero() && now.After(s.rivalUntil) {
 		s.rivalUntil = time.Time{}
 		s.bus.Config().Health.Up("replica name")
 	}
-	if now.Before(s.deadline) && s.rivalUntil.IsZero() {
-		owned = share(slices.Sorted(maps.Keys(s.members)), s.replica)
-	}
-	if slices.Equal(owned, s.owned) {
+	if s.over() { // what is known of others may be old as well
+		s.count.Set(0)
+		s.mu.Unlock()
 		return
 	}
-	s.end(slices.DeleteFunc(s.owned, func(p int) bool { return slices.Contains(owned, p) }))
-	s.owned = owned
-	s.count.Set(float64(len(owned)))
+	want, ask := s.want(), s.rewritten
+	for p := range name.Partitions {
+		if s.owned[p] && !want[p] {
+			s.leaving[p] = true
+		}
+		ask = ask || s.differs(want, p)
+	}
+	s.tell()
+	s.mu.Unlock()
+	if ask {
+		s.claim(ctx, false)
+	}
+}
+
+// want is the share of this replica. s.mu is held.
+func (s *lease) want() (want [name.Partitions]bool) {
+	if s.stopping || !s.rivalUntil.IsZero() {
+		return want
+	}
+	for _, p := range share(slices.Sorted(maps.Keys(s.members)), s.replica) {
+		want[p] = true
+	}
+	return want
+}
+
+// tell tells the loop which partitions to work on, if they changed. s.mu is held.
+func (s *lease) tell() {
+	var work []int
+	for p := range name.Partitions {
+		if s.owned[p] && !s.leaving[p] {
+			work = append(work, p)
+		}
+	}
+	if slices.Equal(work, s.told) {
+		return
+	}
+	s.told = work
+	s.count.Set(float64(len(work)))
 	select { // only the latest counts
 	case <-s.changed:
 	default:
 	}
-	s.changed <- slices.Clone(owned)
+	s.changed <- slices.Clone(work)
 }

@@ -53,15 +53,16 @@ type Loop struct {
 	failing chan struct{}   // likewise, for those whose last try failed
 	turns   context.Context // outlives Run's by stopGrace
 	alarms  *alarms
-	lost    chan struct{} // streams turned out to be gone
+	// lost gets true when streams turned out to be gone, false when it is the bucket of leases alone.
+	lost chan bool
 	// againAfter is tryAgainAfter, but in tests.
 	againAfter func(own *state.State, now time.Time) time.Duration
 	wg         sync.WaitGroup
 
 	mu        sync.Mutex
 	lanes     map[events.Key]*lane
-	holding   map[*delivery]struct{} // received, not yet answered
-	published map[events.Key]bool    // the facts of the own state are known to be in the stream
+	holding   map[origin]*delivery // received, not yet answered
+	published map[events.Key]bool  // the facts of the own state are known to be in the stream
 }
 
 // Run works until ctx ends; then it finishes or hands back what it holds and returns. It returns early only with an error
@@ -77,8 +78,6 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer endLease()
 	leaseDone := make(chan error, 1)
 	go func() { leaseDone <- l.lease.run(leaseCtx) }()
-	aliveDone := make(chan struct{})
-	go func() { defer close(aliveDone); l.keepAlive(turns) }()
 
 	work := &partitions{loop: l, consumers: map[int]*partitionConsumer{}}
 	var err error
@@ -92,19 +91,23 @@ func (l *Loop) Run(ctx context.Context) error {
 		case held := <-l.lease.changed:
 			l.log.Debug("partitions", "held", held)
 			work.hold(ctx, held)
-		case <-l.lost:
+		case streams := <-l.lost:
 			l.ensure(ctx)
+			if !streams {
+				continue
+			}
 			l.mu.Lock()
 			clear(l.published)
 			l.mu.Unlock()
 			work.watch(ctx)
 		}
 	}
+	l.lease.stop()
 	work.hold(ctx, nil)
+	work.handingOver.Wait()
 	endLease() // the goodbye goes out when nothing is held any more
 	<-leaseDone
 	endTurns()
-	<-aliveDone
 	l.wg.Wait()
 	return err
 }
@@ -113,12 +116,16 @@ func (l *Loop) prepare(turns context.Context) {
 	cfg := l.Bus.Config()
 	l.log, l.health, l.metrics = cfg.Log, cfg.Health, newMetrics(l.Metrics)
 	l.running, l.failing, l.turns = make(chan struct{}, maxTurns), make(chan struct{}, maxFailing), turns
-	l.lanes, l.holding, l.published = map[events.Key]*lane{}, map[*delivery]struct{}{}, map[events.Key]bool{}
-	l.lost, l.alarms = make(chan struct{}, 1), &alarms{wake: l.wake}
+	l.lanes, l.holding, l.published = map[events.Key]*lane{}, map[origin]*delivery{}, map[events.Key]bool{}
+	l.lost, l.alarms = make(chan bool, 1), &alarms{wake: l.wake}
 	if l.againAfter == nil {
 		l.againAfter = tryAgainAfter
 	}
-	l.lease = newLease(l.Bus, l.Service, l.noteLost, l.metrics.partitions)
+	l.lease = newLease(l.Bus, l.Service, l.metrics.partitions)
+	l.lease.regained = l.tryNow
+	if l.Ensure != nil {
+		l.lease.lost = l.noteLeasesLost
+	}
 }
 
 // partitions is what Run consumes and watches at the moment. It belongs to Run's goroutine.
@@ -127,6 +134,8 @@ type partitions struct {
 	held      []int
 	consumers map[int]*partitionConsumer // by partition
 	endWatch  func()                     // nil when nothing is watched
+	// handingOver is what was held and is not yet released; it goes on beside the work on the rest.
+	handingOver sync.WaitGroup
 }
 
 // hold makes these the partitions that are worked on: it hands back the others and begins with what is new.
@@ -139,7 +148,9 @@ func (p *partitions) hold(ctx context.Context, held []int) {
 		}
 	}
 	p.stopWatch()
-	p.loop.handOver(gone) //nolint:contextcheck // turns end after ctx has, that is the point
+	if len(gone) > 0 {
+		p.handingOver.Go(func() { p.loop.handOver(gone) }) //nolint:contextcheck // turns end after ctx has, that is the point
+	}
 	for _, partition := range held {
 		if p.consumers[partition] == nil {
 			p.consumers[partition] = p.loop.startConsumer(ctx, partition)
@@ -207,8 +218,32 @@ func (l *Loop) startWatch(ctx context.Context, held []int) func() {
 // noteLost makes Run provision again and look at everything anew.
 func (l *Loop) noteLost() {
 	select {
-	case l.lost <- struct{}{}:
+	case <-l.lost:
 	default:
+	}
+	select {
+	case l.lost <- true:
+	default:
+	}
+}
+
+// noteLeasesLost makes Run provision again.
+func (l *Loop) noteLeasesLost() {
+	select {
+	case l.lost <- false:
+	default:
+	}
+}
+
+// tryNow has every lane that waits for a retry try at once: the lease was over, and is held again.
+func (l *Loop) tryNow() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, n := range l.lanes {
+		select {
+		case n.news <- struct{}{}:
+		default:
+		}
 	}
 }
 

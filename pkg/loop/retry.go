@@ -62,6 +62,7 @@ func (l *Loop) turn(n *lane, w work) error {
 	}
 	ctx, cancel := context.WithTimeout(held, turnTimeout)
 	defer cancel()
+	defer l.keepAlive(w.batch)()
 
 	started := time.Now()
 	t := &Turn{Key: n.key, Wakes: w.wakes, loop: l, attempt: w.attempts}
@@ -110,19 +111,17 @@ func (l *Loop) takeSlot(n *lane, failed bool) (free func(), _ error) {
 
 // attempt runs the turn, unless one of its events ended too many replicas, and gives its error an intent.
 func (l *Loop) attempt(ctx context.Context, t *Turn, w work) error {
-	again := false
-	for _, d := range w.batch {
-		again = again || d.again()
-		if d.count > maxDeliveries {
-			if err := t.load(ctx, false); err != nil { // the failure is to be noted in the state
-				return events.Classify(err)
-			}
-			return &intent.Permanent{
-				Reason:  reason.TooManyDeliveries,
-				Message: fmt.Sprintf("event %s was delivered %d times and never finished", d.event.ID(), d.count),
-			}
+	ended, err := l.begin(ctx, w.batch)
+	if intent.Of(err) == intent.GiveUp {
+		if err := t.load(ctx, false); err != nil { // the failure is to be noted in the state
+			return events.Classify(err)
 		}
 	}
+	if err != nil {
+		return events.Classify(err)
+	}
+	defer ended()
+	again := slices.ContainsFunc(w.batch, (*delivery).again)
 	return events.Classify(l.guarded(ctx, t, again))
 }
 

@@ -25,7 +25,7 @@ type Waker func(key events.Key, w Wake)
 
 // wake is the loop's own Waker.
 func (l *Loop) wake(key events.Key, w Wake) {
-	if l.lease.holds(key.Partition()) {
+	if l.lease.keeps(key.Partition()) {
 		l.enqueue(key, nil, w)
 	}
 }

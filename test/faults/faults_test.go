@@ -350,7 +350,7 @@ func whole(t *testing.T, key events.Key) image {
 func awaitHeartbeats(t *testing.T, service string) {
 	t.Helper()
 	heard := map[string]int{}
-	sub, err := e.Operator.Conn().SubscribeSync("$KV." + events.BucketReplica + "." + service + ".*")
+	sub, err := e.Operator.Conn().SubscribeSync("$KV." + events.BucketLeases + "." + service + ".beat")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +360,8 @@ func awaitHeartbeats(t *testing.T, service string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		heard[m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]]++
+		replica, _, _ := strings.Cut(string(m.Data), " ")
+		heard[replica]++
 	}
 }
 

@@ -295,7 +295,7 @@ func writes(b *testing.B) map[string]int {
 	}
 	list := e.Operator.JetStream().ListStreams(b.Context())
 	for info := range list.Info() {
-		if info.Config.Name != "KV_"+events.BucketReplica {
+		if info.Config.Name != "KV_"+events.BucketLeases {
 			counts["NATS"] += int(info.State.LastSeq)
 		}
 	}

@@ -1,0 +1,424 @@
+package loop_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/internal/natstest"
+	"github.com/stoker-k8s/stoker/pkg/loop"
+)
+
+// tenantIn returns a tenant of a partition.
+func tenantIn(partition int) events.Key {
+	for i := 0; ; i++ {
+		if key := events.Tenant("default", fmt.Sprintf("t%d", i)); key.Partition() == partition {
+			return key
+		}
+	}
+}
+
+// held is the gauge of partitions that a replica works on.
+func held(t *testing.T, r *prometheus.Registry) float64 {
+	t.Helper()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "stoker_partitions_held" {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	return -1
+}
+
+// replica is a replica of certs whose turns and watches a test sees.
+type replica struct {
+	name     string
+	bus      *events.Bus
+	registry *prometheus.Registry
+	stop     func()
+	wake     atomic.Pointer[loop.Waker]
+	lists    chan []int // partitions that a watch begins with
+	handle   loop.Handler
+}
+
+func certs(t *testing.T, s *natstest.Server, n string, handle loop.Handler) *replica {
+	t.Helper()
+	bus, err := events.Connect(s.Config("certs", n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &replica{name: n, bus: bus, registry: prometheus.NewRegistry(), lists: make(chan []int, 100)}
+	stop := run(t, &loop.Loop{Bus: bus, Service: "certs", Metrics: r.registry, Handle: handle,
+		Watch: func(ctx context.Context, partitions []int, wake loop.Waker) error {
+			r.wake.Store(&wake)
+			r.lists <- partitions
+			<-ctx.Done()
+			return nil
+		}})
+	r.stop = func() { stop(); bus.Close() }
+	t.Cleanup(r.stop)
+	return r
+}
+
+func TestAnOutageOfNATSKeepsWatchesAlarmsAndWakes(t *testing.T) {
+	s := natstest.Start(t)
+	run(t, intake(s.Connect(t, "intake", "")))
+	turns := make(chan string, 100)
+	key := tenantIn(3)
+	r := certs(t, s, "a", func(_ context.Context, turn *loop.Turn) error {
+		if turn.Woken("set") {
+			turn.Alarm(leaseOver, loop.Wake{Kind: "alarm"})
+		}
+		for _, w := range turn.Wakes {
+			turns <- w.Kind
+		}
+		return nil
+	})
+	if got := <-r.lists; len(got) != name.Partitions {
+		t.Fatalf("alone it watches %v", got)
+	}
+	(*r.wake.Load())(key, loop.Wake{Kind: "set"})
+	<-turns
+	s.Stop()
+	natstest.Eventually(t, "the lease is over", func() bool { return held(t, r.registry) == 0 })
+	(*r.wake.Load())(key, loop.Wake{Kind: "seen"})
+	if err := s.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	natstest.Eventually(t, "a turn for what was seen, and one for the alarm", func() bool { return len(turns) == 2 })
+	got := []string{<-turns, <-turns}
+	slices.Sort(got)
+	if !slices.Equal(got, []string{"alarm", "seen"}) {
+		t.Errorf("turns after the outage: %v", got)
+	}
+	if len(r.lists) > 0 {
+		t.Errorf("everything was listed anew: %v", <-r.lists)
+	}
+}
+
+// leaseOver is longer than a lease, so that an alarm goes off after it.
+const leaseOver = 8 * time.Second
+
+func TestANewcomerWaitsForWhoHoldsAPartition(t *testing.T) {
+	s := natstest.Start(t)
+	run(t, intake(s.Connect(t, "intake", "")))
+	var working [name.Partitions]atomic.Bool
+	started := make(chan struct{}, name.Partitions)
+	a := certs(t, s, "a", func(ctx context.Context, turn *loop.Turn) error {
+		p := turn.Key.Partition()
+		working[p].Store(true)
+		started <- struct{}{}
+		<-ctx.Done() // for as long as turns may take
+		working[p].Store(false)
+		return ctx.Err()
+	})
+	<-a.lists
+	for p := range name.Partitions {
+		(*a.wake.Load())(tenantIn(p), loop.Wake{Kind: "seen"})
+	}
+	for range name.Partitions {
+		<-started
+	}
+	b := certs(t, s, "b", func(context.Context, *loop.Turn) error { return nil })
+	got := <-b.lists
+	for _, p := range got {
+		if working[p].Load() {
+			t.Errorf("b begins on partition %d while a works on it", p)
+		}
+	}
+	if len(got) != name.Partitions/2 {
+		t.Errorf("b begins on %v", got)
+	}
+}
+
+// thirdMember returns a name with whose end partitions move between a and b, too.
+func thirdMember() string {
+	for i := 0; ; i++ {
+		n := fmt.Sprintf("c%d", i)
+		before, after := loop.Share([]string{"a", "b", n}, "a"), loop.Share([]string{"a", "b"}, "a")
+		if slices.ContainsFunc(before, func(p int) bool { return !slices.Contains(after, p) }) {
+			return n
+		}
+	}
+}
+
+func TestWhatADeadReplicaHeldDoesNotWaitForWhatMovesAmongTheOthers(t *testing.T) {
+	s := natstest.Start(t)
+	in := s.Connect(t, "intake", "")
+	run(t, intake(in))
+	var mu sync.Mutex
+	holders, handled := map[int]string{}, map[int]bool{}
+	replicas := map[string]*replica{}
+	third := thirdMember()
+	var ended atomic.Int32
+	for _, n := range []string{"a", "b", third} {
+		replicas[n] = certs(t, s, n, func(ctx context.Context, turn *loop.Turn) error {
+			mu.Lock()
+			holders[turn.Key.Partition()] = n
+			if len(turn.Events) > 0 {
+				handled[turn.Key.Partition()] = true
+			}
+			mu.Unlock()
+			if turn.Woken("long") {
+				<-ctx.Done()
+				ended.Add(1)
+			}
+			return nil
+		})
+	}
+	look := func() map[int]string {
+		for _, r := range replicas {
+			if wake := r.wake.Load(); wake != nil {
+				for p := range name.Partitions {
+					(*wake)(tenantIn(p), loop.Wake{Kind: "look"})
+				}
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		return holders
+	}
+	shared := func() bool {
+		sum, least := 0.0, 16.0
+		for _, r := range replicas {
+			n := held(t, r.registry)
+			sum, least = sum+n, min(least, n)
+		}
+		return sum == name.Partitions && least >= name.Partitions/4
+	}
+	natstest.Eventually(t, "three replicas share the partitions", shared)
+	natstest.Eventually(t, "each partition has a turn", func() bool { return len(look()) == name.Partitions })
+	mu.Lock()
+	var dead []int
+	for p, n := range holders {
+		if n == third {
+			dead = append(dead, p)
+		}
+	}
+	mu.Unlock()
+	for p := range name.Partitions {
+		for _, n := range []string{"a", "b"} {
+			(*replicas[n].wake.Load())(tenantIn(p), loop.Wake{Kind: "long"})
+		}
+	}
+	killed := time.Now()
+	replicas[third].bus.Close() // it can't say goodbye
+	delete(replicas, third)
+	for _, p := range dead {
+		e := in.NewEvent(tenantIn(p), fmt.Sprint("after-", p), event.FactType("intake", event.Accepted), map[string]string{}, time.Now())
+		if _, err := in.Publish(t.Context(), tenantIn(p).FactSubject("intake", event.Accepted), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	natstest.Eventually(t, "its partitions' events have turns", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(handled) == len(dead)
+	})
+	if n := ended.Load(); n > 0 {
+		t.Errorf("%d turns of the others had to end before", n)
+	}
+	t.Logf("%d partitions of a replica that was killed were taken over in %.1f s", len(dead), time.Since(killed).Seconds())
+}
+
+// deleteStream deletes a stream as intake, which may.
+func deleteStream(t *testing.T, b *events.Bus, stream string) {
+	t.Helper()
+	if err := b.JetStream().DeleteStream(t.Context(), stream); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestALostBucketOfLeasesIsMadeAnewAndWorkGoesOn(t *testing.T) {
+	s := natstest.Start(t)
+	in := s.Connect(t, "intake", "")
+	run(t, intake(in))
+	turns := make(chan events.Key, 100)
+	r := certs(t, s, "a", func(ctx context.Context, turn *loop.Turn) error {
+		if turn.Tenant != nil {
+			turns <- turn.Key
+		}
+		return nil
+	})
+	<-r.lists
+	deleteStream(t, in, "KV_"+events.BucketLeases)
+	natstest.Eventually(t, "the bucket is there, with the claims of both services", func() bool {
+		for _, service := range []string{"intake", "certs"} {
+			st, err := in.JetStream().Stream(t.Context(), "KV_"+events.BucketLeases)
+			if err != nil {
+				return false
+			}
+			if _, err := st.GetLastMsgForSubject(t.Context(), "$KV."+events.BucketLeases+"."+service+".claims"); err != nil {
+				return false
+			}
+		}
+		return true
+	})
+	apply(t, s.Connect(t, events.UserPortal, ""), tenantIn(5), "after")
+	if got := <-turns; got != tenantIn(5) {
+		t.Errorf("turn of %s", got)
+	}
+	if len(r.lists) > 0 {
+		t.Errorf("everything was listed anew: %v", <-r.lists)
+	}
+}
+
+func TestALostStreamOfFactsIsNoticedByWhoConsumesIt(t *testing.T) {
+	s := natstest.Start(t)
+	in := s.Connect(t, "intake", "")
+	run(t, intake(in))
+	r := certs(t, s, "a", func(context.Context, *loop.Turn) error { return nil })
+	<-r.lists
+	deleteStream(t, in, events.StreamFacts)
+	select {
+	case <-r.lists: // everything is looked at anew
+	case <-time.After(30 * time.Second):
+		t.Error("nobody noticed")
+	}
+}
+
+// At rest there is one sign of life, and nothing that it is about.
+func TestAtRestAReplicaSaysOnlyThatItLives(t *testing.T) {
+	s := natstest.Start(t)
+	run(t, intake(s.Connect(t, "intake", "")))
+	r := certs(t, s, "a", func(context.Context, *loop.Turn) error { return nil })
+	<-r.lists
+	beats, err := s.Connect(t, events.UserOperator, "").Conn().SubscribeSync("$KV." + events.BucketLeases + ".certs.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := func() {
+		t.Helper()
+		if _, err := beats.NextMsg(30 * time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next()
+	next() // consumers have asked by now
+	before, signs := r.bus.Conn().Stats().OutMsgs, uint64(5)
+	for range signs {
+		next()
+	}
+	if sent := r.bus.Conn().Stats().OutMsgs - before; sent > signs+3 { // one may be counted before it is heard; twice it looks at its claims
+		t.Errorf("%d messages between %d signs of life", sent, signs)
+	}
+}
+
+func TestAnEventThatWaitedThroughManyDeliveriesIsDone(t *testing.T) {
+	s := natstest.Start(t)
+	in := s.Connect(t, "intake", "")
+	key := tenantIn(2)
+	e := in.NewEvent(key, "1", event.FactType("intake", event.Accepted), map[string]string{}, time.Now())
+	if _, err := in.Publish(t.Context(), key.FactSubject("intake", event.Accepted), e); err != nil {
+		t.Fatal(err)
+	}
+	// What replicas that ended before its turn leave behind.
+	bus := s.Connect(t, "certs", "")
+	for range 25 {
+		if err := bus.Unpin(t.Context(), events.StreamFacts, events.Consumer("certs", 2)); err != nil {
+			t.Fatal(err)
+		}
+		c, err := bus.JetStream().Consumer(t.Context(), events.StreamFacts, events.Consumer("certs", 2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		batch, err := c.Fetch(1, jetstream.FetchMaxWait(10*time.Second), jetstream.FetchPriorityGroup(events.PriorityGroup))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for m := range batch.Messages() {
+			if err := m.Nak(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	done := make(chan string, 10)
+	certs(t, s, "a", func(_ context.Context, turn *loop.Turn) error {
+		for _, e := range turn.Events {
+			done <- e.ID()
+		}
+		return nil
+	})
+	select {
+	case id := <-done:
+		if id != "1" {
+			t.Errorf("event %s", id)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("the event was given up")
+	}
+}
+
+// What waits for its turn is neither kept alive nor lost: of many events of a tenant whose turn takes long, one is in work.
+func TestOnlyEventsInWorkAreKeptAlive(t *testing.T) {
+	s := natstest.Start(t)
+	in := s.Connect(t, "intake", "")
+	key := tenantIn(2)
+	const waiting = 50
+	publish := func(i int) {
+		t.Helper()
+		e := in.NewEvent(key, fmt.Sprint(i), event.FactType("intake", event.Accepted), map[string]string{}, time.Now())
+		if _, err := in.Publish(t.Context(), key.FactSubject("intake", event.Accepted), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	var mu sync.Mutex
+	seen := map[string]int{}
+	r := certs(t, s, "a", func(_ context.Context, turn *loop.Turn) error {
+		once.Do(func() { close(begun); <-goOn })
+		mu.Lock()
+		defer mu.Unlock()
+		for _, e := range turn.Events {
+			seen[e.ID()]++
+		}
+		return nil
+	})
+	<-r.lists
+	publish(0)
+	<-begun
+	for i := range waiting {
+		publish(i + 1)
+	}
+	redelivered := func() float64 {
+		families, _ := r.registry.Gather()
+		for _, f := range families {
+			if f.GetName() == "stoker_redeliveries_total" {
+				return f.GetMetric()[0].GetCounter().GetValue()
+			}
+		}
+		return 0
+	}
+	before := r.bus.Conn().Stats().OutMsgs
+	natstest.Eventually(t, "what waits is delivered a second time, and a third", func() bool { return redelivered() >= 2*waiting })
+	// One sign of life each second of the one event in work, and the lease's.
+	if sent := r.bus.Conn().Stats().OutMsgs - before; sent > waiting {
+		t.Errorf("%d messages while %d events waited", sent, waiting)
+	}
+	close(goOn)
+	natstest.Eventually(t, "every event has had its turn", func() bool { mu.Lock(); defer mu.Unlock(); return len(seen) == waiting+1 })
+	mu.Lock()
+	defer mu.Unlock()
+	for id, n := range seen {
+		if n != 1 {
+			t.Errorf("event %s was handled %d times", id, n)
+		}
+	}
+	if redelivered() > 4*waiting {
+		t.Errorf("%v redeliveries of %d events", redelivered(), waiting)
+	}
+}

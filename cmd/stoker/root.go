@@ -142,7 +142,7 @@ Exit codes: 0 done, 1 rejected or failed, 2 wrong usage, 3 not done in time.`,
 // commands are all commands but cobra's own.
 func commands(a *app) []*cobra.Command {
 	return []*cobra.Command{
-		applyCommand(a), patchCommand(a), deleteCommand(a), pauseCommand(a), resumeCommand(a), sleepCommand(a), wakeCommand(a), getCommand(a), watchCommand(a), whyCommand(a), kubeconfigCommand(a), dataStoresCommand(a),
+		applyCommand(a), patchCommand(a), deleteCommand(a), pauseCommand(a), resumeCommand(a), sleepCommand(a), wakeCommand(a), getCommand(a), watchCommand(a), whyCommand(a), kubeconfigCommand(a), dataStoresCommand(a), portalCommand(a),
 		upCommand(a), downCommand(a), versionCommand(a),
 	}
 }

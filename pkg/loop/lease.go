@@ -119,33 +119,11 @@ func (s *lease) run(ctx context.Context) error {
 // recall reads who lived a moment ago, so that a replica that is new, or was cut off, doesn't take what others hold. announced
 // says that this replica's own sign of life is already in the bucket; its time of storage then is the server's clock.
 func (s *lease) recall(ctx context.Context, announced bool) error {
-	ctx, cancel := context.WithTimeout(ctx, events.RequestTimeout)
-	defer cancel()
-	kv, err := s.bus.JetStream().KeyValue(ctx, events.BucketReplica)
+	lived, err := s.bus.LastHeard(ctx)
 	if err != nil {
 		return err
 	}
-	w, err := kv.Watch(ctx, s.service+".*", jetstream.IgnoreDeletes())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = w.Stop() }()
-	now, lived := time.Now(), map[string]time.Time{}
-	for {
-		var e jetstream.KeyValueEntry
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case e = <-w.Updates():
-		}
-		if e == nil {
-			break
-		}
-		lived[strings.TrimPrefix(e.Key(), s.service+".")] = e.Created()
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
+	now := time.Now()
 	if at, ok := lived[s.replica]; ok && announced {
 		now = at
 	}

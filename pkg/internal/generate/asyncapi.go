@@ -303,6 +303,7 @@ func cloudEvent(required []string, more object) object {
 func commandHeaders() object {
 	return cloudEvent([]string{"ce-specversion", "ce-id", "ce-source", "ce-type"}, object{
 		"ce-" + events.ExtReplyTo:            object{"type": "string", "pattern": `^stoker\.answer\.[^.]+\.[A-Za-z0-9_-]+$`, "description": "The subject on which the sender waits for the answer."},
+		"Nats-Msg-Id":                        text("Has no use here: a command is known by namespace, source and id."),
 		"ce-" + events.ExtExpectedGeneration: object{"type": "string", "pattern": "^[0-9]+$", "description": "The generation the object must have; 0: it must not exist yet."},
 	})
 }

@@ -35,7 +35,8 @@ the imports of an account work that it knows already.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	c.PersistentFlags().StringVar(&dir, "config-dir", "", "`directory` of portals.conf and the portals' nkey seeds (default: the local stack's)")
+	c.PersistentFlags().StringVar(&dir, "config-dir", "",
+		"`directory` of portals.conf and the portals' nkey seeds (default: the local stack's)")
 	c.AddCommand(portalAddCommand(a, &dir), portalListCommand(a, &dir), portalRemoveCommand(a, &dir))
 	return c
 }
@@ -45,8 +46,8 @@ func portalAddCommand(a *app, dir *string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "add NAME --namespace NAMESPACE",
 		Short: "Add a portal and write its credentials",
-		Long: `add makes an account, a user with an nkey, and the file NAME.nk with its seed: all the portal needs to connect. Whoever has the file
-is the portal.`,
+		Long: `add makes an account, a user with an nkey, and the file NAME.nk with its seed: all the portal needs to connect. Whoever
+has the file is the portal.`,
 		Example: `  # Tenants of two namespaces
   stoker portal add shop --namespace acme --namespace globex
 
@@ -72,7 +73,8 @@ is the portal.`,
 	d := events.DefaultLimits()
 	f := c.Flags()
 	f.StringArrayVarP(&p.Namespaces, "namespace", "n", nil, "`namespace` whose tenants it orders, or '*' for all; can be repeated")
-	f.StringArrayVar(&p.Kinds, "kind", nil, "`kind` without a namespace that it orders, too: datastores or kubeconfiggenerators; can be repeated")
+	f.StringArrayVar(&p.Kinds, "kind", nil,
+		"`kind` without a namespace that it orders, too: datastores or kubeconfiggenerators; can be repeated")
 	f.IntVar(&p.Limits.Connections, "max-connections", d.Connections, "connections at a time, per server")
 	f.IntVar(&p.Limits.Subscriptions, "max-subscriptions", d.Subscriptions, "subscriptions at a time")
 	f.IntVar(&p.Limits.Payload, "max-payload", d.Payload, "`bytes` of a message, headers included")
@@ -174,7 +176,8 @@ func (a *app) portals(dir string) (natsserver.Portals, error) {
 // applyPortals has the local stack's NATS server read what was changed, or says how servers elsewhere do.
 func (a *app) applyPortals(ctx context.Context, dir string, portals natsserver.Portals) error {
 	if dir != "" {
-		a.sayf(a.out, "put %s beside authorization.conf on every NATS server, then on each, twice: nats-server --signal reload\n", filepath.Join(dir, events.PortalsFile))
+		a.sayf(a.out, "put %s beside authorization.conf on every NATS server, then on each, twice: nats-server --signal reload\n",
+			filepath.Join(dir, events.PortalsFile))
 		return nil
 	}
 	nkey, err := nats.NkeyOptionFromSeed(portals.SeedFile(events.UserSystem))

@@ -121,13 +121,15 @@ func writeUsers(b *strings.Builder, key func(user string) string, users ...strin
 		if len(questions[user]) > 0 {
 			responses = "        allow_responses: true\n"
 		}
-		fmt.Fprintf(b, "      # %s\n      { nkey: %s, %s, permissions: {\n%s%s      } }\n", user, key(user), connections, permissions(publish, subscribe), responses)
+		fmt.Fprintf(b, "      # %s\n      { nkey: %s, %s, permissions: {\n%s%s      } }\n",
+			user, key(user), connections, permissions(publish, subscribe), responses)
 	}
 	b.WriteString("    ]\n")
 }
 
 func permissions(publish, subscribe []string) string {
-	return fmt.Sprintf("        publish: { allow: [\n%s        ] }\n        subscribe: { allow: [\n%s        ] }\n", quoted(publish), quoted(subscribe))
+	return fmt.Sprintf("        publish: { allow: [\n%s        ] }\n        subscribe: { allow: [\n%s        ] }\n",
+		quoted(publish), quoted(subscribe))
 }
 
 func quoted(subjects []string) string {

@@ -75,10 +75,13 @@ func (p *Portal) Validate() error {
 	}
 	for _, k := range p.Kinds {
 		if k != event.DataStores && k != event.KubeconfigGenerators {
-			errs = append(errs, fmt.Errorf("kind %q: must be %s or %s; tenants come with their namespaces", k, event.DataStores, event.KubeconfigGenerators))
+			errs = append(errs, fmt.Errorf("kind %q: must be %s or %s; tenants come with their namespaces",
+				k, event.DataStores, event.KubeconfigGenerators))
 		}
 	}
-	for field, n := range map[string]int{"maxConnections": p.Limits.Connections, "maxSubscriptions": p.Limits.Subscriptions, "maxPayload": p.Limits.Payload} {
+	for field, n := range map[string]int{
+		"maxConnections": p.Limits.Connections, "maxSubscriptions": p.Limits.Subscriptions, "maxPayload": p.Limits.Payload,
+	} {
 		if n < 0 {
 			errs = append(errs, fmt.Errorf("%s %d: must be positive", field, n))
 		}
@@ -136,7 +139,8 @@ func (p *Portal) account() string {
 	for _, subject := range answers {
 		fmt.Fprintf(&b, "    { stream: { account: %s, subject: %q } }\n", AccountStoker, subject)
 	}
-	fmt.Fprintf(&b, "  ]\n  users = [ { nkey: %s, %s, permissions: {\n%s  } } ]\n}\n", p.NKey, connections, permissions(publish, slices.Concat(statuses, answers, []string{"_INBOX.>"})))
+	hears := slices.Concat(statuses, answers, []string{"_INBOX.>"})
+	fmt.Fprintf(&b, "  ]\n  users = [ { nkey: %s, %s, permissions: {\n%s  } } ]\n}\n", p.NKey, connections, permissions(publish, hears))
 	return b.String()
 }
 

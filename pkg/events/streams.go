@@ -28,7 +28,7 @@ const (
 // and the dead letters of one service about one object.
 const (
 	waitingCommands = 256
-	keptFacts       = 64
+	keptFacts       = 256
 )
 
 // streams are the configurations of the streams and of the buckets that are no tenant's; replicas is the number of servers that hold

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/stoker-k8s/stoker/cmd/stoker/internal/follow"
-	"github.com/stoker-k8s/stoker/cmd/stoker/internal/target"
 	"github.com/stoker-k8s/stoker/cmd/stoker/internal/printable"
+	"github.com/stoker-k8s/stoker/cmd/stoker/internal/target"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
@@ -143,7 +143,8 @@ Exit codes: 0 done, 1 rejected or failed, 2 wrong usage, 3 not done in time.`,
 // commands are all commands but cobra's own.
 func commands(a *app) []*cobra.Command {
 	return []*cobra.Command{
-		applyCommand(a), patchCommand(a), deleteCommand(a), pauseCommand(a), resumeCommand(a), sleepCommand(a), wakeCommand(a), getCommand(a), watchCommand(a), whyCommand(a), kubeconfigCommand(a), dataStoresCommand(a), tokenCommand(a),
+		applyCommand(a), patchCommand(a), deleteCommand(a), pauseCommand(a), resumeCommand(a), sleepCommand(a), wakeCommand(a),
+		getCommand(a), watchCommand(a), whyCommand(a), kubeconfigCommand(a), dataStoresCommand(a), portalCommand(a), tokenCommand(a),
 		upCommand(a), downCommand(a), versionCommand(a),
 	}
 }

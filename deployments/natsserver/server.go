@@ -25,57 +25,71 @@ type Server struct {
 	addr string
 	srv  *natsd.Server
 	log  *slog.Logger
-	// authorization of the configuration; empty for Stoker's own.
-	authorization string
 }
 
 // Start runs a server on addr (host:port) that keeps JetStream and the users' nkeys under dir. Nkeys are made once:
-// dir/<user>.nk, mode 0600.
-func Start(ctx context.Context, dir, addr string, log *slog.Logger) (*Server, error) {
+// dir/<user>.nk, mode 0600. Portals that dir/portals.conf ([Portals]) doesn't know yet are added to it.
+func Start(ctx context.Context, dir, addr string, log *slog.Logger, portals ...events.Portal) (*Server, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{dir: dir, addr: addr, log: log}
+	if err := s.Portals().ensure(portals); err != nil {
+		return nil, err
+	}
 	return s, s.Restart(ctx)
 }
 
-// StartWith is Start with an authorization block of its own in place of Stoker's (events.Authorization).
-func StartWith(ctx context.Context, dir, addr, authorization string, log *slog.Logger) (*Server, error) {
-	s := &Server{dir: dir, addr: addr, log: log, authorization: authorization}
-	return s, s.Restart(ctx)
+// Portals of the server.
+func (s *Server) Portals() Portals { return Portals{Dir: s.dir} }
+
+// configure writes the configuration file. Everything is in it, so that the server can read it again while it runs.
+func (s *Server) configure() (file string, err error) {
+	keys, err := ensureKeys(s.dir)
+	if err != nil {
+		return "", err
+	}
+	host, port, err := net.SplitHostPort(s.addr)
+	if err != nil {
+		return "", fmt.Errorf("nats address %q: %w", s.addr, err)
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		return "", fmt.Errorf("nats port %q: %w", port, err)
+	}
+	if n == 0 {
+		n = natsd.RANDOM_PORT
+	}
+	file = filepath.Join(s.dir, "nats.conf")
+	text := fmt.Sprintf("server_name: stoker\nhost: %q\nport: %d\njetstream { store_dir: %q }\n", host, n, s.dir) + events.Authorization(keys)
+	return file, os.WriteFile(file, []byte(text), 0o600)
+}
+
+// moveStreams gives Stoker's account the streams of a server from before there were accounts.
+func (s *Server) moveStreams() error {
+	before, now := filepath.Join(s.JetStreamDir(), natsd.DEFAULT_GLOBAL_ACCOUNT), filepath.Join(s.JetStreamDir(), events.AccountStoker)
+	if _, err := os.Stat(now); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(before, now); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // Restart starts the server again after Stop, on the same address.
 func (s *Server) Restart(ctx context.Context) error {
-	authorization := s.authorization
-	if authorization == "" {
-		keys, err := ensureKeys(s.dir)
-		if err != nil {
-			return err
-		}
-		authorization = events.Authorization(keys)
-	}
-	host, port, err := net.SplitHostPort(s.addr)
+	conf, err := s.configure()
 	if err != nil {
-		return fmt.Errorf("nats address %q: %w", s.addr, err)
+		return err
 	}
-	conf := filepath.Join(s.dir, "nats.conf")
-	if err := os.WriteFile(conf, []byte(authorization), 0o600); err != nil {
+	if err := s.moveStreams(); err != nil {
 		return err
 	}
 	opts, err := natsd.ProcessConfigFile(conf)
 	if err != nil {
 		return fmt.Errorf("nats configuration %s: %w", conf, err)
 	}
-	opts.ServerName, opts.Host = "stoker", host
-	opts.Port, err = strconv.Atoi(port)
-	if err != nil {
-		return fmt.Errorf("nats port %q: %w", port, err)
-	}
-	if opts.Port == 0 {
-		opts.Port = natsd.RANDOM_PORT
-	}
-	opts.JetStream, opts.StoreDir = true, filepath.Join(s.dir, "jetstream")
 	opts.NoSigs, opts.NoLog = true, true
 	srv, err := natsd.NewServer(opts)
 	if err != nil {
@@ -121,31 +135,36 @@ func ensureKeys(dir string) (map[string]string, error) {
 	}
 	public := map[string]string{}
 	for _, user := range events.Users() {
-		file := seedFile(dir, user)
-		seed, err := os.ReadFile(file)
-		if errors.Is(err, os.ErrNotExist) {
-			pair, err := nkeys.CreateUser()
-			if err != nil {
-				return nil, err
-			}
-			if seed, err = pair.Seed(); err != nil {
-				return nil, err
-			}
-			if err := os.WriteFile(file, seed, 0o600); err != nil {
-				return nil, err
-			}
-		} else if err != nil {
-			return nil, err
-		}
-		pair, err := nkeys.FromSeed(seed)
-		if err != nil {
-			return nil, fmt.Errorf("nkey of user %s in %s: %w", user, file, err)
-		}
-		if public[user], err = pair.PublicKey(); err != nil {
+		var err error
+		if public[user], err = ensureKey(seedFile(dir, user)); err != nil {
 			return nil, err
 		}
 	}
 	return public, nil
+}
+
+// ensureKey makes an nkey where its seed is missing and returns the public one.
+func ensureKey(file string) (string, error) {
+	seed, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		pair, err := nkeys.CreateUser()
+		if err != nil {
+			return "", err
+		}
+		if seed, err = pair.Seed(); err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(file, seed, 0o600); err != nil {
+			return "", err
+		}
+	} else if err != nil {
+		return "", err
+	}
+	pair, err := nkeys.FromSeed(seed)
+	if err != nil {
+		return "", fmt.Errorf("nkey in %s: %w", file, err)
+	}
+	return pair.PublicKey()
 }
 
 // logger passes the server's warnings and errors on.

@@ -8,7 +8,10 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/stoker-k8s/stoker/deployments/natsserver"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 )
 
@@ -62,4 +65,50 @@ func randomLabel(random *rand.Rand) string {
 	}
 
 	return string(append(label, letters[random.IntN(len(letters))]))
+}
+
+func TestStreamsOfAServerBeforeAccountsAreFoundAgain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	before, err := server.NewServer(&server.Options{JetStream: true, StoreDir: dir, Port: server.RANDOM_PORT, NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before.Start()
+	use := func(url string, options ...nats.Option) jetstream.JetStream {
+		t.Helper()
+		nc, err := nats.Connect(url, options...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		js, err := jetstream.New(nc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return js
+	}
+	js := use(before.ClientURL())
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "STOKER_DEAD", Subjects: []string{"stoker.dead.*.*.*.*"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(t.Context(), "stoker.dead.certs.0.default.demo", nil); err != nil {
+		t.Fatal(err)
+	}
+	before.Shutdown()
+	before.WaitForShutdown()
+
+	now, err := natsserver.Start(t.Context(), dir, "127.0.0.1:0", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer now.Stop()
+	operator, err := nats.NkeyOptionFromSeed(now.SeedFile("operator"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := use(now.URL(), operator, nats.CustomInboxPrefix("_INBOX_operator")).Stream(t.Context(), "STOKER_DEAD")
+	if err != nil || s.CachedInfo().State.Msgs != 1 {
+		t.Errorf("%+v, %v", s, err)
+	}
 }

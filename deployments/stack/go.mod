@@ -12,6 +12,7 @@ require (
 	github.com/stoker-k8s/stoker/services/intake v0.0.0
 	github.com/stoker-k8s/stoker/services/status v0.0.0
 	github.com/stoker-k8s/stoker/services/workload v0.0.0
+	k8s.io/apimachinery v0.36.3
 )
 
 require (
@@ -109,7 +110,6 @@ require (
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 	k8s.io/api v0.36.3 // indirect
-	k8s.io/apimachinery v0.36.3 // indirect
 	k8s.io/client-go v0.36.3 // indirect
 	k8s.io/cluster-bootstrap v0.0.0 // indirect
 	k8s.io/component-base v0.36.3 // indirect

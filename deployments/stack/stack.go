@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/stoker-k8s/stoker/deployments/local"
 	"github.com/stoker-k8s/stoker/deployments/local/progress"
 	"github.com/stoker-k8s/stoker/deployments/natsserver"
@@ -41,6 +43,16 @@ type Config struct {
 	Drivers []string
 	// APIOnly starts an API server and NATS only; see local.Config.
 	APIOnly bool
+	// Portal that is there from the start; one without a name means events.UserPortal for the tenants of the namespace default.
+	Portal events.Portal
+}
+
+// portal is the one that is there from the start.
+func (c Config) portal() events.Portal {
+	if c.Portal.Name == "" {
+		return events.Portal{Name: events.UserPortal, Namespaces: []string{metav1.NamespaceDefault}}
+	}
+	return c.Portal
 }
 
 // DataStore is the DataStore on a database: etcd's is the default one, others are named for the database.
@@ -89,7 +101,7 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	}
 	s := &Stack{Local: l, cfg: cfg}
 	dir := filepath.Join(l.Dir(), "nats")
-	s.NATS, err = natsserver.Start(ctx, dir, l.Block().Management().String()+":4222", cfg.Log)
+	s.NATS, err = natsserver.Start(ctx, dir, l.Block().Management().String()+":4222", cfg.Log, cfg.portal())
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "url"), []byte(s.NATS.URL()+"\n"), 0o600)
 	}

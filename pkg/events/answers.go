@@ -16,10 +16,6 @@ import (
 // answersKept is how long a command's answer is known: as long as the command itself.
 const answersKept = 7 * 24 * time.Hour
 
-// InboxHTTP starts the inboxes of answers to commands that came by HTTP: intake publishes those as any portal would, and
-// waits for the answer of whichever replica carries them out.
-const InboxHTTP = "_INBOX.stoker-http"
-
 // Answer is what intake noted of a command that it carried out: who sends the command again gets the same answer, and
 // nothing is changed. The server's own deduplication forgets an id after two minutes.
 type Answer struct {
@@ -48,21 +44,31 @@ func Fingerprint(key Key, command ce.Event) string {
 // AnswerID is the id of the event that answers a command.
 func AnswerID(command ce.Event) string { return ID(command.Source(), command.ID(), "answer") }
 
-// ReplyTo is the inbox on which the sender of a command waits for an answer, as the sender wrote it; empty for none.
+// ReplyTo is the subject on which the sender of a command waits for an answer, as the sender wrote it; empty for none.
 func ReplyTo(command ce.Event) string {
-	inbox, _ := command.Extensions()[ExtReplyTo].(string)
-	return inbox
+	subject, _ := command.Extensions()[ExtReplyTo].(string)
+	return subject
 }
 
-// answerSubject is where the answer to a command is kept. Source and id identify an event (CloudEvents 1.0.2).
-func answerSubject(source, id string) string {
-	return "$KV." + BucketCommands + "." + ID(source, id)
+// noteSubject is where the answer to a command is kept. Source and id identify an event (CloudEvents 1.0.2), but anybody can write
+// any: among those who may command in a namespace they do, and no other portal can take them.
+func noteSubject(key Key, source, id string) string {
+	return "$KV." + BucketCommands + "." + ID(key.Namespace, source, id)
 }
 
-// Answered returns what was noted about a command, nil when nothing was. It asks the leader, for a server that lags may
-// not know yet.
-func (b *Bus) Answered(ctx context.Context, source, id string) (*Answer, error) {
-	msg, err := b.lastOfLeader(ctx, "KV_"+BucketCommands, answerSubject(source, id))
+// Answered returns what was noted about a command, nil when nothing was.
+func (b *Bus) Answered(ctx context.Context, key Key, source, id string) (*Answer, error) {
+	a, err := b.answered(ctx, noteSubject(key, source, id), id)
+	if a != nil || err != nil {
+		return a, err
+	}
+	// Noted before there were namespaces in the subject; none is after 2027-01, when answersKept is over everywhere.
+	return b.answered(ctx, "$KV."+BucketCommands+"."+ID(source, id), id)
+}
+
+// answered asks the leader, for a server that lags may not know yet.
+func (b *Bus) answered(ctx context.Context, subject, id string) (*Answer, error) {
+	msg, err := b.lastOfLeader(ctx, "KV_"+BucketCommands, subject)
 	switch {
 	case errors.Is(err, ErrNotFound): // neither is it an error that the bucket is gone
 		return nil, nil
@@ -92,8 +98,8 @@ func (b *Bus) EraseCommand(ctx context.Context, sequence uint64) error {
 }
 
 // NoteAnswer notes the answer to a command that was carried out.
-func (b *Bus) NoteAnswer(ctx context.Context, source, id string, a Answer) error {
-	msg := nats.NewMsg(answerSubject(source, id))
+func (b *Bus) NoteAnswer(ctx context.Context, key Key, source, id string, a Answer) error {
+	msg := nats.NewMsg(noteSubject(key, source, id))
 	data, err := json.Marshal(a)
 	if err != nil {
 		return fmt.Errorf("answer to command %s: %w", Clip(id), err)

@@ -16,9 +16,10 @@ func TestAnswers(t *testing.T) {
 	if err := in.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	key := events.Tenant("default", "demo")
 	look := func(source, id string) *events.Answer {
 		t.Helper()
-		a, err := in.Answered(t.Context(), source, id)
+		a, err := in.Answered(t.Context(), key, source, id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -26,7 +27,7 @@ func TestAnswers(t *testing.T) {
 	}
 	note := func(source, id, command string) {
 		t.Helper()
-		if err := in.NoteAnswer(t.Context(), source, id, events.Answer{Request: command, What: "accepted", Data: json.RawMessage(`{"name":"demo"}`)}); err != nil {
+		if err := in.NoteAnswer(t.Context(), key, source, id, events.Answer{Request: command, What: "accepted", Data: json.RawMessage(`{"name":"demo"}`)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -45,6 +46,20 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("another source's id: %+v", a)
 		}
 	})
+	t.Run("nobody takes the source and id of a command in another namespace", func(t *testing.T) {
+		a, err := in.Answered(t.Context(), events.Tenant("acme", "demo"), "/portal", "1")
+		if err != nil || a != nil {
+			t.Errorf("%+v, %v", a, err)
+		}
+	})
+	t.Run("what a version before noted is known still", func(t *testing.T) {
+		if _, err := in.JetStream().Publish(t.Context(), "$KV."+events.BucketCommands+"."+events.ID("/portal", "old"), []byte(`{"what":"accepted"}`)); err != nil {
+			t.Fatal(err)
+		}
+		if a := look("/portal", "old"); a == nil || a.What != "accepted" {
+			t.Errorf("%+v", a)
+		}
+	})
 	t.Run("a bucket that was removed is made again", func(t *testing.T) {
 		if err := in.JetStream().DeleteKeyValue(t.Context(), events.BucketCommands); err != nil {
 			t.Fatal(err)
@@ -59,7 +74,7 @@ func TestAnswers(t *testing.T) {
 	})
 	t.Run("no other service reads or writes answers", func(t *testing.T) {
 		other := s.Connect(t, "certs", "")
-		if err := other.NoteAnswer(t.Context(), "/portal", "3", events.Answer{}); err == nil {
+		if err := other.NoteAnswer(t.Context(), key, "/portal", "3", events.Answer{}); err == nil {
 			t.Error("certs noted an answer")
 		}
 		if look("/portal", "3") != nil {

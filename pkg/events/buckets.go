@@ -26,7 +26,7 @@ const historyOfState = 16
 const stateTimeout = 2 * time.Second
 
 // ReadState reads one key of a tenant's bucket: [KeySpec], or the name of a service. [ErrNotFound] when the bucket or the key
-// isn't there. The revision is the one to update.
+// isn't there, [ErrUnreadable] when the key holds no state. The revision is the one to update, also with these errors.
 func (b *Bus) ReadState(ctx context.Context, key Key, of string) (*state.State, uint64, error) {
 	s, revision, err := b.askState(ctx, key, of)
 	if errors.Is(err, nats.ErrNoResponders) {
@@ -140,8 +140,12 @@ func decodeState(key Key, of string, revision uint64, header nats.Header, data [
 		return nil, revision, ErrNotFound
 	}
 	s := &state.State{}
-	if err := json.Unmarshal(data, s); err != nil {
-		return nil, revision, fmt.Errorf("state %s of %s is not JSON: %w", of, key, err)
+	err := json.Unmarshal(data, s)
+	if err == nil && of == KeySpec && s.UID == "" { // some other JSON, such as an acknowledgement of the server
+		err = errors.New("it names no UID")
+	}
+	if err != nil {
+		return nil, revision, fmt.Errorf("%w: %s of %s: %w", ErrUnreadable, of, key, err)
 	}
 	return s, revision, nil
 }
@@ -203,12 +207,13 @@ func (b *Bus) WriteState(ctx context.Context, key Key, of string, s *state.State
 func createBucket(ctx context.Context, js jetstream.JetStream, key Key, replicas int) error {
 	ask, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
-	// What CreateKeyValue makes, without its question about the account before.
+	// What CreateKeyValue makes, without its question about the account before, and without rollups (see buckets). MaxBytes isn't set,
+	// since the server sets it aside: with history and size of each key, it is bounded anyway.
 	_, err := js.CreateStream(ask, jetstream.StreamConfig{
 		Name: "KV_" + key.Bucket(), Description: "state of tenant " + key.String(), Subjects: []string{"$KV." + key.Bucket() + ".>"},
 		MaxMsgsPerSubject: historyOfState, Discard: jetstream.DiscardNew, Duplicates: 2 * time.Minute,
-		Storage: jetstream.FileStorage, Replicas: max(replicas, 1), AllowDirect: true, AllowRollup: true, DenyDelete: true,
-		MaxMsgs: -1, MaxBytes: -1, MaxMsgSize: -1, MaxConsumers: -1,
+		Storage: jetstream.FileStorage, Replicas: max(replicas, 1), AllowDirect: true, DenyDelete: true,
+		MaxMsgs: -1, MaxBytes: -1, MaxMsgSize: maxState, MaxConsumers: -1,
 	})
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		return classifyRequest(ctx, err)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,7 +32,7 @@ const RequestTimeout = 3 * time.Second
 type Config struct {
 	// URL of the servers, comma-separated.
 	URL string
-	// User is the NATS user: a service's name, "portal" or "operator". It names the connection and its inboxes.
+	// User is the NATS user: one of [Users], or the name of a portal. It names the connection and its inboxes.
 	User string
 	// SeedFile holds the user's nkey seed (NATS nkeys); empty for a server without authentication.
 	SeedFile string
@@ -112,7 +113,7 @@ func (b *Bus) options() ([]nats.Option, error) {
 			b.log.Error("nats refused", "error", err)
 		}),
 	}
-	if b.cfg.User != "" && b.cfg.User != UserPortal {
+	if slices.Contains(Users(), b.cfg.User) && b.cfg.User != UserSystem {
 		options = append(options, nats.CustomInboxPrefix("_INBOX_"+b.cfg.User))
 	}
 	if b.cfg.SeedFile != "" {
@@ -238,28 +239,15 @@ func (b *Bus) Tell(ctx context.Context, key Key, generation int64, id, what stri
 	return err
 }
 
-// Answer tells the sender of a command what became of it, on the inbox it named. Nobody may be listening any more, so it
-// is sent once and not waited for. *[intent.Permanent] when what was named is no inbox: the sender has no say in what this user
-// publishes elsewhere.
-func (b *Bus) Answer(inbox string, key Key, id, what string, data any) error {
-	if !IsInbox(inbox) {
-		return &intent.Permanent{Reason: reason.InvalidInbox, Message: fmt.Sprintf("the answer can't be sent to %q, which is no inbox", Clip(inbox))}
+// Answer tells the sender of a command what became of it, on the subject it named. Nobody may be listening any more, so it
+// is sent once and not waited for. *[intent.Permanent] when that is no subject for answers about the object ([Key.IsAnswer]): the
+// sender has no say in what this user publishes elsewhere.
+func (b *Bus) Answer(subject string, key Key, id, what string, data any) error {
+	if !key.IsAnswer(subject) {
+		message := fmt.Sprintf("the answer can't be sent to %q, which is not %s", Clip(subject), key.AnswerSubject("<token>"))
+		return &intent.Permanent{Reason: reason.InvalidInbox, Message: message}
 	}
-	return b.nc.PublishMsg(Encode(inbox, b.NewEvent(key, id, event.FactType(b.cfg.User, what), data, time.Now())))
-}
-
-// IsInbox reports whether a subject is one on which a sender may wait for an answer (_INBOX.…).
-func IsInbox(subject string) bool {
-	rest, ok := strings.CutPrefix(subject, "_INBOX")
-	if !ok || !strings.HasPrefix(rest, ".") || len(rest) < 2 || len(subject) > 256 {
-		return false
-	}
-	for _, t := range strings.Split(subject, ".") {
-		if t == "" || Token(t) != t {
-			return false
-		}
-	}
-	return true
+	return b.nc.PublishMsg(Encode(subject, b.NewEvent(key, id, event.FactType(b.cfg.User, what), data, time.Now())))
 }
 
 // CreateBucket makes the tenant's bucket; it is no error when it is there.

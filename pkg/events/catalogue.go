@@ -26,6 +26,8 @@ func Readers(service, what string) []string {
 
 // Addresses are subjects with the tokens that vary in braces, as AsyncAPI writes them.
 const (
+	// AddressAnswer is where commands are answered.
+	AddressAnswer = "stoker.answer.{namespace}.{token}"
 	// AddressStatus is where portals are told about tenants.
 	AddressStatus = "stoker.status.{namespace}.{name}"
 	// AddressDead is where events lie that no retry can help.

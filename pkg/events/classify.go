@@ -14,6 +14,9 @@ import (
 // ErrNotFound means that there is no such bucket or key.
 var ErrNotFound = errors.New("not found")
 
+// ErrUnreadable means that a key holds something that is no state. Its owner writes it anew; nobody else waits for what it said.
+var ErrUnreadable = errors.New("state is not readable")
+
 // Dependency is the name under which NATS appears on /readyz.
 const Dependency = "nats"
 

@@ -17,7 +17,7 @@ const MaxPayload = 64 << 10
 
 // Extension attributes (CloudEvents 1.0.2: lower-case letters and digits).
 const (
-	// ExtReplyTo names the inbox to which intake answers a command. A header rather than NATS' own reply subject, which
+	// ExtReplyTo names the subject on which intake answers a command ([Key.AnswerSubject]). A header rather than NATS' own reply subject, which
 	// a stream takes for its acknowledgement.
 	ExtReplyTo = "replyto"
 	// ExtExpectedGeneration, on a command, is the generation the object must have for the command to be carried out; 0: it

@@ -28,11 +28,11 @@ func header(lines string) nats.Header {
 func FuzzDecode(f *testing.F) {
 	const binary = "ce-specversion: 1.0\nce-id: 1\nce-source: /portal\nce-type: dev.stoker.tenantcontrolplane.apply.v1\n"
 	f.Add(binary, []byte(`{}`))
-	f.Add(binary+"Ce-Replyto: _INBOX.x\nce-expectedgeneration: 3\nce-time: 2027-01-31T18:00:00Z\nContent-Type: application/json; charset=utf-8\n", []byte(`{"a":1}`))
+	f.Add(binary+"Ce-Replyto: stoker.answer.default.x\nce-expectedgeneration: 3\nce-time: 2027-01-31T18:00:00Z\nContent-Type: application/json; charset=utf-8\n", []byte(`{"a":1}`))
 	f.Add(binary+"ce-time: yesterday\n", []byte(nil))
 	f.Add(binary+"ce-Ünknown: x\nce-a b: y\nce-: z\n", []byte(nil))
 	f.Add("CE-SPECVERSION: 0.3\n", []byte(nil))
-	f.Add("Content-Type: application/cloudevents+json\n", []byte(`{"specversion":"1.0","id":"1","source":"/p","type":"t","data":{"a":[1,"x"]},"replyto":"_INBOX.x","expectedgeneration":3}`))
+	f.Add("Content-Type: application/cloudevents+json\n", []byte(`{"specversion":"1.0","id":"1","source":"/p","type":"t","data":{"a":[1,"x"]},"replyto":"stoker.answer.default.x","expectedgeneration":3}`))
 	f.Add("content-type: application/cloudevents+json; charset=UTF-8\n", []byte(`{"specversion":"1.0","id":"1","source":"/p","type":"t","data_base64":"e30="}`))
 	f.Add("Content-Type: application/cloudevents+json\n", []byte(`{"specversion":"1.0","id":1,"source":[],"type":null,"time":"x","datacontenttype":"text/plain"}`))
 	f.Add("Content-Type: application/cloudevents-batch+json\n", []byte(`[]`))

@@ -1,24 +1,24 @@
 package events
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 )
 
 // NATS users besides the services.
 const (
-	// UserPortal publishes commands and reads statuses, nothing else.
+	// UserPortal is the portal that the local stack and tests have; see [Portal].
 	UserPortal = "portal"
 	// UserOperator is a person's: reads everything, publishes commands, asks the micro endpoints.
 	UserOperator = "operator"
+	// UserSystem is an administrator's of the NATS servers: asks them to read their configuration again, sees connections and
+	// accounts. It has nothing of Stoker's.
+	UserSystem = "system"
 )
 
-// Users are all NATS users of an installation.
+// Users are all NATS users of an installation but its portals.
 func Users() []string {
-	return append(name.Services(), UserOperator, UserPortal)
+	return append(name.Services(), UserOperator, UserSystem)
 }
 
 // wakes lists the facts each service listens to, in each with what the order of a deletion adds (event.RemovalOrder).
@@ -27,7 +27,8 @@ var wakes = withRemovals(map[string][]string{
 	"certs":     {"intake.accepted", "intake.deleting", "workload.exposed", "certs.due", "certs.generated", "intake.checked"},
 	"workload":  {"intake.accepted", "intake.deleting", "intake.released", "certs.issued", "certs.rotated", "datastore.provisioned", "intake.checked"},
 	"addons":    {"intake.accepted", "intake.deleting", "intake.released", "workload.available", "certs.rotated", "intake.checked"},
-	"intake":    {"datastore.withdrawn", "intake.due"},
+	// Of what fails, intake looks for its spec that others can't read.
+	"intake": {"datastore.withdrawn", "intake.due", "datastore.failed", "certs.failed", "workload.failed", "addons.failed", "status.failed"},
 	// Every fact but status' own, which would wake it to find nothing new.
 	"status": {"intake.*", "certs.*", "datastore.*", "workload.*", "addons.*"},
 })
@@ -51,22 +52,13 @@ var reads = map[string][]string{
 	"status":    {"certs", "datastore", "workload", "addons"},
 }
 
-// Permissions are the subjects a NATS user may publish and subscribe to: just what its service does.
+// Permissions are the subjects a NATS user may publish and subscribe to: just what its service does. They say clearly what is
+// refused; what holds against a user that means harm is its account ([Authorization]).
 func Permissions(user string) (publish, subscribe []string) {
-	switch user {
-	case UserPortal:
-		return portalRights()
-	case UserOperator:
+	if user == UserOperator {
 		return operatorRights()
 	}
 	return serviceRights(user)
-}
-
-// portalRights have no consumers: the server would deliver on any subject the portal names. The last status of a tenant is a
-// direct get, what follows a plain subscription.
-func portalRights() (publish, subscribe []string) {
-	return []string{"stoker.intake.*.*.*", "$JS.API.INFO", "$JS.API.STREAM.INFO." + StreamStatus, "$JS.API.DIRECT.GET." + StreamStatus + ".>"},
-		[]string{"stoker.status.>", "_INBOX.>"}
 }
 
 func operatorRights() (publish, subscribe []string) {
@@ -80,54 +72,83 @@ func operatorRights() (publish, subscribe []string) {
 }
 
 // serviceRights are what all services do: tell facts, set timers, bury dead letters, hold a lease, consume, keep a state and read
-// the spec and the states in reads; and what each does beside.
+// the spec and the states in reads; and what each does beside. Only intake creates consumers: the server delivers on any subject
+// that a consumer's creator names.
 func serviceRights(service string) (publish, subscribe []string) {
 	publish = []string{
 		"stoker.fact.*.*.*." + service + ".*",
 		"stoker.timer.*.*.*." + service + ".*",
 		"stoker.dead." + service + ".*.*.*",
 		"$KV." + BucketLeases + "." + service + ".>",
-		"$JS.API.STREAM.MSG.GET.KV_" + BucketLeases,
 		"$JS.API.INFO",
 		"$JS.API.STREAM.INFO.*",
-		"$JS.API.DIRECT.GET." + StreamFacts + ".stoker.fact.*.*.*." + service + ".*",
+		directGet + StreamFacts + ".stoker.fact.*.*.*." + service + ".*",
 	}
 	if before := event.RemovedBefore(service); before != "" {
-		publish = append(publish, "$JS.API.DIRECT.GET."+StreamFacts+".stoker.fact.*.*.*."+before+"."+event.Removed)
+		publish = append(publish, directGet+StreamFacts+".stoker.fact.*.*.*."+before+"."+event.Removed)
 	}
 	publish = append(publish, consumerRights(StreamFacts, service)...)
-	subscribe = []string{
-		"_INBOX_" + service + ".>", "$KV." + BucketLeases + "." + service + ".>", "$SRV.>",
-		"$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED." + StreamFacts + ".*",
+	subscribe = append([]string{"_INBOX_" + service + ".>", "$KV." + BucketLeases + "." + service + ".>", "$SRV.>"}, advisories(service)...)
+	key := StateKey(service)
+	// A question to a stream's leader names what it reads in its body, so this right can't be narrowed to keys, and streams' names not
+	// matched in part; notRead takes the streams away that are none of a service's business.
+	publish = append(publish, "$KV.*."+key, directGet+"*.$KV.*."+key, leaderGet+"*")
+	if key != KeySpec {
+		publish = append(publish, directGet+"*.$KV.*."+KeySpec)
+	}
+	for _, other := range reads[service] {
+		publish = append(publish, directGet+"*.$KV.*."+other)
 	}
 	if service == name.ServiceIntake {
 		publish = append(publish, consumerRights(StreamIntake, service)...)
-		publish = append(publish, "_INBOX.>", "stoker.intake.*.*.*", "$KV."+BucketCommands+".*",
+		publish = append(publish, AnswerSubjects, "stoker.intake.*.*.*", "$KV."+BucketCommands+".*",
 			"$JS.API.STREAM.MSG.DELETE."+StreamIntake, // commands that hold secrets
-			"$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.DELETE.*", "$JS.API.STREAM.PURGE."+StreamFacts,
+			"$JS.API.STREAM.LIST", "$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.DELETE.*", "$JS.API.STREAM.PURGE."+StreamFacts,
 			"$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DURABLE.CREATE.>", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.DELETE.>")
-		subscribe = append(subscribe, InboxHTTP+".>", "$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED."+StreamIntake+".*")
+		subscribe = append(subscribe, AnswerSubjects)
 	}
-	key := StateKey(service)
-	// A question to a stream's leader names what it reads in its body, so this right can't be narrowed to keys, and streams' names not
-	// matched in part.
-	publish = append(publish, "$KV.*."+key, "$JS.API.DIRECT.GET.*.$KV.*."+key, "$JS.API.STREAM.MSG.GET.*", "$JS.FC.>")
-	if key != KeySpec {
-		publish = append(publish, "$JS.API.DIRECT.GET.*.$KV.*."+KeySpec)
+	if service == name.ServiceStatus {
+		publish = append(publish, statusSubjects)
 	}
-	for _, other := range reads[service] {
-		publish = append(publish, "$JS.API.DIRECT.GET.*.$KV.*."+other)
-	}
-	switch service {
-	case name.ServiceDatastore:
-		publish = append(publish, "_INBOX_operator.>", "_INBOX.>")
-		subscribe = append(subscribe, "stoker.datastore.orphans", "stoker.datastore.drop")
-	case name.ServiceStatus:
-		publish = append(publish, "stoker.status.*.*", "_INBOX_operator.>", "_INBOX.>")
-		subscribe = append(subscribe, "stoker.status.get", "stoker.status.why")
-	}
-	return publish, subscribe
+	return publish, append(subscribe, questions[service]...)
 }
+
+// questions are the subjects on which services answer the operator; with them, that of all NATS micro services.
+var questions = map[string][]string{
+	name.ServiceDatastore: {"stoker.datastore.orphans", "stoker.datastore.drop"},
+	name.ServiceStatus:    {"stoker.status.get", "stoker.status.why"},
+}
+
+// notRead are the streams of which no service but intake reads a message through the leader.
+var notRead = []string{StreamIntake, StreamFacts, StreamStatus, StreamDead, "KV_" + BucketCommands}
+
+// denied are the subjects a user may not publish although its permissions include them.
+func denied(user string) (publish []string) {
+	if Account(user) == AccountStoker {
+		return nil
+	}
+	for _, stream := range notRead {
+		publish = append(publish, leaderGet+stream)
+	}
+	return publish
+}
+
+// advisories are the subjects on which the server says that a consumer of a service's streams has another leader: what was asked of
+// the former is lost.
+func advisories(service string) []string {
+	const elected = "$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED."
+	if service == name.ServiceIntake {
+		return []string{elected + StreamFacts + ".*", elected + StreamIntake + ".*"}
+	}
+	return []string{elected + StreamFacts + ".*"}
+}
+
+const (
+	directGet = "$JS.API.DIRECT.GET."
+	leaderGet = "$JS.API.STREAM.MSG.GET."
+	// microSubjects are those of NATS micro services, for `nats micro ls`.
+	microSubjects = "$SRV.>"
+)
 
 // consumerRights are those on a service's consumers of a stream. A token can't be matched in part, so that consumers and their
 // acknowledgements are listed one by one.
@@ -143,30 +164,4 @@ func consumerRights(stream, service string) []string {
 		)
 	}
 	return publish
-}
-
-// Authorization is the authorization block of a NATS server's configuration. Public nkeys are given by user; a missing one
-// is written as a variable, STOKER_NKEY_<USER>, to be set in the server's environment.
-func Authorization(nkeys map[string]string) string {
-	var b strings.Builder
-	b.WriteString("authorization {\n  users = [\n")
-	for _, user := range Users() {
-		key := nkeys[user]
-		if key == "" {
-			key = "$STOKER_NKEY_" + strings.ToUpper(user)
-		}
-		publish, subscribe := Permissions(user)
-		fmt.Fprintf(&b, "    # %s\n    { nkey: %s, permissions: {\n      publish: { allow: [\n%s      ] }\n      subscribe: { allow: [\n%s      ] }\n    } }\n",
-			user, key, quoted(publish), quoted(subscribe))
-	}
-	b.WriteString("  ]\n}\n")
-	return b.String()
-}
-
-func quoted(subjects []string) string {
-	var b strings.Builder
-	for _, s := range subjects {
-		fmt.Fprintf(&b, "        %q\n", s)
-	}
-	return b.String()
 }

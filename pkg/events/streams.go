@@ -1,9 +1,11 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -15,42 +17,91 @@ import (
 // FactsKept is how long facts, and timers, are kept.
 const FactsKept = 30 * 24 * time.Hour
 
-// streams are the configurations of the four streams; replicas is the number of servers that hold each.
+// Limits of what is stored, so that nobody's flood fills a disk. maxCommand is a command's size with headers, maxDead that of a dead
+// letter, which is an event with the headers of its cause. maxState is the largest message of a NATS server by default.
+const (
+	maxCommand = 2 * MaxPayload
+	maxFact    = 2 * MaxPayload
+	maxDead    = 4 * MaxPayload
+	maxState   = 1 << 20
+	mebibyte   = 1 << 20
+)
+
+// waitingCommands bounds the commands about one object that wait to be carried out, keptFacts the facts of one kind about one object
+// and the dead letters of one service about one object.
+const (
+	waitingCommands = 256
+	keptFacts       = 256
+)
+
+// streams are the configurations of the streams and of the buckets that are no tenant's, but for that of leases; replicas is the number
+// of servers that hold each. All are on disk, and each has limits, and says what goes when they are reached; docs/operations.md has the
+// reasons.
 func streams(replicas int) []jetstream.StreamConfig {
-	return []jetstream.StreamConfig{
+	all := []jetstream.StreamConfig{
 		{
 			Name:        StreamIntake,
-			Description: "commands from portals",
+			Description: "commands that wait to be carried out",
 			Subjects:    []string{"stoker.intake.*.*.*"},
 			SubjectTransform: &jetstream.SubjectTransformConfig{
 				Source:      "stoker.intake.*.*.*",
 				Destination: fmt.Sprintf("stoker.intake.{{partition(%d,2,3)}}.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}", name.Partitions),
 			},
-			MaxAge: 7 * 24 * time.Hour, Storage: jetstream.FileStorage, Replicas: replicas,
-			Duplicates: 2 * time.Minute, AllowDirect: true,
+			// What was carried out is gone: only what waits takes room.
+			Retention: jetstream.InterestPolicy, MaxAge: 7 * 24 * time.Hour,
+			// A command too many is refused to its sender's face, never dropped.
+			Discard: jetstream.DiscardNew, DiscardNewPerSubject: true,
+			MaxBytes: 64 * mebibyte, MaxMsgsPerSubject: waitingCommands, MaxMsgSize: maxCommand,
+			// A command is known by its source and id. Were one dropped for a Nats-Msg-Id that was seen before, whoever guesses it could
+			// have another's command dropped. This is the shortest there is.
+			Duplicates: 100 * time.Millisecond,
 		},
 		{
 			Name:        StreamFacts,
 			Description: "what happened, and timers",
 			Subjects:    []string{"stoker.fact.*.*.*.*.*", "stoker.timer.>"},
-			MaxAge:      FactsKept, Storage: jetstream.FileStorage, Replicas: replicas,
-			Duplicates: 2 * time.Minute, AllowDirect: true, AllowMsgSchedules: true, AllowMsgTTL: true,
+			MaxAge:      FactsKept, AllowMsgSchedules: true, AllowMsgTTL: true,
+			// A service that missed a fact finds what it told in the state when it looks at the tenant next, within a day.
+			Discard: jetstream.DiscardOld, MaxBytes: 512 * mebibyte, MaxMsgsPerSubject: keptFacts, MaxMsgSize: maxFact,
+			Duplicates: 2 * time.Minute,
 		},
 		{
 			Name:        StreamStatus,
 			Description: "the latest status of each tenant, for portals",
-			Subjects:    []string{"stoker.status.*.*"},
-			Storage:     jetstream.FileStorage, Replicas: replicas, MaxMsgsPerSubject: 1,
-			Duplicates: 2 * time.Minute, AllowDirect: true, AllowMsgTTL: true,
+			Subjects:    []string{statusSubjects},
+			AllowMsgTTL: true,
+			Discard:     jetstream.DiscardOld, MaxBytes: 64 * mebibyte, MaxMsgsPerSubject: 1, MaxMsgSize: maxFact,
+			Duplicates: 2 * time.Minute,
 		},
 		{
 			Name:        StreamDead,
 			Description: "events no retry can help, with their cause",
 			Subjects:    []string{"stoker.dead.*.*.*.*"},
-			MaxAge:      30 * 24 * time.Hour, Storage: jetstream.FileStorage, Replicas: replicas,
-			Duplicates: 2 * time.Minute, AllowDirect: true,
+			MaxAge:      30 * 24 * time.Hour,
+			Discard:     jetstream.DiscardOld, MaxBytes: 64 * mebibyte, MaxMsgsPerSubject: keptFacts, MaxMsgSize: maxDead,
+			Duplicates: 2 * time.Minute,
 		},
 	}
+	all = append(all, buckets()...)
+	for i := range all {
+		all[i].AllowDirect, all[i].Storage, all[i].Replicas = true, jetstream.FileStorage, replicas
+	}
+	return all
+}
+
+// buckets are the configurations of the buckets that are no tenant's, but for that of leases. No bucket lets a message replace all others by a header
+// (AllowRollup), as those made by the client library do: else whoever may write one key could empty it.
+func buckets() []jetstream.StreamConfig {
+	bucket := func(name, description string, ttl time.Duration) jetstream.StreamConfig {
+		return jetstream.StreamConfig{
+			Name: "KV_" + name, Description: description, Subjects: []string{"$KV." + name + ".>"}, MaxAge: ttl,
+			MaxMsgsPerSubject: 1, Discard: jetstream.DiscardOld, Duplicates: min(ttl, 2*time.Minute), DenyDelete: true,
+		}
+	}
+	// A note that had to go means that its command, sent once more, is looked at anew.
+	commands := bucket(BucketCommands, "what was answered to each command that was carried out", answersKept)
+	commands.MaxBytes, commands.MaxMsgSize = 64*mebibyte, maxFact
+	return []jetstream.StreamConfig{commands}
 }
 
 // Provision creates the streams, the consumers and the buckets that are no tenant's, or brings their configuration back to
@@ -58,46 +109,43 @@ func streams(replicas int) []jetstream.StreamConfig {
 func Provision(ctx context.Context, js jetstream.JetStream, replicas int) error {
 	replicas = max(replicas, 1)
 	for _, cfg := range streams(replicas) {
-		s, err := js.CreateOrUpdateStream(ctx, cfg)
-		if err != nil {
-			return Classify(fmt.Errorf("stream %s: %w", cfg.Name, err))
-		}
-		existing := map[string]jetstream.ConsumerConfig{}
-		list := s.ListConsumers(ctx)
-		for c := range list.Info() {
-			existing[c.Name] = c.Config
-		}
-		if err := list.Err(); err != nil {
-			return Classify(fmt.Errorf("consumers of %s: %w", cfg.Name, err))
-		}
-		g, gctx := errgroup.WithContext(ctx)
-		g.SetLimit(16)
-		for _, c := range consumers()[cfg.Name] {
-			if have, ok := existing[c.Durable]; ok && sameConsumer(have, c) {
-				continue
-			}
-			g.Go(func() error {
-				if _, err := s.CreateOrUpdateConsumer(gctx, c); err != nil {
-					return Classify(fmt.Errorf("consumer %s of %s: %w", c.Durable, cfg.Name, err))
-				}
-				return nil
-			})
-		}
-		if err := g.Wait(); err != nil {
+		if err := provisionStream(ctx, js, cfg); err != nil {
 			return err
 		}
 	}
-	return provisionBuckets(ctx, js, replicas)
+	if err := provisionLeases(ctx, js, leases(replicas)); err != nil {
+		return Classify(fmt.Errorf("bucket %s: %w", BucketLeases, err))
+	}
+	return cmp.Or(Classify(removeFormerLeases(ctx, js)), restrictBuckets(ctx, js))
 }
 
-// buckets are the configurations of the buckets that are no tenant's, but for that of leases.
-func buckets(replicas int) []jetstream.KeyValueConfig {
-	return []jetstream.KeyValueConfig{
-		{
-			Bucket: BucketCommands, Description: "what was answered to each command that was carried out", History: 1, TTL: answersKept,
-			Storage: jetstream.FileStorage, Replicas: replicas,
-		},
+// provisionStream makes a stream and its consumers.
+func provisionStream(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig) error {
+	// Without consumers, a stream that keeps what somebody is interested in would keep nothing and still say that it did.
+	want := cfg.Retention
+	cfg.Retention = jetstream.LimitsPolicy
+	have, err := js.Stream(ctx, cfg.Name)
+	switch {
+	case err == nil:
+		cfg.Retention = have.CachedInfo().Config.Retention
+	case !errors.Is(err, jetstream.ErrStreamNotFound):
+		return Classify(fmt.Errorf("stream %s: %w", cfg.Name, err))
 	}
+	s, err := js.CreateOrUpdateStream(ctx, cfg)
+	if err != nil {
+		return Classify(fmt.Errorf("stream %s: %w", cfg.Name, err))
+	}
+	if err := provisionConsumers(ctx, s, consumers()[cfg.Name]); err != nil {
+		return err
+	}
+	if cfg.Retention == want {
+		return nil
+	}
+	cfg.Retention = want
+	if _, err := js.UpdateStream(ctx, cfg); err != nil {
+		return Classify(fmt.Errorf("stream %s: %w", cfg.Name, err))
+	}
+	return nil
 }
 
 // leases is the stream of the bucket of leases. Its messages matter for seconds, and there are some at all times, so none waits for
@@ -106,8 +154,8 @@ func buckets(replicas int) []jetstream.KeyValueConfig {
 func leases(replicas int) jetstream.StreamConfig {
 	cfg := jetstream.StreamConfig{
 		Name: "KV_" + BucketLeases, Description: "which replica of each service holds which partitions",
-		Subjects: []string{"$KV." + BucketLeases + ".>"}, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew,
-		Duplicates: 2 * time.Minute, AllowRollup: true, DenyDelete: true, AllowMsgTTL: true,
+		Subjects: []string{"$KV." + BucketLeases + ".>"}, MaxMsgsPerSubject: 1, MaxBytes: mebibyte, MaxMsgSize: 16 << 10,
+		Discard: jetstream.DiscardNew, Duplicates: 2 * time.Minute, DenyDelete: true, AllowMsgTTL: true,
 		Storage: jetstream.MemoryStorage, Replicas: replicas,
 	}
 	if replicas == 1 {
@@ -116,16 +164,44 @@ func leases(replicas int) jetstream.StreamConfig {
 	return cfg
 }
 
+func provisionConsumers(ctx context.Context, s jetstream.Stream, wanted []jetstream.ConsumerConfig) error {
+	if len(wanted) == 0 {
+		return nil
+	}
+	stream := s.CachedInfo().Config.Name
+	existing := map[string]jetstream.ConsumerConfig{}
+	list := s.ListConsumers(ctx)
+	for c := range list.Info() {
+		existing[c.Name] = c.Config
+	}
+	if err := list.Err(); err != nil {
+		return Classify(fmt.Errorf("consumers of %s: %w", stream, err))
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(16)
+	for _, c := range wanted {
+		if have, ok := existing[c.Durable]; ok && sameConsumer(have, c) {
+			continue
+		}
+		g.Go(func() error {
+			if _, err := s.CreateOrUpdateConsumer(ctx, c); err != nil {
+				return Classify(fmt.Errorf("consumer %s of %s: %w", c.Durable, stream, err))
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// provisionBuckets makes the buckets alone.
 func provisionBuckets(ctx context.Context, js jetstream.JetStream, replicas int) error {
-	for _, cfg := range buckets(replicas) {
-		if _, err := js.CreateOrUpdateKeyValue(ctx, cfg); err != nil {
-			return Classify(fmt.Errorf("bucket %s: %w", cfg.Bucket, err))
+	for _, cfg := range buckets() {
+		cfg.AllowDirect, cfg.Storage, cfg.Replicas = true, jetstream.FileStorage, replicas
+		if err := provisionStream(ctx, js, cfg); err != nil {
+			return err
 		}
 	}
-	if err := provisionLeases(ctx, js, leases(replicas)); err != nil {
-		return Classify(fmt.Errorf("bucket %s: %w", BucketLeases, err))
-	}
-	return Classify(removeFormerLeases(ctx, js))
+	return nil
 }
 
 // provisionLeases makes the bucket of leases. One that is stored otherwise, as from before the number of servers changed, is replaced:
@@ -153,4 +229,26 @@ func removeFormerLeases(ctx context.Context, js jetstream.JetStream) error {
 		return nil
 	}
 	return err
+}
+
+// restrictBuckets gives tenants' buckets of a version before the limits that new ones have.
+func restrictBuckets(ctx context.Context, js jetstream.JetStream) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(16)
+	list := js.ListStreams(ctx, jetstream.WithStreamListSubject("$KV.*."+KeySpec))
+	for s := range list.Info() {
+		cfg := s.Config
+		if !cfg.AllowRollup || !strings.HasPrefix(cfg.Name, "KV_tenant_") {
+			continue
+		}
+		cfg.AllowRollup, cfg.MaxMsgSize = false, maxState
+		g.Go(func() error {
+			if _, err := js.UpdateStream(ctx, cfg); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+				return Classify(fmt.Errorf("bucket %s: %w", cfg.Name, err))
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	return cmp.Or(err, Classify(list.Err()))
 }

@@ -2,6 +2,7 @@ package events
 
 import (
 	"cmp"
+	"crypto/rand"
 	"fmt"
 	"strconv"
 	"strings"
@@ -87,6 +88,22 @@ func (k Key) FactSubject(service, what string) string {
 // TimerSubject holds the scheduled message that becomes the fact at its time.
 func (k Key) TimerSubject(service, what string) string {
 	return "stoker.timer." + k.place() + "." + service + "." + what
+}
+
+// AnswerSubjects are all subjects on which commands are answered.
+const AnswerSubjects = "stoker.answer.*.*"
+
+// AnswerSubject is where the answer to a command about the object is sent: to those who may command in its namespace, and among them
+// to who knows the token.
+func (k Key) AnswerSubject(token string) string { return "stoker.answer." + k.Namespace + "." + token }
+
+// NewAnswerSubject is an AnswerSubject that nobody can guess.
+func (k Key) NewAnswerSubject() string { return k.AnswerSubject(rand.Text()) }
+
+// IsAnswer reports whether a subject is one of the object's for answers; whoever sends a command names it.
+func (k Key) IsAnswer(subject string) bool {
+	token, ok := strings.CutPrefix(subject, k.AnswerSubject(""))
+	return ok && token != "" && Token(token) == token && len(subject) <= 256
 }
 
 // StatusSubject is what a portal subscribes to for one tenant.

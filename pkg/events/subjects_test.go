@@ -3,6 +3,7 @@ package events_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,6 +51,24 @@ func TestPartitionIsTheServers(t *testing.T) {
 		if info.State.Subjects[want] != 1 {
 			t.Errorf("the server stored %s under another partition than %d", key, key.Partition())
 		}
+	}
+}
+
+func TestIsAnswer(t *testing.T) {
+	key := events.Tenant("default", "demo")
+	for subject, want := range map[string]bool{
+		"stoker.answer.default.abc": true, "stoker.answer.default.a-b_1": true, key.NewAnswerSubject(): true, key.AnswerSubject("x"): true,
+		"": false, "stoker.answer.default": false, "stoker.answer.default.": false, "stoker.answer.default.>": false, "stoker.answer.default.*": false,
+		"stoker.answer.acme.abc": false, "stoker.answer.default.a.b": false, "stoker.answer.default.a b": false, "stoker.answer.default.a\r\nPUB x": false,
+		"_INBOX.abc": false, "stoker.fact.1.default.demo.intake.deleting": false, "$KV.tenant_default_demo.spec": false,
+		"stoker.answer.default." + strings.Repeat("a", 300): false,
+	} {
+		if got := key.IsAnswer(subject); got != want {
+			t.Errorf("IsAnswer(%q) = %v", subject, got)
+		}
+	}
+	if store := events.DataStore("main"); !store.IsAnswer("stoker.answer.-.x") || store.IsAnswer("stoker.answer.default.x") {
+		t.Error("a DataStore's answers are not where they should be")
 	}
 }
 

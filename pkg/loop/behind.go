@@ -35,7 +35,7 @@ func (t *Turn) readState(ctx context.Context, service string) (*state.State, uin
 	}
 	s, revision, err := bus.ReadStateOfLeader(ctx, t.Key, key)
 	if ignoreNotFound(err) != nil {
-		return nil, 0, err
+		return nil, revision, err
 	}
 	if e := t.newer(service, s); e != nil && time.Since(e.Time()).Abs() < leaderLags {
 		t.loop.log.Debug("state is behind an event, reading it again", "tenant", t.Key.String(), "state", service, "event", e.ID())

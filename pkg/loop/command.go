@@ -31,8 +31,8 @@ type CommandOutcome struct {
 //
 //  1. the state with its facts, or the fact that no state announces: the other services go on by them, whoever is told;
 //  2. the note of the answer: from here on the command is not carried out again;
-//  3. the answer on the sender's inbox, once: who misses it sends the command again and gets what was noted;
-//  4. the dead letter, when the command was refused and left no inbox, so that its sender can't be told.
+//  3. the answer on the subject that the sender named, once: who misses it sends the command again and gets what was noted;
+//  4. the dead letter, when the command was refused and named no such subject, so that its sender can't be told.
 //
 // Errors are those of [Turn.Done] and of NATS. The turn is then repeated: the state is found as it must be, the ids of facts, of the
 // note and of the dead letter make repeats harmless. Without an error the command is over, also when the rest of the turn fails and is
@@ -59,12 +59,12 @@ func (t *Turn) endCommand(ctx context.Context, e Event, o CommandOutcome) error 
 	}
 	if o.Request != "" {
 		answer := events.Answer{Request: o.Request, What: o.What, Data: event.Marshal(o.Data)}
-		if err := bus.NoteAnswer(ctx, e.Source(), e.ID(), answer); err != nil {
+		if err := bus.NoteAnswer(ctx, t.Key, e.Source(), e.ID(), answer); err != nil {
 			return err
 		}
 	}
-	if inbox := events.ReplyTo(e.Event); events.IsInbox(inbox) {
-		return bus.Answer(inbox, t.Key, events.AnswerID(e.Event), o.What, o.Data)
+	if subject := events.ReplyTo(e.Event); t.Key.IsAnswer(subject) {
+		return bus.Answer(subject, t.Key, events.AnswerID(e.Event), o.What, o.Data)
 	}
 	if o.Refused != "" {
 		return t.Bury(ctx, e, reason.Rejected, o.Refused)

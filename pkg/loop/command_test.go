@@ -33,8 +33,9 @@ func startEnding(t *testing.T) *ending {
 	s := natstest.Start(t)
 	e := &ending{
 		bus: s.Connect(t, "intake", ""), portal: s.Connect(t, events.UserPortal, ""), operator: s.Connect(t, events.UserOperator, ""),
-		key: events.Tenant("default", "demo"), inbox: nats.NewInbox(), answers: make(chan *nats.Msg, 8),
+		key: events.Tenant("default", "demo"), answers: make(chan *nats.Msg, 8),
 	}
+	e.inbox = e.key.NewAnswerSubject()
 	sub, err := e.portal.Conn().ChanSubscribe(e.inbox, e.answers)
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +97,7 @@ func (x *ending) writeFirst(ctx context.Context, t *loop.Turn) bool {
 func (x *ending) lookForNote(ctx context.Context, e loop.Event) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if a, err := x.bus.Answered(ctx, e.Source(), e.ID()); err != nil || a != nil {
+	if a, err := x.bus.Answered(ctx, x.key, e.Source(), e.ID()); err != nil || a != nil {
 		x.early++
 	}
 }
@@ -129,7 +130,7 @@ func (x *ending) send(t *testing.T, id, inbox string) string {
 
 func (x *ending) noted(t *testing.T, id string) *events.Answer {
 	t.Helper()
-	a, err := x.bus.Answered(t.Context(), "/stoker/"+events.UserPortal, id)
+	a, err := x.bus.Answered(t.Context(), x.key, "/stoker/"+events.UserPortal, id)
 	if err != nil {
 		t.Fatal(err)
 	}

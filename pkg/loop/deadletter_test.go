@@ -23,7 +23,7 @@ func TestACommandAsLargeAsTheServerAllowsIsBuried(t *testing.T) {
 	m := events.Encode(key.CommandSubject(), portal.NewEvent(key, "1", event.TenantApply, nil, time.Now()))
 	m.Data = []byte{}
 	overhead := m.Size() - len(m.Subject)
-	m.Data = []byte(strings.Repeat("x", int(portal.Conn().MaxPayload())-overhead-16))
+	m.Data = []byte(strings.Repeat("x", events.DefaultLimits().Payload-overhead-1024))
 	if _, err := portal.JetStream().PublishMsg(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}

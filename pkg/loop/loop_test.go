@@ -46,7 +46,7 @@ func run(t *testing.T, l *loop.Loop) (stop func()) {
 // intake makes what the real one makes of an apply: bucket, spec, fact.
 func intake(b *events.Bus) *loop.Loop {
 	return &loop.Loop{Bus: b, Service: "intake", Commands: true, Ensure: b.Provision, Handle: func(ctx context.Context, t *loop.Turn) error {
-		if len(t.Events) == 0 {
+		if len(t.Events) == 0 || !t.Events[0].IsCommand() {
 			return nil
 		}
 		if err := b.CreateBucket(ctx, t.Key); err != nil {
@@ -93,9 +93,13 @@ func TestCommandsBecomeFactsOfOtherServices(t *testing.T) {
 		info := subjects(t, operator, "stoker.fact.*.*.*.certs.issued")
 		return len(info) == 40
 	})
-	t.Run("an event delivered by its id twice is one", func(t *testing.T) {
-		key := events.Tenant("default", "t0")
-		dup, err := portal.Publish(t.Context(), key.CommandSubject(), portal.NewEvent(key, "cmd-0", event.TenantApply, nil, time.Now()))
+	t.Run("a fact delivered by its id twice is one", func(t *testing.T) {
+		key, certs := events.Tenant("default", "t0"), s.Connect(t, "certs", "")
+		e := certs.NewEvent(key, "twice", event.FactType("certs", event.Rotated), nil, time.Now())
+		if _, err := certs.Publish(t.Context(), key.FactSubject("certs", event.Rotated), e); err != nil {
+			t.Fatal(err)
+		}
+		dup, err := certs.Publish(t.Context(), key.FactSubject("certs", event.Rotated), e)
 		if err != nil || !dup {
 			t.Errorf("duplicate %v, error %v", dup, err)
 		}

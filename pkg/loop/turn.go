@@ -1,12 +1,13 @@
 package loop
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
+	"strconv"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
@@ -36,10 +37,12 @@ type Turn struct {
 	loop     *Loop
 	attempt  int
 	own      *state.State
-	revision uint64          // of own
-	owed     bool            // facts of own may lack in the stream
-	ended    []jetstream.Msg // the commands that have ended
-	first    bool            // the first meeting with the object since a start or a takeover
+	revision uint64 // of own, also of one that can't be read
+	// unreadable is true when there is an own state that can't be read; own is then nil.
+	unreadable bool
+	owed       bool            // facts of own may lack in the stream
+	ended      []jetstream.Msg // the commands that have ended
+	first      bool            // the first meeting with the object since a start or a takeover
 }
 
 // load reads spec and own state, and publishes facts that the own state still owes. again says that an event of the turn was
@@ -49,14 +52,15 @@ func (t *Turn) load(ctx context.Context, again bool) error {
 		return nil
 	}
 	t.first = t.loop.unmet(t.Key)
-	spec, err := t.readStates(ctx)
+	spec, revision, err := t.readStates(ctx)
 	if err != nil {
 		return err
 	}
 	if spec != nil {
 		t.Tenant = &state.Tenant{}
 		if err := json.Unmarshal(spec.Data, t.Tenant); err != nil {
-			return &intent.Permanent{Reason: reason.InvalidState, Message: "the tenant's spec in its bucket is not readable", Err: err}
+			t.Tenant = nil
+			return t.specUnreadable(ctx, revision, err)
 		}
 		t.UID, t.Generation = spec.UID, spec.Generation
 		if t.own != nil && t.own.UID != t.UID {
@@ -67,13 +71,13 @@ func (t *Turn) load(ctx context.Context, again bool) error {
 	return t.payOwed(ctx, again)
 }
 
-// readStates reads the own state into the turn and returns the spec's, nil when there is none.
-func (t *Turn) readStates(ctx context.Context) (spec *state.State, err error) {
+// readStates reads the own state into the turn and returns the spec's with its revision, nil when there is none.
+func (t *Turn) readStates(ctx context.Context) (spec *state.State, revision uint64, err error) {
 	key := t.loop.stateKey()
 	var g errgroup.Group
 	if key != events.KeySpec {
 		g.Go(func() (err error) {
-			spec, _, err = t.readState(ctx, name.ServiceIntake)
+			spec, revision, err = t.readState(ctx, name.ServiceIntake)
 			return ignoreNotFound(err)
 		})
 	}
@@ -82,13 +86,57 @@ func (t *Turn) readStates(ctx context.Context) (spec *state.State, err error) {
 	} else {
 		t.own, t.revision, err = t.readState(ctx, t.loop.Service)
 	}
-	if err := cmp.Or(ignoreNotFound(err), g.Wait()); err != nil {
-		return nil, err
+	if errors.Is(err, events.ErrUnreadable) {
+		t.ownUnreadable(err)
+		err = nil
+	}
+	specErr := g.Wait()
+	if err := ignoreNotFound(err); err != nil {
+		return nil, 0, err
+	}
+	if specErr == nil && spec != nil && t.own != nil && t.own.UID == spec.UID && t.own.Generation > spec.Generation {
+		// The own state was written for a later spec than the one that was read.
+		spec, revision, specErr = t.loop.Bus.ReadStateOfLeader(ctx, t.Key, events.KeySpec)
+		specErr = ignoreNotFound(specErr)
+	}
+	if errors.Is(specErr, events.ErrUnreadable) {
+		return nil, 0, t.specUnreadable(ctx, revision, specErr)
+	}
+	if specErr != nil {
+		return nil, 0, specErr
 	}
 	if key == events.KeySpec {
 		spec = t.own
 	}
-	return spec, nil
+	return spec, revision, nil
+}
+
+// ownUnreadable makes the turn begin without an own state, on top of the revision of the one that can't be read.
+func (t *Turn) ownUnreadable(err error) {
+	t.loop.log.Error("own state is not readable and is made anew", "tenant", t.Key.String(), "error", err)
+	t.own, t.unreadable = nil, true
+}
+
+// Unreadable reports whether there was an own state that can't be read: the turn has none, and its next write replaces it.
+func (t *Turn) Unreadable() bool { return t.unreadable }
+
+// specUnreadable has intake write the spec anew: to intake itself it is none; the others tell it by the fact failed, and wait.
+func (t *Turn) specUnreadable(ctx context.Context, revision uint64, err error) error {
+	if t.loop.stateKey() == events.KeySpec {
+		t.ownUnreadable(err)
+		return nil
+	}
+	about := t.About()
+	if t.own != nil {
+		about.UID, about.Generation = t.own.UID, t.own.Generation
+	}
+	const message = "the tenant's spec in its bucket is not readable; intake writes it anew"
+	failed := event.StepFailed{About: about, Reason: reason.InvalidState, Message: message, Attempts: t.attempt + 1, Retrying: true}
+	id := events.ID("unreadable", t.loop.Service, t.Key.String(), strconv.FormatUint(revision, 10)) // a repeat is dropped for two minutes
+	if err := t.loop.Bus.Tell(ctx, t.Key, about.Generation, id, event.Failed, failed); err != nil {
+		return err
+	}
+	return &intent.Unavailable{Err: fmt.Errorf("%s: %w", message, err)}
 }
 
 // commandsOnly reports whether a turn is about commands and nothing else. A command changes the object first and the state
@@ -113,19 +161,24 @@ func (t *Turn) About() event.About {
 // Own is the service's state as it was read or last written, nil when there is none.
 func (t *Turn) Own() *state.State { return t.own }
 
-// OwnData decodes the data of the own state into v; v is left alone when there is none.
+// OwnData decodes the data of the own state into v, a pointer; v is left alone when there is none. Data that can't be decoded makes
+// the own state count as none.
 func (t *Turn) OwnData(v any) error {
 	if t.own == nil || len(t.own.Data) == 0 {
 		return nil
 	}
-	return json.Unmarshal(t.own.Data, v)
+	if err := json.Unmarshal(t.own.Data, v); err != nil {
+		t.ownUnreadable(err)
+		reflect.ValueOf(v).Elem().SetZero()
+	}
+	return nil
 }
 
-// Read decodes another service's data into v and returns its state; nil when there is none yet or it is an earlier tenant's of
-// that name.
+// Read decodes another service's data into v and returns its state; nil when there is none yet, it can't be read, or it is an earlier
+// tenant's of that name.
 func (t *Turn) Read(ctx context.Context, service string, v any) (*state.State, error) {
 	s, _, err := t.readState(ctx, service)
-	if errors.Is(err, events.ErrNotFound) {
+	if errors.Is(err, events.ErrNotFound) || errors.Is(err, events.ErrUnreadable) {
 		return nil, nil
 	}
 	if err != nil {

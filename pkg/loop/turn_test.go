@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -115,5 +117,84 @@ func TestCommandForABucketThatDoesNotAnswerYet(t *testing.T) {
 	accepted("2", 2)
 	if first {
 		t.Error("it was not tried again")
+	}
+}
+
+// What can't be read in a tenant's bucket is made anew by its owner, and nothing of the tenant is frozen meanwhile.
+func TestStateThatCanNotBeRead(t *testing.T) {
+	s := natstest.Start(t)
+	in, key := s.Connect(t, "intake", ""), events.Tenant("default", "demo")
+	if err := in.CreateBucket(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	corrupt := func(of, data string) {
+		t.Helper()
+		m := nats.NewMsg("$KV." + key.Bucket() + "." + events.StateKey(of))
+		m.Data = []byte(data)
+		if _, err := s.Connect(t, of, "").JetStream().PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t, &loop.Loop{Bus: in, Service: "intake", Commands: true, Ensure: in.Provision, Handle: func(ctx context.Context, turn *loop.Turn) error {
+		if !turn.Unreadable() {
+			return nil
+		}
+		if turn.Own() != nil || turn.Tenant != nil {
+			t.Error("a state was made of it")
+		}
+		if err := turn.Adopt(ctx, "u", 1); err != nil {
+			return err
+		}
+		return turn.Done(ctx, loop.Outcome{Step: event.Accepted, Data: state.Tenant{}, Facts: []loop.Tell{{What: event.Accepted, Data: event.IntakeAccepted{About: turn.About()}}}})
+	}})
+	operator := s.Connect(t, events.UserOperator, "")
+	type seen struct {
+		generation int64
+		own        bool
+	}
+	handled := make(chan seen, 100)
+	run(t, &loop.Loop{Bus: s.Connect(t, "certs", ""), Service: "certs", Handle: func(ctx context.Context, turn *loop.Turn) error {
+		var data map[string]string
+		if err := turn.OwnData(&data); err != nil {
+			return err
+		}
+		if len(turn.Events) > 0 { // and not what the loop asks by itself
+			handled <- seen{turn.Generation, turn.Own() != nil}
+		}
+		return turn.Done(ctx, loop.Outcome{Step: event.Issued, Data: map[string]string{"a": "b"}})
+	}})
+	n := 0
+	wake := func() {
+		t.Helper()
+		n++
+		about := event.About{Namespace: "default", Name: "demo", UID: "u", Generation: 1}
+		e := in.NewEvent(key, fmt.Sprint("wake-", n), event.FactType("intake", event.Accepted), event.IntakeAccepted{About: about}, time.Time{})
+		if _, err := in.Publish(t.Context(), key.FactSubject("intake", event.Accepted), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, data := range []string{"\xff not JSON", `{"uid":"u","generation":1,"data":"no tenant"}`} {
+		corrupt("intake", data)
+		wake()
+		for got := range handled {
+			if got.generation == 1 {
+				break
+			}
+		}
+		if spec, err := in.State(t.Context(), key, "intake"); err != nil || spec.Generation != 1 {
+			t.Fatalf("%s: %+v, %v", data, spec, err)
+		}
+	}
+	for _, data := range []string{"{", `{"uid":"u","generation":1,"data":"no map"}`} {
+		natstest.Eventually(t, "certs has a state", func() bool {
+			st, err := operator.State(t.Context(), key, "certs")
+			return err == nil && strings.Contains(string(st.Data), `"a":"b"`)
+		})
+		for len(handled) > 0 {
+			<-handled
+		}
+		corrupt("certs", data)
+		wake()
+		natstest.Eventually(t, "a turn without an own state", func() bool { return !(<-handled).own })
 	}
 }

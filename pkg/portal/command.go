@@ -1,6 +1,6 @@
 package portal
 
-// Commands: published with an inbox for the answer, and again until there is one. intake knows a command by its source and
+// Commands: published with a subject for the answer, and again until there is one. intake knows a command by its source and
 // id, so that one that is sent twice is carried out once.
 
 import (
@@ -185,15 +185,12 @@ func (c *Client) send(ctx context.Context, key events.Key, verb string, data any
 	if err != nil {
 		return Accepted{}, err
 	}
-	inbox := c.nc.NewInbox()
-	if !events.IsInbox(inbox) { // intake answers on no other
-		inbox = nats.NewInbox()
-	}
-	e.SetExtension(events.ExtReplyTo, inbox)
+	answer := key.NewAnswerSubject()
+	e.SetExtension(events.ExtReplyTo, answer)
 	answers := make(chan *nats.Msg, 4)
-	sub, err := c.nc.ChanSubscribe(inbox, answers)
+	sub, err := c.nc.ChanSubscribe(answer, answers)
 	if err != nil {
-		return Accepted{}, fmt.Errorf("inbox for the answer about %s: %w", key, err)
+		return Accepted{}, fmt.Errorf("subject for the answer about %s: %w", key, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	reconnected, stop := c.reconnects()
@@ -215,7 +212,7 @@ func (c *Client) send(ctx context.Context, key events.Key, verb string, data any
 			return answered(m, e.ID())
 		case <-reconnected:
 		case <-again.C:
-			if denied := c.denied(inbox); denied != nil {
+			if denied := c.denied(answer); denied != nil {
 				return Accepted{}, fmt.Errorf("%s: the command is stored, but its answer can't be heard: %w", key, denied)
 			}
 		case <-ctx.Done():

@@ -1,8 +1,8 @@
 // Package portal is for programs that order tenants. It publishes commands, hands back what intake answers, and follows a
 // tenant's status.
 //
-// It does with NATS what the user portal may and no more: it publishes on stoker.intake, listens on stoker.status and on
-// inboxes, and reads the last status of a tenant. A lost connection comes back by itself; what was asked for meanwhile is
+// It does with NATS what a portal may (`stoker portal add`) and no more: it publishes on stoker.intake, listens on stoker.status and
+// stoker.answer, and reads the last status of a tenant. A lost connection comes back by itself; what was asked for meanwhile is
 // asked again.
 package portal
 
@@ -31,9 +31,6 @@ type Config struct {
 	SeedFile, CredsFile string
 	// CAFile verifies the servers' certificate, when not signed by a CA of the system.
 	CAFile string
-	// InboxPrefix under which answers are waited for. It starts with "_INBOX."; give each portal that has a NATS user of its own
-	// one ("_INBOX.acme") and let no other user subscribe to it. Default: "_INBOX".
-	InboxPrefix string
 }
 
 // Client sends commands and follows statuses. It is safe for concurrent use; commands for one object are carried out in the
@@ -80,12 +77,6 @@ func Connect(cfg Config) (*Client, error) {
 	}
 	if cfg.CAFile != "" {
 		options = append(options, nats.RootCAs(cfg.CAFile))
-	}
-	if cfg.InboxPrefix != "" {
-		if !strings.HasPrefix(cfg.InboxPrefix, nats.InboxPrefix) {
-			return nil, fmt.Errorf("Config.InboxPrefix %q: must start with %q, where intake may answer", cfg.InboxPrefix, nats.InboxPrefix)
-		}
-		options = append(options, nats.CustomInboxPrefix(cfg.InboxPrefix))
 	}
 	url := cmp.Or(cfg.URL, nats.DefaultURL)
 	nc, err := nats.Connect(url, options...)

@@ -331,11 +331,6 @@ func TestConnecting(t *testing.T) {
 			t.Error("it doesn't")
 		}
 	})
-	t.Run("with an inbox on which intake may not answer fails", func(t *testing.T) {
-		if _, err := Connect(Config{URL: w.URL(), SeedFile: w.SeedFile(events.UserPortal), InboxPrefix: "_INBOX_shop"}); err == nil {
-			t.Error("it doesn't")
-		}
-	})
 	t.Run("as a user that may not command says so", func(t *testing.T) {
 		c, err := Connect(Config{URL: w.URL(), SeedFile: w.SeedFile(name.ServiceCerts)})
 		if err != nil {

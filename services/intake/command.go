@@ -1,7 +1,7 @@
 package intake
 
 // Wakes on commands. Understands each, carries it out by its verb (verbs.go), and ends it: the spec is written and told, the answer
-// noted, the sender answered on its inbox. What is refused is told as intake.rejected, and becomes a dead letter when there is no
+// noted, the sender answered on the subject it named. What is refused is told as intake.rejected, and becomes a dead letter when there is no
 // sender to tell.
 
 import (
@@ -49,8 +49,8 @@ func (s *intake) understand(key events.Key, e loop.Event) (command, error) {
 	if err := c.checkObject(); err != nil {
 		return c, err
 	}
-	if inbox := events.ReplyTo(e.Event); inbox != "" && !events.IsInbox(inbox) {
-		return c, refuse("event."+events.ExtReplyTo, event.RuleInvalid, inbox, "must be an inbox (_INBOX.…)")
+	if subject := events.ReplyTo(e.Event); subject != "" && !key.IsAnswer(subject) {
+		return c, refuse("event."+events.ExtReplyTo, event.RuleInvalid, subject, "must be "+key.AnswerSubject("<token>"))
 	}
 	if n := len(e.Data()); n > events.MaxPayload {
 		most := fmt.Sprintf("must not be larger than %d bytes", events.MaxPayload)
@@ -146,7 +146,7 @@ func (s *intake) command(ctx context.Context, t *loop.Turn, e loop.Event) error 
 		return s.endFailed(ctx, t, e, err)
 	}
 	request := events.Fingerprint(t.Key, e.Event)
-	noted, err := s.bus.Answered(ctx, e.Source(), e.ID())
+	noted, err := s.bus.Answered(ctx, t.Key, e.Source(), e.ID())
 	switch {
 	case err != nil:
 		return err

@@ -6,7 +6,6 @@ package intake
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -62,10 +61,9 @@ type httpIntake struct {
 	took     *prometheus.HistogramVec
 
 	gone    chan struct{} // closed with the connection: no answer can come any more
-	inbox   string        // of all answers; each has a token of its own after it
 	sub     *nats.Subscription
 	mu      sync.Mutex
-	waiting map[string]chan ce.Event
+	waiting map[string]chan ce.Event // by subject of the answer
 }
 
 // open begins to listen; nil when there is to be no such way in. Its end is that of serve.
@@ -75,7 +73,7 @@ func (h HTTP) open(ctx context.Context, c *service.Clients) (*httpIntake, error)
 	}
 	in := &httpIntake{
 		bus: c.Bus, log: c.Log, slots: make(chan struct{}, maxInFlight), gone: make(chan struct{}), bodyIn: bodyTime, answerIn: answerTime,
-		inbox: events.InboxHTTP + "." + rand.Text(), waiting: map[string]chan ce.Event{},
+		waiting: map[string]chan ce.Event{},
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "stoker_http_events_duration_seconds", Help: "Time of one request to /events.",
 			Buckets: []float64{.005, .02, .1, .5, 2, 10, 30},
@@ -93,8 +91,8 @@ func (h HTTP) open(ctx context.Context, c *service.Clients) (*httpIntake, error)
 	if in.server.TLSConfig, err = h.tls(c.Log); err != nil {
 		return nil, err
 	}
-	if in.sub, err = c.Bus.Conn().Subscribe(in.inbox+".*", in.answered); err != nil {
-		return nil, fmt.Errorf("inbox of answers: %w", err)
+	if in.sub, err = c.Bus.Conn().Subscribe(events.AnswerSubjects, in.answered); err != nil {
+		return nil, fmt.Errorf("answers to commands: %w", err)
 	}
 	if in.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", h.Address); err != nil {
 		return nil, errors.Join(fmt.Errorf("events-http address %s: %w", h.Address, err), in.sub.Unsubscribe())
@@ -365,14 +363,14 @@ func keyOf(e ce.Event) (events.Key, *failure) {
 
 // ask publishes a command and waits for the answer.
 func (h *httpIntake) ask(ctx context.Context, key events.Key, e ce.Event) (*ce.Event, *failure) {
-	id := rand.Text() // that nobody guesses: who hears of one inbox knows no other
+	subject := key.NewAnswerSubject()
 	came := make(chan ce.Event, 1)
 	h.mu.Lock()
-	h.waiting[id] = came
+	h.waiting[subject] = came
 	h.mu.Unlock()
 	defer func() {
 		h.mu.Lock()
-		delete(h.waiting, id)
+		delete(h.waiting, subject)
 		h.mu.Unlock()
 	}()
 	away := later(http.StatusServiceUnavailable, event.RuleUnavailable,
@@ -380,10 +378,10 @@ func (h *httpIntake) ask(ctx context.Context, key events.Key, e ce.Event) (*ce.E
 	if !h.bus.Conn().IsConnected() {
 		return nil, away
 	}
-	e.SetExtension(events.ExtReplyTo, h.inbox+"."+id)
+	e.SetExtension(events.ExtReplyTo, subject)
 	msg := events.Encode(key.CommandSubject(), e)
 	// What was sent twice is stored twice, so that both are answered; intake carries it out once.
-	msg.Header.Set(nats.MsgIdHdr, id)
+	msg.Header.Set(nats.MsgIdHdr, subject)
 	publish, cancel := context.WithTimeout(ctx, publishTime)
 	_, err := h.bus.JetStream().PublishMsg(publish, msg)
 	cancel()
@@ -400,7 +398,7 @@ func (h *httpIntake) ask(ctx context.Context, key events.Key, e ce.Event) (*ce.E
 	for {
 		select {
 		case answer := <-came:
-			if answer.ID() == mine { // and not what somebody else sent to an inbox it guessed
+			if answer.ID() == mine { // and not that to another command that named the same subject
 				return &answer, nil
 			}
 		case <-ctx.Done():
@@ -409,7 +407,7 @@ func (h *httpIntake) ask(ctx context.Context, key events.Key, e ce.Event) (*ce.E
 			return nil, away
 		case <-wait.C:
 			// The answer is sent once, and may have been lost with a connection.
-			noted, err := h.bus.Answered(ctx, e.Source(), e.ID())
+			noted, err := h.bus.Answered(ctx, key, e.Source(), e.ID())
 			if err == nil && noted != nil && noted.Request == events.Fingerprint(key, e) {
 				answer := h.bus.NewEvent(key, mine, event.FactType(name.ServiceIntake, noted.What), noted.Data, time.Now())
 				return &answer, nil
@@ -423,7 +421,7 @@ func (h *httpIntake) ask(ctx context.Context, key events.Key, e ce.Event) (*ce.E
 // answered hands an answer to who waits for it.
 func (h *httpIntake) answered(m *nats.Msg) {
 	h.mu.Lock()
-	came := h.waiting[strings.TrimPrefix(m.Subject, h.inbox+".")]
+	came := h.waiting[m.Subject]
 	h.mu.Unlock()
 	if came == nil {
 		return

@@ -132,7 +132,7 @@ func obey(ctx context.Context, bus *events.Bus, key events.Key, e loop.Event) er
 	if key.Name == "silent" {
 		accepted := event.Marshal(event.IntakeAccepted{About: about, Command: e.ID()})
 		if e.ID() == "noted" {
-			return bus.NoteAnswer(ctx, e.Source(), e.ID(), events.Answer{Request: events.Fingerprint(key, e.Event), What: event.Accepted, Data: accepted})
+			return bus.NoteAnswer(ctx, key, e.Source(), e.ID(), events.Answer{Request: events.Fingerprint(key, e.Event), What: event.Accepted, Data: accepted})
 		}
 		return nil
 	}
@@ -242,9 +242,9 @@ func TestHTTP(t *testing.T) {
 			t.Errorf("%d %s", g.StatusCode, g.body)
 		}
 	})
-	t.Run("the sender's own inbox is not answered", func(t *testing.T) {
+	t.Run("a subject that the sender names for its answer is not used", func(t *testing.T) {
 		h := tenantIn("3", event.Apply, "default/demo")
-		h.Set("Ce-Replyto", "_INBOX.mine")
+		h.Set("Ce-Replyto", "stoker.answer.default.mine")
 		if g := in.post(t, h, `{}`); g.StatusCode != http.StatusOK {
 			t.Errorf("%d %s", g.StatusCode, g.body)
 		}
@@ -408,12 +408,12 @@ func TestHTTPWithoutAnswer(t *testing.T) {
 	})
 	t.Run("an answer to another command is none", func(t *testing.T) {
 		key := events.Tenant("default", "silent")
-		sub, err := in.bus.Conn().Subscribe(in.inbox+".*", func(m *nats.Msg) {
+		sub, err := in.bus.Conn().Subscribe(events.AnswerSubjects, func(m *nats.Msg) {
 			if strings.HasSuffix(m.Subject, ".guessed") { // and then to everybody who waits
 				in.mu.Lock()
 				defer in.mu.Unlock()
-				for token := range in.waiting {
-					_ = in.bus.Answer(in.inbox+"."+token, key, "guessed", event.Accepted, event.IntakeAccepted{})
+				for subject := range in.waiting {
+					_ = in.bus.Answer(subject, key, "guessed", event.Accepted, event.IntakeAccepted{})
 				}
 			}
 		})
@@ -425,7 +425,7 @@ func TestHTTPWithoutAnswer(t *testing.T) {
 		go func() {
 			defer close(done)
 			for i := 0; i < 100; i++ {
-				_ = in.bus.Answer(in.inbox+".guessed", key, "guessed", event.Accepted, event.IntakeAccepted{})
+				_ = in.bus.Answer(key.AnswerSubject("guessed"), key, "guessed", event.Accepted, event.IntakeAccepted{})
 				_ = in.bus.Conn().FlushTimeout(time.Second)
 			}
 		}()
@@ -776,7 +776,7 @@ func FuzzCommandIn(f *testing.F) {
 func FuzzHTTP(f *testing.F) {
 	const binary = "Ce-Specversion: 1.0\nCe-Id: 1\nCe-Source: /portal\nCe-Type: dev.stoker.tenantcontrolplane.apply.v1\nCe-Subject: default/shop\n"
 	f.Add(binary, []byte(good))
-	f.Add(binary+"Ce-Replyto: \"_INBOX.%41\"\nCe-Expectedgeneration: 3\nContent-Type: application/json\n", []byte(`{}`))
+	f.Add(binary+"Ce-Replyto: \"stoker.answer.default.%41\"\nCe-Expectedgeneration: 3\nContent-Type: application/json\n", []byte(`{}`))
 	f.Add(strings.Replace(binary, "default/shop", "%FF/..", 1), []byte(nil))
 	f.Add("Content-Type: application/cloudevents+json\n", []byte(`{"specversion":"1.0","id":"1","source":"/p","type":"dev.stoker.datastore.delete.v1","subject":"main.eu","data":null}`))
 	f.Add("Content-Type: application/cloudevents-batch+json\n", []byte(`[]`))

@@ -124,7 +124,7 @@ func (s *intake) handle(ctx context.Context, t *loop.Turn) error {
 	switch {
 	case t.Key == admissionKey:
 		return s.syncAdmission(ctx)
-	case t.Key.IsTenant() && (due || hasNews(t)):
+	case t.Key.IsTenant() && (due || t.Unreadable() || hasNews(t)):
 		return s.syncTenant(ctx, t, now)
 	case t.Key.Kind == event.DataStores && (due || len(t.Wakes) > 0):
 		return s.syncDataStore(ctx, t, now)

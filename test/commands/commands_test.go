@@ -15,6 +15,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/services/intake"
@@ -314,15 +315,6 @@ func TestTheSameIdTwiceIsOneChange(t *testing.T) {
 			t.Errorf("%s, and then %s", first.data, again.data)
 		}
 	})
-	t.Run("the server drops a repeat of its own message id, and says so", func(t *testing.T) {
-		c := command{key: key, verb: event.Pause, id: "twice-2", message: "twice-2"}
-		accepts(t, c)
-		ack, err := e.Portal.JetStream().PublishMsg(t.Context(), c.encode(t, ""))
-		if err != nil || !ack.Duplicate {
-			t.Errorf("%+v %v", ack, err)
-		}
-		accepts(t, command{key: key, verb: event.Resume})
-	})
 	t.Run("the same id for something else is refused", func(t *testing.T) {
 		other, another := tenant(t, "twice-other")
 		for _, c := range []command{
@@ -460,7 +452,7 @@ func TestATenantMayNameADataStoreThatWasMadeAMomentAgo(t *testing.T) {
 	}
 }
 
-func TestAnswersWithoutInboxAndAnInboxThatIsNone(t *testing.T) {
+func TestAnswersToNobodyAndToASubjectOfOthers(t *testing.T) {
 	startIntake(t, "a")
 	key, o := tenant(t, "silent")
 	c := command{key: key, verb: event.Apply, data: o}
@@ -478,6 +470,49 @@ func TestAnswersWithoutInboxAndAnInboxThatIsNone(t *testing.T) {
 	}
 	e.Fact(t, key, name.ServiceIntake, event.Rejected)
 	if _, err := spy.NextMsg(100 * time.Millisecond); !errors.Is(err, nats.ErrTimeout) {
-		t.Error("intake answered on a subject that is no inbox")
+		t.Error("intake answered on a subject that is none for answers")
+	}
+}
+
+// A spec that can't be read is written anew once a service says so, and the tenant's next command is carried out.
+func TestASpecThatCanNotBeReadIsWrittenAnew(t *testing.T) {
+	startIntake(t, "a")
+	key, o := tenant(t, "unreadable")
+	accepts(t, command{key: key, verb: event.Apply, data: o})
+	spec := func() (*state.State, error) { return e.Operator.State(t.Context(), key, name.ServiceIntake) }
+	before, err := spec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := e.Bus(name.ServiceIntake)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	certs, err := e.Bus(name.ServiceCerts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer certs.Close()
+	for i, data := range []string{`{"stream":"STOKER_STATUS","seq":1}`, "\xff", ""} {
+		m := nats.NewMsg("$KV." + key.Bucket() + ".spec")
+		m.Data = []byte(data)
+		if _, err := in.PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+		if err := certs.Tell(t.Context(), key, 0, fmt.Sprint("unreadable-", i), event.Failed, event.StepFailed{}); err != nil {
+			t.Fatal(err)
+		}
+		env.Eventually(t, "the spec is as before", func() error {
+			now, err := spec()
+			if err == nil && (now.UID != before.UID || now.Inputs != before.Inputs) {
+				err = fmt.Errorf("it is %+v", now)
+			}
+			return err
+		})
+	}
+	accepts(t, command{key: key, verb: event.Sleep})
+	if now, err := spec(); err != nil || now.Generation != before.Generation+1 {
+		t.Errorf("%+v, %v", now, err)
 	}
 }

@@ -99,7 +99,7 @@ func (c *command) encode(t testing.TB, inbox string) *nats.Msg {
 // ask sends a command and returns the answer.
 func ask(t testing.TB, c command) answer {
 	t.Helper()
-	inbox := nats.NewInbox()
+	inbox := c.key.NewAnswerSubject()
 	sub, err := e.Portal.Conn().SubscribeSync(inbox)
 	if err != nil {
 		t.Fatal(err)

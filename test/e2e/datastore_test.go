@@ -64,7 +64,7 @@ func install(t *testing.T, filter string) *installation {
 	e.NoServices(t)
 	in := &installation{filter: filter}
 	var err error
-	in.nats, err = natsserver.Start(t.Context(), filepath.Join(t.TempDir(), "nats"), "127.0.0.1:0", nil)
+	in.nats, err = natsserver.Start(t.Context(), filepath.Join(t.TempDir(), "nats"), "127.0.0.1:0", nil, env.Portal())
 	must(t, err)
 	t.Cleanup(in.nats.Stop)
 	for user, bus := range map[string]**events.Bus{events.UserOperator: &in.bus, events.UserPortal: &in.portal} {

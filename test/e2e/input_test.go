@@ -17,7 +17,8 @@ import (
 // ask publishes a message as a portal and returns intake's answer.
 func ask(t *testing.T, m *nats.Msg) (string, event.IntakeRejected) {
 	t.Helper()
-	inbox := nats.NewInbox()
+	parts := strings.Split(m.Subject, ".")
+	inbox := events.Tenant(parts[len(parts)-2], "").NewAnswerSubject()
 	sub, err := e.Portal.Conn().SubscribeSync(inbox)
 	if err != nil {
 		t.Fatal(err)

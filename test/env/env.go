@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"sigs.k8s.io/yaml"
 
@@ -45,6 +46,7 @@ type Env struct {
 	dir, bins string
 	mu        sync.Mutex
 	procs     map[string]*Process
+	commands  []*nats.Msg // that were published
 }
 
 // Root of the repository.
@@ -124,7 +126,7 @@ func start(dir string, o options) (*Env, error) {
 	built := make(chan error, 1)
 	go func() { built <- e.build(o) }()
 	e.Stack, err = stack.Start(ctx, stack.Config{
-		Dir: filepath.Join(dir, "data"), Source: Root(), APIOnly: o.apiOnly, Log: slog.New(slog.NewTextHandler(logFile, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Dir: filepath.Join(dir, "data"), Source: Root(), APIOnly: o.apiOnly, Portal: Portal(), Log: slog.New(slog.NewTextHandler(logFile, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Progress: progress.Lines(os.Stderr, false, func() string { return "   " }),
 	})
 	if err := errors.Join(err, <-built); err != nil {
@@ -136,8 +138,31 @@ func start(dir string, o options) (*Env, error) {
 	if e.Operator, err = e.Bus(events.UserOperator); err != nil {
 		return nil, err
 	}
+	if _, err := e.Operator.Conn().Subscribe("stoker.intake.*.*.*", e.noteCommand); err != nil {
+		return nil, err
+	}
 	e.Portal, err = e.Bus(events.UserPortal)
 	return e, err
+}
+
+func (e *Env) noteCommand(m *nats.Msg) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.commands = append(e.commands, m)
+}
+
+// Commands are those that were published so far, in order. The stream keeps none that was carried out.
+func (e *Env) Commands() []*nats.Msg {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.commands)
+}
+
+// Portal is the portal of tests, which orders everything.
+func Portal() events.Portal {
+	return events.Portal{
+		Name: events.UserPortal, Namespaces: []string{events.AllNamespaces}, Kinds: []string{event.DataStores, event.KubeconfigGenerators},
+	}
 }
 
 // build makes the services' binaries, with the race detector, which STOKER_TEST_RACE=0 leaves out.

@@ -53,38 +53,42 @@ func (e *Env) checkEvents(ctx context.Context) error {
 	for _, c := range event.Catalogue() {
 		patches[c.Type] = c.Command && c.What == event.Patch
 	}
-	for _, stream := range []string{events.StreamFacts, events.StreamStatus, events.StreamIntake} {
+	complain := func(subject, typ string, data []byte, err error) {
+		if err != nil && len(wrong) < maxComplaints {
+			wrong = append(wrong, fmt.Errorf("%s %s: %w in %s", subject, typ, err, data))
+		}
+	}
+	for _, stream := range []string{events.StreamFacts, events.StreamStatus} {
 		err := e.each(ctx, stream, func(m jetstream.Msg) {
-			said, err := events.Decode(m.Headers(), m.Data())
-			if strings.HasPrefix(m.Subject(), "stoker.timer.") || err != nil && stream == events.StreamIntake {
+			if strings.HasPrefix(m.Subject(), "stoker.timer.") {
 				return
 			}
+			said, err := events.Decode(m.Headers(), m.Data())
 			data := said.Data()
-			if stream == events.StreamIntake {
-				if !accepted[said.ID()] {
-					return // it may be anything
-				}
-				data = withoutNulls(data)
-				patched[m.Subject()] = patched[m.Subject()] || patches[said.Type()]
-			} else if said.Type() == event.FactType(name.ServiceIntake, event.Accepted) {
-				var a event.IntakeAccepted
-				if json.Unmarshal(data, &a) == nil && a.Command != "" {
-					accepted[a.Command] = true
-				}
+			var a event.IntakeAccepted
+			if said.Type() == event.FactType(name.ServiceIntake, event.Accepted) && json.Unmarshal(data, &a) == nil && a.Command != "" {
+				accepted[a.Command] = true
 			}
 			if err == nil {
 				err = valid(schemas[said.Type()], data)
 			}
-			if stream == events.StreamIntake && patched[m.Subject()] && lacksOnly(err) {
-				err = nil // what a patch set before stays when an apply leaves it out
-			}
-			if err != nil && len(wrong) < maxComplaints {
-				wrong = append(wrong, fmt.Errorf("%s %s: %w in %s", m.Subject(), said.Type(), err, data))
-			}
+			complain(m.Subject(), said.Type(), data, err)
 		})
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", stream, err)
 		}
+	}
+	for _, m := range e.Commands() {
+		said, err := events.Decode(m.Header, m.Data)
+		if err != nil || !accepted[said.ID()] {
+			continue // it may be anything
+		}
+		data := withoutNulls(said.Data())
+		patched[m.Subject] = patched[m.Subject] || patches[said.Type()]
+		if err = valid(schemas[said.Type()], data); patched[m.Subject] && lacksOnly(err) {
+			err = nil // what a patch set before stays when an apply leaves it out
+		}
+		complain(m.Subject, said.Type(), data, err)
 	}
 	return errors.Join(wrong...)
 }

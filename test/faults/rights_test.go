@@ -16,6 +16,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/test/env"
@@ -27,14 +28,14 @@ func TestIdentitiesHoldOnlyTheirRights(t *testing.T) {
 	e.Services(t)
 	key := events.Tenant("default", "rights")
 	e.Apply(t, env.Tenant(key.Name, "v1.36.3"))
-	e.Ready(t, key)
-	t.Run("Kubernetes", func(t *testing.T) { kubernetesRights(t, key) })
+	tenant := e.Ready(t, key)
+	t.Run("Kubernetes", func(t *testing.T) { kubernetesRights(t, key, tenant) })
 	t.Run("NATS", func(t *testing.T) { natsRights(t, key) })
 	e.Delete(t, key)
 	e.Gone(t, key)
 }
 
-func kubernetesRights(t *testing.T, key events.Key) {
+func kubernetesRights(t *testing.T, key events.Key, tenant *v1alpha1.TenantControlPlane) {
 	as := func(service string) *kube.Client {
 		c, err := kube.Connect(e.Local.Kubeconfig(service), kube.Options{FieldManager: "test"})
 		if err != nil {
@@ -44,7 +45,10 @@ func kubernetesRights(t *testing.T, key events.Key) {
 		return c
 	}
 	secret := func(n string) *corev1.Secret {
-		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: n, Labels: name.Labels(key.Name, name.ComponentCA, key.Partition())}}
+		owner := metav1.NewControllerRef(tenant, v1alpha1.GroupVersion.WithKind(kube.TenantControlPlanes.Kind))
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+			Namespace: key.Namespace, Name: n, Labels: name.Labels(key.Name, name.ComponentCA, key.Partition()), OwnerReferences: []metav1.OwnerReference{*owner},
+		}}
 	}
 	create := func(n string) func(*kube.Client) error {
 		return func(c *kube.Client) error {
@@ -77,7 +81,7 @@ func kubernetesRights(t *testing.T, key events.Key) {
 			do: create("rights-x"), may: "certs", mayNot: []string{"intake", "workload", "addons", "status"}, resource: "secrets",
 		},
 		"make a CA":                           {do: create("rights-x-ca"), may: "certs", mayNot: []string{"datastore"}, because: policy, resource: "secrets"},
-		"make a DataStore's credentials":      {do: create("x" + name.DatastoreConfig(key.Name)), may: "datastore", mayNot: []string{"certs"}, because: policy, resource: "secrets"},
+		"make a DataStore's credentials":      {do: create(name.DatastoreConfig(key.Name + "-x")), may: "datastore", mayNot: []string{"certs"}, because: policy, resource: "secrets"},
 		"delete a Secret that is no tenant's": {do: foreignSecret(t, "rights-foreign"), may: "admin", mayNot: []string{"certs", "datastore"}, because: policy, resource: "secrets"},
 		"change a tenant": {
 			do: func(c *kube.Client) error {

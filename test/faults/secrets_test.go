@@ -135,7 +135,7 @@ func inSecrets(t *testing.T, named ...string) []env.Sensitive {
 	for _, user := range events.Users() {
 		all = append(all, env.SensitiveIn("the seed of NATS user "+user, readFile(t, e.NATS.SeedFile(user)))...)
 	}
-	return append(all, env.SensitiveIn("the token of HTTP", readFile(t, e.HTTP().Token))...)
+	return append(all, env.SensitiveIn("the token of HTTP", readFile(t, filepath.Join(filepath.Dir(e.HTTP().Tokens), "token")))...)
 }
 
 // answers are those to a command that is accepted, to one that is refused, and to questions.
@@ -144,7 +144,7 @@ func answers(t *testing.T, key events.Key, o *v1alpha1.TenantControlPlane) map[s
 	said := map[string]string{}
 	ask := func(what, typ string, data any) {
 		t.Helper()
-		inbox := e.Portal.Conn().NewInbox()
+		inbox := key.NewAnswerSubject()
 		sub, err := e.Portal.Conn().SubscribeSync(inbox)
 		if err != nil {
 			t.Fatal(err)
@@ -217,7 +217,12 @@ func streams(t *testing.T, said map[string]string) {
 			said["stream "+n] = text.String()
 		}
 	}
-	for _, n := range []string{events.StreamIntake, events.StreamFacts, events.StreamStatus, events.StreamDead, "KV_" + events.BucketCommands, "KV_" + events.BucketReplica} {
+	// What was carried out is gone from the stream of commands; here are those that came.
+	for i, m := range e.Commands() {
+		header, _ := json.Marshal(m.Header)
+		said[fmt.Sprint("command ", i)] = string(header) + string(m.Data)
+	}
+	for _, n := range []string{events.StreamFacts, events.StreamStatus, events.StreamDead, "KV_" + events.BucketCommands, "KV_" + events.BucketLeases} {
 		if said["stream "+n] == "" {
 			t.Errorf("stream %s has nothing, of %v", n, all)
 		}

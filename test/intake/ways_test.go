@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -25,16 +26,16 @@ import (
 
 // portal sends commands and gets the answers.
 type portal struct {
-	inbox   string
+	inbox   string // starts the tokens of its answers
 	answers *nats.Subscription
 	sent    int
 }
 
 func newPortal(t *testing.T) *portal {
 	t.Helper()
-	p := &portal{inbox: nats.NewInbox()}
+	p := &portal{inbox: nuid.Next()}
 	var err error
-	if p.answers, err = e.Portal.Conn().SubscribeSync(p.inbox + ".*"); err != nil {
+	if p.answers, err = e.Portal.Conn().SubscribeSync(events.AnswerSubjects); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = p.answers.Unsubscribe() })
@@ -47,7 +48,7 @@ func (p *portal) send(t *testing.T, key events.Key, typ string, data []byte) str
 	p.sent++
 	id := fmt.Sprint(p.sent)
 	command := e.Portal.NewEvent(key, p.inbox+id, typ, struct{}{}, time.Now())
-	command.SetExtension(events.ExtReplyTo, p.inbox+"."+id)
+	command.SetExtension(events.ExtReplyTo, key.AnswerSubject(p.inbox+"-"+id))
 	command.DataEncoded = data
 	if _, err := e.Portal.JetStream().PublishMsg(t.Context(), events.Encode(key.CommandSubject(), command)); err != nil {
 		t.Fatal(err)
@@ -80,7 +81,7 @@ func (p *portal) next(t *testing.T) (id string, a answer) {
 		t.Fatalf("%v: %s", err, said.Data())
 	}
 	a.Errors = no.Errors
-	return m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], a
+	return m.Subject[strings.LastIndex(m.Subject, p.inbox+"-")+len(p.inbox)+1:], a
 }
 
 // ask sends a command and waits for the answer to it; no other may be on its way.

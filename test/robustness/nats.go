@@ -67,13 +67,13 @@ cluster {
 	return n, nil
 }
 
-// users makes an nkey for each user and returns the public ones.
+// users makes an nkey for each user, writes the file with the portal's account, and returns the public nkeys.
 func (n *NATS) users() (map[string]string, error) {
 	public := map[string]string{}
 	if err := os.MkdirAll(n.dir, 0o700); err != nil {
 		return nil, err
 	}
-	for _, user := range events.Users() {
+	for _, user := range append(events.Users(), events.UserPortal) {
 		pair, err := nkeys.CreateUser()
 		if err != nil {
 			return nil, err
@@ -89,7 +89,8 @@ func (n *NATS) users() (map[string]string, error) {
 			return nil, err
 		}
 	}
-	return public, nil
+	p := events.Portal{Name: events.UserPortal, Namespaces: []string{namespace}, Limits: events.DefaultLimits(), NKey: public[events.UserPortal]}
+	return public, os.WriteFile(filepath.Join(n.dir, events.PortalsFile), []byte(events.Portals([]events.Portal{p})), 0o600)
 }
 
 // Seed is the file with a user's nkey seed.

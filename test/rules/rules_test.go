@@ -211,8 +211,7 @@ func eventWriter(t testing.TB) writer {
 	conn := e.Portal.Conn()
 	var mu sync.Mutex
 	waiting := map[string]chan event.IntakeRejected{}
-	prefix := nats.NewInbox()
-	sub, err := conn.Subscribe(prefix+".*", func(m *nats.Msg) {
+	sub, err := conn.Subscribe(events.AnswerSubjects, func(m *nats.Msg) {
 		a, err := events.Decode(m.Header, m.Data)
 		if err != nil {
 			return // nobody will get an answer, which the test sees
@@ -239,7 +238,7 @@ func eventWriter(t testing.TB) writer {
 			key.Namespace = events.ClusterScoped
 		}
 		id := nuid.Next()
-		inbox := prefix + "." + id
+		inbox := key.AnswerSubject(id)
 		answer := make(chan event.IntakeRejected, 1)
 		mu.Lock()
 		waiting[inbox] = answer

@@ -46,8 +46,8 @@ func TestAUserThatIsAskedForIsOneTenantsAlone(t *testing.T) {
 		})
 	}
 	for what, other := range map[string]string{
-		"another tenant":            name.DataStoreUserLike("app", "team", "other", uid),
-		"one of the same name anew": name.DataStoreUserLike("app", "team", "demo", "another-uid"),
+		"another tenant":                               name.DataStoreUserLike("app", "team", "other", uid),
+		"one of the same name anew":                    name.DataStoreUserLike("app", "team", "demo", "another-uid"),
 		"one who asks for the name that the first has": name.DataStoreUserLike("app"+end, "team", "demo", "another-uid"),
 	} {
 		if other == "app"+end {

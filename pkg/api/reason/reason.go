@@ -53,7 +53,7 @@ const (
 	InvalidFact = "InvalidFact"
 	// TooLarge: an event is larger than what may be published.
 	TooLarge = "TooLarge"
-	// InvalidInbox: a command wants its answer sent to a subject that is no inbox.
+	// InvalidInbox: a command wants its answer sent to a subject that is none for answers in its namespace.
 	InvalidInbox = "InvalidInbox"
 	// Rejected: a command was refused, and its sender could not be told.
 	Rejected = "Rejected"

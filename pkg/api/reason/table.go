@@ -67,7 +67,7 @@ func Table() []Entry {
 		{InvalidState, "a state in the tenant's bucket can't be read", again, ""},
 		{InvalidFact, "a fact's payload can't be read", again, ""},
 		{TooLarge, "an event is larger than what may be published", again, ""},
-		{InvalidInbox, "a command's replyto is no inbox", "Send the command again with an inbox (_INBOX.…) or none.", ""},
+		{InvalidInbox, "a command's replyto is no subject for answers in its namespace", "Send the command again with `stoker.answer.<namespace>.<token>` or none.", ""},
 		{Rejected, "a command was refused, and its sender could not be told", "Send it again as its cause says, with replyto.", ""},
 
 		{ImagePull, "an image can't be pulled", image, ""},

@@ -87,7 +87,7 @@ func forPortals(e event.Entry) bool {
 	return e.Service == name.ServiceStatus && (e.What == event.Changed || e.What == event.Deleted)
 }
 
-// answers are the facts that answer a command on the sender's inbox.
+// answers are the facts that answer a command on the subject its sender names.
 func answers(e event.Entry) bool {
 	return e.Service == name.ServiceIntake && (e.What == event.Accepted || e.What == event.Deleting || e.What == event.Rejected)
 }
@@ -98,7 +98,7 @@ func channels() object {
 	all := object{
 		channelStatus: channel(events.AddressStatus, events.StreamStatus, "The last status of each tenant is kept.", "status", entries(forPortals)...),
 		channelDead:   channel(events.AddressDead, events.StreamDead, "Events that no retry can help, as they were, with their cause in headers.", "", channelDead),
-		channelInbox:  channel("", "", "The inbox that the attribute replyto of a command names, an address that starts with _INBOX.", "intake", entries(answers)...),
+		channelInbox:  channel(events.AddressAnswer, "", "The attribute replyto of a command names it: the command's own namespace, - for kinds without one, and a token that nobody guesses.", "intake", entries(answers)...),
 	}
 	all[channelHTTP] = channel("/events", "", "Any command as a CloudEvent over HTTP; it is put on STOKER_INTAKE and answered once it was carried out.", "intake", entries(commanded)...)
 	all[httpReply] = channel("", "", "The response.", "intake", append(entries(answers), httpError)...)
@@ -179,6 +179,7 @@ func parameters() object {
 		"namespace": object{"description": "Namespace of the object. In facts and dead letters about cluster-scoped kinds " + strings.Join(scopes, " or ") + "."},
 		"name":      object{"description": "Name of the object, with underscores for dots."},
 		"partition": object{"description": "FNV-1a (32 bits) of namespace and name, modulo the number of partitions.", "enum": partitions},
+		"token":     object{"description": "Of the sender's own, which nobody guesses: letters, digits, - and _."},
 		"service":   object{"description": "Service that gave the event up.", "enum": name.Services()},
 	}
 }
@@ -301,7 +302,8 @@ func cloudEvent(required []string, more object) object {
 
 func commandHeaders() object {
 	return cloudEvent([]string{"ce-specversion", "ce-id", "ce-source", "ce-type"}, object{
-		"ce-" + events.ExtReplyTo:            object{"type": "string", "pattern": `^_INBOX\..+`, "description": "The inbox on which the sender waits for the answer."},
+		"ce-" + events.ExtReplyTo:            object{"type": "string", "pattern": `^stoker\.answer\.[^.]+\.[A-Za-z0-9_-]+$`, "description": "The subject on which the sender waits for the answer."},
+		"Nats-Msg-Id":                        text("Has no use here: a command is known by namespace, source and id."),
 		"ce-" + events.ExtExpectedGeneration: object{"type": "string", "pattern": "^[0-9]+$", "description": "The generation the object must have; 0: it must not exist yet."},
 	})
 }

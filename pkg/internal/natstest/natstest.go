@@ -18,13 +18,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nkeys"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
 // Server is a running NATS server. It is safe for concurrent use.
 type Server struct {
-	dir, authorization string
+	dir string
 
 	mu    sync.Mutex
 	addr  string
@@ -32,16 +35,17 @@ type Server struct {
 	stdin io.Closer
 }
 
-// Start runs a server for the test's time and provisions Stoker's streams on it.
-func Start(t testing.TB) *Server {
+// Start runs a server for the test's time and provisions Stoker's streams on it. Portal events.UserPortal may order everything;
+// others may be given, whose nkeys are made.
+func Start(t testing.TB, portals ...events.Portal) *Server {
 	t.Helper()
-	return StartWith(t, t.TempDir(), "")
-}
-
-// StartWith is Start with an authorization block of its own in place of Stoker's; dir holds the users' seeds (<user>.nk).
-func StartWith(t testing.TB, dir, authorization string) *Server {
-	t.Helper()
-	s := &Server{dir: dir, addr: "127.0.0.1:0", authorization: authorization}
+	s := &Server{dir: t.TempDir(), addr: "127.0.0.1:0"}
+	all := append(portals, events.Portal{
+		Name: events.UserPortal, Namespaces: []string{events.AllNamespaces}, Kinds: []string{event.DataStores, event.KubeconfigGenerators},
+	})
+	if err := s.writePortals(all); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -50,6 +54,29 @@ func StartWith(t testing.TB, dir, authorization string) *Server {
 		t.Fatal(err)
 	}
 	return s
+}
+
+func (s *Server) writePortals(all []events.Portal) error {
+	for i := range all {
+		pair, err := nkeys.CreateUser()
+		if err != nil {
+			return err
+		}
+		seed, err := pair.Seed()
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(s.SeedFile(all[i].Name), seed, 0o600); err != nil {
+			return err
+		}
+		if all[i].NKey, err = pair.PublicKey(); err != nil {
+			return err
+		}
+		if err := all[i].Validate(); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(s.dir, events.PortalsFile), []byte(events.Portals(all)), 0o600)
 }
 
 // built is the server's binary.
@@ -72,7 +99,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// It ends with its standard input, not with ctx.
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), bin, s.dir, s.addr, s.authorization)
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), bin, s.dir, s.addr)
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

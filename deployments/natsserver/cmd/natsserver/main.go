@@ -13,12 +13,12 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 4 {
-		fmt.Fprintln(os.Stderr, "usage: natsserver DIR HOST:PORT AUTHORIZATION; an empty authorization block is Stoker's own")
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: natsserver DIR HOST:PORT")
 		os.Exit(2)
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	s, err := natsserver.StartWith(context.Background(), os.Args[1], os.Args[2], os.Args[3], log)
+	s, err := natsserver.Start(context.Background(), os.Args[1], os.Args[2], log)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

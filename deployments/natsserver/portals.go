@@ -1,0 +1,164 @@
+package natsserver
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+
+	"github.com/stoker-k8s/stoker/pkg/events"
+)
+
+// Portals are the portals of a NATS server: Dir/portals.conf with their accounts, which the server's configuration includes, and
+// Dir/<name>.nk with the nkey seed of each (mode 0600), for that portal alone. Changes count once the servers read their
+// configuration again ([Reload]). It is not safe for use by two processes at a time.
+type Portals struct{ Dir string }
+
+// Errors of [Portals].
+var (
+	ErrPortalExists = errors.New("there is a portal of that name; remove it first, or take another name")
+	ErrNoPortal     = errors.New("there is no portal of that name")
+)
+
+// List the portals by name.
+func (p Portals) List() ([]events.Portal, error) {
+	text, err := os.ReadFile(p.file())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	all, err := events.ParsePortals(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.file(), err)
+	}
+	return all, nil
+}
+
+// Add a portal and return it with its nkey and limits. [ErrPortalExists] when its name is taken; any other error that isn't of
+// the file system says by field what is wrong with it.
+func (p Portals) Add(portal events.Portal) (events.Portal, error) {
+	all, err := p.List()
+	if err != nil {
+		return portal, err
+	}
+	if slices.ContainsFunc(all, func(o events.Portal) bool { return o.Name == portal.Name }) {
+		return portal, fmt.Errorf("portal %q: %w", portal.Name, ErrPortalExists)
+	}
+	// A name that is none is no file's either.
+	check := portal
+	if check.NKey, err = unusedKey(); err != nil {
+		return portal, err
+	}
+	if err := check.Validate(); err != nil {
+		return portal, err
+	}
+	if err := os.MkdirAll(p.Dir, 0o700); err != nil {
+		return portal, err
+	}
+	if check.NKey, err = ensureKey(p.SeedFile(portal.Name)); err != nil {
+		return portal, err
+	}
+	return check, p.write(append(all, check))
+}
+
+// Remove a portal and its seed. [ErrNoPortal] when there is none of that name.
+func (p Portals) Remove(name string) error {
+	all, err := p.List()
+	if err != nil {
+		return err
+	}
+	left := slices.DeleteFunc(slices.Clone(all), func(o events.Portal) bool { return o.Name == name })
+	if len(left) == len(all) {
+		return fmt.Errorf("portal %q: %w", name, ErrNoPortal)
+	}
+	if err := p.write(left); err != nil {
+		return err
+	}
+	if err := os.Remove(p.SeedFile(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// SeedFile of a portal's nkey.
+func (p Portals) SeedFile(name string) string { return seedFile(p.Dir, name) }
+
+// ensure adds the portals that are missing. The file is there afterwards, as the server's configuration wants it.
+func (p Portals) ensure(portals []events.Portal) error {
+	all, err := p.List()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(p.Dir, 0o700); err != nil {
+		return err
+	}
+	if err := p.write(all); err != nil { // as this version writes it
+		return err
+	}
+	for _, portal := range portals {
+		if _, err := p.Add(portal); err != nil && !errors.Is(err, ErrPortalExists) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p Portals) file() string { return filepath.Join(p.Dir, events.PortalsFile) }
+
+// write replaces the file as a whole.
+func (p Portals) write(all []events.Portal) error {
+	slices.SortFunc(all, func(a, b events.Portal) int { return cmp.Compare(a.Name, b.Name) })
+	next := p.file() + ".new"
+	if err := os.WriteFile(next, []byte(events.Portals(all)), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, p.file())
+}
+
+func unusedKey() (string, error) {
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		return "", err
+	}
+	return pair.PublicKey()
+}
+
+// Reload has the server that a connection of user system is connected to read its configuration again. Portals that were removed
+// are cut off, nobody else is. It is read twice: the server (2.15.2) makes the imports of an account work that is there already, not
+// those of one that a reload brings.
+func Reload(ctx context.Context, system *nats.Conn) error {
+	for range 2 {
+		if err := reload(ctx, system); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func reload(ctx context.Context, system *nats.Conn) error {
+	m, err := system.RequestWithContext(ctx, "$SYS.REQ.SERVER."+system.ConnectedServerId()+".RELOAD", nil)
+	if err != nil {
+		return fmt.Errorf("reload of the NATS server: %w", err)
+	}
+	var answer struct {
+		Error *struct {
+			Description string `json:"description"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal(m.Data, &answer); err != nil {
+		return fmt.Errorf("reload of the NATS server: %w", err)
+	}
+	if answer.Error != nil {
+		return errors.New("the NATS server refused its configuration: " + answer.Error.Description)
+	}
+	return nil
+}

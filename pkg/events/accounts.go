@@ -136,7 +136,7 @@ func writeUsers(b *strings.Builder, key func(user string) string, users ...strin
 func permissions(publish, deny, subscribe []string) string {
 	denied := ""
 	if len(deny) > 0 {
-		denied = "        deny: [\n" + quoted(deny) + "        ]"
+		denied = "\n        deny: [\n" + quoted(deny) + "        ]"
 	}
 	return fmt.Sprintf("        publish: { allow: [\n%s        ]%s }\n        subscribe: { allow: [\n%s        ] }\n",
 		quoted(publish), denied, quoted(subscribe))

@@ -17,13 +17,16 @@ import (
 const answersKept = 7 * 24 * time.Hour
 
 // Answer is what intake noted of a command that it carried out: who sends the command again gets the same answer, and
-// nothing is changed. The server's own deduplication forgets an id after two minutes.
+// nothing is changed. The server's own deduplication forgets an id too soon for that. The note of a command that was refused is for its
+// copies that were stored before; sent again later, it is looked at anew.
 type Answer struct {
 	// Request is the [Fingerprint] of what was asked for; the same id with another one is another command.
 	Request string `json:"command"`
 	// What was told ("accepted") and its payload.
 	What string          `json:"what"`
 	Data json.RawMessage `json:"data"`
+	// Noted is when, by the server's clock.
+	Noted time.Time `json:"-"`
 }
 
 // Fingerprint is a hash of what a command asks for: its type, its object, the generation it expects and its data, however that is
@@ -75,7 +78,7 @@ func (b *Bus) answered(ctx context.Context, subject, id string) (*Answer, error)
 	case err != nil:
 		return nil, fmt.Errorf("answer to command %s: %w", Clip(id), err)
 	}
-	a := &Answer{}
+	a := &Answer{Noted: msg.Time}
 	if err := json.Unmarshal(msg.Data, a); err != nil {
 		return nil, fmt.Errorf("answer to command %s is not JSON: %w", Clip(id), err)
 	}

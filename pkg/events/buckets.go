@@ -64,7 +64,7 @@ func (b *Bus) ReadStateOfLeader(ctx context.Context, key Key, of string) (*state
 	if err != nil {
 		return nil, 0, err
 	}
-	return decodeState(key, of, msg.Sequence, nats.Header(msg.Header), msg.Data)
+	return decodeState(key, of, msg.Sequence, msg.Header, msg.Data)
 }
 
 // lastOfLeader asks a stream's leader for the last message on a subject: [ErrNotFound] when there is none, or no such stream.
@@ -82,9 +82,10 @@ func (b *Bus) lastOfLeader(ctx context.Context, stream, subject string) (*jetstr
 	var got struct {
 		Error   *jetstream.APIError `json:"error"`
 		Message struct {
-			Sequence uint64 `json:"seq"`
-			Header   []byte `json:"hdrs"`
-			Data     []byte `json:"data"`
+			Sequence uint64    `json:"seq"`
+			Time     time.Time `json:"time"`
+			Header   []byte    `json:"hdrs"`
+			Data     []byte    `json:"data"`
 		} `json:"message"`
 	}
 	if err := json.Unmarshal(reply.Data, &got); err != nil {
@@ -96,7 +97,7 @@ func (b *Bus) lastOfLeader(ctx context.Context, stream, subject string) (*jetstr
 	case got.Error != nil:
 		return nil, Classify(got.Error)
 	}
-	msg := &jetstream.RawStreamMsg{Subject: subject, Sequence: got.Message.Sequence, Data: got.Message.Data}
+	msg := &jetstream.RawStreamMsg{Subject: subject, Sequence: got.Message.Sequence, Time: got.Message.Time, Data: got.Message.Data}
 	if len(got.Message.Header) > 0 {
 		if msg.Header, err = nats.DecodeHeadersMsg(got.Message.Header); err != nil {
 			return nil, fmt.Errorf("last message on %s: %w", subject, err)

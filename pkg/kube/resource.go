@@ -18,26 +18,27 @@ type Resource struct {
 
 // Resources Stoker works with.
 var (
-	Secrets              = Resource{schema.GroupVersion{Version: "v1"}, "secrets", "Secret", true}
-	ConfigMaps           = Resource{schema.GroupVersion{Version: "v1"}, "configmaps", "ConfigMap", true}
-	Services             = Resource{schema.GroupVersion{Version: "v1"}, "services", "Service", true}
-	ServiceAccounts      = Resource{schema.GroupVersion{Version: "v1"}, "serviceaccounts", "ServiceAccount", true}
-	Pods                 = Resource{schema.GroupVersion{Version: "v1"}, "pods", "Pod", true}
-	Namespaces           = Resource{schema.GroupVersion{Version: "v1"}, "namespaces", "Namespace", false}
-	Deployments          = Resource{schema.GroupVersion{Group: "apps", Version: "v1"}, "deployments", "Deployment", true}
-	DaemonSets           = Resource{schema.GroupVersion{Group: "apps", Version: "v1"}, "daemonsets", "DaemonSet", true}
-	Ingresses            = Resource{schema.GroupVersion{Group: "networking.k8s.io", Version: "v1"}, "ingresses", "Ingress", true}
-	Gateways             = Resource{schema.GroupVersion{Group: "gateway.networking.k8s.io", Version: "v1"}, "gateways", "Gateway", true}
-	TLSRoutes            = Resource{schema.GroupVersion{Group: "gateway.networking.k8s.io", Version: "v1"}, "tlsroutes", "TLSRoute", true}
-	Roles                = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "roles", "Role", true}
-	RoleBindings         = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "rolebindings", "RoleBinding", true}
-	ClusterRoles         = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "clusterroles", "ClusterRole", false}
-	ClusterRoleBindings  = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "clusterrolebindings", "ClusterRoleBinding", false}
-	TokenReviews         = Resource{schema.GroupVersion{Group: "authentication.k8s.io", Version: "v1"}, "tokenreviews", "TokenReview", false}
-	SubjectAccessReviews = Resource{schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"}, "subjectaccessreviews", "SubjectAccessReview", false}
-	TenantControlPlanes  = Resource{schema.GroupVersion{Group: "kamaji.clastix.io", Version: "v1alpha1"}, "tenantcontrolplanes", "TenantControlPlane", true}
-	DataStores           = Resource{schema.GroupVersion{Group: "kamaji.clastix.io", Version: "v1alpha1"}, "datastores", "DataStore", false}
-	KubeconfigGenerators = Resource{schema.GroupVersion{Group: "kamaji.clastix.io", Version: "v1alpha1"}, "kubeconfiggenerators", "KubeconfigGenerator", false}
+	Secrets                  = Resource{schema.GroupVersion{Version: "v1"}, "secrets", "Secret", true}
+	ConfigMaps               = Resource{schema.GroupVersion{Version: "v1"}, "configmaps", "ConfigMap", true}
+	Services                 = Resource{schema.GroupVersion{Version: "v1"}, "services", "Service", true}
+	ServiceAccounts          = Resource{schema.GroupVersion{Version: "v1"}, "serviceaccounts", "ServiceAccount", true}
+	Pods                     = Resource{schema.GroupVersion{Version: "v1"}, "pods", "Pod", true}
+	Namespaces               = Resource{schema.GroupVersion{Version: "v1"}, "namespaces", "Namespace", false}
+	Deployments              = Resource{schema.GroupVersion{Group: "apps", Version: "v1"}, "deployments", "Deployment", true}
+	DaemonSets               = Resource{schema.GroupVersion{Group: "apps", Version: "v1"}, "daemonsets", "DaemonSet", true}
+	Ingresses                = Resource{schema.GroupVersion{Group: "networking.k8s.io", Version: "v1"}, "ingresses", "Ingress", true}
+	Gateways                 = Resource{schema.GroupVersion{Group: "gateway.networking.k8s.io", Version: "v1"}, "gateways", "Gateway", true}
+	TLSRoutes                = Resource{schema.GroupVersion{Group: "gateway.networking.k8s.io", Version: "v1"}, "tlsroutes", "TLSRoute", true}
+	Roles                    = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "roles", "Role", true}
+	RoleBindings             = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "rolebindings", "RoleBinding", true}
+	ClusterRoles             = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "clusterroles", "ClusterRole", false}
+	ClusterRoleBindings      = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "clusterrolebindings", "ClusterRoleBinding", false}
+	TokenReviews             = Resource{schema.GroupVersion{Group: "authentication.k8s.io", Version: "v1"}, "tokenreviews", "TokenReview", false}
+	SubjectAccessReviews     = Resource{schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"}, "subjectaccessreviews", "SubjectAccessReview", false}
+	SelfSubjectAccessReviews = Resource{schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"}, "selfsubjectaccessreviews", "SelfSubjectAccessReview", false}
+	TenantControlPlanes      = Resource{schema.GroupVersion{Group: "kamaji.clastix.io", Version: "v1alpha1"}, "tenantcontrolplanes", "TenantControlPlane", true}
+	DataStores               = Resource{schema.GroupVersion{Group: "kamaji.clastix.io", Version: "v1alpha1"}, "datastores", "DataStore", false}
+	KubeconfigGenerators     = Resource{schema.GroupVersion{Group: "kamaji.clastix.io", Version: "v1alpha1"}, "kubeconfiggenerators", "KubeconfigGenerator", false}
 )
 
 // Path of an object, or of the collection when name is empty; of all namespaces when namespace is empty.

@@ -20,7 +20,7 @@ type CommandOutcome struct {
 	FactID     string
 	Generation int64
 	// Request is what was asked for ([events.Fingerprint]): the answer is noted with it, so that the command, sent again, gets the
-	// same one and changes nothing. Empty for a command that was refused, which is looked at anew, and for an answer noted before.
+	// same one and changes nothing. Empty for a command that is refused whenever it comes, and for an answer noted before.
 	Request string
 	// Refused says why the command changed nothing; empty when it was carried out.
 	Refused string

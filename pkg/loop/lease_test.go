@@ -3,6 +3,7 @@ package loop_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -51,7 +52,6 @@ type replica struct {
 	stop     func()
 	wake     atomic.Pointer[loop.Waker]
 	lists    chan []int // partitions that a watch begins with
-	handle   loop.Handler
 }
 
 func certs(t *testing.T, s *natstest.Server, n string, handle loop.Handler) *replica {
@@ -189,7 +189,7 @@ func TestWhatADeadReplicaHeldDoesNotWaitForWhatMovesAmongTheOthers(t *testing.T)
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		return holders
+		return maps.Clone(holders)
 	}
 	shared := func() bool {
 		sum, least := 0.0, 16.0

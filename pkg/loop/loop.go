@@ -149,7 +149,7 @@ func (p *partitions) hold(ctx context.Context, held []int) {
 	}
 	p.stopWatch()
 	if len(gone) > 0 {
-		p.handingOver.Go(func() { p.loop.handOver(gone) }) //nolint:contextcheck // turns end after ctx has, that is the point
+		p.handingOver.Go(func() { p.loop.handOver(gone) })
 	}
 	for _, partition := range held {
 		if p.consumers[partition] == nil {

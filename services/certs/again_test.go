@@ -83,7 +83,7 @@ func TestAnEtcdThatIsFull(t *testing.T) {
 	}
 }
 
-// The timer of a renewal is set again by the daily look, and what is due is renewed by it.
+// The timer of a renewal is set again by the daily look.
 func TestATimerThatIsLost(t *testing.T) {
 	_, limited, _ := cluster(t)
 	r := newRig(t, limited)
@@ -111,7 +111,6 @@ func TestATimerThatIsLost(t *testing.T) {
 	if timers() != 0 {
 		t.Fatal("the timer is still there")
 	}
-	// A Secret that somebody deleted while no watch saw it stands for what is due.
 	about := event.About{Namespace: key.Namespace, Name: key.Name, UID: uid, Generation: 1}
 	if err := r.bus("intake").Tell(t.Context(), key, 1, "look", event.Checked, event.IntakeChecked{About: about}); err != nil {
 		t.Fatal(err)

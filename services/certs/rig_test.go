@@ -348,13 +348,14 @@ func (r *rig) run(l *loop.Loop) (stop func()) {
 }
 
 func (r *rig) standIn(service string, outcomes chan loop.Outcome) {
-	r.wakes[service] = make(chan loop.Waker, 1)
+	wakes := make(chan loop.Waker, 1)
+	r.wakes[service] = wakes
 	r.run(&loop.Loop{
 		Bus: r.bus(service), Service: service,
 		Watch: func(ctx context.Context, partitions []int, wake loop.Waker) error {
 			if slices.Contains(partitions, key.Partition()) {
 				select {
-				case r.wakes[service] <- wake:
+				case wakes <- wake:
 				default:
 				}
 			}

@@ -143,22 +143,24 @@ type result struct {
 func (s *intake) command(ctx context.Context, t *loop.Turn, e loop.Event) error {
 	c, err := s.understand(t.Key, e)
 	if err != nil {
-		return s.endFailed(ctx, t, e, err)
+		return s.endFailed(ctx, t, e, err, "")
 	}
 	request := events.Fingerprint(t.Key, e.Event)
 	noted, err := s.bus.Answered(ctx, t.Key, e.Source(), e.ID())
 	switch {
 	case err != nil:
 		return err
+	case noted != nil && noted.What == event.Rejected && (noted.Request != request || !isCopy(e, noted)):
+		// It was refused, and sent again since: it is looked at anew.
 	case noted != nil && noted.Request == request:
 		return t.EndCommand(ctx, e, loop.CommandOutcome{What: noted.What, Data: noted.Data})
 	case noted != nil:
 		return s.endFailed(ctx, t, e, refuse("event.id", event.RuleDuplicate, e.ID(),
-			"another command of this source had this id and was carried out; give each command an id of its own"))
+			"another command of this source had this id and was carried out; give each command an id of its own"), "")
 	}
 	done, err := s.carryOut(ctx, t, c)
 	if err != nil {
-		return s.endFailed(ctx, t, e, err)
+		return s.endFailed(ctx, t, e, err, request)
 	}
 	done.Request = request
 	if done.spec != nil {
@@ -173,6 +175,13 @@ func (s *intake) command(ctx context.Context, t *loop.Turn, e loop.Event) error 
 	return nil
 }
 
+// isCopy reports whether a command was stored before its refusal was noted: its sender sent it more than once while it waited for the
+// answer, which is the refusal, though by now the command might be accepted.
+func isCopy(e loop.Event, noted *events.Answer) bool {
+	meta, err := e.Raw.Metadata()
+	return err == nil && meta.Timestamp.Before(noted.Noted)
+}
+
 // maxEarly is how often a command is tried that names a DataStore which admission policies have not heard of yet: some
 // seconds in all.
 const maxEarly = 5
@@ -180,8 +189,9 @@ const maxEarly = 5
 // maxUnknown is how often a command is tried that the API server answers with an error that is no refusal.
 const maxUnknown = 4
 
-// endFailed ends a command that was not carried out: it is refused for good, or its error returned, to try it again.
-func (s *intake) endFailed(ctx context.Context, t *loop.Turn, e loop.Event, err error) error {
+// endFailed ends a command that was not carried out: it is refused for good, or its error returned, to try it again. The refusal of a
+// request that isn't empty is noted for the copies of the command.
+func (s *intake) endFailed(ctx context.Context, t *loop.Turn, e loop.Event, err error, request string) error {
 	var refused refusal
 	var away *intent.Unavailable
 	switch {
@@ -191,12 +201,12 @@ func (s *intake) endFailed(ctx context.Context, t *loop.Turn, e loop.Event, err 
 		if err := s.eraseSecrets(ctx, t.Key, e, refused); err != nil {
 			return err
 		}
-		return t.EndCommand(ctx, e, rejected(t.Key, e, refused))
+		return t.EndCommand(ctx, e, rejected(t.Key, e, refused, request))
 	case t.Attempt() < maxUnknown-1:
 		return err
 	}
 	// The API server answers others, and not this one. Those behind it must not wait for long.
-	return t.EndCommand(ctx, e, rejected(t.Key, e, refuse("object", event.RuleInternal, "", state.ClipMessage(err.Error()))))
+	return t.EndCommand(ctx, e, rejected(t.Key, e, refuse("object", event.RuleInternal, "", state.ClipMessage(err.Error())), request))
 }
 
 // withoutSecrets is an object as it may be quoted in a refusal: one made by kubectl may hold a password.
@@ -233,12 +243,12 @@ func (s *intake) eraseSecrets(ctx context.Context, key events.Key, e loop.Event,
 const maxErrors = 20
 
 // rejected is the end of a command that was refused.
-func rejected(key events.Key, e loop.Event, refused refusal) loop.CommandOutcome {
+func rejected(key events.Key, e loop.Event, refused refusal, request string) loop.CommandOutcome {
 	refused = slices.Clone(refused[:min(len(refused), maxErrors)])
 	for i := range refused {
 		refused[i].Field = events.Clip(refused[i].Field)
 	}
-	o := loop.CommandOutcome{What: event.Rejected, Refused: refused.Error(), Data: event.IntakeRejected{
+	o := loop.CommandOutcome{What: event.Rejected, Request: request, Refused: refused.Error(), Data: event.IntakeRejected{
 		About: event.About{Namespace: bare(key.Namespace), Name: key.Name}, Kind: key.Kind, Command: events.Clip(e.ID()), Errors: refused,
 	}}
 	if key.Valid() { // else there is no subject for the fact
@@ -292,7 +302,9 @@ func (s *intake) afterWrite(ctx context.Context, t *loop.Turn, c command, after 
 // read reads the object a command is about, nil when there is none. One that belongs to another installation is refused.
 func (s *intake) read(ctx context.Context, c command) (*object, error) {
 	var raw json.RawMessage
-	err := s.kube.Get(ctx, c.kind.Resource, bare(c.key.Namespace), c.key.Name, &raw)
+	err := s.permitted(ctx, c, func(ctx context.Context) error {
+		return s.kube.Get(ctx, c.kind.Resource, bare(c.key.Namespace), c.key.Name, &raw)
+	})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}

@@ -63,7 +63,7 @@ func (s *intake) admitted(ctx context.Context, t *loop.Turn, c command, write fu
 		return stalled(c, fmt.Sprintf("nothing is tried for another %s", left.Round(time.Second)))
 	}
 	began := time.Now()
-	err := write(ctx)
+	err := s.permitted(ctx, c, write)
 	if unanswered(err) == nil {
 		return err
 	}

@@ -1,0 +1,64 @@
+package intake
+
+// The API server's no to intake itself. It is not the sender's fault, and may pass: an API server that has just started knows no roles
+// yet and forbids everything, and a role that lacks can be put right. So it is no refusal of the command.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/stoker-k8s/stoker/pkg/intent"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+)
+
+// permitted makes a write, and once more when it was forbidden for no cause although intake may make it: the API server knew no roles,
+// or a quota says no. *[intent.Unavailable] while intake may not make it.
+func (s *intake) permitted(ctx context.Context, c command, write func(context.Context) error) error {
+	err := write(ctx)
+	if !byRoles(err) {
+		return err
+	}
+	may, reviewed := s.may(ctx, c)
+	if reviewed != nil {
+		return reviewed
+	}
+	if !may {
+		return &intent.Unavailable{Err: fmt.Errorf("the API server forbids intake itself to change %s: %w", c.kind.Plural, err)}
+	}
+	return write(ctx)
+}
+
+// byRoles reports whether the API server forbade a request without a cause, as it does for want of a right; policies give one, quotas don't.
+func byRoles(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsForbidden(err) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details == nil || len(details.Causes) == 0
+}
+
+// may reports whether intake's roles let it change objects of the command's kind, in its namespace.
+func (s *intake) may(ctx context.Context, c command) (bool, error) {
+	for _, verb := range []string{"get", "create", "patch", "delete"} {
+		review := &authorizationv1.SelfSubjectAccessReview{
+			TypeMeta: kube.SelfSubjectAccessReviews.TypeMeta(),
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: bare(c.key.Namespace), Verb: verb, Group: c.kind.GroupVersion.Group, Resource: c.kind.Plural, Name: c.key.Name,
+			}},
+		}
+		switch err := s.kube.Create(ctx, kube.SelfSubjectAccessReviews, review); {
+		case apierrors.IsForbidden(err): // not even to ask
+			return false, nil
+		case err != nil:
+			return false, err
+		case !review.Status.Allowed:
+			return false, nil
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,122 @@
+package commands
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/test/env"
+)
+
+// An API server that has just started knows no roles and forbids everything; here, intake's is taken away.
+func TestACommandWaitsWhileIntakeItselfMayNotCarryItOut(t *testing.T) {
+	bindings := kube.Resource{
+		GroupVersion: schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, Plural: "clusterrolebindings", Kind: "ClusterRoleBinding",
+	}
+	const binding = "stoker-" + name.ServiceIntake
+	var role map[string]any
+	if err := e.Admin.Get(t.Context(), bindings, "", binding, &role); err != nil {
+		t.Fatal(err)
+	}
+	role["metadata"] = map[string]any{"name": binding}
+	body := env.JSON(t, role)
+	p := e.Service(t, name.ServiceIntake, "unpermitted")
+	defer p.Remove(t)
+	key, o := tenant(t, "unpermitted")
+	accepts(t, command{key: key, verb: event.Apply, data: o})
+	if _, err := e.Admin.Delete(t.Context(), bindings, "", binding, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	restore := func() {
+		if err := e.Admin.ApplyRaw(t.Context(), bindings, "", binding, event.Marshal(body), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	env.Eventually(t, "intake to have lost its role", func() error {
+		as, err := kube.Connect(e.Local.Kubeconfig(name.ServiceIntake), kube.Options{FieldManager: "test"})
+		if err != nil {
+			return err
+		}
+		defer as.Close()
+		if as.Get(t.Context(), kube.TenantControlPlanes, key.Namespace, key.Name, &metav1.PartialObjectMetadata{}) == nil {
+			return fmt.Errorf("it may read tenants")
+		}
+		return nil
+	})
+	inbox := key.NewAnswerSubject()
+	sub, err := e.Portal.Conn().SubscribeSync(inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := command{key: key, verb: event.Patch, data: spec(`{"networkProfile":{"port":7443}}`)}
+	if _, err := e.Portal.JetStream().PublishMsg(t.Context(), c.encode(t, inbox)); err != nil {
+		t.Fatal(err)
+	}
+	env.Eventually(t, "intake to have tried", func() error {
+		if n, _, _ := sub.Pending(); n > 0 {
+			return nil
+		}
+		text, err := p.Metrics(t.Context())
+		if err == nil && !strings.Contains(text, `stoker_events_total{result="unavailable",service="intake",type="command"}`) {
+			err = fmt.Errorf("no such metric")
+		}
+		return err
+	})
+	restore()
+	m, err := sub.NextMsg(30 * time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := decode(t, m); a.what != event.Accepted {
+		t.Errorf("%s: %+v", a.what, a.errors)
+	}
+}
+
+// A sender that waits for an answer sends the command again and again. Copies that wait behind a refusal are refused, too, though by
+// then the world is another: the sender was told that nothing changes.
+func TestCopiesOfARefusedCommandChangeNothing(t *testing.T) {
+	stop := startIntake(t, "a")
+	stop()
+	key, o := tenant(t, "copies")
+	inbox := key.NewAnswerSubject()
+	answers, err := e.Portal.Conn().SubscribeSync(inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch := command{key: key, verb: event.Patch, data: spec(`{"networkProfile":{"port":7443}}`), id: "copies-1"}
+	var all []*nats.Msg
+	for _, c := range []command{patch, {key: key, verb: event.Apply, data: o}, patch} {
+		all = append(all, c.encode(t, inbox))
+	}
+	for _, m := range all {
+		if _, err := e.Portal.JetStream().PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	startIntake(t, "b")
+	var said []string
+	for range all {
+		m, err := answers.NextMsg(30 * time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said = append(said, decode(t, m).what)
+	}
+	if got, want := strings.Join(said, " "), "rejected accepted rejected"; got != want {
+		t.Errorf("%s, not %s", got, want)
+	}
+	if port := there(t, key).Spec["networkProfile"].(map[string]any)["port"]; port != float64(6443) {
+		t.Errorf("the refused command set the port %v", port)
+	}
+	if a := accepts(t, patch); a.Generation < 2 {
+		t.Errorf("sent again after the refusal, it is not looked at anew: %+v", a)
+	}
+}

@@ -114,7 +114,7 @@ func newLane(t *testing.T, n string, d database, admin driver.Driver) *lane {
 	bus := l.tap.wire(t, strings.TrimPrefix(l.nats.URL(), "nats://"), about.Match)
 	l.args = []string{
 		"--nats=nats://" + bus, "--nats-seed=" + l.nats.SeedFile(name.ServiceDatastore), "--kubeconfig=" + kubeFile,
-		"--namespace=" + l.namespace, "--watch-filter=" + l.namespace, "--replica=killed", "--http=",
+		"--namespace=" + l.namespace, "--watch-filter=" + l.namespace, "--replica=killed", "--http=", "--secret-namespaces=" + l.namespace,
 	}
 	d.config.Endpoints = []string{l.tap.wire(t, d.config.Endpoints[0], everything)}
 	l.object(n, d)

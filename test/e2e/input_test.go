@@ -17,9 +17,15 @@ import (
 // ask publishes a message as a portal and returns intake's answer.
 func ask(t *testing.T, m *nats.Msg) (string, event.IntakeRejected) {
 	t.Helper()
+	return askAs(t, e.Portal, m)
+}
+
+// askAs is ask for another user.
+func askAs(t *testing.T, user *events.Bus, m *nats.Msg) (string, event.IntakeRejected) {
+	t.Helper()
 	parts := strings.Split(m.Subject, ".")
 	inbox := events.Tenant(parts[len(parts)-2], "").NewAnswerSubject()
-	sub, err := e.Portal.Conn().SubscribeSync(inbox)
+	sub, err := user.Conn().SubscribeSync(inbox)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +33,7 @@ func ask(t *testing.T, m *nats.Msg) (string, event.IntakeRejected) {
 	if m.Header.Get("ce-replyto") == "" {
 		m.Header.Set("ce-replyto", inbox)
 	}
-	if _, err := e.Portal.JetStream().PublishMsg(t.Context(), m); err != nil {
+	if _, err := user.JetStream().PublishMsg(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
 	got, err := sub.NextMsg(time.Minute)
@@ -87,9 +93,9 @@ func TestBadInputIsRefusedClearly(t *testing.T) {
 			m.Data = []byte("apiVersion: yaml")
 			return m
 		}(), "event.data", "JSON"},
-		{"a payload of a megabyte", func() *nats.Msg {
+		{"data of 100 KiB", func() *nats.Msg {
 			m := command(func(map[string]any) {})
-			m.Data = append([]byte(`{"x":"`), append([]byte(strings.Repeat("x", 1<<20-4096)), `"}`...)...)
+			m.Data = append([]byte(`{"x":"`), append([]byte(strings.Repeat("x", 100<<10)), `"}`...)...)
 			return m
 		}(), "event.data", "65536"},
 	} {
@@ -128,7 +134,7 @@ func TestBadInputIsRefusedClearly(t *testing.T) {
 		for _, subject := range []string{"stoker.intake.tenantcontrolplanes.default.UPPER_case!", "stoker.intake.pods.default.x", "stoker.intake.tenantcontrolplanes.-.x"} {
 			m := command(func(map[string]any) {})
 			m.Subject = subject
-			typ, no := ask(t, m)
+			typ, no := askAs(t, e.Operator, m) // a portal may not even publish on most of them
 			if typ != event.FactType("intake", event.Rejected) || no.Errors[0].Field != "event.subject" {
 				t.Errorf("%s: %s %+v", subject, typ, no)
 			}

@@ -30,7 +30,7 @@ func TestWhatTheStreamLostIsMadeGoodWithinADay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	tenant.Spec.ControlPlane.Deployment.AdditionalMetadata.Annotations = map[string]string{"example.com/changed": "true"}
+	tenant.Spec.ControlPlane.Deployment.AdditionalMetadata.Labels = map[string]string{"example.com/changed": "true"}
 	e.Apply(t, tenant)
 	env.Eventually(t, "the change is accepted", func() error {
 		if s := e.State(t.Context(), key, events.KeySpec); s == nil || s.Generation < 2 {

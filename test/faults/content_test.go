@@ -49,6 +49,12 @@ func content(t testing.TB, c *kube.Client, r kube.Resource, namespace, n string)
 		for _, given := range []string{"clusterIP", "clusterIPs", "healthCheckNodePort"} {
 			delete(spec, given)
 		}
+		ports, _ := spec["ports"].([]any)
+		for _, p := range ports {
+			if p, ok := p.(map[string]any); ok {
+				delete(p, "nodePort")
+			}
+		}
 	}
 	if data, ok := o.Data.(map[string]any); ok && r.Plural == kube.Secrets.Plural {
 		for k, v := range data {

@@ -15,10 +15,10 @@ const (
 	// takes to notice that a replica died.
 	AckWait = 3 * time.Second
 	// PullExpiry is how long one request for events waits at the server. At rest, requests are all that a consumer costs.
-	PullExpiry = 4 * time.Minute
+	PullExpiry = 30 * time.Second
 	// PinnedTTL is how long a partition stays pinned to a replica that stopped asking: longer than a request. Nobody waits for it: who
 	// holds a partition by the lease lifts the pin of the one before.
-	PinnedTTL = 5 * time.Minute
+	PinnedTTL = 40 * time.Second
 	// maxAckPending bounds the facts of one partition in work at a service.
 	maxAckPending = 1000
 	// PriorityGroup is the one group of every consumer.

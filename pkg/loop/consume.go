@@ -126,7 +126,7 @@ func (l *Loop) consumeOnce(ctx context.Context, stream, durable string, partitio
 	}
 	cc, err := c.Consume(
 		func(m jetstream.Msg) { l.receive(m, partition) }, //nolint:contextcheck // lanes outlive ctx by a grace
-		jetstream.PullMaxMessages(64), jetstream.PullExpiry(events.PullExpiry), jetstream.PullHeartbeat(30*time.Second),
+		jetstream.PullMaxMessages(64), jetstream.PullExpiry(events.PullExpiry), jetstream.PullHeartbeat(events.PullExpiry/2),
 		jetstream.PullPriorityGroup(events.PriorityGroup),
 		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
 			if errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrConsumerNotFound) ||
@@ -139,17 +139,22 @@ func (l *Loop) consumeOnce(ctx context.Context, stream, durable string, partitio
 		return err
 	}
 	l.health.Up("nats streams")
+	began := time.Now()
 	select {
 	case <-ctx.Done():
-		cc.Stop()
-		<-cc.Closed()
-		return nil
-	case err := <-broken:
-		cc.Stop()
-		<-cc.Closed()
-		return err
+		err = nil
+	case err = <-broken:
 	}
+	<-time.After(time.Until(began.Add(shortestPull)))
+	cc.Stop()
+	<-cc.Closed()
+	return err
 }
+
+// shortestPull is how long a request for events is left at the server at least. Should the inbox that it names be gone before the server
+// has looked at it, server 2.15.2 doesn't see, between accounts, that nobody listens any more: it would deliver to nobody until the
+// request expires.
+const shortestPull = 500 * time.Millisecond
 
 // receive takes a delivered message into its object's lane.
 func (l *Loop) receive(m jetstream.Msg, partition int) {

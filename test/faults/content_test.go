@@ -107,7 +107,7 @@ func kindOf(key string, value []byte) string {
 		if c.IsCA {
 			return string(value)
 		}
-		return fmt.Sprint("certificate of ", c.Subject, " by ", c.Issuer, " ", c.AuthorityKeyId, " for ", c.DNSNames, c.IPAddresses, c.ExtKeyUsage, c.NotAfter.Sub(c.NotBefore))
+		return fmt.Sprint("certificate of ", c.Subject, " by ", c.Issuer, " ", string(c.AuthorityKeyId), " for ", c.DNSNames, c.IPAddresses, c.ExtKeyUsage, c.NotAfter.Sub(c.NotBefore))
 	}
 	if config, err := clientcmd.Load(value); err == nil && len(config.Clusters) > 0 {
 		var all []string

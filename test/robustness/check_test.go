@@ -68,21 +68,21 @@ func TestChecks(t *testing.T) {
 }
 
 func TestEqualSeedsGiveEqualSchedules(t *testing.T) {
-	print := func(seed uint64) string {
+	drawn := func(seed uint64) string {
 		var b strings.Builder
 		for _, s := range Schedule(seed, time.Hour, strikePause, Faults()) {
 			fmt.Fprintln(&b, s.After, s.Fault.Name, s.For, s.Seed)
 		}
 		return b.String()
 	}
-	if print(1) != print(1) {
+	if drawn(1) != drawn(1) {
 		t.Error("one seed gives two schedules")
 	}
-	if print(1) == print(2) {
+	if drawn(1) == drawn(2) {
 		t.Error("two seeds give one schedule")
 	}
 	for _, f := range Faults() {
-		if !strings.Contains(print(1), f.Name) {
+		if !strings.Contains(drawn(1), f.Name) {
 			t.Errorf("an hour has no fault %q", f.Name)
 		}
 	}

@@ -17,18 +17,26 @@ type Kind string
 
 // Kinds of records.
 const (
-	// Asked, Answered and Refused are an actor's: a change was asked for, carried out, refused. What is the verb.
-	Asked, Answered, Refused Kind = "asked", "answered", "refused"
+	// Asked is an actor's: a change was asked for. What is the verb.
+	Asked Kind = "asked"
+	// Answered is the end of a change that was carried out.
+	Answered Kind = "answered"
+	// Refused is the end of a change that was refused.
+	Refused Kind = "refused"
 	// Unanswered is a change of which the actor doesn't know what became of it.
 	Unanswered Kind = "unanswered"
 	// Expected is what a tenant must come to when all is quiet. What is the phase.
 	Expected Kind = "expected"
 	// Wrote is a write that the API server took, from its audit log. What is the verb.
 	Wrote Kind = "wrote"
-	// Told is a fact (What is service.what), Showed a status (What is the phase).
-	Told, Showed Kind = "told", "showed"
-	// Struck and Healed are a fault's begin and end. What is the fault, By its target.
-	Struck, Healed Kind = "struck", "healed"
+	// Told is a fact of the service By.
+	Told Kind = "told"
+	// Showed is a status. What is the phase.
+	Showed Kind = "showed"
+	// Struck is a fault's begin. What is the fault, By its target.
+	Struck Kind = "struck"
+	// Healed is a fault's end.
+	Healed Kind = "healed"
 	// Left is what was found of a deleted tenant when all was quiet. What is the kind of thing.
 	Left Kind = "left"
 	// Ended is a tenant when all was quiet. What is the phase it is in.

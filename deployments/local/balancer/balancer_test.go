@@ -133,6 +133,7 @@ func TestForward(t *testing.T) {
 		}
 	})
 	t.Run("a connection outlives its pod's readiness, not its Service", func(t *testing.T) {
+		put(pod("b", b, corev1.ConditionFalse))
 		conn, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)

@@ -32,14 +32,15 @@ func (s *intake) permitted(ctx context.Context, c command, write func(context.Co
 	return write(ctx)
 }
 
-// byRoles reports whether the API server forbade a request without a cause, as it does for want of a right; policies give one, quotas don't.
+// byRoles reports whether the API server forbade a request by itself and without a cause, as for want of a right: policies give a
+// cause, and webhooks don't say of what kind the object is. Quotas look the same.
 func byRoles(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsForbidden(err) || !errors.As(err, &status) {
 		return false
 	}
 	details := status.Status().Details
-	return details == nil || len(details.Causes) == 0
+	return details != nil && details.Kind != "" && len(details.Causes) == 0
 }
 
 // may reports whether intake's roles let it change objects of the command's kind, in its namespace.

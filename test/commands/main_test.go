@@ -108,7 +108,7 @@ func ask(t testing.TB, c command) answer {
 	if _, err := e.Portal.JetStream().PublishMsg(t.Context(), c.encode(t, inbox)); err != nil {
 		t.Fatal(err)
 	}
-	m, err := sub.NextMsg(30 * time.Second)
+	m, err := sub.NextMsg(time.Minute)
 	if err != nil {
 		t.Fatalf("%s %s: no answer: %v", c.verb, c.key, err)
 	}

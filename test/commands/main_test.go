@@ -96,9 +96,21 @@ func (c *command) encode(t testing.TB, inbox string) *nats.Msg {
 	return m
 }
 
+// connected waits until the portal is connected, which a test before may have kept from NATS.
+func connected(t testing.TB) {
+	t.Helper()
+	env.Eventually(t, "the portal to be connected", func() error {
+		if !e.Portal.Conn().IsConnected() {
+			return nats.ErrDisconnected
+		}
+		return nil
+	})
+}
+
 // ask sends a command and returns the answer.
 func ask(t testing.TB, c command) answer {
 	t.Helper()
+	connected(t)
 	inbox := c.key.NewAnswerSubject()
 	sub, err := e.Portal.Conn().SubscribeSync(inbox)
 	if err != nil {

@@ -86,6 +86,7 @@ func TestCopiesOfARefusedCommandChangeNothing(t *testing.T) {
 	stop := startIntake(t, "a")
 	stop()
 	key, o := tenant(t, "copies")
+	connected(t)
 	inbox := key.NewAnswerSubject()
 	answers, err := e.Portal.Conn().SubscribeSync(inbox)
 	if err != nil {

@@ -1,6 +1,11 @@
 package process
 
-import "syscall"
+import (
+	"errors"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
 
 // nobody is in every /etc/passwd, where some programs look themselves up.
 const nobody = 65534
@@ -13,4 +18,10 @@ func attributes(notRoot bool) *syscall.SysProcAttr {
 		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: nobody, HostID: 0, Size: 1}}
 	}
 	return a
+}
+
+// awaitStop returns when a child has stopped or ended; how it ended stays for [os/exec.Cmd.Wait] to see.
+func awaitStop(pid int) {
+	for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
+	}
 }

@@ -5,3 +5,5 @@ package process
 import "syscall"
 
 func attributes(bool) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
+func awaitStop(int) {}

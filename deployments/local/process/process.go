@@ -44,6 +44,7 @@ type Process struct {
 	started time.Time
 	done    chan struct{}
 	exit    Exit // valid once done is closed
+	signals sync.Mutex
 }
 
 // Start starts a process. The kernel kills it if this process dies, even by SIGKILL.
@@ -129,13 +130,19 @@ func (p *Process) Running() bool {
 	}
 }
 
-// Signal sends a signal to the process and all it started. A process that has ended is no error.
+// Signal sends a signal to the process and all it started. A process that has ended is no error. After SIGSTOP it returns when all
+// threads of the process have stopped: for some milliseconds they go on.
 func (p *Process) Signal(sig syscall.Signal) error {
+	p.signals.Lock()
+	defer p.signals.Unlock()
 	if !p.Running() {
 		return nil
 	}
 	if err := syscall.Kill(-p.PID(), sig); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("send %s to process %d: %w", sig, p.PID(), err)
+	}
+	if sig == syscall.SIGSTOP {
+		awaitStop(p.PID())
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,6 +27,15 @@ func TestMain(m *testing.M) {
 		time.Sleep(time.Hour) //nolint:forbidigo // until killed; an empty select is a deadlock to the runtime
 	case "stubborn":
 		ignore()
+		os.Stdout.WriteString("ready\n")
+		time.Sleep(time.Hour) //nolint:forbidigo // until killed; an empty select is a deadlock to the runtime
+	case "busy":
+		for range 4 {
+			go func() {
+				for { //nolint:revive // it is to be busy
+				}
+			}()
+		}
 		os.Stdout.WriteString("ready\n")
 		time.Sleep(time.Hour) //nolint:forbidigo // until killed; an empty select is a deadlock to the runtime
 	case "fails":
@@ -101,6 +111,32 @@ func TestProcess(t *testing.T) {
 		p.Stop(t.Context(), 50*time.Millisecond)
 		if exit := p.Exit(); exit.Signal != syscall.SIGKILL || exit.Code != 137 {
 			t.Errorf("got %+v", exit)
+		}
+	})
+	t.Run("one that is stopped does nothing more, with none of its threads", func(t *testing.T) {
+		log := filepath.Join(t.TempDir(), "log")
+		p, err := Start(self("busy", log))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Stop(t.Context(), 0)
+		says(t, log, "ready")
+		for range 20 {
+			if err := p.Signal(syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.PID()))
+			if err != nil || len(threads) < 2 {
+				t.Fatal(threads, err)
+			}
+			for _, path := range threads {
+				if stat, err := os.ReadFile(path); err != nil || !strings.Contains(string(stat), ") T ") {
+					t.Fatalf("%s: %q, %v", path, stat, err)
+				}
+			}
+			if err := p.Signal(syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
 		}
 	})
 	t.Run("an end of patience cuts the grace short", func(t *testing.T) {

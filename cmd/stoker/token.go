@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -95,30 +94,51 @@ func endOf(expires string, now time.Time) (time.Time, error) {
 }
 
 func tokenListCommand(a *app, file *string) *cobra.Command {
-	return &cobra.Command{
+	var format string
+	c := &cobra.Command{
 		Use:   "list",
 		Short: "List whose tokens there are, and what they are for",
-		Args:  cobra.NoArgs,
+		Example: `  stoker token list
+  stoker token list -o yaml`,
+		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
+			if err := checkOutput(format); err != nil {
+				return err
+			}
 			f, err := readTokens(a.tokenFile(*file))
 			if err != nil {
 				return err
 			}
-			w := tabwriter.NewWriter(a.out, 0, 0, 3, ' ', 0)
-			_, _ = fmt.Fprintln(w, "NAME\tNAMESPACES\tKINDS\tEXPIRES")
-			for _, t := range f.Tokens {
-				kinds, end := t.Kinds, "never"
-				if len(kinds) == 0 {
-					kinds = []string{event.TenantControlPlanes}
-				}
-				if !t.Expires.IsZero() {
-					end = t.Expires.UTC().Format(time.RFC3339)
-				}
-				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", t.Name, strings.Join(t.Namespaces, ","), strings.Join(kinds, ","), end)
+			if len(f.Tokens) == 0 && forPeople(format) {
+				a.sayf(a.err, "no tokens; add one with `stoker token add NAME --namespace NAMESPACE`\n")
+				return nil
 			}
-			return w.Flush()
+			return a.showTokens(f.Tokens, format)
 		},
 	}
+	output(c, &format)
+	return c
+}
+
+func (a *app) showTokens(all []token.Token, format string) error {
+	names := make([]string, 0, len(all))
+	rows := [][]string{{"NAME", "NAMESPACES", "KINDS", "EXPIRES"}}
+	for i := range all {
+		t := &all[i]
+		if len(t.Kinds) == 0 {
+			t.Kinds = []string{event.TenantControlPlanes}
+		}
+		end := "never"
+		if !t.Expires.IsZero() {
+			end = t.Expires.UTC().Format(time.RFC3339)
+		}
+		names = append(names, t.Name)
+		rows = append(rows, []string{t.Name, dash(strings.Join(t.Namespaces, ",")), strings.Join(t.Kinds, ","), end})
+	}
+	if all == nil {
+		all = []token.Token{}
+	}
+	return write(a.out, format, all, names, func(bool) [][]string { return rows })
 }
 
 func tokenRemoveCommand(a *app, file *string) *cobra.Command {
@@ -127,7 +147,7 @@ func tokenRemoveCommand(a *app, file *string) *cobra.Command {
 		Short: "Remove a token; it is refused from then on",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return a.changeTokens(*file, func(f *token.File) error {
+			err := a.changeTokens(*file, func(f *token.File) error {
 				i := slices.IndexFunc(f.Tokens, func(t token.Token) bool { return t.Name == args[0] })
 				if i < 0 {
 					return fmt.Errorf("there is no token %s in %s; `stoker token list` lists them", args[0], a.tokenFile(*file))
@@ -135,6 +155,10 @@ func tokenRemoveCommand(a *app, file *string) *cobra.Command {
 				f.Tokens = slices.Delete(f.Tokens, i, i+1)
 				return nil
 			})
+			if err == nil {
+				a.sayf(a.out, "token %s removed\n", args[0])
+			}
+			return err
 		},
 	}
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,8 +75,16 @@ func TestToken(t *testing.T) {
 				t.Errorf("%q lacks in\n%s", want, out)
 			}
 		}
-		if code, _, errs := cli(t, "", "token", "remove", "shop", "--file", file); code != exitOK {
-			t.Error(errs)
+		if _, out, _ := cli(t, "", "token", "list", "--file", file, "-o", "name"); out != "shop\nstores\n" {
+			t.Errorf("names %q", out)
+		}
+		var listed []token.Token
+		if _, out, _ := cli(t, "", "token", "list", "--file", file, "-o", "json"); json.Unmarshal([]byte(out), &listed) != nil || len(listed) != 2 ||
+			!slices.Equal(listed[0].Kinds, []string{"tenantcontrolplanes"}) {
+			t.Errorf("%+v of %s", listed, out)
+		}
+		if code, out, errs := cli(t, "", "token", "remove", "shop", "--file", file); code != exitOK || out != "token shop removed\n" {
+			t.Error(out, errs)
 		}
 		if _, f := content(t); len(f.Tokens) != 1 || f.Tokens[0].Name != "stores" {
 			t.Errorf("%+v", f)

@@ -175,6 +175,13 @@ func (b *Bus) missing(ctx context.Context, bucket string) error {
 	return Classify(err)
 }
 
+// isWrongLast reports whether a message was refused because the last one on its subject isn't the expected one.
+func isWrongLast(err error) bool {
+	var api *jetstream.APIError
+	// The code differs between one replica (10071) and three (10164).
+	return errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == 10164)
+}
+
 // WriteState writes a key if its revision is still the one that was read (0: there was none). intent.ErrStale when it isn't.
 func (b *Bus) WriteState(ctx context.Context, key Key, of string, s *state.State, revision uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
@@ -186,10 +193,8 @@ func (b *Bus) WriteState(ctx context.Context, key Key, of string, s *state.State
 	msg := nats.NewMsg("$KV." + key.Bucket() + "." + of)
 	msg.Data = data
 	ack, err := b.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(revision))
-	var api *jetstream.APIError
 	switch {
-	case errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == 10164):
-		// The code differs between one replica (10071) and three (10164).
+	case isWrongLast(err):
 		return 0, fmt.Errorf("%w: %s of %s", intent.ErrStale, of, key)
 	case errors.Is(err, jetstream.ErrNoStreamResponse):
 		if missing := b.missing(ctx, key.Bucket()); errors.Is(missing, ErrNotFound) {

@@ -169,6 +169,23 @@ func (b *Bus) PublishMsg(ctx context.Context, msg *nats.Msg) (duplicate bool, er
 	return ack.Duplicate, nil
 }
 
+// PublishFirst is Publish for a subject that has no message: if it has one, nothing is stored, which is no error.
+func (b *Bus) PublishFirst(ctx context.Context, subject string, e ce.Event) (stored bool, err error) {
+	ask, cancel := context.WithTimeout(ctx, stateTimeout)
+	defer cancel()
+	if err := fence.Check(ctx); err != nil {
+		return false, err
+	}
+	ack, err := b.js.PublishMsg(ask, Encode(subject, e), jetstream.WithExpectLastSequencePerSubject(0))
+	switch {
+	case isWrongLast(err):
+		return false, nil
+	case err != nil:
+		return false, classifyRequest(ctx, fmt.Errorf("publish %s: %w", subject, err))
+	}
+	return !ack.Duplicate, nil
+}
+
 // Unpin lifts the pin of a consumer, so that the next replica to ask is served.
 func (b *Bus) Unpin(ctx context.Context, stream, consumer string) error {
 	_, err := b.nc.RequestWithContext(ctx, "$JS.API.CONSUMER.UNPIN."+stream+"."+consumer, []byte(`{"group":"`+PriorityGroup+`"}`))

@@ -97,16 +97,36 @@ func (c *Client) Apply(ctx context.Context, r Resource, obj metav1.Object) error
 	return c.apply(ctx, r, obj.GetNamespace(), obj.GetName(), body, obj)
 }
 
-// ApplyStatus is [Client.Apply] for the status subresource.
-func (c *Client) ApplyStatus(ctx context.Context, r Resource, namespace, name string, status any) error {
-	body, err := json.Marshal(map[string]any{
-		"apiVersion": r.GroupVersion.String(), "kind": r.Kind,
-		"metadata": map[string]any{"name": name, "namespace": namespace}, "status": status,
-	})
-	if err != nil {
-		return err
+// statusTries is how often a status is applied that somebody overtakes who writes to the object.
+const statusTries = 5
+
+// ApplyStatus is [Client.Apply] for the status subresource of the object with a UID; not found when it is gone, also if there is another
+// one of its name. With an empty UID it is for whichever object has the name.
+func (c *Client) ApplyStatus(ctx context.Context, r Resource, namespace, name string, uid types.UID, status any) error {
+	for try := 1; ; try++ {
+		meta := map[string]any{"name": name, "namespace": namespace}
+		if uid != "" {
+			// The server ignores the UID in the status of a custom resource, but not the version.
+			there := &metav1.PartialObjectMetadata{}
+			if err := c.Get(ctx, r, namespace, name, there); err != nil {
+				return err
+			}
+			if there.UID != uid {
+				return apierrors.NewNotFound(r.GroupVersion.WithResource(r.Plural).GroupResource(), name)
+			}
+			meta["resourceVersion"] = there.ResourceVersion
+		}
+		body, err := json.Marshal(map[string]any{
+			"apiVersion": r.GroupVersion.String(), "kind": r.Kind, "metadata": meta, "status": status,
+		})
+		if err != nil {
+			return err
+		}
+		err = c.apply(ctx, r, namespace, name, body, nil, "status")
+		if uid == "" || !apierrors.IsConflict(err) || try == statusTries {
+			return err
+		}
 	}
-	return c.apply(ctx, r, namespace, name, body, nil, "status")
 }
 
 // ApplyRaw applies the JSON or YAML of an object, no key twice, and decodes the result into out, unless nil. Here as elsewhere, a

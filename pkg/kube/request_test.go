@@ -8,9 +8,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/pkg/intent"
@@ -64,5 +67,53 @@ func TestFencedWrites(t *testing.T) {
 	}
 	if !slices.Equal(s.requests, []string{"GET /"}) {
 		t.Errorf("sent %q", s.requests)
+	}
+}
+
+func TestAStatusIsNotWrittenToALaterObjectOfTheName(t *testing.T) {
+	s := startServer(t)
+	c, _ := s.client("stoker-test")
+	definitions := Resource{Plural: "customresourcedefinitions", Kind: "CustomResourceDefinition", GroupVersion: schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}}
+	things := Resource{Plural: "things", Kind: "Thing", GroupVersion: schema.GroupVersion{Group: "example.com", Version: "v1"}}
+	if err := c.ApplyRaw(t.Context(), definitions, "", "things.example.com", []byte(`{"apiVersion":"apiextensions.k8s.io/v1",
+		"kind":"CustomResourceDefinition","metadata":{"name":"things.example.com"},"spec":{"group":"example.com","scope":"Cluster",
+		"names":{"plural":"things","kind":"Thing"},"versions":[{"name":"v1","served":true,"storage":true,"subresources":{"status":{}},
+		"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`), nil); err != nil {
+		t.Fatal(err)
+	}
+	create := func() types.UID {
+		t.Helper()
+		made := &metav1.PartialObjectMetadata{}
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) { //nolint:forbidigo // between two looks at a condition
+			err := c.ApplyRaw(t.Context(), things, "", "demo", []byte(`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"demo"}}`), made)
+			if err == nil {
+				return made.UID
+			}
+			if time.Now().After(deadline) {
+				t.Fatal(err)
+			}
+		}
+	}
+	phase := func() string {
+		t.Helper()
+		var o struct{ Status struct{ Phase string } }
+		if err := c.Get(t.Context(), things, "", "demo", &o); err != nil {
+			t.Fatal(err)
+		}
+		return o.Status.Phase
+	}
+	first := create()
+	if err := c.ApplyStatus(t.Context(), things, "", "demo", first, map[string]string{"phase": "First"}); err != nil || phase() != "First" {
+		t.Fatalf("%q: %v", phase(), err)
+	}
+	if _, err := c.Delete(t.Context(), things, "", "demo", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	second := create()
+	if err := c.ApplyStatus(t.Context(), things, "", "demo", first, map[string]string{"phase": "First"}); !apierrors.IsNotFound(err) || phase() != "" {
+		t.Errorf("the later object has the status %q of the first: %v", phase(), err)
+	}
+	if err := c.ApplyStatus(t.Context(), things, "", "demo", second, map[string]string{"phase": "Second"}); err != nil || phase() != "Second" {
+		t.Errorf("%q: %v", phase(), err)
 	}
 }

@@ -38,7 +38,7 @@ func TestWhatWasGivenUpIsTriedAgainLessAndLess(t *testing.T) {
 }
 
 // tenant runs a loop with a handler and has a tenant accepted, and returns a way to read the loop's state.
-func tenant(t *testing.T, s *natstest.Server, key events.Key, handle Handler) (own func() *state.State) {
+func tenant(t *testing.T, s *natstest.Server, key events.Key, handle Handler, also ...func(*Loop)) (own func() *state.State) {
 	t.Helper()
 	in := s.Connect(t, "intake", "")
 	if err := in.CreateBucket(t.Context(), key); err != nil {
@@ -53,6 +53,9 @@ func tenant(t *testing.T, s *natstest.Server, key events.Key, handle Handler) (o
 	l := &Loop{
 		Bus: s.Connect(t, "certs", ""), Service: "certs", Handle: handle,
 		againAfter: func(*state.State, time.Time) time.Duration { return time.Millisecond },
+	}
+	for _, set := range also {
+		set(l)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -9,15 +9,15 @@ import (
 )
 
 // Due reports whether everything is to be looked at, whatever the own state says, and timers are to be set again: the service's
-// own timer has fired (<service>.due), a pause has ended, a day has passed since the last such look, or what was given up is tried
-// again.
+// own timer has fired (<service>.due), a pause has ended, a day has passed since the last such look, what was given up is tried
+// again, or what kept drifting does so no more.
 func (t *Turn) Due() bool {
 	return slices.ContainsFunc(t.Events, func(e Event) bool { return e.Service == t.loop.Service && e.What == event.Due })
 }
 
 // addDue adds the event <service>.due to a turn for which everything is to be looked at for another reason than a timer.
 func (t *Turn) addDue() {
-	if t.Tenant != nil && (t.Woken(wakeAgain) || slices.ContainsFunc(t.Events, t.isDueFor)) {
+	if t.Tenant != nil && (t.Woken(wakeAgain) || t.Woken(wakeCalm) || slices.ContainsFunc(t.Events, t.isDueFor)) {
 		t.Events = append(t.Events, Event{Service: t.loop.Service, What: event.Due})
 	}
 }

@@ -34,6 +34,11 @@ func (l *Loop) handOver(gone []*partitionConsumer) {
 			delete(l.published, key)
 		}
 	}
+	for key := range l.drifts {
+		if partitions[key.Partition()] {
+			l.forgetDrift(key)
+		}
+	}
 	l.mu.Unlock()
 	grace := time.NewTimer(stopGrace)
 	defer grace.Stop()

@@ -13,9 +13,9 @@ import (
 // long as there is something in it.
 type lane struct {
 	key    events.Key
-	queue  []*delivery       // guarded by Loop.mu
-	woken  map[Wake]struct{} // guarded by Loop.mu
-	news   chan struct{}     // something was added
+	queue  []*delivery     // guarded by Loop.mu
+	woken  map[wakeOf]Wake // guarded by Loop.mu
+	news   chan struct{}   // something was added
 	ctx    context.Context
 	cancel context.CancelFunc
 	closed chan struct{} // the partition is given up
@@ -59,7 +59,7 @@ func (l *Loop) enqueue(key events.Key, d *delivery, w Wake) {
 	if n == nil {
 		ctx, cancel := context.WithCancel(l.turns)
 		n = &lane{
-			key: key, woken: map[Wake]struct{}{}, news: make(chan struct{}, 1), ctx: ctx, cancel: cancel,
+			key: key, woken: map[wakeOf]Wake{}, news: make(chan struct{}, 1), ctx: ctx, cancel: cancel,
 			closed: make(chan struct{}), done: make(chan struct{}),
 		}
 		l.lanes[key] = n
@@ -69,7 +69,7 @@ func (l *Loop) enqueue(key events.Key, d *delivery, w Wake) {
 	if d != nil {
 		n.queue = append(n.queue, d)
 	} else {
-		n.woken[w] = struct{}{}
+		n.woken[w.of()] = w
 	}
 	select {
 	case n.news <- struct{}{}:
@@ -95,6 +95,9 @@ func (l *Loop) runLane(n *lane) {
 	defer l.waitsFor(n, "")
 	backoff, w := newBackoff(), work{}
 	for l.collect(n, &w) {
+		if !l.pace(n, &w) {
+			continue
+		}
 		err := l.turn(n, w)
 		if err == nil {
 			for _, d := range w.batch {
@@ -133,8 +136,10 @@ func (l *Loop) collect(n *lane, w *work) bool {
 	l.mu.Lock()
 	w.batch = append(w.batch, n.queue...)
 	n.queue = nil
-	for wake := range n.woken {
-		if !slices.Contains(w.wakes, wake) {
+	for of, wake := range n.woken {
+		if i := slices.IndexFunc(w.wakes, func(before Wake) bool { return before.of() == of }); i >= 0 {
+			w.wakes[i] = wake
+		} else {
 			w.wakes = append(w.wakes, wake)
 		}
 	}

@@ -57,12 +57,15 @@ type Loop struct {
 	lost chan bool
 	// againAfter is tryAgainAfter, but in tests.
 	againAfter func(own *state.State, now time.Time) time.Duration
+	// driftEvery is how often what keeps drifting is put right: the constant of that name, but in tests.
+	driftEvery time.Duration
 	wg         sync.WaitGroup
 
 	mu        sync.Mutex
 	lanes     map[events.Key]*lane
 	holding   map[origin]*delivery // received, not yet answered
 	published map[events.Key]bool  // the facts of the own state are known to be in the stream
+	drifts    map[events.Key]*drifts
 }
 
 // Run works until ctx ends; then it finishes or hands back what it holds and returns. It returns early only with an error
@@ -117,9 +120,13 @@ func (l *Loop) prepare(turns context.Context) {
 	l.log, l.health, l.metrics = cfg.Log, cfg.Health, newMetrics(l.Metrics)
 	l.running, l.failing, l.turns = make(chan struct{}, maxTurns), make(chan struct{}, maxFailing), turns
 	l.lanes, l.holding, l.published = map[events.Key]*lane{}, map[origin]*delivery{}, map[events.Key]bool{}
+	l.drifts = map[events.Key]*drifts{}
 	l.lost, l.alarms = make(chan bool, 1), &alarms{wake: l.wake}
 	if l.againAfter == nil {
 		l.againAfter = tryAgainAfter
+	}
+	if l.driftEvery == 0 {
+		l.driftEvery = driftEvery
 	}
 	l.lease = newLease(l.Bus, l.Service, l.metrics.partitions)
 	l.lease.regained = l.tryNow

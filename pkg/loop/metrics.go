@@ -13,6 +13,7 @@ type metrics struct {
 	dead         prometheus.Counter
 	partitions   prometheus.Gauge
 	pending      prometheus.Gauge
+	drifting     prometheus.Gauge
 }
 
 // newMetrics registers the metrics with r, unless that is nil; a service in a process registers them once.
@@ -40,9 +41,12 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		pending: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "stoker_events_pending", Help: "Events received and not yet acknowledged.",
 		}),
+		drifting: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "stoker_tenants_drifting", Help: "Tenants of which somebody else changes objects again and again.",
+		}),
 	}
 	if r != nil {
-		r.MustRegister(m.turns, m.events, m.redeliveries, m.conflicts, m.dead, m.partitions, m.pending)
+		r.MustRegister(m.turns, m.events, m.redeliveries, m.conflicts, m.dead, m.partitions, m.pending, m.drifting)
 	}
 	return m
 }

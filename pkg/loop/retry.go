@@ -133,6 +133,7 @@ func (l *Loop) conclude(ctx context.Context, n *lane, t *Turn, w work, err error
 	case i == intent.Done:
 		l.waitsFor(n, "")
 		l.noteDone(t)
+		l.noteDrift(t)
 		return "done", nil
 	case i == intent.Wait:
 		var away *intent.Unavailable

@@ -6,8 +6,8 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
-// Wake is why a service is to look at an object although no event says so: what a watch saw, or which alarm went off. Equal
-// wakes count once. It is small, because one is kept for each until the turn.
+// Wake is why a service is to look at an object although no event says so: what a watch saw, or which alarm went off. Of
+// wakes of one kind about one object the last one counts. It is small, because one is kept for each until the turn.
 type Wake struct {
 	// Kind says what happened, a constant of the service.
 	Kind string
@@ -18,6 +18,11 @@ type Wake struct {
 	// Gone is true when Object was seen to be gone.
 	Gone bool
 }
+
+// wakeOf is what a wake is about: a later one about the same says it all.
+type wakeOf struct{ kind, object string }
+
+func (w Wake) of() wakeOf { return wakeOf{w.Kind, w.Object} }
 
 // Waker tells a loop that something about an object changed. It never blocks and is safe for concurrent use. What concerns a
 // partition that this replica doesn't hold is dropped.

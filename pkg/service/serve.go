@@ -35,7 +35,11 @@ const (
 
 // httpFlags declares the flags of the port.
 func (cfg *Config) httpFlags(flags *flag.FlagSet, text Flag) {
-	text(&cfg.HTTP, "http", ":8080", "`address` of /livez, /readyz and /metrics; empty for none")
+	address := ":8080"
+	if set, is := os.LookupEnv("STOKER_HTTP"); is && set == "" { // to other flags an empty variable is none
+		address = ""
+	}
+	text(&cfg.HTTP, "http", address, "`address` of /livez, /readyz and /metrics; empty for none")
 	text(&cfg.MetricsCert, "metrics-tls-cert", "", "`file` with the certificate of the port of /metrics; empty for none")
 	text(&cfg.MetricsKey, "metrics-tls-key", "", "`file` with the key of that certificate")
 	flags.BoolVar(&cfg.MetricsAuth, "metrics-auth", os.Getenv("STOKER_METRICS_AUTH") == "true",

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -21,7 +22,10 @@ const envMain = "STOKER_TEST_SERVICE_MAIN"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(envMain) != "" {
-		Main("certs", "A test.", func(context.Context, Config) error { return nil })
+		Main("certs", "A test.", func(_ context.Context, cfg Config) error {
+			fmt.Printf("http %q\n", cfg.HTTP)
+			return nil
+		})
 		return
 	}
 	os.Exit(m.Run())
@@ -33,6 +37,31 @@ func TestVersionFlag(t *testing.T) {
 	out, err := cmd.Output()
 	if want := "stoker-certs " + version.Get().String() + "\n"; err != nil || string(out) != want {
 		t.Errorf("it says %q, want %q: %v", out, want, err)
+	}
+}
+
+func TestThePortOfHTTPCanBeLeftOut(t *testing.T) {
+	for _, c := range []struct{ sentence, env, arg, want string }{
+		{"it is 8080", "", "", ":8080"},
+		{"by a flag it is none", "", "--http=", ""},
+		{"by the environment it is none", "STOKER_HTTP=", "", ""},
+		{"by the environment it is another", "STOKER_HTTP=:9090", "", ":9090"},
+		{"the flag counts more than the environment", "STOKER_HTTP=", "--http=:9090", ":9090"},
+	} {
+		t.Run(c.sentence, func(t *testing.T) {
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), envMain+"=1")
+			if c.env != "" {
+				cmd.Env = append(cmd.Env, c.env)
+			}
+			if c.arg != "" {
+				cmd.Args = append(cmd.Args, c.arg)
+			}
+			out, err := cmd.Output()
+			if want := fmt.Sprintf("http %q\n", c.want); err != nil || string(out) != want {
+				t.Errorf("it says %q, want %q: %v", out, want, err)
+			}
+		})
 	}
 }
 

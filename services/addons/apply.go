@@ -29,8 +29,8 @@ type application struct {
 	before state.Addons
 	// repair is true when before was made from the same inputs: only what drifted is applied.
 	repair bool
-	// drift has the versions that were seen of each object that drifted, by Ref.String(); "" when it was gone.
-	drift map[string][]string
+	// drift has the version that was seen last of each object that drifted, by Ref.String(); "" when it was gone.
+	drift map[string]string
 }
 
 // apply applies everything, or, when only something drifted, that.
@@ -45,7 +45,10 @@ func (s *addons) apply(ctx context.Context, t *loop.Turn, w *connection, a appli
 	}
 	wanted := objects
 	if a.repair {
-		wanted = slices.DeleteFunc(slices.Clone(objects), func(o *unstructured.Unstructured) bool { return a.drift[RefOf(o).String()] == nil })
+		wanted = slices.DeleteFunc(slices.Clone(objects), func(o *unstructured.Unstructured) bool {
+			_, drifted := a.drift[RefOf(o).String()]
+			return !drifted
+		})
 	}
 	api := w.api()
 	if err := api.Probe(ctx); err != nil {
@@ -71,19 +74,23 @@ func (s *addons) apply(ctx context.Context, t *loop.Turn, w *connection, a appli
 	}
 	facts := []loop.Tell{{What: event.Applied, Data: event.AddonsApplied{About: t.About(), Objects: len(objects)}}}
 	changed := after.Hash != a.before.Hash
+	var often *state.Failure // that something drifts again and again
 	if a.repair {
 		after.Versions = maps.Clone(a.before.Versions)
 		maps.Copy(after.Versions, versions)
 		repaired := a.repaired(versions)
 		facts, changed = []loop.Tell{{What: event.Repaired, Data: event.AddonsRepaired{About: t.About(), Objects: repaired}}}, len(repaired) > 0
-		if !changed {
+		if !t.Due() {
+			often = t.Drifted(slices.Collect(maps.Keys(a.drift))...)
+		}
+		if !changed || often != nil {
 			facts = nil
 		}
 	}
 	if !changed {
 		after.LastUpdate = a.before.LastUpdate
 	}
-	if err := s.done(ctx, t, a.inputs, after, facts...); err != nil {
+	if err := t.Done(ctx, loop.Outcome{Step: event.Applied, Inputs: a.inputs, Data: after, Facts: facts, Failure: often}); err != nil {
 		return err
 	}
 	s.follow(t.Key, w, after.Versions) //nolint:contextcheck // the watch outlives the turn
@@ -100,16 +107,12 @@ func (a application) switched(first bool) bool {
 func (a application) repaired(versions map[string]string) []string {
 	var repaired []string
 	for ref, version := range versions {
-		if !slices.Contains(a.drift[ref], version) {
+		if a.drift[ref] != version {
 			repaired = append(repaired, ref)
 		}
 	}
 	slices.Sort(repaired)
 	return repaired
-}
-
-func (s *addons) done(ctx context.Context, t *loop.Turn, inputs string, data state.Addons, facts ...loop.Tell) error {
-	return t.Done(ctx, loop.Outcome{Step: event.Applied, Inputs: inputs, Data: data, Facts: facts})
 }
 
 // refused is tenantAway, and has the next turn connect anew, by the kubeconfig as it is by then, when the tenant's API doesn't know us

@@ -33,9 +33,9 @@ type connection struct {
 	mu      sync.Mutex
 	cluster *Cluster
 	known   map[string]string // versions as they should be, by Ref.String()
-	// drift has the versions that were seen of objects that aren't as they should be, until a turn has applied them: the wake for it is
+	// drift has the version that was seen last of each object that isn't as it should be, until a turn has applied it: the wake for it is
 	// lost when the lease lapses at that moment.
-	drift map[string][]string
+	drift map[string]string
 	// end ends the watch and waits for it; nil while there is none. watched is how many objects it was started for.
 	end     func()
 	watched int
@@ -105,7 +105,7 @@ func (s *addons) connect(ctx context.Context, t *loop.Turn, access string) (*con
 	if err != nil {
 		return nil, err
 	}
-	w = &connection{cluster: cluster, access: access, field: field, known: map[string]string{}, drift: map[string][]string{}}
+	w = &connection{cluster: cluster, access: access, field: field, known: map[string]string{}, drift: map[string]string{}}
 	s.mu.Lock()
 	s.tenants[t.Key] = w
 	s.mu.Unlock()
@@ -216,35 +216,34 @@ func (w *connection) drifts(e Event) bool {
 	if w.known[ref] == e.Version {
 		return false
 	}
-	w.drift[ref] = append(w.drift[ref], e.Version)
+	w.drift[ref] = e.Version
 	return true
 }
 
-// drifted returns the versions that were seen of each object that isn't as it should be, "" for one that was gone.
-func (w *connection) drifted() map[string][]string {
+// drifted returns the version that was seen last of each object that isn't as it should be, "" for one that was gone.
+func (w *connection) drifted() map[string]string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all := map[string][]string{}
-	for ref, versions := range w.drift {
-		all[ref] = slices.Clone(versions)
-	}
-	return all
+	return maps.Clone(w.drift)
 }
 
 // repaired forgets the drift that was applied over; what was seen since stays.
-func (w *connection) repaired(drift map[string][]string) {
+func (w *connection) repaired(drift map[string]string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for ref, versions := range drift {
-		if w.drift[ref] = w.drift[ref][min(len(versions), len(w.drift[ref])):]; len(w.drift[ref]) == 0 {
-			delete(w.drift, ref)
-		}
-	}
+	maps.DeleteFunc(w.drift, func(ref, version string) bool {
+		applied, over := drift[ref]
+		return over && version == applied
+	})
 }
 
-// learn notes versions as those that should be.
+// learn notes versions as those that should be. What the watch saw of them before was no drift.
 func (w *connection) learn(versions map[string]string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	maps.Copy(w.known, versions)
+	maps.DeleteFunc(w.drift, func(ref, seen string) bool {
+		version, applied := versions[ref]
+		return applied && version == seen
+	})
 }

@@ -114,11 +114,14 @@ func (s *addons) handle(ctx context.Context, t *loop.Turn) error {
 	}
 	if t.Due() { // all of it may have drifted
 		for ref, version := range a.before.Versions {
-			a.drift[ref] = append(a.drift[ref], version)
+			if _, seen := a.drift[ref]; !seen {
+				a.drift[ref] = version
+			}
 		}
 	}
 	own := t.Own()
-	a.repair = own != nil && own.Step == event.Applied && own.Inputs == inputs && own.Failure == nil
+	a.repair = own != nil && own.Step == event.Applied && own.Inputs == inputs &&
+		(own.Failure == nil || own.Failure.Reason == reason.KeepsDrifting && !t.Due())
 	if !a.repair || len(a.drift) > 0 {
 		return s.apply(ctx, t, w, a)
 	}
@@ -126,5 +129,8 @@ func (s *addons) handle(ctx context.Context, t *loop.Turn) error {
 	if own.Generation == t.Generation && !own.Waits() {
 		return nil
 	}
-	return s.done(ctx, t, inputs, a.before, loop.Tell{What: event.Applied, Data: event.AddonsApplied{About: t.About(), Objects: a.before.Objects}})
+	return t.Done(ctx, loop.Outcome{
+		Step: event.Applied, Inputs: inputs, Data: a.before,
+		Facts: []loop.Tell{{What: event.Applied, Data: event.AddonsApplied{About: t.About(), Objects: a.before.Objects}}},
+	})
 }

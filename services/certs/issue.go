@@ -64,6 +64,9 @@ func (s *svc) issue(ctx context.Context, t *loop.Turn) error {
 	if err := s.generators.Ensure(ctx, t, in, wanted, own.Generated, r); err != nil {
 		return err
 	}
+	if drift && len(t.Events) == 0 {
+		t.Drifted(secretsIn(t.Wakes)...)
+	}
 	return s.done(ctx, t, in, inputs, &own, r)
 }
 
@@ -90,6 +93,14 @@ func generatorsIn(wakes []loop.Wake) (generators []string) {
 		}
 	}
 	return generators
+}
+
+// secretsIn are the Secrets that watches saw, for people.
+func secretsIn(wakes []loop.Wake) (secrets []string) {
+	for _, w := range wakes {
+		secrets = append(secrets, "Secret of "+w.Object)
+	}
+	return secrets
 }
 
 // upToDate reports whether a state says that all was done for these inputs, with nothing to wait for but this. What a state of the

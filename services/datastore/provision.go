@@ -63,6 +63,9 @@ func (s *datastore) provision(ctx context.Context, t *loop.Turn) error {
 		if err := s.apply(ctx, t, home.main, p.account, &p.want); err != nil {
 			return err
 		}
+		if len(t.Events) == 0 && touched(t.Wakes, own) {
+			t.Drifted("the account and its Secrets")
+		}
 	}
 	if err := t.Done(ctx, p.outcome(t, own, withdrawn, measured)); err != nil {
 		return err

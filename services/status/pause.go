@@ -28,6 +28,9 @@ func (s *svc) paused(ctx context.Context, t *loop.Turn) error {
 	}
 	if own := t.Own(); own != nil && own.Generation == t.Generation && saysPaused(t.Tenant, in.Previous.Conditions) {
 		s.metrics.note(t.Key, PhasePaused)
+		if t.Due() {
+			return s.refill(ctx, t, in.Previous)
+		}
 		return nil
 	}
 	was, err := s.object(ctx, t)

@@ -13,7 +13,9 @@ import (
 	"strconv"
 	"time"
 
+	ce "github.com/cloudevents/sdk-go/v2/event"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -60,11 +62,7 @@ func (s *svc) publish(
 	if err := fence.Check(ctx); err != nil {
 		return err
 	}
-	e := s.bus.NewEvent(key, id, event.FactType(name.ServiceStatus, what), payload, time.Now())
-	e.SetExtension(events.ExtSequence, strconv.FormatInt(generation, 10))
-	if trace != "" {
-		e.SetExtension(events.ExtTraceParent, trace)
-	}
+	e := s.lastWord(key, id, what, generation, trace, payload)
 	if ttl == 0 {
 		_, err := s.bus.Publish(ctx, key.StatusSubject(), e)
 		return err
@@ -72,6 +70,24 @@ func (s *svc) publish(
 	msg := events.Encode(key.StatusSubject(), e)
 	msg.Header.Set(headerTTL, ttl.String())
 	_, err := s.bus.JetStream().PublishMsg(ctx, msg)
+	return err
+}
+
+// lastWord is what is put on the tenant's status subject.
+func (s *svc) lastWord(key events.Key, id, what string, generation int64, trace string, payload json.RawMessage) ce.Event {
+	e := s.bus.NewEvent(key, id, event.FactType(name.ServiceStatus, what), payload, time.Now())
+	e.SetExtension(events.ExtSequence, strconv.FormatInt(generation, 10))
+	if trace != "" {
+		e.SetExtension(events.ExtTraceParent, trace)
+	}
+	return e
+}
+
+// refill publishes the last word about a tenant again if its subject has none: somebody purged the stream.
+func (s *svc) refill(ctx context.Context, t *loop.Turn, last state.Status) error {
+	id := events.ID(t.UID, strconv.FormatInt(t.Generation, 10), "portal again", time.Now().Format(time.RFC3339Nano))
+	e := s.lastWord(t.Key, id, event.Changed, t.Generation, t.Tenant.TraceParent, event.Marshal(Reply(t.About(), t.Tenant, last)))
+	_, err := s.bus.PublishFirst(ctx, t.Key.StatusSubject(), e)
 	return err
 }
 
@@ -91,7 +107,7 @@ func (s *svc) write(ctx context.Context, t *loop.Turn, in States, status v1alpha
 		return err
 	}
 	if next.Applied != in.Previous.Applied {
-		err := s.kube.ApplyStatus(ctx, kube.TenantControlPlanes, t.Key.Namespace, t.Key.Name, status)
+		err := s.kube.ApplyStatus(ctx, kube.TenantControlPlanes, t.Key.Namespace, t.Key.Name, types.UID(t.UID), status)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("status of %s: %w", t.Key, err)
 		}
@@ -115,6 +131,10 @@ func (s *svc) finish(ctx context.Context, t *loop.Turn, in States, next state.St
 			return err
 		}
 		out.Facts = []loop.Tell{{What: event.Changed, Data: payload}}
+	} else if t.Due() {
+		if err := s.refill(ctx, t, next); err != nil {
+			return err
+		}
 	}
 	err := t.Done(ctx, out)
 	if errors.Is(err, events.ErrNotFound) {

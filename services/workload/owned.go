@@ -59,14 +59,17 @@ func (t *turn) owner() kube.Owner { return kube.Owner{Name: t.Key.Name, UID: t.U
 
 // apply makes an object so and decodes the result into it. Errors are those of [kube.Client.ApplyOwned].
 func (t *turn) apply(ctx context.Context, r kube.Resource, k kind, o metav1.Object) error {
-	known := t.s.uids.get(t.Key, k)
-	if t.s.observed.get(t.Key, k, "").gone {
+	known, seen := t.s.uids.get(t.Key, k), t.s.observed.get(t.Key, k, "")
+	if seen.gone {
 		known = ""
 	}
 	if err := t.s.kube.ApplyOwned(ctx, r, o, t.owner(), known); err != nil {
 		return err
 	}
 	t.s.uids.set(t.Key, k, o.GetUID())
+	if len(t.Events) == 0 && seen.known != "" && (seen.gone || o.GetResourceVersion() != seen.version) {
+		t.Drifted(r.Kind + "/" + o.GetName())
+	}
 	return nil
 }
 

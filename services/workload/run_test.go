@@ -299,7 +299,7 @@ func (x *tenant) rolledOut() {
 	x.t.Helper()
 	d := x.deployment()
 	n := desired(d)
-	x.must(x.admin.ApplyStatus(x.t.Context(), kube.Deployments, d.Namespace, d.Name, appsv1.DeploymentStatus{
+	x.must(x.admin.ApplyStatus(x.t.Context(), kube.Deployments, d.Namespace, d.Name, "", appsv1.DeploymentStatus{
 		ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: n, AvailableReplicas: n,
 	}))
 }
@@ -419,7 +419,7 @@ func TestOnARealAPIServer(t *testing.T) {
 			c.must(c.admin.Apply(t.Context(), quotas, q))
 			// In the place of the controller that counts.
 			used := corev1.ResourceList{"services": resource.MustParse("0"), "count/deployments.apps": resource.MustParse("0")}
-			c.must(c.admin.ApplyStatus(t.Context(), quotas, "tight", "all", corev1.ResourceQuotaStatus{Hard: hard, Used: used}))
+			c.must(c.admin.ApplyStatus(t.Context(), quotas, "tight", "all", "", corev1.ResourceQuotaStatus{Hard: hard, Used: used}))
 		}
 		limit("0", "0")
 		x := c.tenant("tight", "quota")
@@ -720,8 +720,8 @@ func TestOnARealAPIServer(t *testing.T) {
 		condition := func(typ string) []metav1.Condition {
 			return []metav1.Condition{{Type: typ, Status: metav1.ConditionTrue, Reason: typ, LastTransitionTime: metav1.Now()}}
 		}
-		c.must(c.admin.ApplyStatus(t.Context(), kube.Gateways, "default", "edge", gatewayv1.GatewayStatus{Conditions: condition("Programmed")}))
-		c.must(c.admin.ApplyStatus(t.Context(), kube.TLSRoutes, "default", "routed", gatewayv1.TLSRouteStatus{RouteStatus: gatewayv1.RouteStatus{
+		c.must(c.admin.ApplyStatus(t.Context(), kube.Gateways, "default", "edge", "", gatewayv1.GatewayStatus{Conditions: condition("Programmed")}))
+		c.must(c.admin.ApplyStatus(t.Context(), kube.TLSRoutes, "default", "routed", "", gatewayv1.TLSRouteStatus{RouteStatus: gatewayv1.RouteStatus{
 			Parents: []gatewayv1.RouteParentStatus{{ParentRef: parent, ControllerName: "example.com/test", Conditions: condition("Accepted")}},
 		}}))
 		_, w := x.becomes("reached", func(_ *state.State, w *state.Workload) bool {

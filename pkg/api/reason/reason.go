@@ -57,6 +57,8 @@ const (
 	InvalidInbox = "InvalidInbox"
 	// Rejected: a command was refused, and its sender could not be told.
 	Rejected = "Rejected"
+	// KeepsDrifting: somebody else changes objects again and again, which are put right at a bounded rate.
+	KeepsDrifting = "KeepsDrifting"
 )
 
 // Reasons why pods aren't ready: Kubernetes' own words where it has them. Those of the table are the ones with advice; a container

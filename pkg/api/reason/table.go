@@ -69,6 +69,10 @@ func Table() []Entry {
 		{TooLarge, "an event is larger than what may be published", again, ""},
 		{InvalidInbox, "a command's replyto is no subject for answers in its namespace", "Send the command again with `stoker.answer.<namespace>.<token>` or none.", ""},
 		{Rejected, "a command was refused, and its sender could not be told", "Send it again as its cause says, with replyto.", ""},
+		{
+			KeepsDrifting, "somebody else changes objects again and again, which are put right at a bounded rate",
+			"Find out who does, and end it: `kubectl get -o yaml --show-managed-fields` of such an object names who wrote it.", "",
+		},
 
 		{ImagePull, "an image can't be pulled", image, ""},
 		{ImageName, "an image's name is not valid", image, ""},

@@ -87,7 +87,7 @@ func (s *Generators) Status(ctx context.Context, t *loop.Turn) error {
 	s.counted(g.name, c.selected)
 	next := statusOf(g, c, o.Status, s.now())
 	if !equality.Semantic.DeepEqual(next, o.Status) {
-		err := s.kube.ApplyStatus(ctx, kube.KubeconfigGenerators, "", g.name, next)
+		err := s.kube.ApplyStatus(ctx, kube.KubeconfigGenerators, "", g.name, o.UID, next)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("status of KubeconfigGenerator %s: %w", g.name, err)
 		}

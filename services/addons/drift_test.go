@@ -1,0 +1,159 @@
+package addons
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stoker-k8s/stoker/deployments/natsserver"
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/service"
+)
+
+// serve runs the service for the tenant default/demo, whose API server is the management cluster as well: it holds the Secret with
+// the kubeconfig. It returns what an operator reads, and how many turns there were.
+func (tn *tenant) serve(t *testing.T, key events.Key) (operator *events.Bus, turns *atomic.Int64) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	log := slog.New(slog.DiscardHandler)
+	management, err := kube.FromKubeconfig(tn.kubeconfig, kube.Options{FieldManager: "test"})
+	must(err)
+	t.Cleanup(management.Close)
+	must(management.Create(t.Context(), kube.Secrets, &corev1.Secret{
+		TypeMeta: kube.Secrets.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: name.AdminKubeconfig(key.Name)},
+		Data: map[string][]byte{name.KeySuperAdminConf: tn.kubeconfig},
+	}))
+	nats, err := natsserver.Start(t.Context(), t.TempDir(), "127.0.0.1:0", nil)
+	must(err)
+	t.Cleanup(nats.Stop)
+	bus := func(user string) *events.Bus {
+		b, err := events.Connect(events.Config{URL: nats.URL(), User: user, SeedFile: nats.SeedFile(user), Replica: "test", Log: log})
+		must(err)
+		t.Cleanup(b.Close)
+		return b
+	}
+	intake := bus(name.ServiceIntake)
+	must(intake.Provision(t.Context()))
+	must(intake.CreateBucket(t.Context(), key))
+	tcp := &v1alpha1.TenantControlPlane{}
+	tcp.Spec.Kubernetes.Version = tn.in.Version
+	v1alpha1.Default(tcp)
+	for service, data := range map[string]any{
+		name.ServiceIntake: state.Tenant{Namespace: key.Namespace, Name: key.Name, Spec: tcp.Spec},
+		name.ServiceCerts: state.Certs{
+			CA: string(tn.in.CACertPEM), Secrets: map[string]state.Secret{name.ComponentAdminKubeconfig: {Checksum: "1"}},
+		},
+		name.ServiceWorkload: state.Workload{
+			Endpoint: tn.in.Endpoint, AdvertiseAddress: tn.in.AdvertiseAddress, Port: tn.in.Port, Version: tn.in.Version, ReadyReplicas: 1,
+		},
+	} {
+		_, err := bus(service).WriteState(t.Context(), key, events.StateKey(service), &state.State{
+			UID: "u", Generation: 1, UpdatedAt: time.Now(), Data: event.Marshal(data),
+		}, 0)
+		must(err)
+	}
+	s := &addons{clients: &service.Clients{Kube: management, Log: log}, tenants: map[events.Key]*connection{}}
+	turns = &atomic.Int64{}
+	l := &loop.Loop{
+		Bus: bus(name.ServiceAddons), Service: name.ServiceAddons,
+		Handle: func(ctx context.Context, turn *loop.Turn) error {
+			turns.Add(1)
+			return s.handle(ctx, turn)
+		},
+		Watch: func(ctx context.Context, partitions []int, wake loop.Waker) error {
+			s.mu.Lock()
+			s.wake = wake
+			s.mu.Unlock()
+			s.keep(partitions)
+			wake(key, loop.Wake{Kind: claimed})
+			<-ctx.Done()
+			return nil
+		},
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		s.keep(nil)
+	})
+	return bus(events.UserOperator), turns
+}
+
+func TestAnAdministratorWhoEditsInALoop(t *testing.T) {
+	const path = "/api/v1/namespaces/kube-system/configmaps/kubelet-config"
+	tn, key := startTenant(t), events.Tenant("default", "demo")
+	operator, turns := tn.serve(t, key)
+	own := func() *state.State {
+		st, err := operator.State(t.Context(), key, name.ServiceAddons)
+		if err != nil {
+			return &state.State{}
+		}
+		return st
+	}
+	content := func() string {
+		got := &corev1.ConfigMap{}
+		if err := tn.rest.Get().AbsPath(path).Do(t.Context()).Into(got); err != nil {
+			t.Fatal(err)
+		}
+		return got.Data["kubelet"]
+	}
+	until(t, "everything is applied", func() bool { return own().Step == event.Applied })
+	want, began, applied, edits := content(), time.Now(), turns.Load(), 0
+	edit := func() {
+		edits++
+		tn.raw(t, http.MethodPatch, path, merge, fmt.Sprintf(`{"data":{"kubelet":"%d"}}`, edits))
+	}
+	edit()
+	until(t, "the first change is put right", func() bool { return content() == want })
+
+	until(t, "it is told that it is changed again and again", func() bool {
+		edit()
+		f := own().Failure
+		return f != nil && f.Reason == reason.KeepsDrifting
+	})
+	for range 500 {
+		edit()
+	}
+	// A turn for each repair, and one for its echo.
+	if n, most := turns.Load()-applied, 2*(11+int64(time.Since(began)/(10*time.Second))); n > most {
+		t.Errorf("%d turns for %d changes, more than %d", n, edits, most)
+	}
+	until(t, "the last change is put right", func() bool { return content() == want })
+
+	facts, err := operator.JetStream().Stream(t.Context(), events.StreamFacts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := facts.Info(t.Context(), jetstream.WithSubjectFilter(key.FactSubject(name.ServiceAddons, "*")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := func(what string) uint64 { return info.State.Subjects[key.FactSubject(name.ServiceAddons, what)] }
+	if told(event.Repaired) > 10 || told(event.Failed) != 1 {
+		t.Errorf("told of %d changes: %v", edits, info.State.Subjects)
+	}
+}

@@ -3,6 +3,7 @@ package env
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -144,7 +145,8 @@ func (p *Tap) serve(kubeconfig string) (err error) {
 				server.ServeHTTP(w, r)
 				return
 			}
-			server.ServeHTTP(httptest.NewRecorder(), r)
+			// The process may give up on it when others of its requests are cut.
+			server.ServeHTTP(httptest.NewRecorder(), r.WithContext(context.WithoutCancel(r.Context())))
 			after()
 			panic(http.ErrAbortHandler)
 		})

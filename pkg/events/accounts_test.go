@@ -1,9 +1,10 @@
 package events_test
 
 import (
-	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -212,23 +213,50 @@ func TestAPortalDoesWhatItMayAndNothingElse(t *testing.T) {
 	}
 }
 
+// denied sends a message as a user whom the server must not let, by its own word: that no answer comes says nothing.
+func denied(t *testing.T, b *events.Bus, m *nats.Msg) {
+	t.Helper()
+	must(t, b.Conn().PublishMsg(m))
+	must(t, b.Conn().Flush()) // the server has read it, and its word has come
+	err := b.Conn().LastError()
+	if !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), fmt.Sprintf("%q", m.Subject)) {
+		t.Errorf("%s publishes on %s: %v", b.Config().User, m.Subject, err)
+	}
+}
+
 func TestNoServiceMakesAConsumer(t *testing.T) {
 	x := attacked(t)
+	make := func(stream string) *nats.Msg {
+		m := nats.NewMsg("$JS.API.CONSUMER.CREATE." + stream + ".push")
+		m.Data = fmt.Appendf(nil, `{"stream_name":%q,"action":"","config":{"name":"push","deliver_subject":"push.x","ack_policy":"none","mem_storage":true}}`, stream)
+		return m
+	}
+	streams := []string{events.StreamFacts, "KV_" + events.BucketLeases, "KV_" + x.theirs.Bucket()}
 	for _, service := range name.Services() {
 		if service == name.ServiceIntake { // makes all of them
 			continue
 		}
-		js := x.Connect(t, service, "").JetStream()
-		for _, stream := range []string{events.StreamFacts, "KV_" + events.BucketLeases, "KV_" + x.theirs.Bucket()} {
-			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-			_, err := js.CreatePushConsumer(ctx, stream, jetstream.ConsumerConfig{DeliverSubject: "$KV." + x.theirs.Bucket() + ".spec", AckPolicy: jetstream.AckNonePolicy})
-			cancel()
-			if err == nil {
-				t.Errorf("%s makes a consumer of %s", service, stream)
-			}
+		b := x.Connect(t, service, "")
+		for _, stream := range streams {
+			denied(t, b, make(stream))
+		}
+	}
+	for _, stream := range streams { // the same request, of one who may
+		m, err := x.intake.Conn().RequestMsgWithContext(t.Context(), make(stream))
+		must(t, err)
+		var made struct {
+			Name  string
+			Error *jetstream.APIError
+		}
+		must(t, json.Unmarshal(m.Data, &made))
+		if made.Name != "push" || made.Error != nil {
+			t.Errorf("intake makes none of %s: %s", stream, m.Data)
 		}
 	}
 }
+
+// rollupNotPermitted is the server's code for the refusal (JSStreamRollupFailedF); nats.go has no name for it.
+const rollupNotPermitted jetstream.ErrorCode = 10111
 
 func TestNoServiceEmptiesWhatIsNotItsOwnByAHeader(t *testing.T) {
 	x := attacked(t)
@@ -237,8 +265,9 @@ func TestNoServiceEmptiesWhatIsNotItsOwnByAHeader(t *testing.T) {
 	for _, subject := range []string{"$KV." + x.theirs.Bucket() + ".certs", "$KV." + events.BucketLeases + ".certs.x", x.theirs.DeadSubject(name.ServiceCerts)} {
 		m := nats.NewMsg(subject)
 		m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupAll)
-		if _, err := certs.PublishMsg(t.Context(), m); err == nil {
-			t.Errorf("%s was rolled up", subject)
+		var refused *jetstream.APIError
+		if _, err := certs.PublishMsg(t.Context(), m); !errors.As(err, &refused) || refused.ErrorCode != rollupNotPermitted {
+			t.Errorf("rollup of %s: %v", subject, err)
 		}
 	}
 	for what, is := range x.world(t) {

@@ -56,35 +56,35 @@ func (s *stalls) note(c command, now time.Time) {
 }
 
 // admitted makes a command's write. The API server gives up on it after some seconds, whatever webhooks do meanwhile; such an error,
-// and an internal one, is a refusal if it is admission's: the same write fails although nothing is stored (a dry run), and the object
-// can be read. Else it is the API server's or its etcd's, and is returned.
+// an internal one, and an answer that doesn't come in time, is a refusal if it is admission's: the object can be read, and the same
+// write fails although nothing is stored (a dry run). Else it is the API server's or its etcd's, and is returned.
 func (s *intake) admitted(ctx context.Context, t *loop.Turn, c command, write func(context.Context) error) error {
 	if left := s.stalls.left(c, time.Now()); left > 0 {
 		return stalled(c, fmt.Sprintf("nothing is tried for another %s", left.Round(time.Second)))
 	}
 	began := time.Now()
 	err := s.permitted(ctx, c, write)
-	if unanswered(err) == nil {
+	if unanswered(ctx, err) == "" {
 		return err
 	}
 	slow := time.Since(began) > slowAnswer
 	if !slow && t.Attempt() < maxUnknown-1 {
 		return err
 	}
-	again := unanswered(write(kube.DryRun(ctx)))
-	if again == nil {
-		return err
-	}
 	there := &metav1.PartialObjectMetadata{}
 	if e := s.kube.Get(ctx, c.kind.Resource, bare(c.key.Namespace), c.key.Name, there); e != nil && !apierrors.IsNotFound(e) {
 		return err
 	}
+	again := unanswered(ctx, write(kube.DryRun(ctx)))
+	if again == "" {
+		return err
+	}
 	if !slow {
-		return refuse("object", event.RuleInternal, "", state.ClipMessage(again.Message))
+		return refuse("object", event.RuleInternal, "", state.ClipMessage(again))
 	}
 	s.stalls.note(c, time.Now())
 	s.log.Warn("an admission webhook does not answer", "tenant", c.key.String(), "error", err)
-	return stalled(c, again.Message)
+	return stalled(c, again)
 }
 
 // stalled is the refusal of a command that an admission webhook doesn't let through; cause is what the API server says, which names
@@ -95,15 +95,19 @@ func stalled(c command, cause string) refusal {
 			"validatingwebhookconfigurations,mutatingwebhookconfigurations), then send the command again", c.key.Kind, cause)))
 }
 
-// unanswered is the API server's word that it could not say yes or no to a write; nil for every other error, and for none.
-func unanswered(err error) *metav1.Status {
+// unanswered is the API server's word that it could not say yes or no to a write, or that it said nothing in time, as when it is so
+// busy that its own time-out comes after ours; empty for every other error, and for none.
+func unanswered(ctx context.Context, err error) string {
 	var status apierrors.APIStatus
 	var no refusal
-	if !errors.As(err, &status) || errors.As(refused(err, nil), &no) {
-		return nil
+	switch {
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		return "the API server did not answer in time"
+	case !errors.As(err, &status), errors.As(refused(err, nil), &no):
+		return ""
 	}
 	if s := status.Status(); s.Code == http.StatusInternalServerError || s.Code == http.StatusGatewayTimeout {
-		return &s
+		return s.Message
 	}
-	return nil
+	return ""
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/services/intake"
 	"github.com/stoker-k8s/stoker/test/env"
 )
 
@@ -120,6 +121,40 @@ func neighbour(t *testing.T, of events.Key, prefix string) (events.Key, map[stri
 	}
 	t.Fatal("no name in that partition")
 	return events.Key{}, nil
+}
+
+// silentOnFailure is an API server that says nothing where it would say that it could not answer.
+func silentOnFailure(server http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		server.ServeHTTP(&silence{w, r.Context()}, r)
+	})
+}
+
+type silence struct {
+	http.ResponseWriter
+	asked context.Context
+}
+
+func (s *silence) WriteHeader(status int) {
+	if status >= http.StatusInternalServerError {
+		<-s.asked.Done()
+	}
+	s.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets watches be flushed.
+func (s *silence) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+func TestAWebhookThatHangsAndAnAPIServerThatIsTooBusyToSaySo(t *testing.T) {
+	startIntake(t, "a", func(c *intake.Config) { c.Kubeconfig = env.Between(t, c.Kubeconfig, silentOnFailure) })
+	key, o := tenantOf(t, "hanging-silent", "stuck")
+	hook := hang(t, key.Namespace, 30, "", admissionv1.Create, admissionv1.Update)
+	hangs(t, hook, func(ctx context.Context) error { return e.Admin.Create(ctx, kube.TenantControlPlanes, o.DeepCopy()) })
+	asked := hook.calls.Load()
+	refuses(t, command{key: key, verb: event.Apply, data: env.JSON(t, o)}, "metadata.namespace", event.RuleAdmissionTimeout)
+	if n := hook.calls.Load() - asked; n != 2 {
+		t.Errorf("the webhook was asked %d times, by the write and the dry run it is 2", n)
+	}
 }
 
 func TestAWebhookThatHangsHoldsUpNobodyElse(t *testing.T) {

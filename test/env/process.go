@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/stoker-k8s/stoker/deployments/stack"
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
@@ -28,6 +30,7 @@ import (
 type Process struct {
 	Name, Replica string
 	env           *Env
+	tap           *Tap // what it sends goes through; nil for none
 	cmd           *exec.Cmd
 	log           *os.File
 	http          string
@@ -42,6 +45,10 @@ type Process struct {
 // start starts the process with the identities of its service.
 func (p *Process) start() error {
 	cfg := p.env.Stack.Service(p.Name, p.Replica)
+	if p.tap != nil {
+		p.tap.Clear()
+		cfg.NATS, cfg.Kubeconfig = p.tap.nats, p.tap.kubeconfig
+	}
 	if p.http == "" {
 		l, err := net.Listen("tcp", p.env.Local.Block().Management().String()+":0")
 		if err != nil {
@@ -119,8 +126,19 @@ func (p *Process) get(ctx context.Context, path string) (string, error) {
 // PID of the process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Signal sends a signal (SIGSTOP, SIGCONT).
-func (p *Process) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+// Signal sends a signal (SIGSTOP, SIGCONT). After SIGSTOP it returns when all threads of the process have stopped: for some milliseconds
+// they go on.
+func (p *Process) Signal(s syscall.Signal) {
+	if p.cmd.Process.Signal(s) == nil && s == syscall.SIGSTOP {
+		awaitStop(p.PID())
+	}
+}
+
+// awaitStop returns when a child has stopped or ended; how it ended stays for [os/exec.Cmd.Wait] to see.
+func awaitStop(pid int) {
+	for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
+	}
+}
 
 // end notes that a test ends the process, and sends the signal; false when it has ended already.
 func (p *Process) end(s syscall.Signal) bool {

@@ -12,7 +12,7 @@ import (
 
 // Phases of a run in which nothing else is done than changes of healthy tenants, by actors whose name doesn't begin with [Stranger].
 const (
-	// Calm has nothing that could delay them.
+	// Calm has the stranger's tenants changed as often as under strain, and nothing be wrong with them.
 	Calm = "calm"
 	// Strained has [hanging] tenants hang that have work to do, and one be poisoned.
 	Strained = "strained"

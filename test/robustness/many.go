@@ -121,13 +121,12 @@ func (c *Crowd) notReady(ctx context.Context, names []string) (late []string, er
 // It is an error when those that shall hang, or be poisoned, aren't.
 func (c *Crowd) Compare(ctx context.Context, rounds, changes int, pause time.Duration) error {
 	for range rounds {
-		if err := c.measure(ctx, Calm, changes, pause); err != nil {
-			return err
-		}
-		end := c.strain(ctx)
-		err := c.measure(ctx, Strained, changes, pause)
-		if err := errors.Join(err, end()); err != nil {
-			return err
+		for _, phase := range []string{Calm, Strained} {
+			end := c.strangers(ctx, phase == Strained)
+			err := c.measure(ctx, phase, changes, pause)
+			if err := errors.Join(err, end()); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -153,13 +152,15 @@ func (c *Crowd) measure(ctx context.Context, phase string, changes int, pause ti
 	return c.awaitReady(ctx, names)
 }
 
-// strain has tenants hang and one be poisoned, and gives each of them work again and again, until the function that it returns is
-// called, which waits until they are well.
-func (c *Crowd) strain(ctx context.Context) (end func() error) {
+// strangers gives the stranger's tenants work again and again, as much in every phase, until the function that it returns is called,
+// which waits until they are well. Under strain they hang meanwhile, and one is poisoned.
+func (c *Crowd) strangers(ctx context.Context, strained bool) (end func() error) {
 	var names []string
 	for _, t := range c.hung.tenants {
 		names = append(names, t.name)
-		c.site.StandIns.Hang(namespace + "/" + t.name)
+		if strained {
+			c.site.StandIns.Hang(namespace + "/" + t.name)
+		}
 	}
 	for _, t := range c.hung.tenants {
 		c.hung.step(ctx, t, verbAddons)
@@ -181,8 +182,12 @@ func (c *Crowd) strain(ctx context.Context) (end func() error) {
 	pick := rand.New(rand.NewPCG(1, 4))
 	published, failed := 0, error(nil) // a busy machine may be late for some
 	every(time.Second, func(i int) { c.hung.step(ctx, c.hung.tenants[i%hanging], verbAddons) })
-	every(time.Second, func(int) { c.poison.step(ctx, poisoned, verbPoison) })
+	verb := map[bool]string{true: verbPoison, false: verbAddons}[strained]
+	every(time.Second, func(int) { c.poison.step(ctx, poisoned, verb) })
 	every(500*time.Millisecond, func(int) {
+		if !strained {
+			return
+		}
 		if err := publishPoison(ctx, c.site, pick, poisoned.name); err != nil {
 			failed = err
 			return
@@ -192,11 +197,11 @@ func (c *Crowd) strain(ctx context.Context) (end func() error) {
 	return func() error {
 		stop()
 		strangers.Wait()
-		if published > 0 {
+		if published > 0 || !strained {
 			failed = nil
 		}
 		late, err := c.notReady(ctx, append(names, poisoned.name))
-		if err == nil && len(late) != hanging+1 {
+		if err == nil && strained && len(late) != hanging+1 {
 			err = fmt.Errorf("of %d tenants that shall hang and one that is poisoned, %d have work left", hanging, len(late))
 		}
 		for _, n := range names {

@@ -28,6 +28,7 @@ import (
 	"github.com/stoker-k8s/stoker/deployments/local/balancer"
 	"github.com/stoker-k8s/stoker/deployments/local/images"
 	"github.com/stoker-k8s/stoker/deployments/local/node"
+	"github.com/stoker-k8s/stoker/deployments/local/process"
 	"github.com/stoker-k8s/stoker/deployments/local/progress"
 )
 
@@ -60,6 +61,8 @@ type Config struct {
 	// Audit is a file that takes the API server's audit log: every write, one JSON object a line, with the object that was asked for
 	// and the one that came of it, but for Secrets, of which it has no content. Empty for none. For tests.
 	Audit string
+	// Start starts the programs of pods' containers. Default: as child processes. For tests with more pods than this machine can run.
+	Start func(process.Spec) (node.Process, error)
 }
 
 // RunningError tells that another process runs a stack on the same directory.
@@ -130,6 +133,9 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	}
 	if cfg.Source == "" {
 		cfg.Source = "."
+	}
+	if cfg.Start == nil {
+		cfg.Start = node.StartProcess
 	}
 	if cfg.APIOnly {
 		cfg.DataStores = nil
@@ -325,7 +331,7 @@ func (s *Stack) startNode(kubelet net.Listener) error {
 	s.node = node.New(node.Config{
 		Name: NodeName, Version: strings.TrimPrefix(images.Default, "kubernetes-"), Client: client, Dir: filepath.Join(s.cfg.Dir, "pods"), ShortDir: s.shortDir,
 		Address: s.block.Management(), Pods: s.block.Pods(), Listener: kubelet, TLS: tlsConfig,
-		Pull: s.store.Pull, Log: s.log.With("component", "node"),
+		Pull: s.store.Pull, Start: s.cfg.Start, Log: s.log.With("component", "node"),
 	})
 	pods := s.node.Lister()
 	s.work.Go(func() {

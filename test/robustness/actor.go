@@ -45,6 +45,8 @@ type Actor struct {
 	history *History
 	tenants []*tenant
 	changes int
+	// seldomProbed has the pods of its tenants be probed less often, where there are hundreds of them.
+	seldomProbed bool
 }
 
 // tenant is what an actor knows of one of its tenants.
@@ -56,6 +58,8 @@ type tenant struct {
 	version int    // index into versions
 	asleep  bool
 	paused  bool
+	images  string // where CoreDNS's image comes from
+	broken  bool   // what it shall hold can't be made
 }
 
 func newActor(name string, w way, seed uint64, tenants int, h *History) *Actor {
@@ -103,6 +107,11 @@ const (
 	verbUpgrade = "upgrade"
 	// verbSpoil asks for what must be refused.
 	verbSpoil = "spoil"
+	// verbAddons changes what the tenant holds, and nothing of its pods.
+	verbAddons = "addons"
+	// verbPoison asks for what is accepted and can't be made, verbCure ends that.
+	verbPoison = "poison"
+	verbCure   = "cure"
 )
 
 // next chooses a change that fits a tenant.
@@ -140,6 +149,10 @@ func (a *Actor) step(ctx context.Context, t *tenant, verb string) {
 		want.version, want.mark, verb = t.version+1, id, event.Apply
 	case verbSpoil:
 		want.mark, verb = id, event.Apply
+	case verbAddons:
+		want.images, verb = "registry.example/"+id, event.Apply
+	case verbPoison, verbCure:
+		want.broken, want.mark, verb = asked == verbPoison, id, event.Apply
 	case event.Delete:
 		want = tenant{name: t.name}
 	case event.Sleep:
@@ -152,6 +165,11 @@ func (a *Actor) step(ctx context.Context, t *tenant, verb string) {
 		want.paused = false
 	}
 	object := want.object()
+	if a.seldomProbed {
+		object.Spec.ControlPlane.Deployment.Probes = &v1alpha1.ControlPlaneProbes{
+			Readiness: &v1alpha1.ProbeSpec{PeriodSeconds: new(int32(20))}, Liveness: &v1alpha1.ProbeSpec{PeriodSeconds: new(int32(60))},
+		}
+	}
 	if asked == verbSpoil {
 		object.Spec.NetworkProfile.Port = 70000
 	}
@@ -191,6 +209,10 @@ func (t *tenant) object() *tenantObject {
 		t.name, namespace, markLabel, t.mark, versions[t.version])
 	if err := json.Unmarshal([]byte(data), o); err != nil {
 		panic(err)
+	}
+	o.Spec.Addons.CoreDNS.ImageRepository = t.images
+	if t.broken { // which no rule sees
+		o.Spec.Kubernetes.Kubelet.ConfigurationJSONPatches = []v1alpha1.JSONPatch{{Op: "remove", Path: "/there/is/none"}}
 	}
 	return o
 }

@@ -29,7 +29,7 @@ func (v Violation) String() string {
 
 // Checks are all checks of a whole history.
 var Checks = []func([]Record) []Violation{
-	CheckAnswers, CheckRefused, CheckGenerations, CheckOneCA, CheckOneWriter, CheckEnds, CheckAccepted, CheckLeft,
+	CheckAnswers, CheckRefused, CheckGenerations, CheckOneCA, CheckOneWriter, CheckEnds, CheckAccepted, CheckLeft, CheckDelay,
 }
 
 // Check runs all checks.

@@ -233,6 +233,11 @@ func reset(l *Link, _ *rand.Rand) func() {
 // poison publishes what is no event on the subjects of tenants that are nobody's: as a command, and as a fact.
 func poison(ctx context.Context, s *Site, pick *rand.Rand) (string, func(context.Context) error, error) {
 	tenant := fmt.Sprintf("poison-%d", pick.IntN(100))
+	return tenant, nil, publishPoison(ctx, s, pick, tenant)
+}
+
+// publishPoison publishes what is no event on a tenant's subjects.
+func publishPoison(ctx context.Context, s *Site, pick *rand.Rand, tenant string) error {
 	key := events.Tenant(namespace, tenant)
 	bodies := []string{"", "{", `{"metadata":{}}`, strings.Repeat("[", 10000), `"\u0000"`}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -240,7 +245,7 @@ func poison(ctx context.Context, s *Site, pick *rand.Rand) (string, func(context
 	for user, subject := range map[string]string{"intake": key.FactSubject("intake", "accepted"), events.UserOperator: key.CommandSubject()} {
 		bus, err := s.bus(user)
 		if err != nil {
-			return "", nil, err
+			return err
 		}
 		msg := nats.NewMsg(subject)
 		msg.Data = []byte(bodies[pick.IntN(len(bodies))])
@@ -249,10 +254,10 @@ func poison(ctx context.Context, s *Site, pick *rand.Rand) (string, func(context
 		_, err = bus.JetStream().PublishMsg(ctx, msg, jetstream.WithExpectStream(map[bool]string{true: events.StreamIntake, false: events.StreamFacts}[user == events.UserOperator]))
 		bus.Close()
 		if err != nil {
-			return "", nil, err
+			return err
 		}
 	}
-	return tenant, nil, nil
+	return nil
 }
 
 // decode reads JSON that this package or the installation wrote.

@@ -36,6 +36,12 @@ const (
 // that failed is kept.
 func TestRobustness(t *testing.T) {
 	env.Long(t)
+	prove(t, nil, run)
+}
+
+// prove starts an installation, has run do something with it, stops it and checks the history.
+func prove(t *testing.T, standIns *StandIns, run func(t *testing.T, s *Site, h *History, seed uint64, whole time.Duration)) {
+	t.Helper()
 	seed, whole := uint64(fixedSeed), shareFor
 	var err error
 	if s := os.Getenv("STOKER_ROBUSTNESS_SEED"); s != "" {
@@ -63,7 +69,7 @@ func TestRobustness(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	s, err := NewSite(t.Context(), dir, env.Root())
+	s, err := NewSite(t.Context(), dir, env.Root(), standIns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,10 +131,20 @@ func run(t *testing.T, s *Site, h *History, seed uint64, whole time.Duration) {
 	for _, a := range actors {
 		working.Go(func() { a.Run(running, actorPause) })
 	}
-	if err := Run(running, s, Schedule(seed, whole, strikePause, faults()), h); err != nil {
+	if err := Run(running, s, Schedule(seed, whole, strikePause, chosen(Faults())), h); err != nil {
 		t.Error(err)
 	}
 	working.Wait()
+	finish(t, s, h, actors)
+	stopWatch()
+	if err := ReadStreams(t.Context(), s, h); err != nil {
+		t.Error(err)
+	}
+}
+
+// finish has actors end, and notes what everything comes to.
+func finish(t *testing.T, s *Site, h *History, actors []*Actor) {
+	t.Helper()
 	for _, a := range actors {
 		a.Finish(t.Context())
 	}
@@ -136,20 +152,16 @@ func run(t *testing.T, s *Site, h *History, seed uint64, whole time.Duration) {
 	if err := errors.Join(Remains(t.Context(), s, h), RemainsInDataStore(t.Context(), s, h)); err != nil {
 		t.Error(err)
 	}
-	stopWatch()
-	if err := ReadStreams(t.Context(), s, h); err != nil {
-		t.Error(err)
-	}
 }
 
-// faults that the environment asks for.
-func faults() []Fault {
+// chosen are those of the faults that the environment asks for.
+func chosen(faults []Fault) []Fault {
 	parts := os.Getenv("STOKER_ROBUSTNESS_FAULTS")
 	if parts == "" {
-		return Faults()
+		return faults
 	}
 	var some []Fault
-	for _, f := range Faults() {
+	for _, f := range faults {
 		if slices.ContainsFunc(strings.Split(parts, ","), func(part string) bool { return strings.Contains(f.Name, part) }) {
 			some = append(some, f)
 		}

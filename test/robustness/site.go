@@ -41,6 +41,8 @@ type Site struct {
 	// Admin of the management cluster and Operator on NATS see everything, through no link.
 	Admin    *kube.Client
 	Operator *events.Bus
+	// StandIns run the programs of tenants' pods; nil when those are processes.
+	StandIns *StandIns
 
 	dir, bins string
 }
@@ -60,9 +62,10 @@ type Replica struct {
 
 func (r *Replica) String() string { return r.Service + "-" + r.Name }
 
-// NewSite starts an installation in a directory, from the repository at source.
-func NewSite(ctx context.Context, dir, source string) (*Site, error) {
-	s := &Site{dir: dir, bins: filepath.Join(source, "bin", "robustness")}
+// NewSite starts an installation in a directory, from the repository at source. The programs of tenants' pods are real ones if
+// standIns is nil.
+func NewSite(ctx context.Context, dir, source string, standIns *StandIns) (*Site, error) {
+	s := &Site{StandIns: standIns, dir: dir, bins: filepath.Join(source, "bin", "robustness")}
 	if err := s.build(ctx, source); err != nil {
 		return nil, err
 	}
@@ -70,10 +73,14 @@ func NewSite(ctx context.Context, dir, source string) (*Site, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Local, err = local.Start(ctx, local.Config{
+	config := local.Config{
 		Dir: filepath.Join(dir, "data"), Source: source, Audit: s.AuditLog(), Log: slog.New(slog.NewTextHandler(log, nil)),
 		Progress: progress.Lines(os.Stderr, false, func() string { return "   " }),
-	})
+	}
+	if standIns != nil {
+		config.Start = standIns.Start
+	}
+	s.Local, err = local.Start(ctx, config)
 	if err != nil {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ type container struct {
 	restarts int32
 	started  bool
 	ready    bool
-	process  *process.Process
+	process  Process
 }
 
 // newContainer takes over what the pod's status says of a container that ran before this node was started.
@@ -169,7 +169,7 @@ func (c *container) run(ctx context.Context, m *mounts) {
 }
 
 // start gets the container's image and environment and starts it, trying until it succeeds or ctx ends.
-func (c *container) start(ctx context.Context, m *mounts) (*process.Process, bool) {
+func (c *container) start(ctx context.Context, m *mounts) (Process, bool) {
 	pause := 250 * time.Millisecond
 	for {
 		p, reason, err := c.startOnce(ctx, m)
@@ -192,7 +192,7 @@ func (c *container) start(ctx context.Context, m *mounts) (*process.Process, boo
 	}
 }
 
-func (c *container) startOnce(ctx context.Context, m *mounts) (*process.Process, string, error) {
+func (c *container) startOnce(ctx context.Context, m *mounts) (Process, string, error) {
 	building := false
 	program, err := c.pod.node.cfg.Pull(ctx, c.spec.Image, func(line string, _ bool) {
 		building = true
@@ -208,7 +208,7 @@ func (c *container) startOnce(ctx context.Context, m *mounts) (*process.Process,
 	if err != nil {
 		return nil, "CreateContainerConfigError", err
 	}
-	p, err := process.Start(spec)
+	p, err := c.pod.node.cfg.Start(spec)
 	if err != nil {
 		return nil, "RunContainerError", err
 	}
@@ -278,7 +278,7 @@ func (c *container) supported() error {
 }
 
 // supervise waits for the container to end, and makes it end when its probes or ctx say so. It returns why it did.
-func (c *container) supervise(ctx context.Context, m *mounts, p *process.Process) string {
+func (c *container) supervise(ctx context.Context, m *mounts, p Process) string {
 	watch, stop := context.WithCancel(ctx)
 	var probes sync.WaitGroup
 	unhealthy := make(chan string, 1)
@@ -305,6 +305,6 @@ func (c *container) supervise(ctx context.Context, m *mounts, p *process.Process
 
 func (c *container) log() string { return filepath.Join(c.pod.dir, c.spec.Name+".log") }
 
-func containerID(p *process.Process) string {
+func containerID(p Process) string {
 	return fmt.Sprintf("process://%d-%d", p.PID(), p.Started().UnixNano())
 }

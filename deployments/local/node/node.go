@@ -61,7 +61,28 @@ type Config struct {
 	TLS      *tls.Config
 	// Pull makes an image ready to run. See images.Store.Pull.
 	Pull func(ctx context.Context, reference string, say progress.Func) (images.Program, error)
-	Log  *slog.Logger
+	// Start starts a container's program. See [StartProcess].
+	Start func(process.Spec) (Process, error)
+	Log   *slog.Logger
+}
+
+// Process is a program that runs, or has run, as a container does. [process.Process] is one, and says what the methods do.
+type Process interface {
+	PID() int
+	Started() time.Time
+	Done() <-chan struct{}
+	Exit() process.Exit
+	Running() bool
+	Stop(ctx context.Context, grace time.Duration)
+}
+
+// StartProcess is [process.Start].
+func StartProcess(spec process.Spec) (Process, error) {
+	p, err := process.Start(spec)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // A Node runs pods. Make one with New, then call Run.

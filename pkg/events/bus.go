@@ -129,6 +129,22 @@ func (b *Bus) options() ([]nats.Option, error) {
 	return options, nil
 }
 
+// LeaveSilentServer looks whether the server that the connection is to still answers; if it doesn't until ctx ends, it has the
+// connection go to another one at once and returns true. A server that is stopped, or that the network lost, keeps its connections, and
+// pings alone find that out after 20 to 30 s.
+func (b *Bus) LeaveSilentServer(ctx context.Context) bool {
+	silent := b.nc.Status() == nats.CONNECTED
+	if silent {
+		err := b.nc.FlushWithContext(ctx)
+		silent = errors.Is(err, context.DeadlineExceeded)
+	}
+	if silent {
+		b.log.Warn("the NATS server is silent, going to another one", "server", b.nc.ConnectedServerName())
+		_ = b.nc.ForceReconnect() // else it is closed
+	}
+	return silent
+}
+
 // Close ends the connection.
 func (b *Bus) Close() { b.nc.Close() }
 

@@ -23,7 +23,7 @@ import (
 // over before it does anything. Living replicas compute from the same list whose each partition is (share.go); a partition changes
 // hands in the claims that all of them write one after the other (claim.go).
 const (
-	heartbeat = 2 * time.Second
+	heartbeat = 3 * time.Second
 	leaseTTL  = 5 * time.Second
 	memberTTL = 6 * time.Second
 	// beatTimeout bounds the wait for the answer to one sign of life.
@@ -31,7 +31,7 @@ const (
 	// beatAgain is how long after a sign of life that failed the next one is sent.
 	beatAgain = 500 * time.Millisecond
 	// beatsPerLook is after how many signs of life a replica looks whether its claims are still there.
-	beatsPerLook = 5
+	beatsPerLook = 4
 )
 
 // lease is one replica's right to work on its share of a service's partitions. It is safe for concurrent use.
@@ -179,7 +179,8 @@ func (s *lease) run(ctx context.Context) error {
 			continue // a claim is made by everything that is known
 		}
 		if now := time.Now(); !now.Before(due) {
-			due = now.Add(heartbeat)
+			// All at the same moments, so that processes and servers wake once for many.
+			due = now.Add(heartbeat - now.Round(0).Sub(now.Truncate(heartbeat)))
 			if !s.beat(ctx) {
 				due = time.Now().Add(beatAgain)
 			}

@@ -71,9 +71,9 @@ func (b *Bus) Answered(ctx context.Context, key Key, source, id string) (*Answer
 
 // answered asks the leader, for a server that lags may not know yet.
 func (b *Bus) answered(ctx context.Context, subject, id string) (*Answer, error) {
-	msg, err := b.lastOfLeader(ctx, "KV_"+BucketCommands, subject)
+	msg, err := b.LastOfLeader(ctx, "KV_"+BucketCommands, subject)
 	switch {
-	case errors.Is(err, ErrNotFound): // neither is it an error that the bucket is gone
+	case errors.Is(err, ErrNotFound), errors.Is(err, jetstream.ErrStreamNotFound): // neither is it an error that the bucket is gone
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("answer to command %s: %w", Clip(id), err)

@@ -60,15 +60,19 @@ func (b *Bus) PeekState(ctx context.Context, key Key, of string) (*state.State, 
 // lag: more work for the servers, for when it matters.
 func (b *Bus) ReadStateOfLeader(ctx context.Context, key Key, of string) (*state.State, uint64, error) {
 	bucket := key.Bucket()
-	msg, err := b.lastOfLeader(ctx, "KV_"+bucket, "$KV."+bucket+"."+of)
-	if err != nil {
+	msg, err := b.LastOfLeader(ctx, "KV_"+bucket, "$KV."+bucket+"."+of)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return nil, 0, ErrNotFound
+	case err != nil:
 		return nil, 0, err
 	}
 	return decodeState(key, of, msg.Sequence, msg.Header, msg.Data)
 }
 
-// lastOfLeader asks a stream's leader for the last message on a subject: [ErrNotFound] when there is none, or no such stream.
-func (b *Bus) lastOfLeader(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
+// LastOfLeader asks a stream's leader for the last message on a subject, for any other server that holds the stream may lag:
+// [ErrNotFound] when there is none, [jetstream.ErrStreamNotFound] when there is no such stream.
+func (b *Bus) LastOfLeader(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
 	ask, cancel := context.WithTimeout(ctx, stateTimeout)
 	defer cancel()
 	request, err := json.Marshal(map[string]string{"last_by_subj": subject})
@@ -92,7 +96,7 @@ func (b *Bus) lastOfLeader(ctx context.Context, stream, subject string) (*jetstr
 		return nil, fmt.Errorf("last message on %s: %w", subject, err)
 	}
 	switch {
-	case got.Error != nil && got.Error.Code == 404:
+	case got.Error != nil && got.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
 		return nil, ErrNotFound
 	case got.Error != nil:
 		return nil, Classify(got.Error)

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/fence"
@@ -93,7 +94,7 @@ func (b *Bus) options() ([]nats.Option, error) {
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond), nats.ReconnectJitter(250*time.Millisecond, time.Second),
 		nats.RetryOnFailedConnect(true),
-		nats.PingInterval(10 * time.Second), nats.MaxPingsOutstanding(2),
+		nats.PingInterval(b.pingInterval()), nats.MaxPingsOutstanding(2),
 		// Else the second refusal in a row, as by a server that has not read its users yet, is the end of the connection.
 		nats.IgnoreAuthErrorAbort(),
 		// Nothing is buffered while away: what could not be published is done again by whoever holds the tenant then.
@@ -127,6 +128,30 @@ func (b *Bus) options() ([]nats.Option, error) {
 		options = append(options, nats.RootCAs(b.cfg.CAFile))
 	}
 	return options, nil
+}
+
+// pingInterval is long for services, whose signs of life find out what pings would ([Bus.LeaveSilentServer]).
+func (b *Bus) pingInterval() time.Duration {
+	if slices.Contains(name.Services(), b.cfg.User) {
+		return 30 * time.Second
+	}
+	return 10 * time.Second
+}
+
+// LeaveSilentServer looks whether the server that the connection is to still answers; if it doesn't until ctx ends, it has the
+// connection go to another one at once and returns true. A server that is stopped, or that the network lost, keeps its connections, and
+// pings alone find that out after more than a minute.
+func (b *Bus) LeaveSilentServer(ctx context.Context) bool {
+	silent := b.nc.Status() == nats.CONNECTED
+	if silent {
+		err := b.nc.FlushWithContext(ctx)
+		silent = errors.Is(err, context.DeadlineExceeded)
+	}
+	if silent {
+		b.log.Warn("the NATS server is silent, going to another one", "server", b.nc.ConnectedServerName())
+		_ = b.nc.ForceReconnect() // else it is closed
+	}
+	return silent
 }
 
 // Close ends the connection.
@@ -189,6 +214,15 @@ func (b *Bus) PublishFirst(ctx context.Context, subject string, e ce.Event) (sto
 // Unpin lifts the pin of a consumer, so that the next replica to ask is served.
 func (b *Bus) Unpin(ctx context.Context, stream, consumer string) error {
 	_, err := b.nc.RequestWithContext(ctx, "$JS.API.CONSUMER.UNPIN."+stream+"."+consumer, []byte(`{"group":"`+PriorityGroup+`"}`))
+	return err
+}
+
+// AwaitRequestsSeen waits until the server has looked at the requests for events that this connection sent a consumer before. An inbox
+// must not go earlier: server 2.15.2 doesn't see then, between accounts, that nobody listens any more, and delivers to nobody until the
+// request expires.
+func (b *Bus) AwaitRequestsSeen(ctx context.Context, stream, consumer string) error {
+	// What is no request is refused in its turn, after those before it.
+	_, err := b.nc.RequestWithContext(ctx, "$JS.API.CONSUMER.MSG.NEXT."+stream+"."+consumer, []byte("{"))
 	return err
 }
 

@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"time"
 
@@ -126,27 +127,17 @@ func (s *lease) readClaims(ctx context.Context) (claims, uint64, error) {
 	return c, revision, nil
 }
 
-// read asks the leader for what was written last; what a follower says may be old. The revision is 0 when there is nothing.
+// read asks the leader for what was written last; what a follower says may be old. The revision is 0 when there is nothing;
+// [jetstream.ErrStreamNotFound] when the bucket is lost.
 func (s *lease) read(ctx context.Context, what string) (data []byte, revision uint64, err error) {
-	request, _ := json.Marshal(map[string]string{"last_by_subj": s.subject(what)})
-	m, err := s.bus.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET.KV_"+events.BucketLeases, request)
-	if err != nil {
+	msg, err := s.bus.LastOfLeader(ctx, "KV_"+events.BucketLeases, s.subject(what))
+	switch {
+	case errors.Is(err, events.ErrNotFound):
+		return nil, 0, nil
+	case err != nil:
 		return nil, 0, err
 	}
-	var answer struct {
-		Message struct {
-			Sequence uint64 `json:"seq"`
-			Data     []byte `json:"data"`
-		} `json:"message"`
-		Error *jetstream.APIError `json:"error"`
-	}
-	if err := json.Unmarshal(m.Data, &answer); err != nil {
-		return nil, 0, err
-	}
-	if answer.Error != nil && answer.Error.ErrorCode != jetstream.JSErrCodeMessageNotFound {
-		return nil, 0, answer.Error
-	}
-	return answer.Message.Data, answer.Message.Sequence, nil
+	return msg.Data, msg.Sequence, nil
 }
 
 func (s *lease) writeClaims(ctx context.Context, c claims, revision uint64) error {

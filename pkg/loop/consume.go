@@ -139,22 +139,21 @@ func (l *Loop) consumeOnce(ctx context.Context, stream, durable string, partitio
 		return err
 	}
 	l.health.Up("nats streams")
-	began := time.Now()
 	select {
 	case <-ctx.Done():
 		err = nil
 	case err = <-broken:
 	}
-	<-time.After(time.Until(began.Add(shortestPull)))
+	seen, cancel := context.WithTimeout(context.WithoutCancel(ctx), seenTimeout)
+	_ = l.Bus.AwaitRequestsSeen(seen, stream, durable)
+	cancel()
 	cc.Stop()
 	<-cc.Closed()
 	return err
 }
 
-// shortestPull is how long a request for events is left at the server at least. Should the inbox that it names be gone before the server
-// has looked at it, server 2.15.2 doesn't see, between accounts, that nobody listens any more: it would deliver to nobody until the
-// request expires.
-const shortestPull = 500 * time.Millisecond
+// seenTimeout bounds the wait for a server to look at the requests for events that are about to be dropped.
+const seenTimeout = time.Second
 
 // receive takes a delivered message into its object's lane.
 func (l *Loop) receive(m jetstream.Msg, partition int) {

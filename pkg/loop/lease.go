@@ -23,13 +23,15 @@ import (
 // over before it does anything. Living replicas compute from the same list whose each partition is (share.go); a partition changes
 // hands in the claims that all of them write one after the other (claim.go).
 const (
-	heartbeat = 2 * time.Second
+	heartbeat = 3 * time.Second
 	leaseTTL  = 5 * time.Second
 	memberTTL = 6 * time.Second
 	// beatTimeout bounds the wait for the answer to one sign of life.
 	beatTimeout = time.Second
+	// beatAgain is how long after a sign of life that failed the next one is sent.
+	beatAgain = 500 * time.Millisecond
 	// beatsPerLook is after how many signs of life a replica looks whether its claims are still there.
-	beatsPerLook = 5
+	beatsPerLook = 4
 )
 
 // lease is one replica's right to work on its share of a service's partitions. It is safe for concurrent use.
@@ -177,8 +179,11 @@ func (s *lease) run(ctx context.Context) error {
 			continue // a claim is made by everything that is known
 		}
 		if now := time.Now(); !now.Before(due) {
-			due = now.Add(heartbeat)
-			s.beat(ctx)
+			// All at the same moments, so that processes and servers wake once for many.
+			due = now.Add(heartbeat - now.Round(0).Sub(now.Truncate(heartbeat)))
+			if !s.beat(ctx) {
+				due = time.Now().Add(beatAgain)
+			}
 		}
 		s.assign(ctx)
 		timer.Reset(time.Until(s.next(due)))
@@ -200,8 +205,9 @@ func (s *lease) next(due time.Time) time.Time {
 	return due
 }
 
-// beat renews the lease. This replica counts its lease from before the sign of life was sent, the others from when they hear it.
-func (s *lease) beat(ctx context.Context) {
+// beat renews the lease. This replica counts its lease from before the sign of life was sent, the others from when they hear it. It
+// returns false when that failed.
+func (s *lease) beat(ctx context.Context) bool {
 	ask, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
 	sent, wall := time.Now(), s.wall().Round(0)
@@ -209,8 +215,8 @@ func (s *lease) beat(ctx context.Context) {
 	msg.Data = []byte(s.replica + " " + s.life)
 	ack, err := s.bus.JetStream().PublishMsg(ask, msg)
 	if err != nil {
-		s.findLost(ctx)
-		return
+		s.findCause(ctx)
+		return false
 	}
 	s.mu.Lock()
 	s.members[s.replica] = sent
@@ -229,7 +235,7 @@ func (s *lease) beat(ctx context.Context) {
 	s.mu.Unlock()
 	for try := 0; uncertain && !s.claim(context.WithoutCancel(ctx), true); try++ {
 		if try == 3 {
-			return
+			return false
 		}
 	}
 	s.mu.Lock()
@@ -239,13 +245,17 @@ func (s *lease) beat(ctx context.Context) {
 	if uncertain {
 		s.regained()
 	}
+	return true
 }
 
-// findLost reports the bucket as lost if it isn't there. Nobody answers for a stream that isn't, but the others' ears on its subjects
-// look like an answer to come.
-func (s *lease) findLost(ctx context.Context) {
+// findCause looks why a sign of life failed. A server that is silent is left for another one. A bucket that isn't there is reported as
+// lost: nobody answers for a stream that isn't, but the others' ears on its subjects look like an answer to come.
+func (s *lease) findCause(ctx context.Context) {
 	ask, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
+	if s.bus.LeaveSilentServer(ask) {
+		return
+	}
 	if _, err := s.bus.JetStream().Stream(ask, "KV_"+events.BucketLeases); errors.Is(err, jetstream.ErrStreamNotFound) {
 		s.lost()
 	}

@@ -2,14 +2,17 @@ package loop
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/internal/natstest"
 )
 
@@ -75,5 +78,19 @@ func TestDeadline(t *testing.T) {
 		if got := d.passed(now.Add(c.monotonic), now.Add(c.wall)); got != c.passed {
 			t.Errorf("%s: passed is %v", what, got)
 		}
+	}
+}
+
+func TestALostBucketOfLeasesIsNoBucketWithoutClaims(t *testing.T) {
+	s := natstest.Start(t)
+	l := newLease(s.Connect(t, "certs", "a"), "certs", prometheus.NewGauge(prometheus.GaugeOpts{}))
+	if _, revision, err := l.read(t.Context(), keyClaims); err != nil || revision != 0 {
+		t.Errorf("before anybody claimed anything it reads revision %d, %v", revision, err)
+	}
+	if err := s.Connect(t, "intake", "").JetStream().DeleteStream(t.Context(), "KV_"+events.BucketLeases); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := l.read(t.Context(), keyClaims); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("of a bucket that is gone it reads %v", err)
 	}
 }

@@ -1,8 +1,9 @@
 package bench
 
 import (
-	"bufio"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,9 +13,12 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/stoker-k8s/stoker/deployments/local/images"
+	"github.com/stoker-k8s/stoker/deployments/local/progress"
 	"github.com/stoker-k8s/stoker/deployments/stack"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/test/env"
 )
@@ -108,50 +112,58 @@ func awaitReady(b *testing.B, o *v1alpha1.TenantControlPlane) {
 // startNATS starts a server as a process, with the users of the stack's server.
 func startNATS(b *testing.B, dir string) (cmd *exec.Cmd, url string) {
 	b.Helper()
-	conf, err := os.ReadFile(filepath.Join(filepath.Dir(e.NATS.JetStreamDir()), "nats.conf"))
+	bin, err := e.Local.Images().Build(b.Context(), images.NATS, progress.None)
 	if err != nil {
 		b.Fatal(err)
 	}
-	bin := filepath.Join(dir, "natsserver")
-	build := exec.CommandContext(b.Context(), "go", "build", "-o", bin, "./cmd/natsserver")
-	build.Dir = filepath.Join(env.Root(), "deployments", "natsserver")
-	if out, err := build.CombinedOutput(); err != nil {
-		b.Fatalf("build natsserver: %v\n%s", err, out)
-	}
-	cmd = exec.Command(bin, filepath.Join(dir, "nats"), "127.0.0.1:0", "jetstream { sync_interval: always }\n"+string(conf))
-	if err := os.MkdirAll(filepath.Join(dir, "nats"), 0o700); err != nil {
-		b.Fatal(err)
-	}
-	stdin, err := cmd.StdinPipe()
+	theirs := filepath.Dir(e.NATS.JetStreamDir())
+	conf, err := os.ReadFile(filepath.Join(theirs, "nats.conf"))
 	if err != nil {
 		b.Fatal(err)
 	}
-	stdout, err := cmd.StdoutPipe()
+	_, accounts, found := strings.Cut(string(conf), "accounts {")
+	if !found {
+		b.Fatal("the stack's server has no accounts")
+	}
+	portals, err := os.ReadFile(filepath.Join(theirs, events.PortalsFile))
 	if err != nil {
 		b.Fatal(err)
 	}
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
+	ours, address := filepath.Join(dir, "nats.conf"), freeAddress(b)
+	text := fmt.Sprintf("server_name: rest\nlisten: %q\njetstream { store_dir: %q, sync_interval: always }\naccounts {%s", address, dir, accounts)
+	if err := errors.Join(os.WriteFile(ours, []byte(text), 0o600), os.WriteFile(filepath.Join(dir, events.PortalsFile), portals, 0o600)); err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = stdin.Close(); _ = cmd.Wait() })
-	line, err := bufio.NewReader(stdout).ReadString('\n')
+	return startProcess(b, dir, "nats", exec.Command(filepath.Join(bin, "nats-server"), "-c", ours)), "nats://" + address
+}
+
+// freeAddress finds a port that nobody listens on.
+func freeAddress(b *testing.B) string {
+	b.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
 	}
-	return cmd, strings.TrimSpace(line)
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
 }
 
 func startService(b *testing.B, dir, service, url string) *exec.Cmd {
 	b.Helper()
 	cfg := e.Stack.Service(service, "rest")
-	log, err := os.Create(filepath.Join(dir, service+".log"))
-	if err != nil {
-		b.Fatal(err)
-	}
 	cmd := exec.Command(filepath.Join(env.Root(), "bin", "test", "stoker-"+service))
 	cmd.Env = append(os.Environ(), "STOKER_NATS="+url, "STOKER_NATS_SEED="+cfg.NATSSeed, "STOKER_KUBECONFIG="+cfg.Kubeconfig,
 		"STOKER_REPLICA=rest", "STOKER_HTTP=127.0.0.1:0", "STOKER_DATASTORE="+stack.DefaultDataStore)
+	return startProcess(b, dir, service, cmd)
+}
+
+// startProcess starts a process that logs to a file in dir, for the benchmark's time.
+func startProcess(b *testing.B, dir, name string, cmd *exec.Cmd) *exec.Cmd {
+	b.Helper()
+	log, err := os.Create(filepath.Join(dir, name+".log"))
+	if err != nil {
+		b.Fatal(err)
+	}
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {

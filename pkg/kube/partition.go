@@ -6,6 +6,7 @@ package kube
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -28,6 +29,29 @@ func InPartitions(partitions []int) string {
 		values[i] = strconv.Itoa(p)
 	}
 	return name.LabelPartition + " in (" + strings.Join(values, ",") + ")"
+}
+
+// TenantsIn calls each for every tenant of partitions, with its metadata. It lists until that succeeds or ctx ends, so that each may be
+// called for a tenant more than once, and returns early only with an error that doesn't pass by itself, as [Client.Watch].
+func (c *Client) TenantsIn(ctx context.Context, partitions []int, each func(*metav1.PartialObjectMetadata)) error {
+	if len(partitions) == 0 {
+		return nil
+	}
+	namespace, selector := c.within(TenantControlPlanes, "", InPartitions(partitions))
+	w := &watcher{client: c, resource: TenantControlPlanes, namespace: namespace}
+	for backoff := newBackoff(); ; {
+		_, err := w.pages(quiet(ctx), selector, "0", each)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() == nil && refused(err):
+			return fmt.Errorf("list tenants: %w", err)
+		}
+		_ = c.classify(ctx, err) // reports an outage; it is tried again whatever the error
+		if !sleep(ctx, backoff.Step()) {
+			return nil
+		}
+	}
 }
 
 // watchedPartitions are those that a watcher watches. A nil one is of a watch that has nothing to do with partitions.

@@ -57,8 +57,11 @@ func (c *Client) write(verb, contentType string, r Resource, namespace, name str
 // do sends a request and decodes the answer into out, unless nil. A *json.RawMessage is given the answer as it is; for a
 // *metav1.PartialObjectMetadata the server is asked for no more than that.
 func (c *Client) do(ctx context.Context, req *rest.Request, out any) error {
-	if _, ok := out.(*metav1.PartialObjectMetadata); ok {
+	switch out.(type) {
+	case *metav1.PartialObjectMetadata:
 		req.SetHeader("Accept", metadataOnly)
+	case *metav1.PartialObjectMetadataList:
+		req.SetHeader("Accept", metadataLists)
 	}
 	if isDryRun(ctx) {
 		req.Param("dryRun", metav1.DryRunAll)
@@ -195,7 +198,8 @@ func (c *Client) Get(ctx context.Context, r Resource, namespace, name string, ou
 	return c.do(ctx, c.request(http.MethodGet, r, namespace, name), out)
 }
 
-// List decodes the objects that a label selector matches into out, a typed list.
+// List decodes the objects that a label selector matches into out, a typed list, or a *metav1.PartialObjectMetadataList, which spares
+// the server and the wire the rest.
 func (c *Client) List(ctx context.Context, r Resource, namespace, selector string, out any) error {
 	namespace, selector = c.within(r, namespace, selector)
 	req := c.request(http.MethodGet, r, namespace, "")

@@ -11,8 +11,8 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/partition"
 )
 
 // Change is what a watch saw.
@@ -63,6 +63,29 @@ func (c *Client) WatchFiltered(
 	return c.watch(ctx, &watcher{resource: r, namespace: namespace, labels: selector, wanted: wanted, changed: changed, listed: listed})
 }
 
+// PartitionWatch is a watch of the objects in the partitions that a replica holds. Its functions must not block; calls don't overlap.
+type PartitionWatch struct {
+	Held *partition.Held
+	// Selector narrows it further, by labels; may be empty.
+	Selector string
+	Changed  func(Change)
+	// Moved is called when the partitions have changed, before those that were gained are listed, with those that stayed: what was
+	// reported of objects in others holds no more. May be nil.
+	Moved func(stayed []int)
+	// Listed is called each time every object there is in these partitions has been reported. May be nil.
+	Listed func(partitions []int)
+}
+
+// WatchPartitions is [Client.WatchListed] in the partitions that are held, as they change: of those that stay nothing is listed and no
+// change missed, those that are gained are listed, and objects in those that are lost are forgotten, without a DELETED.
+func (c *Client) WatchPartitions(ctx context.Context, r Resource, p PartitionWatch) error {
+	namespace, selector := c.within(r, "", p.Selector)
+	w := &watcher{resource: r, namespace: namespace, labels: selector, changed: p.Changed}
+	w.partitions = &watchedPartitions{follower: p.Held.Follow(), moved: p.Moved, listed: p.Listed, listedAt: map[int]string{}}
+	w.listed = func() { w.partitions.tellListed(w.partitions.held) }
+	return c.watch(ctx, w)
+}
+
 // watcher is one watch. It belongs to the goroutine that runs it.
 //
 // Lists, requests and what their errors mean are client-go's; the loop and the reading of events are not. With cache.Reflector
@@ -77,6 +100,7 @@ type watcher struct {
 	wanted            func(namespace, name string) bool // nil: all
 	changed           func(Change)
 	listed            func()
+	partitions        *watchedPartitions // nil: all
 	// known has what a DELETED needs: name, namespace, UID, labels. Of wanted objects it has the names alone.
 	known map[types.NamespacedName]*metav1.PartialObjectMetadata
 }
@@ -99,13 +123,19 @@ func (c *Client) watch(ctx context.Context, w *watcher) error {
 	ctx = quiet(ctx)
 	backoff := newBackoff()
 	version := ""
-	for {
+	for w.move(ctx, &version) {
 		lasted, err := w.once(ctx, &version)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // the end that was asked for
 		}
 		if refused(err) {
 			return fmt.Errorf("watch %s: %w", w.resource.Plural, err)
+		}
+		if apierrors.IsGone(err) || apierrors.IsResourceExpired(err) {
+			version = ""
+		}
+		if w.mustMove() { // which ended the watch
+			continue
 		}
 		_ = c.classify(ctx, err) // reports an outage; it is tried again whatever the error
 		if lasted >= shortestWatch {
@@ -114,13 +144,11 @@ func (c *Client) watch(ctx context.Context, w *watcher) error {
 				continue
 			}
 		}
-		if apierrors.IsGone(err) || apierrors.IsResourceExpired(err) {
-			version = ""
-		}
 		if !sleep(ctx, backoff.Step()) {
 			return nil
 		}
 	}
+	return nil
 }
 
 // refused reports an error that doesn't pass by itself.
@@ -141,10 +169,12 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// once lists, if version is empty, and reads one watch to its end. It keeps version up to date, and returns how long the watch
-// lasted.
+// once lists, if version is empty or partitions were gained, and reads one watch to its end, or until the partitions change. It keeps
+// version up to date, and returns how long the watch lasted.
 func (w *watcher) once(ctx context.Context, version *string) (lasted time.Duration, err error) {
-	events, err := w.open(ctx, version)
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	events, err := w.open(ctx, end, version)
 	if err != nil {
 		return 0, err
 	}
@@ -155,8 +185,8 @@ func (w *watcher) once(ctx context.Context, version *string) (lasted time.Durati
 }
 
 // open begins a watch where the last one ended, or where a list says it is. Only one watch of a tenant's API is opened at a time:
-// a server that is away gets one attempt, and one that is back one connection.
-func (w *watcher) open(ctx context.Context, version *string) (io.ReadCloser, error) {
+// a server that is away gets one attempt, and one that is back one connection. When the partitions change, the watch is ended by end.
+func (w *watcher) open(ctx context.Context, end context.CancelFunc, version *string) (io.ReadCloser, error) {
 	if w.client.opening != nil {
 		select {
 		case <-ctx.Done():
@@ -165,19 +195,18 @@ func (w *watcher) open(ctx context.Context, version *string) (io.ReadCloser, err
 			defer func() { <-w.client.opening }()
 		}
 	}
-	if *version == "" {
-		listed, err := w.list(ctx)
-		if err != nil {
-			return nil, err
-		}
-		*version = listed
+	if err := w.catchUp(ctx, version); err != nil {
+		return nil, err
+	}
+	if w.partitions != nil {
+		go w.partitions.endOnMove(ctx, w.partitions.follower.Changed(), end)
 	}
 	req := w.client.rest.Get().MaxRetries(0).AbsPath(w.resource.Path(w.namespace, "")).SetHeader("Accept", metadataOnly).
 		Param("watch", "1").Param("allowWatchBookmarks", "true").Param("resourceVersion", *version).
 		// Watches that began together don't end together.
 		Param("timeoutSeconds", strconv.Itoa(1800+rand.IntN(1800))) //nolint:gosec // jitter
-	if w.labels != "" {
-		req.Param("labelSelector", w.labels)
+	if labels := w.selector(w.watched()); labels != "" {
+		req.Param("labelSelector", labels)
 	}
 	if w.fields != "" {
 		req.Param("fieldSelector", w.fields)
@@ -185,12 +214,34 @@ func (w *watcher) open(ctx context.Context, version *string) (io.ReadCloser, err
 	return req.Stream(ctx)
 }
 
-// list reports what there is, and what went since it was last known; it returns the version to watch from.
-func (w *watcher) list(ctx context.Context) (version string, err error) {
+// catchUp lists what has to be listed before the watch begins: everything if there is no version to watch from, else the partitions
+// that were gained.
+func (w *watcher) catchUp(ctx context.Context, version *string) (err error) {
+	switch {
+	case *version == "":
+		// What the server has in memory, in one answer.
+		if *version, err = w.list(ctx, w.watched(), "0"); err == nil {
+			w.partitions.noteAll()
+			w.listed()
+		}
+	case w.partitions != nil && len(w.partitions.unlisted) > 0:
+		// Not older than the version that is watched from: what came in between would be in neither.
+		gained, at := w.partitions.unlisted, ""
+		if at, err = w.list(ctx, gained, *version); err == nil {
+			w.partitions.noteGained(at)
+			w.partitions.tellListed(gained)
+		}
+	}
+	return err
+}
+
+// list reports what there is in partitions, nil for all, at a version or later, and what went there since it was last known; it
+// returns the version of the list, empty after an error.
+func (w *watcher) list(ctx context.Context, partitions []int, from string) (version string, err error) {
 	before := w.known
 	seen := map[types.NamespacedName]*metav1.PartialObjectMetadata{}
 	w.known = seen
-	version, err = w.pages(ctx, func(o *metav1.PartialObjectMetadata) { w.change(watch.Added, o) })
+	version, err = w.pages(ctx, w.selector(partitions), from, func(o *metav1.PartialObjectMetadata) { w.change(watch.Added, o) })
 	if err != nil {
 		maps.Copy(before, seen)
 		w.known = before
@@ -200,17 +251,22 @@ func (w *watcher) list(ctx context.Context) (version string, err error) {
 		if _, still := seen[key]; still {
 			continue
 		}
+		if partitions != nil && !slices.Contains(partitions, partitionOf(o)) {
+			seen[key] = o
+			continue
+		}
 		if o == nil {
 			o = &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 		}
 		w.changed(Change{watch.Deleted, o})
 	}
-	w.listed()
 	return version, nil
 }
 
-// pages lists all objects, each as it arrives.
-func (w *watcher) pages(ctx context.Context, each func(*metav1.PartialObjectMetadata)) (version string, err error) {
+// pages lists the objects that labels select, at a version or later, each as it arrives.
+func (w *watcher) pages(
+	ctx context.Context, labels, from string, each func(*metav1.PartialObjectMetadata),
+) (version string, err error) {
 	next := ""
 	for {
 		req := w.client.rest.Get().MaxRetries(0).AbsPath(w.resource.Path(w.namespace, "")).SetHeader("Accept", metadataLists)
@@ -218,14 +274,14 @@ func (w *watcher) pages(ctx context.Context, each func(*metav1.PartialObjectMeta
 		case w.wanted == nil:
 			// What the server has in memory, in one answer: it ignores a limit then. With a limit and the newest version, servers
 			// before 1.34 read all objects of all tenants from etcd, to pick those that the selector matches.
-			req.Param("resourceVersion", "0")
+			req.Param("resourceVersion", from)
 		case next != "":
 			req.Param("limit", strconv.Itoa(pageSize)).Param("continue", next)
 		default:
 			req.Param("limit", strconv.Itoa(pageSize))
 		}
-		if w.labels != "" {
-			req.Param("labelSelector", w.labels)
+		if labels != "" {
+			req.Param("labelSelector", labels)
 		}
 		if w.fields != "" {
 			req.Param("fieldSelector", w.fields)
@@ -268,7 +324,9 @@ func (w *watcher) follow(ctx context.Context, events io.Reader, version *string)
 			return apierrors.FromObject(&failed.Object)
 		case watch.Bookmark:
 		default:
-			w.change(event.Type, &event.Object)
+			if !w.partitions.told(&event.Object) {
+				w.change(event.Type, &event.Object)
+			}
 		}
 		*version = event.Object.ResourceVersion
 	}
@@ -314,19 +372,7 @@ func (w *watcher) change(what watch.EventType, o *metav1.PartialObjectMetadata) 
 func (c *Client) Metadata(ctx context.Context, r Resource, selector string) ([]metav1.PartialObjectMetadata, error) {
 	namespace, selector := c.within(r, "", selector)
 	var all []metav1.PartialObjectMetadata
-	_, err := (&watcher{client: c, resource: r, namespace: namespace, labels: selector}).pages(
-		quiet(ctx), func(o *metav1.PartialObjectMetadata) { all = append(all, *o) })
+	_, err := (&watcher{client: c, resource: r, namespace: namespace}).pages(
+		quiet(ctx), selector, "0", func(o *metav1.PartialObjectMetadata) { all = append(all, *o) })
 	return all, c.classify(ctx, err)
-}
-
-// InPartitions returns the label selector that limits a watch to the tenants of partitions.
-func InPartitions(partitions []int) string {
-	if len(partitions) == name.Partitions {
-		return name.LabelPartition
-	}
-	values := make([]string, len(partitions))
-	for i, p := range partitions {
-		values[i] = strconv.Itoa(p)
-	}
-	return name.LabelPartition + " in (" + strings.Join(values, ",") + ")"
 }

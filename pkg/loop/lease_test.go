@@ -18,6 +18,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/internal/natstest"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/partition"
 )
 
 // tenantIn returns a tenant of a partition.
@@ -51,7 +52,8 @@ type replica struct {
 	registry *prometheus.Registry
 	stop     func()
 	wake     atomic.Pointer[loop.Waker]
-	lists    chan []int // partitions that a watch begins with
+	lists    chan []int // partitions that a watch gained: all, when it begins
+	watches  atomic.Int32
 }
 
 func certs(t *testing.T, s *natstest.Server, n string, handle loop.Handler) *replica {
@@ -62,10 +64,14 @@ func certs(t *testing.T, s *natstest.Server, n string, handle loop.Handler) *rep
 	}
 	r := &replica{name: n, bus: bus, registry: prometheus.NewRegistry(), lists: make(chan []int, 100)}
 	stop := run(t, &loop.Loop{Bus: bus, Service: "certs", Metrics: r.registry, Handle: handle,
-		Watch: func(ctx context.Context, partitions []int, wake loop.Waker) error {
+		Watch: func(ctx context.Context, held *partition.Held, wake loop.Waker) error {
+			r.watches.Add(1)
 			r.wake.Store(&wake)
-			r.lists <- partitions
-			<-ctx.Done()
+			for m := range held.Moves(ctx) {
+				if len(m.Gained) > 0 {
+					r.lists <- m.Gained
+				}
+			}
 			return nil
 		}})
 	r.stop = func() { stop(); bus.Close() }
@@ -141,6 +147,25 @@ func TestANewcomerWaitsForWhoHoldsAPartition(t *testing.T) {
 	}
 	if len(got) != name.Partitions/2 {
 		t.Errorf("b begins on %v", got)
+	}
+}
+
+func TestAWatchGoesOnForThePartitionsThatStayWhenMembersComeAndGo(t *testing.T) {
+	s := natstest.Start(t)
+	run(t, intake(s.Connect(t, "intake", "")))
+	nothing := func(context.Context, *loop.Turn) error { return nil }
+	a := certs(t, s, "a", nothing)
+	if got := <-a.lists; len(got) != name.Partitions {
+		t.Fatalf("alone it watches %v", got)
+	}
+	b := certs(t, s, "b", nothing)
+	theirs := <-b.lists
+	b.stop()
+	if got := <-a.lists; !slices.Equal(got, theirs) {
+		t.Errorf("of %v, which the other gave back, it gained %v", theirs, got)
+	}
+	if n := a.watches.Load(); n != 1 {
+		t.Errorf("its watches were started %d times", n)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/health"
 	"github.com/stoker-k8s/stoker/pkg/intent"
+	"github.com/stoker-k8s/stoker/pkg/partition"
 )
 
 // Handler is a service: it makes so what must be so for one object, or says why not. It is called again for as long as it
@@ -35,9 +36,10 @@ type Loop struct {
 	Paused func(events.Key)
 	// Known reports whether a service knows what watches saw of an object, so that it needs no turn for it. May be nil.
 	Known func(key events.Key, wakes []Wake) bool
-	// Watch runs watches for the partitions this replica holds until ctx ends; it is started anew when they change. May
-	// be nil.
-	Watch func(ctx context.Context, partitions []int, wake Waker) error
+	// Watch runs watches for the partitions this replica holds, as they change, until ctx ends. At its start, and for each partition
+	// that is gained, it wakes whom nobody may have worked on; for those that stay it goes on. It is started when the replica first
+	// holds partitions, and anew when it returns an error and when streams turn out to be gone. May be nil.
+	Watch func(ctx context.Context, held *partition.Held, wake Waker) error
 	// Ensure is called before consuming and again when streams turn out to be gone; intake provisions. May be nil.
 	Ensure func(ctx context.Context) error
 	// Commands makes the loop consume commands besides facts.
@@ -82,7 +84,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	leaseDone := make(chan error, 1)
 	go func() { leaseDone <- l.lease.run(leaseCtx) }()
 
-	work := &partitions{loop: l, consumers: map[int]*partitionConsumer{}}
+	work := &partitions{loop: l, held: partition.Of(), consumers: map[int]*partitionConsumer{}}
 	var err error
 	for ended := false; !ended; {
 		select {
@@ -102,10 +104,12 @@ func (l *Loop) Run(ctx context.Context) error {
 			l.mu.Lock()
 			clear(l.published)
 			l.mu.Unlock()
+			work.stopWatch()
 			work.watch(ctx)
 		}
 	}
 	l.lease.stop()
+	work.stopWatch()
 	work.hold(ctx, nil)
 	work.handingOver.Wait()
 	endLease() // the goodbye goes out when nothing is held any more
@@ -138,7 +142,7 @@ func (l *Loop) prepare(turns context.Context) {
 // partitions is what Run consumes and watches at the moment. It belongs to Run's goroutine.
 type partitions struct {
 	loop      *Loop
-	held      []int
+	held      *partition.Held            // followed by the watches
 	consumers map[int]*partitionConsumer // by partition
 	endWatch  func()                     // nil when nothing is watched
 	// handingOver is what was held and is not yet released; it goes on beside the work on the rest.
@@ -148,29 +152,27 @@ type partitions struct {
 // hold makes these the partitions that are worked on: it hands back the others and begins with what is new.
 func (p *partitions) hold(ctx context.Context, held []int) {
 	var gone []*partitionConsumer
-	for partition, w := range p.consumers {
-		if !slices.Contains(held, partition) {
+	for of, w := range p.consumers {
+		if !slices.Contains(held, of) {
 			gone = append(gone, w)
-			delete(p.consumers, partition)
+			delete(p.consumers, of)
 		}
 	}
-	p.stopWatch()
 	if len(gone) > 0 {
 		p.handingOver.Go(func() { p.loop.handOver(gone) })
 	}
-	for _, partition := range held {
-		if p.consumers[partition] == nil {
-			p.consumers[partition] = p.loop.startConsumer(ctx, partition)
+	for _, of := range held {
+		if p.consumers[of] == nil {
+			p.consumers[of] = p.loop.startConsumer(ctx, of)
 		}
 	}
-	p.held = held
+	p.held.Hold(held)
 	p.watch(ctx)
 }
 
-// watch starts the watches anew.
+// watch starts the watches, unless they run or there is nothing to watch yet.
 func (p *partitions) watch(ctx context.Context) {
-	p.stopWatch()
-	if len(p.held) > 0 {
+	if p.endWatch == nil && len(p.consumers) > 0 {
 		p.endWatch = p.loop.startWatch(ctx, p.held)
 	}
 }
@@ -200,8 +202,8 @@ func (l *Loop) ensure(ctx context.Context) {
 	}
 }
 
-// startWatch starts the watches for a set of partitions; the returned function ends them and waits.
-func (l *Loop) startWatch(ctx context.Context, held []int) func() {
+// startWatch starts the watches; the returned function ends them and waits.
+func (l *Loop) startWatch(ctx context.Context, held *partition.Held) func() {
 	if l.Watch == nil {
 		return func() {}
 	}

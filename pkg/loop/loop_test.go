@@ -20,6 +20,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/internal/natstest"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/partition"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -252,7 +253,7 @@ func TestFactsOwedByACrashAreTold(t *testing.T) {
 	run(t, &loop.Loop{
 		Bus: certs, Service: "certs",
 		Handle: func(context.Context, *loop.Turn) error { woken <- struct{}{}; return nil },
-		Watch: func(ctx context.Context, partitions []int, wake loop.Waker) error {
+		Watch: func(ctx context.Context, _ *partition.Held, wake loop.Waker) error {
 			wake(key, loop.Wake{Kind: "found"})
 			<-ctx.Done()
 			return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/internal/natstest"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/partition"
 )
 
 func TestFactsOwedByAFailedPublishAreTold(t *testing.T) {
@@ -89,7 +90,7 @@ func TestFactsOlderThanTheStreamAreNotTold(t *testing.T) {
 	run(t, &loop.Loop{
 		Bus: certs, Service: "certs",
 		Handle: func(context.Context, *loop.Turn) error { woken <- struct{}{}; return nil },
-		Watch: func(ctx context.Context, _ []int, wake loop.Waker) error {
+		Watch: func(ctx context.Context, _ *partition.Held, wake loop.Waker) error {
 			wake(key, loop.Wake{Kind: "found"})
 			<-ctx.Done()
 			return nil

@@ -16,6 +16,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/internal/natstest"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/partition"
 )
 
 // pausable makes of commands whose data is a state.Tenant what the real intake makes of objects.
@@ -87,7 +88,7 @@ func (w *witness) loop(b *events.Bus, service string) *loop.Loop {
 			defer w.mu.Unlock()
 			w.passed[key]++
 		},
-		Watch: func(ctx context.Context, _ []int, wake loop.Waker) error {
+		Watch: func(ctx context.Context, _ *partition.Held, wake loop.Waker) error {
 			w.mu.Lock()
 			w.wake = wake
 			w.mu.Unlock()

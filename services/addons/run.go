@@ -9,6 +9,8 @@ import (
 	"context"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
@@ -16,6 +18,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/partition"
 	"github.com/stoker-k8s/stoker/pkg/service"
 )
 
@@ -53,20 +56,20 @@ const (
 	drifted = "drifted"
 )
 
-// watch holds the partitions' tenants: those that were looked after by another replica are looked at once.
-func (s *addons) watch(ctx context.Context, partitions []int, wake loop.Waker) error {
+// watch looks once at the tenants of each partition that is gained, which another replica looked after, and lets go of those of lost ones.
+func (s *addons) watch(ctx context.Context, held *partition.Held, wake loop.Waker) error {
 	s.mu.Lock()
 	s.wake = wake
 	s.mu.Unlock()
-	s.keep(partitions)
-	objects, err := s.clients.Kube.Metadata(ctx, kube.TenantControlPlanes, kube.InPartitions(partitions))
-	if err != nil {
-		return err
+	for m := range held.Moves(ctx) {
+		s.keep(m.Held)
+		err := s.clients.Kube.TenantsIn(ctx, m.Gained, func(o *metav1.PartialObjectMetadata) {
+			wake(events.Tenant(o.Namespace, o.Name), loop.Wake{Kind: claimed})
+		})
+		if err != nil {
+			return err
+		}
 	}
-	for _, o := range objects {
-		wake(events.Tenant(o.Namespace, o.Name), loop.Wake{Kind: claimed})
-	}
-	<-ctx.Done()
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/partition"
 )
 
 // outOfSpace raises, or lifts, etcd's alarm for a database that is full: then it refuses writes, and the API server answers 500.
@@ -48,9 +49,9 @@ func TestAnEtcdThatIsFull(t *testing.T) {
 	var wake loop.Waker
 	r.run(&loop.Loop{
 		Bus: r.bus("certs"), Service: "certs",
-		Watch: func(ctx context.Context, partitions []int, w loop.Waker) error {
+		Watch: func(ctx context.Context, held *partition.Held, w loop.Waker) error {
 			wake = w
-			return s.watch(ctx, partitions, w)
+			return s.watch(ctx, held, w)
 		},
 		Handle: func(ctx context.Context, turn *loop.Turn) error {
 			err := s.handle(ctx, turn)

@@ -6,16 +6,11 @@ package certs
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
-	"github.com/stoker-k8s/stoker/services/certs/internal/pki"
 )
 
 // remove takes down what was made, once it is this service's turn.
@@ -28,12 +23,8 @@ func (s *svc) remove(ctx context.Context, t *loop.Turn) error {
 	if err := t.OwnData(&own); err != nil {
 		return fmt.Errorf("own state: %w", err)
 	}
-	found, err := s.secrets.List(ctx, t.Key.Namespace, t.Key.Name)
+	ours, err := s.secrets.Remove(ctx, kube.Owner{Name: t.Key.Name, UID: t.UID}, t.Key.Namespace, &own)
 	if err != nil {
-		return err
-	}
-	ours := pki.Own(kube.Owner{Name: t.Key.Name, UID: t.UID}, found)
-	if err := s.secrets.Delete(ctx, slices.Collect(maps.Values(ours))...); err != nil {
 		return err
 	}
 	if err := s.generators.Tell(ctx, t, own.Generated, nil); err != nil {
@@ -45,9 +36,9 @@ func (s *svc) remove(ctx context.Context, t *loop.Turn) error {
 
 // removed counts what this service has removed. A Secret that state knows counts too: a crash between the deletion and the fact
 // must not make it forgotten.
-func removed(own *state.Certs, ours map[string]*corev1.Secret) map[string]int {
+func removed(own *state.Certs, ours []string) map[string]int {
 	names := map[string]bool{}
-	for secret := range ours {
+	for _, secret := range ours {
 		names[secret] = true
 	}
 	for _, secret := range own.Secrets {

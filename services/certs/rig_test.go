@@ -32,6 +32,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/partition"
 	"github.com/stoker-k8s/stoker/services/certs/internal/pki"
 )
 
@@ -258,12 +259,21 @@ func clusterOn(t *testing.T, etcdURL string) (admin, certs *kube.Client, adminCo
 // listed counts the lists of whole Secrets that the service asked for since the last cluster began.
 var listed atomic.Int32
 
+// listedMetadata gets the label selector of each list of Secrets' metadata, as long as it has room.
+var listedMetadata = make(chan string, 100)
+
 type countsLists struct{ http.RoundTripper }
 
 func (c countsLists) RoundTrip(r *http.Request) (*http.Response, error) {
 	metadata := strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata")
 	if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/"+kube.Secrets.Plural) && !metadata {
 		listed.Add(1)
+	}
+	if strings.HasSuffix(r.URL.Path, "/"+kube.Secrets.Plural) && strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadataList") {
+		select {
+		case listedMetadata <- r.URL.Query().Get("labelSelector"):
+		default:
+		}
 	}
 	return c.RoundTripper.RoundTrip(r)
 }
@@ -352,14 +362,15 @@ func (r *rig) standIn(service string, outcomes chan loop.Outcome) {
 	r.wakes[service] = wakes
 	r.run(&loop.Loop{
 		Bus: r.bus(service), Service: service,
-		Watch: func(ctx context.Context, partitions []int, wake loop.Waker) error {
-			if slices.Contains(partitions, key.Partition()) {
-				select {
-				case wakes <- wake:
-				default:
+		Watch: func(ctx context.Context, held *partition.Held, wake loop.Waker) error {
+			for m := range held.Moves(ctx) {
+				if slices.Contains(m.Gained, key.Partition()) {
+					select {
+					case wakes <- wake:
+					default:
+					}
 				}
 			}
-			<-ctx.Done()
 			return nil
 		},
 		Handle: func(ctx context.Context, t *loop.Turn) error {

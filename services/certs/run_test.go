@@ -251,8 +251,14 @@ func TestTheService(t *testing.T) {
 			t.Errorf("%+v", again)
 		}
 
-		t.Run("and deletion takes all of it and nothing else", func(t *testing.T) {
+		t.Run("and deletion takes all of it and nothing else, by its names", func(t *testing.T) {
 			r.t = t
+			lists := listed.Load()
+			defer func() {
+				if n := listed.Load() - lists; n != 0 {
+					t.Errorf("it listed the Secrets of the namespace %d times", n)
+				}
+			}()
 			own := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "demo-mine", Labels: map[string]string{name.LabelName: "demo"}}}
 			if err := admin.Create(ctx, kube.Secrets, own); err != nil {
 				t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/partition"
 	"github.com/stoker-k8s/stoker/services/certs/internal/generator"
 	"github.com/stoker-k8s/stoker/services/certs/internal/pki"
 )
@@ -26,16 +27,16 @@ const (
 )
 
 // watch runs the watches of Secrets and of KubeconfigGenerators.
-func (s *svc) watch(ctx context.Context, partitions []int, wake loop.Waker) error {
+func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.watchSecrets(ctx, partitions, wake) })
-	g.Go(func() error { return s.generators.Watch(ctx, partitions, wake) })
+	g.Go(func() error { return s.watchSecrets(ctx, held, wake) })
+	g.Go(func() error { return s.generators.Watch(ctx, held, wake) })
 	return g.Wait()
 }
 
 // watchSecrets wakes tenants whose Secrets of ours changed, or went while nobody watched. It keeps nothing of them.
-func (s *svc) watchSecrets(ctx context.Context, partitions []int, wake loop.Waker) error {
-	there := map[events.Key][]string{} // components by tenant, until the first list is complete
+func (s *svc) watchSecrets(ctx context.Context, held *partition.Held, wake loop.Waker) error {
+	there := map[events.Key][]string{} // components by tenant, while partitions are listed that were gained; nil at other times
 	changed := func(c kube.Change) {
 		tenant := pki.TenantOf(c.Object)
 		component, g := pki.ComponentIn(tenant, c.Object.Name), pki.GeneratorIn(tenant, c.Object.Name)
@@ -53,7 +54,7 @@ func (s *svc) watchSecrets(ctx context.Context, partitions []int, wake loop.Wake
 		}
 		wake(key, w)
 	}
-	listed := func() {
+	listed := func([]int) {
 		for key, components := range there {
 			for component := range pki.Components(key.Name) {
 				if !slices.Contains(components, component) {
@@ -63,7 +64,9 @@ func (s *svc) watchSecrets(ctx context.Context, partitions []int, wake loop.Wake
 		}
 		there = nil
 	}
-	return s.kube.WatchListed(ctx, kube.Secrets, "", kube.InPartitions(partitions), changed, listed)
+	return s.kube.WatchPartitions(ctx, kube.Secrets, kube.PartitionWatch{
+		Held: held, Changed: changed, Moved: func([]int) { there = map[events.Key][]string{} }, Listed: listed,
+	})
 }
 
 // drifted reports whether watches saw a Secret that isn't as the state has it. A version older than the recorded one is an

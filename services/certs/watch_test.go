@@ -1,13 +1,96 @@
 package certs
 
 import (
+	"context"
+	"fmt"
+	"slices"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/partition"
 	"github.com/stoker-k8s/stoker/services/certs/internal/generator"
+	"github.com/stoker-k8s/stoker/services/certs/internal/pki"
 )
+
+func TestOfAPartitionThatIsGainedWhatIsMissingIsTold(t *testing.T) {
+	admin, limited, _ := cluster(t)
+	tenant := func(p int) events.Key {
+		for i := 0; ; i++ {
+			if key := events.Tenant("default", fmt.Sprintf("t%d", i)); key.Partition() == p {
+				return key
+			}
+		}
+	}
+	write := func(key events.Key, note string) {
+		t.Helper()
+		err := admin.Apply(t.Context(), kube.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+			Namespace: key.Namespace, Name: name.CA(key.Name), Annotations: map[string]string{"note": note}, Labels: map[string]string{
+				name.LabelName: key.Name, name.LabelPartition: fmt.Sprint(key.Partition()),
+			},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	lost, stays, gained := tenant(1), tenant(2), tenant(3)
+	for _, key := range []events.Key{lost, stays, gained} {
+		write(key, "")
+	}
+	for len(listedMetadata) > 0 {
+		<-listedMetadata
+	}
+	s := newService(nil, limited, testLog())
+	held, woken := partition.Of(1, 2), make(chan string, 1000)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- s.watchSecrets(ctx, held, func(key events.Key, w loop.Wake) { woken <- fmt.Sprintf("%s %s %t", key.Name, w.Object, w.Gone) })
+	}()
+	await := func(what string, of ...events.Key) {
+		t.Helper()
+		var want, got []string
+		for _, key := range of {
+			for component := range pki.Components(key.Name) {
+				want = append(want, fmt.Sprintf("%s %s %t", key.Name, component, component != name.ComponentCA))
+			}
+		}
+		for range want {
+			got = append(got, <-woken)
+		}
+		slices.Sort(got)
+		if slices.Sort(want); !slices.Equal(got, want) {
+			t.Errorf("%s: woken %q, want %q", what, got, want)
+		}
+	}
+	await("at first", lost, stays)
+	write(gained, "while another replica holds it")
+	held.Hold([]int{2, 3})
+	await("of what was gained", gained)
+	write(lost, "which another replica holds now")
+	write(stays, "after it moved")
+	if got, want := <-woken, stays.Name+" "+name.ComponentCA+" false"; got != want {
+		t.Errorf("of what stays: woken %q, want %q", got, want)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	var lists []string
+	for len(listedMetadata) > 0 {
+		lists = append(lists, <-listedMetadata)
+	}
+	in := name.LabelPartition + " in "
+	if !slices.Equal(lists, []string{in + "(1,2)", in + "(3)"}) {
+		t.Errorf("listed %q", lists)
+	}
+}
 
 func TestWhatAWatchSawIsNewsOrAnEcho(t *testing.T) {
 	t.Parallel()

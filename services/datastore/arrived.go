@@ -1,74 +1,86 @@
 package datastore
 
-// Wakes the tenants of a DataStore that is there now: who waited for it before this replica began is in no list of its memory, and
-// nothing was made for it that a watch would show. The record on the tenants' objects says whose DataStore it is.
+// Wakes the tenants of a DataStore that is there now, and those of a partition that is gained whose DataStore is there: who waited for it
+// before, elsewhere, is in no list of this replica's memory, and nothing was made for it that a watch would show. The record on the
+// tenants' objects says whose DataStore it is.
 
 import (
 	"context"
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/partition"
 )
 
-// arrived are DataStores that the watch has shown, whose tenants are not woken yet. It is safe for concurrent use.
+// arrived are the DataStores that the watch has shown. It is safe for concurrent use.
 type arrived struct {
 	mu    sync.Mutex
-	names map[string]struct{}
+	there map[string]struct{}
+	fresh map[string]struct{} // those of them whose tenants are not woken yet
 	news  chan struct{}
 }
 
 func newArrived() *arrived {
-	return &arrived{names: map[string]struct{}{}, news: make(chan struct{}, 1)}
+	return &arrived{there: map[string]struct{}{}, fresh: map[string]struct{}{}, news: make(chan struct{}, 1)}
 }
 
-// note makes run wake the tenants of a DataStore; it doesn't block.
-func (a *arrived) note(n string) {
+// note notes what the watch shows, and makes run wake the tenants of a DataStore that is new; it doesn't block.
+func (a *arrived) note(c kube.Change) {
 	a.mu.Lock()
-	a.names[n] = struct{}{}
-	a.mu.Unlock()
-	select {
-	case a.news <- struct{}{}:
-	default:
+	defer a.mu.Unlock()
+	switch c.Type {
+	case watch.Deleted:
+		delete(a.there, c.Object.Name)
+	case watch.Added:
+		a.there[c.Object.Name], a.fresh[c.Object.Name] = struct{}{}, struct{}{}
+		select {
+		case a.news <- struct{}{}:
+		default:
+		}
 	}
 }
 
-// run wakes tenants of the partitions until ctx ends. DataStores that arrive together, as at the start, cost one list.
-func (a *arrived) run(ctx context.Context, k *kube.Client, partitions []int, wake loop.Waker) {
+// run wakes tenants until ctx ends: in all partitions those of a DataStore that is new, in partitions that are gained those of any that
+// is there. DataStores that arrive together, as at the start, cost one list.
+func (a *arrived) run(ctx context.Context, k *kube.Client, held *partition.Held, wake loop.Waker) error {
+	moves := held.Follow()
+	moves.Next() // those of the beginning have all of it before them
 	for {
+		var partitions []int
+		var names map[string]struct{}
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-a.news:
+			a.mu.Lock()
+			names, partitions = a.fresh, held.Now()
+			a.fresh = map[string]struct{}{}
+			a.mu.Unlock()
+		case <-moves.Changed():
+			m, _ := moves.Next()
+			a.mu.Lock()
+			names, partitions = maps.Clone(a.there), m.Gained
+			a.mu.Unlock()
 		}
-		a.mu.Lock()
-		names := maps.Clone(a.names)
-		clear(a.names)
-		a.mu.Unlock()
-		err := kube.Each(ctx, k, kube.TenantControlPlanes, kube.InPartitions(partitions), func(o *struct {
-			Metadata metav1.ObjectMeta `json:"metadata"`
-		}) {
-			on := append(name.Overrides(o.Metadata.Annotations), o.Metadata.Labels[name.LabelDataStore])
-			if slices.ContainsFunc(on, func(n string) bool { _, here := names[n]; return here }) {
-				wake(events.Tenant(o.Metadata.Namespace, o.Metadata.Name), loop.Wake{Kind: wakeDataStore})
-			}
-		})
-		if err == nil {
+		if len(names) == 0 {
 			continue
 		}
-		for n := range names { // the API server is away, and says so on /readyz
-			a.note(n)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
+		err := k.TenantsIn(ctx, partitions, func(o *metav1.PartialObjectMetadata) {
+			on := append(name.Overrides(o.Annotations), o.Labels[name.LabelDataStore])
+			if slices.ContainsFunc(on, func(n string) bool { _, here := names[n]; return here }) {
+				wake(events.Tenant(o.Namespace, o.Name), loop.Wake{Kind: wakeDataStore})
+			}
+		})
+		if err != nil {
+			return err
 		}
 	}
 }

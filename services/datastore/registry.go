@@ -143,6 +143,14 @@ func (st *store) removeTenant(key events.Key) {
 	delete(st.waiting, key)
 }
 
+// keep forgets the tenants of partitions other than these.
+func (st *store) keep(partitions []int) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	maps.DeleteFunc(st.tenants, func(key events.Key, _ tenantOn) bool { return !slices.Contains(partitions, key.Partition()) })
+	maps.DeleteFunc(st.waiting, func(key events.Key, _ struct{}) bool { return !slices.Contains(partitions, key.Partition()) })
+}
+
 // noteAccount notes how a turn left a tenant's account.
 func (st *store) noteAccount(key events.Key, as state.Datastore) {
 	st.mu.Lock()

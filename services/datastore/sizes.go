@@ -17,6 +17,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/partition"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
@@ -28,12 +29,13 @@ const (
 	largest = 10
 )
 
-// sample asks the DataStores of these partitions, and those that this replica has tenants on, for the sizes of all tenants.
-func (s *datastore) sample(ctx context.Context, partitions []int) {
+// sample asks the DataStores of the partitions that are held, and those that this replica has tenants on, for the sizes of all tenants.
+func (s *datastore) sample(ctx context.Context, held *partition.Held) {
 	tick := time.NewTicker(longestPause)
 	defer tick.Stop()
 	for {
 		var g errgroup.Group
+		partitions := held.Now()
 		for _, n := range s.stores.names() {
 			st := s.stores.get(n)
 			if !st.concerns(slices.Contains(partitions, events.DataStore(n).Partition())) {

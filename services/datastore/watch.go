@@ -2,6 +2,7 @@ package datastore
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -11,6 +12,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/partition"
 )
 
 // Kinds of wakes.
@@ -32,41 +34,54 @@ const probeEvery = 30 * time.Second
 
 // watch runs the watches of this replica's partitions: metadata of the Secrets it made for tenants, and of DataStores,
 // which every replica needs; and the look at each DataStore, and at what its tenants hold, now and then.
-func (s *datastore) watch(ctx context.Context, partitions []int, wake loop.Waker) error {
+func (s *datastore) watch(ctx context.Context, held *partition.Held, wake loop.Waker) error {
 	s.stores.mu.Lock()
 	s.stores.wake = wake
 	s.stores.mu.Unlock()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		components := name.ComponentDatastoreConfig + "," + name.ComponentDatastoreCertificate
-		selector := kube.InPartitions(partitions) + "," + name.LabelComponent + " in (" + components + ")"
-		return s.kube.Watch(ctx, kube.Secrets, "", selector, func(c kube.Change) {
+		changed := func(c kube.Change) {
 			wake(events.Tenant(c.Object.Namespace, c.Object.Labels[name.LabelName]), loop.Wake{
 				Kind: wakeSecret, Object: c.Object.Labels[name.LabelComponent], Version: c.Object.ResourceVersion, Gone: c.Type == watch.Deleted,
 			})
+		}
+		return s.kube.WatchPartitions(ctx, kube.Secrets, kube.PartitionWatch{
+			Held: held, Selector: name.LabelComponent + " in (" + components + ")", Changed: changed,
 		})
 	})
 	here := newArrived()
 	g.Go(func() error {
 		return s.kube.Watch(ctx, kube.DataStores, "", "", func(c kube.Change) {
 			s.dataStoreChanged(c, wake)
-			if c.Type == watch.Added {
-				here.note(c.Object.Name)
-			}
+			here.note(c)
 		})
 	})
-	g.Go(func() error { here.run(ctx, s.kube, partitions, wake); return nil })
+	g.Go(func() error { return here.run(ctx, s.kube, held, wake) })
+	g.Go(func() error { s.takeOver(ctx, held, wake); return nil })
 	g.Go(func() error { s.references.run(ctx); return nil })
 	g.Go(func() error { s.probe(ctx, wake); return nil })
-	g.Go(func() error { s.sample(ctx, partitions); return nil })
+	g.Go(func() error { s.sample(ctx, held); return nil })
 	return g.Wait()
+}
+
+// takeOver wakes the DataStores in partitions that are gained, and forgets the tenants in those that are lost.
+func (s *datastore) takeOver(ctx context.Context, held *partition.Held, wake loop.Waker) {
+	for m := range held.Moves(ctx) {
+		for _, n := range s.stores.names() {
+			s.stores.get(n).keep(m.Held)
+			if key := events.DataStore(n); slices.Contains(m.Gained, key.Partition()) {
+				wake(key, loop.Wake{Kind: wakeDataStore})
+			}
+		}
+	}
 }
 
 // dataStoreChanged wakes a DataStore and, if more than its status changed, the tenants on it.
 func (s *datastore) dataStoreChanged(c kube.Change, wake loop.Waker) {
 	st := s.stores.get(c.Object.Name)
 	changed, tenants := st.observe(c, s.now())
-	if changed || c.Type == watch.Added { // a partition may be new to this replica
+	if changed || c.Type == watch.Added {
 		wake(events.DataStore(c.Object.Name), loop.Wake{Kind: wakeDataStore})
 	}
 	if changed {

@@ -17,6 +17,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/partition"
 )
 
 const (
@@ -66,8 +67,8 @@ func (d *daily) note(key events.Key, looked time.Time) (next time.Time) {
 	return next
 }
 
-// lookDaily wakes the tenants of partitions whose look is due, until ctx ends.
-func (s *intake) lookDaily(ctx context.Context, partitions []int, wake loop.Waker) {
+// lookDaily wakes the tenants of the partitions that are held whose look is due, until ctx ends.
+func (s *intake) lookDaily(ctx context.Context, held *partition.Held, wake loop.Waker) {
 	tick := time.NewTimer(0)
 	defer tick.Stop()
 	for {
@@ -80,7 +81,7 @@ func (s *intake) lookDaily(ctx context.Context, partitions []int, wake loop.Wake
 			tick.Reset(time.Second)
 			continue
 		}
-		for _, key := range s.daily.due(s.index.ours(partitions), time.Now()) {
+		for _, key := range s.daily.due(s.index.ours(held.Now()), time.Now()) {
 			wake(key, loop.Wake{Kind: wakeDaily})
 		}
 		tick.Reset(lookTick)

@@ -45,6 +45,8 @@ type seen struct {
 	// overrides hold something of it, too, as the annotation lists them.
 	overrides string
 	ours      bool // in the installation's scope
+	// fingerprint of the object, if it is ours.
+	fingerprint string
 }
 
 // on are the DataStores that a tenant uses, its own first; that is empty before it has one.
@@ -64,6 +66,26 @@ const reservedFor = 10 * time.Second
 
 // errNotListed means that the replica has just begun and doesn't know yet what there is.
 var errNotListed = errors.New("DataStores and tenants are not listed yet")
+
+// stay forgets what was expected of tenants in partitions other than these: since then, another replica may have accepted them.
+func (x *index) stay(partitions []int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	maps.DeleteFunc(x.echoes, func(key events.Key, _ string) bool { return !slices.Contains(partitions, key.Partition()) })
+}
+
+// in returns what was seen of the tenants in partitions.
+func (x *index) in(partitions []int) map[events.Key]seen {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	tenants := map[events.Key]seen{}
+	for key, s := range x.tenants {
+		if slices.Contains(partitions, key.Partition()) {
+			tenants[key] = s
+		}
+	}
+	return tenants
+}
 
 // reset forgets everything, for a watch that starts.
 func (x *index) reset() {

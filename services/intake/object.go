@@ -255,7 +255,7 @@ func whole(key events.Key, k kind, data []byte, watchFilter string) (typed any, 
 	clean := map[string]any{"name": key.Name}
 	if k.Namespaced {
 		clean["namespace"] = key.Namespace
-		labels[name.LabelPartition] = partition(key.Namespace, key.Name)
+		labels[name.LabelPartition] = partitionLabel(key.Namespace, key.Name)
 		clean["finalizers"] = []string{name.FinalizerTenant}
 	}
 	delete(labels, name.LabelDataStore) // intake's own word, see apply

@@ -55,10 +55,10 @@ func (s *intake) syncTenant(ctx context.Context, t *loop.Turn, now time.Time) er
 
 // adopted reports whether an object carries what intake adds to it: the partition and the finalizer.
 func adopted(o *metav1.ObjectMeta) bool {
-	return o.Labels[name.LabelPartition] == partition(o.Namespace, o.Name) && slices.Contains(o.Finalizers, name.FinalizerTenant)
+	return o.Labels[name.LabelPartition] == partitionLabel(o.Namespace, o.Name) && slices.Contains(o.Finalizers, name.FinalizerTenant)
 }
 
-func partition(namespace, n string) string { return strconv.Itoa(name.Partition(namespace, n)) }
+func partitionLabel(namespace, n string) string { return strconv.Itoa(name.Partition(namespace, n)) }
 
 func generation(o *metav1.ObjectMeta) string { return strconv.FormatInt(o.Generation, 10) }
 
@@ -66,7 +66,7 @@ func generation(o *metav1.ObjectMeta) string { return strconv.FormatInt(o.Genera
 // DataStore. A command's apply carries all of it already.
 func (s *intake) adopt(ctx context.Context, o *v1alpha1.TenantControlPlane, dataStore string) error {
 	labels := map[string]string{}
-	if p := partition(o.Namespace, o.Name); o.Labels[name.LabelPartition] != p {
+	if p := partitionLabel(o.Namespace, o.Name); o.Labels[name.LabelPartition] != p {
 		labels[name.LabelPartition] = p
 	}
 	if ds := label(dataStore); ds != "" && o.Labels[name.LabelDataStore] != ds {

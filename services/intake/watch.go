@@ -17,6 +17,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/partition"
 )
 
 // Kinds of wakes.
@@ -37,7 +38,7 @@ const (
 
 // watch sees every tenant's object: those written by kubectl carry no partition label yet, and DataStores are used by
 // tenants of other installations, too. And it sees the installation's DataStores, and what admission policies depend on.
-func (s *intake) watch(ctx context.Context, partitions []int, wake loop.Waker) error {
+func (s *intake) watch(ctx context.Context, held *partition.Held, wake loop.Waker) error {
 	s.index.reset()
 	complete := func() {
 		for n := range s.index.all() {
@@ -60,7 +61,8 @@ func (s *intake) watch(ctx context.Context, partitions []int, wake loop.Waker) e
 		wake(admissionKey, loop.Wake{Kind: wakeDataStores})
 	})
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { s.lookDaily(ctx, partitions, wake); return nil })
+	g.Go(func() error { s.lookDaily(ctx, held, wake); return nil })
+	g.Go(func() error { s.takeOver(ctx, held, wake); return nil })
 	g.Go(func() error {
 		return s.kube.Unscoped().WatchListed(ctx, kube.TenantControlPlanes, "", "",
 			func(c kube.Change) { s.sawTenant(c, wake) }, func() { listed(event.TenantControlPlanes) })
@@ -82,6 +84,34 @@ func (s *intake) watch(ctx context.Context, partitions []int, wake loop.Waker) e
 	return g.Wait()
 }
 
+// takeOver wakes what is in partitions that are gained, as it was seen: of each change this replica knows, but what it woke for it was
+// dropped while another held the partition, which may not have come to it.
+func (s *intake) takeOver(ctx context.Context, held *partition.Held, wake loop.Waker) {
+	for m := range held.Moves(ctx) {
+		s.index.stay(m.Stayed)
+		for key, is := range s.index.in(m.Gained) {
+			s.wakeSeen(key, is, wake)
+		}
+		for n := range s.index.all() {
+			if key := events.DataStore(n); slices.Contains(m.Gained, key.Partition()) {
+				wake(key, loop.Wake{Kind: wakeObject})
+			}
+		}
+		if slices.Contains(m.Gained, admissionKey.Partition()) {
+			wake(admissionKey, loop.Wake{Kind: wakeObject})
+		}
+	}
+}
+
+// wakeSeen wakes a tenant whose object is there.
+func (s *intake) wakeSeen(key events.Key, is seen, wake loop.Waker) {
+	if is.ours {
+		wake(key, loop.Wake{Kind: wakeTenant, Version: is.fingerprint})
+	} else { // it may have left while nobody looked
+		wake(key, loop.Wake{Kind: wakeOutside})
+	}
+}
+
 // wakeUnplaced wakes the tenants that wait for a DataStore.
 func (s *intake) wakeUnplaced(wake loop.Waker) {
 	for _, key := range s.index.unplaced() {
@@ -97,17 +127,16 @@ func (s *intake) sawTenant(c kube.Change, wake loop.Waker) {
 		dataStore: o.Labels[name.LabelDataStore], overrides: name.OverridesValue(name.Overrides(o.Annotations)),
 		ours: s.kube.InScope(kube.TenantControlPlanes, o),
 	}, seen{}
+	if now.ours {
+		now.fingerprint = fingerprint(o)
+	}
 	if c.Type == watch.Deleted {
 		if before, now = s.index.drop(key), (seen{}); before.ours {
 			wake(key, loop.Wake{Kind: wakeTenant, Gone: true})
 		}
 	} else {
-		before = s.index.see(key, now)
-		switch {
-		case now.ours:
-			wake(key, loop.Wake{Kind: wakeTenant, Version: fingerprint(o)})
-		case before.ours, c.Type == watch.Added: // it may have left while nobody looked
-			wake(key, loop.Wake{Kind: wakeOutside})
+		if before = s.index.see(key, now); now.ours || before.ours || c.Type == watch.Added {
+			s.wakeSeen(key, now, wake)
 		}
 	}
 	if before.dataStore == now.dataStore && before.overrides == now.overrides && c.Type != watch.Deleted {

@@ -1,12 +1,83 @@
 package intake
 
 import (
+	"context"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/partition"
 )
+
+func TestAPartitionThatIsGainedIsWokenAsItWasSeen(t *testing.T) {
+	s := &intake{}
+	s.index.reset()
+	var a, b, foreign events.Key // a stays, the others are gained
+	for i := 0; a.Name == "" || b.Name == "" || foreign.Name == ""; i++ {
+		switch key := events.Tenant("default", fmt.Sprintf("t%d", i)); {
+		case key.Partition() == 1:
+			a = key
+		case key.Partition() == 2 && b.Name == "":
+			b = key
+		case key.Partition() == 2:
+			foreign = key
+		}
+	}
+	dataStore, other := events.DataStore("default"), events.DataStore("default")
+	for i := 0; other.Partition() == dataStore.Partition(); i++ {
+		other = events.DataStore(fmt.Sprintf("d%d", i))
+	}
+	s.index.see(a, seen{ours: true, fingerprint: "as"})
+	s.index.see(b, seen{ours: true, fingerprint: "bs"})
+	s.index.see(foreign, seen{})
+	s.index.know(dataStore.Name, &store{})
+	s.index.know(other.Name, &store{})
+
+	held, woken := partition.Of(1), make(chan string, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.takeOver(ctx, held, func(key events.Key, w loop.Wake) { woken <- fmt.Sprintf("%s %s %s", key, w.Kind, w.Version) })
+	}()
+	if got, want := <-woken, a.String()+" tenant as"; got != want {
+		t.Errorf("at first %q was woken, want %q", got, want)
+	}
+	s.index.expect(a, "as")
+	s.index.expect(b, "bs") // of before: another replica may have accepted something else since
+	gained := []int{1, 2, dataStore.Partition(), admissionKey.Partition()}
+	held.Hold(gained)
+	want := []string{
+		b.String() + " tenant bs", foreign.String() + " outside ", dataStore.String() + " object ", admissionKey.String() + " object ",
+	}
+	if slices.Contains(gained, other.Partition()) {
+		want = append(want, other.String()+" object ")
+	}
+	var got []string
+	for range want {
+		got = append(got, <-woken)
+	}
+	cancel()
+	<-done
+	close(woken)
+	for more := range woken {
+		got = append(got, more)
+	}
+	slices.Sort(got)
+	if slices.Sort(want); !slices.Equal(got, want) {
+		t.Errorf("woken %q, want %q", got, want)
+	}
+	if w := []loop.Wake{shown("bs")}; s.index.known(b, w) {
+		t.Error("what this replica accepted in another term passes for known")
+	}
+	if w := []loop.Wake{shown("as")}; !s.index.known(a, w) {
+		t.Error("what it accepted in this term is news")
+	}
+}
 
 func TestHasNews(t *testing.T) {
 	o := demo()

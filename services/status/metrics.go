@@ -3,6 +3,7 @@ package status
 // What is measured, and which tenants this replica counts: those of its partitions.
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
@@ -19,7 +20,6 @@ type metrics struct {
 
 	mu     sync.Mutex
 	phases map[events.Key]string
-	listed map[int]bool // partitions whose tenants were woken since they were taken over
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -29,7 +29,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Buckets: []float64{.5, 1, 2, 3, 5, 10, 20, 45, 90, 180, 600},
 		}),
 		tenants: prometheus.NewDesc("stoker_tenants", "Tenants of the partitions this replica holds.", []string{"phase"}, nil),
-		phases:  map[events.Key]string{}, listed: map[int]bool{},
+		phases:  map[events.Key]string{},
 	}
 	if r != nil {
 		prometheus.WrapRegistererWith(prometheus.Labels{"service": name.ServiceStatus}, r).MustRegister(m.timeToReady, m)
@@ -67,34 +67,9 @@ func (m *metrics) forget(key events.Key) {
 	m.mu.Unlock()
 }
 
-// setPartitions forgets the tenants of partitions that others hold now, and returns the partitions that are new here.
-func (m *metrics) setPartitions(partitions []int) (gained map[int]bool) {
+// keep forgets the tenants of partitions other than these.
+func (m *metrics) keep(partitions []int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for p := range m.listed {
-		if !slices.Contains(partitions, p) {
-			delete(m.listed, p)
-		}
-	}
-	for key := range m.phases {
-		if !slices.Contains(partitions, key.Partition()) {
-			delete(m.phases, key)
-		}
-	}
-	gained = map[int]bool{}
-	for _, p := range partitions {
-		if !m.listed[p] {
-			gained[p] = true
-		}
-	}
-	return gained
-}
-
-// noteListed notes that every tenant of these partitions was woken.
-func (m *metrics) noteListed(partitions map[int]bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for p := range partitions {
-		m.listed[p] = true
-	}
+	maps.DeleteFunc(m.phases, func(key events.Key, _ string) bool { return !slices.Contains(partitions, key.Partition()) })
 }

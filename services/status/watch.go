@@ -4,13 +4,12 @@ package status
 
 import (
 	"context"
-	"fmt"
-	"maps"
-	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/events"
-	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/partition"
 )
 
 // Kinds of wakes.
@@ -21,20 +20,18 @@ const (
 	wakeTakeover = "takeover"
 )
 
-// watch has every tenant of the partitions that are new here looked at once: what their last holder left undone is made good,
-// and the tenants are counted. It watches no object.
-func (s *svc) watch(ctx context.Context, partitions []int, wake loop.Waker) error {
-	if gained := s.metrics.setPartitions(partitions); len(gained) > 0 {
+// watch has every tenant of the partitions that are gained looked at once: what their last holder left undone is made good, and the
+// tenants are counted; those of lost ones aren't any more. It watches no object.
+func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) error {
+	for m := range held.Moves(ctx) {
+		s.metrics.keep(m.Held)
 		// Those that intake has taken up: the others have no state yet.
-		tenants, err := s.kube.Metadata(ctx, kube.TenantControlPlanes, kube.InPartitions(slices.Sorted(maps.Keys(gained))))
-		if err != nil {
-			return fmt.Errorf("tenants of the partitions taken over: %w", err)
-		}
-		for _, o := range tenants {
+		err := s.kube.TenantsIn(ctx, m.Gained, func(o *metav1.PartialObjectMetadata) {
 			wake(events.Tenant(o.Namespace, o.Name), loop.Wake{Kind: wakeTakeover})
+		})
+		if err != nil {
+			return err
 		}
-		s.metrics.noteListed(gained)
 	}
-	<-ctx.Done()
 	return nil
 }

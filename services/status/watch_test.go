@@ -16,12 +16,14 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/partition"
 )
 
 func TestATakeoverAsksForTheNamesOfItsOwnTenantsAlone(t *testing.T) {
-	var accept, selector string
+	var accept string
+	var selectors []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		accept, selector = r.Header.Get("Accept"), r.URL.Query().Get("labelSelector")
+		accept, selectors = r.Header.Get("Accept"), append(selectors, r.URL.Query().Get("labelSelector"))
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(metav1.PartialObjectMetadataList{
 			ListMeta: metav1.ListMeta{ResourceVersion: "1"},
@@ -38,14 +40,21 @@ func TestATakeoverAsksForTheNamesOfItsOwnTenantsAlone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var woken []string
-	err = s.watch(ctx, []int{3, 1}, func(key events.Key, _ loop.Wake) {
-		woken = append(woken, key.String())
-		cancel()
+	held := partition.Of(3, 1)
+	err = s.watch(ctx, held, func(key events.Key, _ loop.Wake) {
+		if woken = append(woken, key.String()); len(woken) == 2 {
+			cancel()
+			return
+		}
+		held.Hold([]int{1, 5})
 	})
-	if err != nil || !slices.Equal(woken, []string{"team/demo"}) {
+	if err != nil || !slices.Equal(woken, []string{"team/demo", "team/demo"}) {
 		t.Errorf("woken %q, %v", woken, err)
 	}
-	if !strings.HasPrefix(accept, "application/json;as=PartialObjectMetadataList") || selector != name.LabelPartition+" in (1,3)" {
-		t.Errorf("asked for %q of %q", accept, selector)
+	if !strings.HasPrefix(accept, "application/json;as=PartialObjectMetadataList") {
+		t.Errorf("asked for %q", accept)
+	}
+	if want := []string{name.LabelPartition + " in (1,3)", name.LabelPartition + " in (5)"}; !slices.Equal(selectors, want) {
+		t.Errorf("asked for tenants of %q", selectors)
 	}
 }

@@ -4,6 +4,7 @@
 package workload
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -92,12 +93,12 @@ func (s *observations) get(key events.Key, k kind, fallback string) observation 
 	return o
 }
 
-// any reports whether a watch sees the tenant's Service or Deployment.
-func (s *observations) any(key events.Key) bool {
+// sees reports whether an object is there, by what was seen of it.
+func (s *observations) sees(key events.Key, k kind) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.m[key]
-	return o != nil && (o[kindService].version != "" || o[kindDeployment].version != "")
+	return o != nil && o[k].version != "" && !o[k].gone
 }
 
 // setKnown notes which version of an object was taken into account, empty for an object that isn't there and needn't be. An
@@ -131,6 +132,20 @@ func (s *observations) forget(key events.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.m, key)
+}
+
+// keep drops what is known of objects of a kind, but for tenants in these partitions.
+func (s *observations) keep(k kind, partitions []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, of := range s.m {
+		if slices.Contains(partitions, key.Partition()) {
+			continue
+		}
+		if of[k] = (observation{}); *of == [kinds]observation{} {
+			delete(s.m, key)
+		}
+	}
 }
 
 // clear drops all tenants.

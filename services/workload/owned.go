@@ -4,6 +4,8 @@ package workload
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,11 +50,11 @@ func (s *uids) forget(key events.Key) {
 	delete(s.m, key)
 }
 
-// clear drops all tenants.
-func (s *uids) clear() {
+// keep drops the tenants of partitions other than these.
+func (s *uids) keep(partitions []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clear(s.m)
+	maps.DeleteFunc(s.m, func(key events.Key, _ *[kinds]types.UID) bool { return !slices.Contains(partitions, key.Partition()) })
 }
 
 func (t *turn) owner() kube.Owner { return kube.Owner{Name: t.Key.Name, UID: t.UID} }

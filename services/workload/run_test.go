@@ -14,11 +14,13 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -33,6 +35,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/clientcmd"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/yaml"
 
@@ -53,6 +56,7 @@ type cluster struct {
 	t *testing.T
 	// admin may do everything, own what deployments/rbac says.
 	admin, own *kube.Client
+	lists      lists // that own asked for
 	nats       *natsserver.Server
 	bus        map[string]*events.Bus
 }
@@ -131,7 +135,12 @@ func (c *cluster) apiServer() {
 	connect := func(token, manager string) *kube.Client {
 		kubeconfig := fmt.Sprintf(`{"clusters":[{"name":"c","cluster":{"server":"https://%s","insecure-skip-tls-verify":true}}],
 "users":[{"name":"c","user":{"token":%q}}],"contexts":[{"name":"c","context":{"cluster":"c","user":"c"}}],"current-context":"c"}`, secure, token)
-		k, err := kube.FromKubeconfig([]byte(kubeconfig), kube.Options{FieldManager: manager})
+		cfg, err := clientcmd.RESTConfigFromKubeConfig([]byte(kubeconfig))
+		c.must(err)
+		if token == "own" {
+			cfg.Wrap(c.lists.of)
+		}
+		k, err := kube.New(cfg, kube.Options{FieldManager: manager})
 		c.must(err)
 		t.Cleanup(k.Close)
 		return k
@@ -154,6 +163,43 @@ func (c *cluster) apiServer() {
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "stoker-workload"},
 	}))
 	c.crd(filepath.Join("..", "..", "deployments", "crds", "kamaji.clastix.io_tenantcontrolplanes.yaml"), kube.TenantControlPlanes)
+}
+
+// lists are the lists that a client asked for: resource, and labels of the objects.
+type lists struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (l *lists) of(next http.RoundTripper) http.RoundTripper {
+	return noting{l, next}
+}
+
+type noting struct {
+	lists *lists
+	next  http.RoundTripper
+}
+
+func (n noting) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadataList") {
+		n.lists.mu.Lock()
+		n.lists.all = append(n.lists.all, filepath.Base(r.URL.Path)+" "+r.URL.Query().Get("labelSelector"))
+		n.lists.mu.Unlock()
+	}
+	return n.next.RoundTrip(r)
+}
+
+// WrappedRoundTripper is how client-go closes what is idle.
+func (n noting) WrappedRoundTripper() http.RoundTripper { return n.next }
+
+// take returns the lists since it was called last, sorted.
+func (l *lists) take() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.all
+	l.all = nil
+	slices.Sort(all)
+	return all
 }
 
 // crd applies a CRD and waits until the kind is served.

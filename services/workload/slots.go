@@ -89,20 +89,25 @@ func (s *slots) free(key events.Key) {
 	}
 }
 
-// clear forgets everything: the partitions are others now.
-func (s *slots) clear() {
+// keepIn frees the slots and places of tenants in partitions other than these: another replica goes on with their rollouts.
+func (s *slots) keepIn(partitions []int) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, timer := range s.held {
-		timer.Stop()
-	}
-	for _, w := range s.queue {
-		if w.lapse != nil {
-			w.lapse.Stop()
+	var lost []events.Key
+	add := func(key events.Key) {
+		if !slices.Contains(partitions, key.Partition()) {
+			lost = append(lost, key)
 		}
 	}
-	clear(s.held)
-	s.queue = nil
+	for key := range s.held {
+		add(key)
+	}
+	for _, w := range s.queue {
+		add(w.key)
+	}
+	s.mu.Unlock()
+	for _, key := range lost {
+		s.free(key)
+	}
 }
 
 // count returns how many roll out and how many wait.

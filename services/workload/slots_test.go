@@ -34,7 +34,7 @@ func TestSlots(t *testing.T) {
 			t.Errorf("slots were handed out wrongly: %t", got)
 		}
 		expect(t, s, 2, 1)
-		s.clear()
+		s.keepIn(nil)
 	})
 	in("a freed one is offered to who waits longest, and nobody takes it before", func(t *testing.T) {
 		s, offered := setup(1)
@@ -48,7 +48,7 @@ func TestSlots(t *testing.T) {
 		if s.take(d) || s.take(c) || !s.take(b) {
 			t.Error("it went to another")
 		}
-		s.clear()
+		s.keepIn(nil)
 	})
 	in("an offer that nobody takes goes to the next", func(t *testing.T) {
 		s, offered := setup(1)
@@ -61,7 +61,7 @@ func TestSlots(t *testing.T) {
 		if !slices.Equal(*offered, []events.Key{b, c}) || !s.take(c) {
 			t.Errorf("offered to %v", *offered)
 		}
-		s.clear()
+		s.keepIn(nil)
 	})
 	in("a rollout that doesn't end loses its slot after its time", func(t *testing.T) {
 		s, offered := setup(1)
@@ -72,7 +72,7 @@ func TestSlots(t *testing.T) {
 		if !slices.Equal(*offered, []events.Key{b}) || !s.take(b) {
 			t.Errorf("offered to %v", *offered)
 		}
-		s.clear()
+		s.keepIn(nil)
 	})
 	in("rollouts found after a restart count, even if they are too many", func(t *testing.T) {
 		s, offered := setup(1)
@@ -90,7 +90,7 @@ func TestSlots(t *testing.T) {
 		if !slices.Equal(*offered, []events.Key{c}) {
 			t.Errorf("offered to %v", *offered)
 		}
-		s.clear()
+		s.keepIn(nil)
 	})
 	in("keeping a slot doesn't prolong it", func(t *testing.T) {
 		s, _ := setup(1)
@@ -111,6 +111,6 @@ func TestSlots(t *testing.T) {
 		if !slices.Equal(*offered, []events.Key{c}) {
 			t.Errorf("offered to %v", *offered)
 		}
-		s.clear()
+		s.keepIn(nil)
 	})
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/partition"
 	"github.com/stoker-k8s/stoker/services/certs/internal/pki"
 )
 
@@ -29,8 +30,9 @@ import (
 // changed.
 const WakeKubeconfig = "GeneratedKubeconfig"
 
-// Watch keeps the generators up to date until ctx ends and wakes whom a change concerns in these partitions.
-func (s *Generators) Watch(ctx context.Context, partitions []int, wake loop.Waker) error {
+// Watch keeps the generators up to date until ctx ends and wakes whom a change concerns in the partitions that are held, and whom
+// generators concern in those that are gained.
+func (s *Generators) Watch(ctx context.Context, held *partition.Held, wake loop.Waker) error {
 	s.mu.Lock()
 	s.all, s.namespaces = nil, nil // others' changes may have passed meanwhile
 	s.mu.Unlock()
@@ -54,7 +56,7 @@ func (s *Generators) Watch(ctx context.Context, partitions []int, wake loop.Wake
 		}, func() { objects.set("") })
 	})
 	group.Go(func() error {
-		w := &generatorWatch{s: s, partitions: partitions, wake: wake, group: group, namespaces: namespaces}
+		w := &generatorWatch{s: s, held: held, wake: wake, group: group, namespaces: namespaces}
 		return w.run(ctx, objects)
 	})
 	return group.Wait()
@@ -90,7 +92,7 @@ func (s *signal) take() map[string]bool {
 // generatorWatch is one run of a watch.
 type generatorWatch struct {
 	s             *Generators
-	partitions    []int
+	held          *partition.Held
 	wake          loop.Waker
 	group         *errgroup.Group
 	namespaces    *signal // that changed; "" says that all are known
@@ -98,7 +100,7 @@ type generatorWatch struct {
 }
 
 func (w *generatorWatch) run(ctx context.Context, objects *signal) error {
-	complete := false
+	complete, moves := false, w.held.Follow()
 	for {
 		resumes, end := w.pauseEnds()
 		var concerned concern
@@ -118,6 +120,11 @@ func (w *generatorWatch) run(ctx context.Context, objects *signal) error {
 			concerned = w.relabelled(w.namespaces.take())
 		case <-end:
 			concerned = concern{generators: []*generator{resumes}}
+		case <-moves.Changed():
+			m, _ := moves.Next()
+			if concerned = w.gained(m.Gained); !complete || len(m.Gained) == 0 {
+				continue // what is read once all are known is for the partitions that are held by then
+			}
 		}
 		if err := w.wakeConcerned(ctx, concerned); err != nil {
 			return err
@@ -149,6 +156,15 @@ type concern struct {
 	all bool
 	// namespaces that changed, nil for all.
 	namespaces map[string]bool
+	// partitions that it concerns, nil for all that are held.
+	partitions []int
+}
+
+// gained returns whom all generators concern in partitions.
+func (w *generatorWatch) gained(partitions []int) concern {
+	w.s.mu.RLock()
+	defer w.s.mu.RUnlock()
+	return concern{all: true, generators: slices.Collect(maps.Values(w.s.all)), partitions: partitions}
 }
 
 // reload reads all generators.
@@ -265,7 +281,10 @@ type made struct {
 
 // wakeConcerned wakes the tenants that have a kubeconfig of the generators, those that should, and the generators themselves.
 func (w *generatorWatch) wakeConcerned(ctx context.Context, c concern) error {
-	if len(c.generators) == 0 && !c.all {
+	if c.partitions == nil {
+		c.partitions = w.held.Now()
+	}
+	if len(c.partitions) == 0 || len(c.generators) == 0 && !c.all {
 		return nil
 	}
 	there := map[made]bool{}
@@ -274,7 +293,9 @@ func (w *generatorWatch) wakeConcerned(ctx context.Context, c concern) error {
 	}
 	err := w.patiently(ctx, func() error { return w.wakeSelected(ctx, c, there) })
 	for _, g := range c.generators {
-		w.wake(events.Generator(g.name), loop.Wake{Kind: wakeGenerator})
+		if key := events.Generator(g.name); slices.Contains(c.partitions, key.Partition()) {
+			w.wake(key, loop.Wake{Kind: wakeGenerator})
+		}
 	}
 	return err
 }
@@ -285,7 +306,7 @@ func (w *generatorWatch) wakeHaving(ctx context.Context, c concern, there map[ma
 	for _, g := range c.generators {
 		of[g.name] = true
 	}
-	selector := kube.InPartitions(w.partitions) + "," + name.LabelManagedBy
+	selector := kube.InPartitions(c.partitions) + "," + name.LabelManagedBy
 	unusable := slices.ContainsFunc(c.generators, func(g *generator) bool { return g.problem != "" })
 	if !c.all && len(of) < manyGenerators && !unusable {
 		selector += " in (" + strings.Join(slices.Sorted(maps.Keys(of)), ",") + ")"
@@ -310,7 +331,7 @@ func (w *generatorWatch) wakeHaving(ctx context.Context, c concern, there map[ma
 
 // wakeSelected wakes the tenants that the generators select and that aren't among those that have a kubeconfig.
 func (w *generatorWatch) wakeSelected(ctx context.Context, c concern, there map[made]bool) error {
-	tenants, err := w.s.kube.Metadata(ctx, kube.TenantControlPlanes, kube.InPartitions(w.partitions))
+	tenants, err := w.s.kube.Metadata(ctx, kube.TenantControlPlanes, kube.InPartitions(c.partitions))
 	if err != nil {
 		return err
 	}

@@ -280,6 +280,61 @@ func stateOf(secret *corev1.Secret, d *decision) state.Secret {
 	}
 }
 
+// Remove deletes the tenant's Secrets and returns their names: those of its components, and those that known has for generators, each
+// looked at by its name. Only a state that knows of no Secret, since it was lost or there are none, can't tell those for generators:
+// then the metadata of what has the tenant's labels is listed.
+func (s *Secrets) Remove(ctx context.Context, tenant kube.Owner, namespace string, known *state.Certs) (removed []string, err error) {
+	names := map[string]bool{}
+	for _, n := range Components(tenant.Name) {
+		names[n] = true
+	}
+	for _, g := range known.Generated {
+		names[g.Name] = true
+	}
+	if len(known.Secrets) == 0 {
+		var list metav1.PartialObjectMetadataList
+		if err := s.Kube.List(ctx, kube.Secrets, namespace, selector(tenant.Name), &list); err != nil {
+			return nil, fmt.Errorf("list the Secrets of %s/%s: %w", namespace, tenant.Name, err)
+		}
+		for i := range list.Items {
+			names[list.Items[i].Name] = true
+		}
+	}
+	delete(names, "") // of a kubeconfig that could not be made
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(sideBySide)
+	for n := range names {
+		g.Go(func() error {
+			found, err := s.removeOwn(ctx, tenant, namespace, n)
+			if found {
+				mu.Lock()
+				defer mu.Unlock()
+				removed = append(removed, n)
+			}
+			return err
+		})
+	}
+	err = g.Wait()
+	return removed, err
+}
+
+// removeOwn deletes the Secret of a name if it is the tenant's, and reports whether it was.
+func (s *Secrets) removeOwn(ctx context.Context, tenant kube.Owner, namespace, n string) (found bool, err error) {
+	o := &metav1.PartialObjectMetadata{}
+	err = s.Kube.Get(ctx, kube.Secrets, namespace, n, o)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && !Own(tenant, o):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("get Secret %s: %w", n, err)
+	}
+	if found, err = s.Kube.DeleteOnly(ctx, kube.Secrets, o, metav1.DeleteOptions{}); err != nil {
+		return false, fmt.Errorf("delete Secret %s: %w", n, err)
+	}
+	return found, nil
+}
+
 // Delete removes Secrets that were read; one that has been made in the place of one is left alone.
 func (s *Secrets) Delete(ctx context.Context, secrets ...*corev1.Secret) error {
 	g, ctx := errgroup.WithContext(ctx)

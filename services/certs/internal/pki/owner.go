@@ -86,15 +86,9 @@ var ownEnds = func() []string {
 	return all
 }()
 
-// Own picks those of a tenant's Secrets that bear the names this service gives, and are the tenant's.
-func Own(tenant kube.Owner, found map[string]*corev1.Secret) map[string]*corev1.Secret {
-	own := map[string]*corev1.Secret{}
-	for secret, o := range found {
-		if tenant.Of(o) == kube.Own && (ComponentIn(tenant.Name, secret) != "" || GeneratorOf(tenant.Name, o) != "") {
-			own[secret] = o
-		}
-	}
-	return own
+// Own reports whether a Secret bears one of the names that this service gives a tenant's, and is the tenant's.
+func Own(tenant kube.Owner, secret metav1.Object) bool {
+	return tenant.Of(secret) == kube.Own && (ComponentIn(tenant.Name, secret.GetName()) != "" || GeneratorOf(tenant.Name, secret) != "")
 }
 
 // brought reports whether somebody made a Secret for the tenant to take its keys from: it is nobody's, and holds the pair of keys that it

@@ -1,0 +1,109 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/partition"
+)
+
+// tenantIn returns a tenant of a partition.
+func tenantIn(p int, prefix string) events.Key {
+	for i := 0; ; i++ {
+		if key := events.Tenant("default", fmt.Sprintf("%s%d", prefix, i)); key.Partition() == p {
+			return key
+		}
+	}
+}
+
+func TestAWatchGoesOnForThePartitionsThatStayWhenOthersMove(t *testing.T) {
+	c := startCluster(t)
+	labels := func(key events.Key) map[string]string {
+		return map[string]string{
+			name.LabelProject: name.Project, name.LabelName: key.Name, name.LabelPartition: fmt.Sprint(key.Partition()),
+		}
+	}
+	service := func(key events.Key, note string) {
+		t.Helper()
+		c.must(c.admin.Apply(t.Context(), kube.Services, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: key.Namespace, Name: name.Service(key.Name), Labels: labels(key), Annotations: map[string]string{"note": note},
+			},
+			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 6443}}},
+		}))
+	}
+	lost, stays, gained := tenantIn(1, "l"), tenantIn(2, "s"), tenantIn(3, "g")
+	missing := []events.Key{tenantIn(1, "ml"), tenantIn(2, "ms"), tenantIn(3, "mg")}
+	for _, key := range missing {
+		c.tenant(key.Namespace, key.Name)
+	}
+	for _, key := range []events.Key{lost, stays, gained} {
+		c.tenant(key.Namespace, key.Name)
+		service(key, "")
+	}
+
+	s, held, woken := newService(c.own, slog.New(slog.DiscardHandler), 1), partition.Of(1, 2), make(chan string, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- s.watch(ctx, held, func(key events.Key, w loop.Wake) { woken <- key.Name + " " + w.Kind })
+	}()
+	await := func(what string, want ...string) {
+		t.Helper()
+		var got []string
+		for range want {
+			got = append(got, <-woken)
+		}
+		slices.Sort(got)
+		if slices.Sort(want); !slices.Equal(got, want) {
+			t.Errorf("%s: woken %q, want %q", what, got, want)
+		}
+	}
+	in := func(partitions string) []string {
+		var all []string
+		for _, r := range []string{"deployments", "ingresses", "services", "tenantcontrolplanes"} {
+			all = append(all, r+" "+name.LabelPartition+" in ("+partitions+")")
+		}
+		return all
+	}
+	await("at first", lost.Name+" object", stays.Name+" object", missing[0].Name+" missing", missing[1].Name+" missing")
+	if got := c.lists.take(); !slices.Equal(got, in("1,2")) {
+		t.Errorf("at first it listed %q", got)
+	}
+	service(gained, "while another replica holds it")
+	s.slots.take(lost)
+	held.Hold([]int{2, 3})
+	await("of what it gained", gained.Name+" object", missing[2].Name+" missing")
+	service(lost, "which another replica holds now")
+	service(stays, "after it moved")
+	await("of what stays", stays.Name+" object")
+	if got := c.lists.take(); !slices.Equal(got, in("3")) {
+		t.Errorf("when partitions moved it listed %q", got)
+	}
+	eventually(t, "what is known of lost tenants is forgotten", func() error {
+		if slots, _ := s.slots.count(); slots > 0 || s.observed.sees(lost, kindService) {
+			return fmt.Errorf("%d slots are held", slots)
+		}
+		return nil
+	})
+	held.Hold([]int{2})
+	service(stays, "after it moved again")
+	await("when partitions were only lost", stays.Name+" object")
+	if got := c.lists.take(); len(got) > 0 {
+		t.Errorf("when partitions were only lost it listed %q", got)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

@@ -91,6 +91,9 @@ func TestRobustness(t *testing.T) {
 	if err := Leaks(s, h); err != nil {
 		t.Error(err)
 	}
+	if err := s.Unmount(); err != nil {
+		t.Error(err)
+	}
 	for _, crash := range s.Crashes() {
 		t.Errorf("a service crashed: %s", crash)
 	}
@@ -172,6 +175,9 @@ func report(t *testing.T, s *Site, history []Record, seed uint64) {
 	takeovers, err := Takeovers(s, history)
 	if err != nil {
 		t.Error(err)
+	}
+	if s.NoDisks != nil {
+		t.Log(s.NoDisks)
 	}
 	t.Logf("changes answered: %s", Answers(history))
 	t.Logf("generations at their end after the answer: %s", Ends(history))

@@ -54,6 +54,8 @@ type tenant struct {
 	uid     string
 	mark    string // of the last change that was carried out
 	version int    // index into versions
+	store   string // the DataStore that it chose; empty for none
+	only    string // the one that it always chooses; empty for any
 	asleep  bool
 	paused  bool
 }
@@ -124,6 +126,14 @@ func (a *Actor) next(t *tenant) string {
 	return choose(append(verbs, event.Sleep)...)
 }
 
+// choose chooses a DataStore for a tenant that is to be made.
+func (a *Actor) choose(t *tenant) string {
+	if t.only != "" {
+		return t.only
+	}
+	return []string{"", otherStore}[a.random.IntN(2)]
+}
+
 // step asks for a change and notes what became of it.
 func (a *Actor) step(ctx context.Context, t *tenant, verb string) {
 	a.changes++
@@ -133,7 +143,7 @@ func (a *Actor) step(ctx context.Context, t *tenant, verb string) {
 	switch verb {
 	case event.Apply:
 		if !t.exists {
-			want = tenant{name: t.name, version: a.random.IntN(len(versions))}
+			want = tenant{name: t.name, version: a.random.IntN(len(versions)), store: a.choose(t), only: t.only}
 		}
 		want.exists, want.mark = true, id
 	case verbUpgrade:
@@ -141,7 +151,7 @@ func (a *Actor) step(ctx context.Context, t *tenant, verb string) {
 	case verbSpoil:
 		want.mark, verb = id, event.Apply
 	case event.Delete:
-		want = tenant{name: t.name}
+		want = tenant{name: t.name, only: t.only}
 	case event.Sleep:
 		want.asleep = true
 	case event.Wake:
@@ -192,6 +202,7 @@ func (t *tenant) object() *tenantObject {
 	if err := json.Unmarshal([]byte(data), o); err != nil {
 		panic(err)
 	}
+	o.Spec.DataStore = t.store
 	return o
 }
 

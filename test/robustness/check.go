@@ -29,7 +29,7 @@ func (v Violation) String() string {
 
 // Checks are all checks of a whole history.
 var Checks = []func([]Record) []Violation{
-	CheckAnswers, CheckRefused, CheckGenerations, CheckOneCA, CheckOneWriter, CheckEnds, CheckAccepted, CheckLeft,
+	CheckAnswers, CheckRefused, CheckGenerations, CheckOneCA, CheckOneWriter, CheckEnds, CheckAccepted, CheckLeft, CheckHeld,
 }
 
 // Check runs all checks.
@@ -180,7 +180,7 @@ func CheckAccepted(history []Record) (found []Violation) {
 		}
 	}
 	for _, r := range history {
-		if r.Kind == Answered && seen[r.UID] && r.Generation > last[r.UID] {
+		if r.Kind == Answered && seen[r.UID] && !strings.HasPrefix(r.Tenant, storePrefix) && r.Generation > last[r.UID] {
 			found = append(found, Violation{"every accepted generation ends", r.Tenant, fmt.Sprintf("generation %d of %s (%s) was never shown to have come to an end", r.Generation, r.UID, r.ID), r.At})
 		}
 	}
@@ -195,6 +195,19 @@ func CheckLeft(history []Record) (found []Violation) {
 			found = append(found, Violation{"nothing is left of a deleted tenant", r.Tenant, r.What + " " + r.Object, r.At})
 		case Leaked:
 			found = append(found, Violation{"no key outside Secrets", r.Tenant, r.What + " " + r.Object, r.At})
+		}
+	}
+	return found
+}
+
+// storePrefix is what a DataStore has before its name where others have the namespace and name of a tenant.
+const storePrefix = "datastores/"
+
+// CheckHeld has no DataStore go before the tenants that use it.
+func CheckHeld(history []Record) (found []Violation) {
+	for _, r := range history {
+		if r.Kind == Lost {
+			found = append(found, Violation{"a used DataStore stays", r.Tenant, r.Object + " is gone: " + r.Detail, r.At})
 		}
 	}
 	return found

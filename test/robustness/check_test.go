@@ -61,11 +61,13 @@ func TestChecks(t *testing.T) {
 			Record{Kind: Wrote, By: "intake@1", Tenant: "configmaps/stoker-admission", Object: "configmaps/stoker-admission", What: "patch"},
 			Record{Kind: Wrote, By: "intake@2", Tenant: "configmaps/stoker-admission", Object: "configmaps/stoker-admission", What: adds},
 			Record{Kind: Wrote, By: "intake@1", Tenant: "configmaps/stoker-admission", Object: "configmaps/stoker-admission", What: "patch"}), ""},
-		"a tenant isn't what it shall be": {append(without(10), Record{Kind: Ended, Tenant: "default/a", What: "Ready", UID: "u", Mark: "shop-0"}), "every tenant comes to what was asked for"},
-		"nobody knows what a tenant is":   {without(10), "every tenant comes to what was asked for"},
-		"a generation has no end":         {without(6), "every accepted generation ends"},
-		"a Secret is left":                {with(Record{Kind: Left, Tenant: "default/b", What: "Secret", Object: "b-ca"}), "nothing is left of a deleted tenant"},
-		"a key is in a log":               {with(Record{Kind: Leaked, What: "log"}), "no key outside Secrets"},
+		"a tenant isn't what it shall be":  {append(without(10), Record{Kind: Ended, Tenant: "default/a", What: "Ready", UID: "u", Mark: "shop-0"}), "every tenant comes to what was asked for"},
+		"nobody knows what a tenant is":    {without(10), "every tenant comes to what was asked for"},
+		"a generation has no end":          {without(6), "every accepted generation ends"},
+		"a Secret is left":                 {with(Record{Kind: Left, Tenant: "default/b", What: "Secret", Object: "b-ca"}), "nothing is left of a deleted tenant"},
+		"a DataStore is gone that is used": {with(Record{Kind: Lost, Tenant: "datastores/vault", Object: "datastores/vault"}), "a used DataStore stays"},
+		"a DataStore is left":              {with(Record{Kind: Expected, Tenant: "datastores/vault", What: "Deleted"}, Record{Kind: Ended, Tenant: "datastores/vault", What: "Unused"}), "every tenant comes to what was asked for"},
+		"a key is in a log":                {with(Record{Kind: Leaked, What: "log"}), "no key outside Secrets"},
 	}
 	for sentence, c := range cases {
 		t.Run(sentence, func(t *testing.T) {

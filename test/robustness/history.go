@@ -41,6 +41,8 @@ const (
 	Left Kind = "left"
 	// Ended is a tenant when all was quiet. What is the phase it is in.
 	Ended Kind = "ended"
+	// Lost is an object that was gone while somebody needed it.
+	Lost Kind = "lost"
 	// Leaked is a private key or password that was found where none may be. What is the place.
 	Leaked Kind = "leaked"
 )

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/stoker-k8s/stoker/deployments/local/process"
+	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
@@ -95,7 +96,7 @@ func (n *NATS) users() (map[string]string, error) {
 			return nil, err
 		}
 	}
-	p := events.Portal{Name: events.UserPortal, Namespaces: []string{namespace}, Limits: events.DefaultLimits(), NKey: public[events.UserPortal]}
+	p := events.Portal{Name: events.UserPortal, Namespaces: []string{namespace}, Kinds: []string{event.DataStores}, Limits: events.DefaultLimits(), NKey: public[events.UserPortal]}
 	return public, os.WriteFile(filepath.Join(n.dir, events.PortalsFile), []byte(events.Portals([]events.Portal{p})), 0o600)
 }
 

@@ -122,12 +122,23 @@ func run(t *testing.T, s *Site, h *History, seed uint64, whole time.Duration) {
 	}
 	actors = append(actors, newActor("gitops", byKubectl{admin}, seed, 2, h))
 
+	stores, _, err := s.Portal("/vault")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stores.Close()
+	keeper, err := newKeeper(t.Context(), "vault", stores, s, seed, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+
 	running, end := context.WithTimeout(t.Context(), whole)
 	defer end()
 	var working sync.WaitGroup
 	for _, a := range actors {
 		working.Go(func() { a.Run(running, actorPause) })
 	}
+	working.Go(func() { keeper.Run(running, actorPause) })
 	if err := Run(running, s, Schedule(seed, whole, strikePause, faults()), h); err != nil {
 		t.Error(err)
 	}
@@ -135,8 +146,9 @@ func run(t *testing.T, s *Site, h *History, seed uint64, whole time.Duration) {
 	for _, a := range actors {
 		a.Finish(t.Context())
 	}
+	keeper.Finish(t.Context())
 	Settle(t.Context(), s, h, patience)
-	if err := errors.Join(Remains(t.Context(), s, h), RemainsInDataStore(t.Context(), s, h)); err != nil {
+	if err := errors.Join(Remains(t.Context(), s, h), RemainsInDataStores(t.Context(), s, h)); err != nil {
 		t.Error(err)
 	}
 	stopWatch()

@@ -30,8 +30,11 @@ import (
 // replicasEach is how many replicas of each service there are.
 const replicasEach = 2
 
-// dataStore is the one that all tenants are on.
-const dataStore = "default"
+// DataStores that tenants are on: the one for those that name none, and one that some choose. Each is an etcd of its own.
+const (
+	dataStore  = "default"
+	otherStore = "other"
+)
 
 // Site is an installation of processes, with a link on every way between them that a fault can strike.
 type Site struct {
@@ -76,7 +79,9 @@ func NewSite(ctx context.Context, dir, source string) (*Site, error) {
 		return nil, err
 	}
 	s.Local, err = local.Start(ctx, local.Config{
-		Dir: filepath.Join(dir, "data"), Source: source, Audit: s.AuditLog(), Log: slog.New(slog.NewTextHandler(log, nil)),
+		Dir: filepath.Join(dir, "data"), Source: source, Audit: s.AuditLog(), DataStores: []local.DataStore{
+			{Name: dataStore, Driver: local.DriverEtcd}, {Name: otherStore, Driver: local.DriverEtcd},
+		}, Log: slog.New(slog.NewTextHandler(log, nil)),
 		Progress: progress.Lines(os.Stderr, false, func() string { return "   " }),
 	})
 	if err != nil {

@@ -43,7 +43,7 @@ func clockOverlay(ctx context.Context, dir, source string) (string, error) {
 		return "", err
 	}
 	if n := bytes.Count(text, []byte(readsClock)); n != 1 {
-		return "", fmt.Errorf("%s reads the clock by %q %d times, not once: adapt the clocks of the robustness suite to this version of Go", from, readsClock, n)
+		return "", fmt.Errorf("%s reads the clock by %q %d times, not once: adapt this to the version of Go", from, readsClock, n)
 	}
 	text = bytes.Replace(text, []byte(readsClock), []byte(readsStruck), 1)
 	to := filepath.Join(dir, "time.go")

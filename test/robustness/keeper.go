@@ -181,7 +181,8 @@ func (k *Keeper) object(ctx context.Context, want store) (*v1alpha1.DataStore, e
 	}
 	o.ObjectMeta = metav1.ObjectMeta{Name: k.name, Labels: map[string]string{markLabel: want.mark}}
 	o.Status = v1alpha1.DataStoreStatus{}
-	for _, ref := range []*v1alpha1.ContentRef{&o.Spec.TLSConfig.ClientCertificate.Certificate, &o.Spec.TLSConfig.ClientCertificate.PrivateKey} {
+	client := o.Spec.TLSConfig.ClientCertificate
+	for _, ref := range []*v1alpha1.ContentRef{&client.Certificate, &client.PrivateKey} {
 		ref.SecretReference.Name = clientSecrets[want.credentials]
 	}
 	return o, nil

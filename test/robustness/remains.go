@@ -92,10 +92,11 @@ func (s *Site) lookAtStore(ctx context.Context, r Record, dataStore string) Reco
 		return r
 	}
 	r.UID, r.Generation, r.Mark = string(o.UID), o.Generation, o.Labels[markLabel]
-	r.Detail = fmt.Sprintf("status of generation %d of %d: ready %t, used by %v", o.Status.ObservedGeneration, o.Generation, o.Status.Ready, o.Status.UsedBy)
+	now := o.Status
+	r.Detail = fmt.Sprintf("status of generation %d of %d: ready %t, used by %v", now.ObservedGeneration, o.Generation, now.Ready, now.UsedBy)
 	switch {
-	case o.Status.ObservedGeneration != o.Generation || !o.Status.Ready || o.DeletionTimestamp != nil:
-	case len(o.Status.UsedBy) > 0:
+	case now.ObservedGeneration != o.Generation || !now.Ready || o.DeletionTimestamp != nil:
+	case len(now.UsedBy) > 0:
 		r.What = "Used"
 	default:
 		r.What = "Unused"

@@ -20,6 +20,13 @@ var ErrUnreadable = errors.New("state is not readable")
 // Dependency is the name under which NATS appears on /readyz.
 const Dependency = "nats"
 
+// Codes of the server that nats.go has no names for, by which it says that a new stream of several replicas finds too few servers (one is
+// away, or its disk was full and it takes no part any more), and that no room is left.
+const (
+	noPeers         jetstream.ErrorCode = 10005
+	storageExceeded jetstream.ErrorCode = 10047
+)
+
 // Classify gives errors of NATS their intent: *[intent.Unavailable] when the servers, JetStream or a stream's leader can't be
 // reached. Errors that have an intent keep it.
 func Classify(err error) error {
@@ -32,7 +39,8 @@ func Classify(err error) error {
 		errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, jetstream.ErrStreamNotFound),
 		errors.Is(err, jetstream.ErrConsumerNotFound):
 		return &intent.Unavailable{Dependency: Dependency, Err: err}
-	case errors.As(err, &api) && api.Code == 503: // JetStream itself isn't there, or has no leader
+	case errors.As(err, &api) && (api.Code == 503 || api.ErrorCode == noPeers || api.ErrorCode == storageExceeded):
+		// JetStream itself isn't there, has no leader, or too few servers that take part or have room.
 		return &intent.Unavailable{Dependency: Dependency, Err: err}
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("timed out: %w", err)

@@ -31,6 +31,11 @@ func tryAgainAfter(own *state.State, now time.Time) time.Duration {
 	return wait.Jitter(after*9/10, 0.2)
 }
 
+// tryAgainIn is a pause of which left is left by a time in the state. The clock that wrote it may have been wrong.
+func tryAgainIn(left time.Duration) time.Duration {
+	return min(max(left, tryAgainSoonest), tryAgainLatest)
+}
+
 // isAgain reports whether the work is nothing but another try of what was given up.
 func (w *work) isAgain() bool {
 	return len(w.batch) == 0 && len(w.wakes) == 1 && w.wakes[0].Kind == wakeAgain
@@ -53,5 +58,5 @@ func (l *Loop) noteDone(t *Turn) {
 		l.alarms.off(alarmOf{t.Key, true})
 		return
 	}
-	l.alarms.set(t.Key, max(time.Until(t.own.Failure.RetryAt), tryAgainSoonest), Wake{Kind: wakeAgain})
+	l.alarms.set(t.Key, tryAgainIn(time.Until(t.own.Failure.RetryAt)), Wake{Kind: wakeAgain})
 }

@@ -37,6 +37,17 @@ func TestWhatWasGivenUpIsTriedAgainLessAndLess(t *testing.T) {
 	}
 }
 
+// A clock that was a day ahead when a step was given up doesn't put its next try off for a day.
+func TestAPauseThatAWrongClockWroteIsNoLongerThanAnyOther(t *testing.T) {
+	for left, want := range map[time.Duration]time.Duration{
+		24 * time.Hour: tryAgainLatest, 3 * time.Hour: 3 * time.Hour, -24 * time.Hour: tryAgainSoonest,
+	} {
+		if got := tryAgainIn(left); got != want {
+			t.Errorf("with %s left: in %s, not %s", left, got, want)
+		}
+	}
+}
+
 // tenant runs a loop with a handler and has a tenant accepted, and returns a way to read the loop's state.
 func tenant(t *testing.T, s *natstest.Server, key events.Key, handle Handler, also ...func(*Loop)) (own func() *state.State) {
 	t.Helper()

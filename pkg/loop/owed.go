@@ -40,11 +40,18 @@ func (t *Turn) payOwed(ctx context.Context, again bool) error {
 	return nil
 }
 
-// publishMissing publishes a fact unless the last one on its subject is this one, or a later one.
+// publishMissing publishes a fact unless the last one on its subject is this one, or a later one of the same life of the tenant: what
+// is on the stream from another life is from before, whatever the clocks said then.
 func (t *Turn) publishMissing(ctx context.Context, f state.Fact) error {
 	last, err := t.loop.Bus.LastFact(ctx, t.Key.FactSubject(t.loop.Service, f.What))
-	if err != nil || last != nil && (last.ID() == f.ID || last.Time().After(f.Time)) {
+	if err != nil {
 		return err
+	}
+	if last != nil {
+		e := Event{Event: *last, Service: t.loop.Service}
+		if e.ID() == f.ID || e.Time().After(f.Time) && aboutOf(e).UID == t.own.UID {
+			return nil
+		}
 	}
 	return t.publish(ctx, t.own, f)
 }

@@ -102,3 +102,48 @@ func TestFactsOlderThanTheStreamAreNotTold(t *testing.T) {
 		t.Errorf("facts on the stream: %v", got)
 	}
 }
+
+// A tenant that was made again owes its own facts, whatever the clock said that told those of the one before: it may have been ahead.
+func TestAFactIsOwedThoughThatOfAnEarlierTenantIsLaterByItsClock(t *testing.T) {
+	s, key := natstest.Start(t), events.Tenant("default", "demo")
+	in, certs := s.Connect(t, "intake", ""), s.Connect(t, "certs", "")
+	if err := in.CreateBucket(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	spec := &state.State{UID: "new", Generation: 1, Data: event.Marshal(state.Tenant{Namespace: "default", Name: "demo"})}
+	if _, err := in.WriteState(t.Context(), key, events.KeySpec, spec, 0); err != nil {
+		t.Fatal(err)
+	}
+	fact := func(uid string, at time.Time) state.Fact {
+		return state.Fact{ID: uid, What: event.Issued, Time: at, Data: event.Marshal(event.CertsIssued{About: event.About{UID: uid}})}
+	}
+	subject := key.FactSubject("certs", event.Issued)
+	ahead := certs.FactEvent(key, 7, "", fact("old", time.Now().Add(24*time.Hour)))
+	if _, err := certs.Publish(t.Context(), subject, ahead); err != nil {
+		t.Fatal(err)
+	}
+	own := &state.State{UID: "new", Generation: 1, Step: event.Issued, Facts: []state.Fact{fact("new", time.Now())}}
+	if _, err := certs.WriteState(t.Context(), key, "certs", own, 0); err != nil {
+		t.Fatal(err)
+	}
+	woken := make(chan struct{}, 1)
+	run(t, &loop.Loop{
+		Bus: certs, Service: "certs",
+		Handle: func(context.Context, *loop.Turn) error {
+			select {
+			case woken <- struct{}{}:
+			default:
+			}
+			return nil
+		},
+		Watch: func(ctx context.Context, _ []int, wake loop.Waker) error {
+			wake(key, loop.Wake{Kind: "found"})
+			<-ctx.Done()
+			return nil
+		},
+	})
+	<-woken
+	if got := subjects(t, s.Connect(t, events.UserOperator, ""), subject)[subject]; got != 2 {
+		t.Errorf("%d facts on the stream: that of the tenant that is there lacks", got)
+	}
+}

@@ -67,6 +67,12 @@ func (d *daily) note(key events.Key, looked time.Time) (next time.Time) {
 	return next
 }
 
+// over notes that a tenant was looked at, and reports whether that is so long ago that it is to be looked at now. A look that is still
+// to come was noted by a clock that was ahead, and nobody knows when it was.
+func (d *daily) over(key events.Key, looked, now time.Time) bool {
+	return !now.Before(d.note(key, looked)) || looked.After(now.Add(lookTick*lookShares))
+}
+
 // lookDaily wakes the tenants of the partitions that are held whose look is due, until ctx ends.
 func (s *intake) lookDaily(ctx context.Context, held *partition.Held, wake loop.Waker) {
 	tick := time.NewTimer(0)
@@ -104,7 +110,7 @@ func (s *intake) dailyLook(ctx context.Context, t *loop.Turn, now time.Time) err
 			looked = last.Time()
 		}
 	}
-	if now.Before(s.daily.note(t.Key, looked)) {
+	if !s.daily.over(t.Key, looked, now) {
 		if !hasNews(t) {
 			return nil
 		}

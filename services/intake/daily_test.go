@@ -69,4 +69,13 @@ func TestDailyLooks(t *testing.T) {
 			t.Errorf("%d are left", len(d.next))
 		}
 	})
+	t.Run("a look that a clock noted which was a day ahead puts off none", func(t *testing.T) {
+		var d daily
+		if !d.over(tenants[0], now.Add(24*time.Hour), now) {
+			t.Error("it isn't looked at before that clock's day has come, and another one has passed")
+		}
+		if d.over(tenants[0], now.Add(time.Second), now) {
+			t.Error("clocks that differ by a second make a look")
+		}
+	})
 }

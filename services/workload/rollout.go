@@ -164,11 +164,20 @@ func (t *turn) payload(what string, r rollout) any {
 // holdSlot holds the tenant's slot while its pods start, for as long as slotTime, and else gives it back.
 func (t *turn) holdSlot() {
 	starting := t.step != event.Available && t.step != event.Slept && t.data.ConfigHash != "" && !sleeps(t.spec)
-	if left := slotTime - t.s.now().Sub(t.data.LastUpdate); starting && left > 0 {
+	now := t.s.now()
+	if left := slotTime - now.Sub(begun(t.data.LastUpdate, now)); starting && !t.data.LastUpdate.IsZero() && left > 0 {
 		t.s.slots.keep(t.Key, left)
 		return
 	}
 	t.s.slots.free(t.Key)
+}
+
+// begun is when something began: as it was noted, unless it wasn't, or by a clock that was ahead of this one.
+func begun(noted, now time.Time) time.Time {
+	if noted.IsZero() || noted.After(now) {
+		return now.Truncate(time.Second)
+	}
+	return noted
 }
 
 // explainWait says what the rollout waits for, and once it has waited for a while asks the pods why. Where they can't be
@@ -180,9 +189,7 @@ func (t *turn) explainWait(ctx context.Context, r rollout) state.Wait {
 		return r.Wait
 	}
 	now := t.s.now().UTC()
-	if t.data.WaitingSince.IsZero() {
-		t.data.WaitingSince = now.Truncate(time.Second)
-	}
+	t.data.WaitingSince = begun(t.data.WaitingSince, now)
 	waited := now.Sub(t.data.WaitingSince)
 	t.askPodsLater()
 	var pods cause

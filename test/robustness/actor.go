@@ -56,6 +56,8 @@ type tenant struct {
 	uid     string
 	mark    string // of the last change that was carried out
 	version int    // index into versions
+	store   string // the DataStore that it chose; empty for none
+	only    string // the one that it always chooses; empty for any
 	asleep  bool
 	paused  bool
 	images  string // where CoreDNS's image comes from
@@ -133,6 +135,14 @@ func (a *Actor) next(t *tenant) string {
 	return choose(append(verbs, event.Sleep)...)
 }
 
+// choose chooses a DataStore for a tenant that is to be made.
+func (a *Actor) choose(t *tenant) string {
+	if t.only != "" {
+		return t.only
+	}
+	return []string{"", otherStore}[a.random.IntN(2)]
+}
+
 // step asks for a change and notes what became of it.
 func (a *Actor) step(ctx context.Context, t *tenant, verb string) {
 	a.changes++
@@ -142,7 +152,7 @@ func (a *Actor) step(ctx context.Context, t *tenant, verb string) {
 	switch verb {
 	case event.Apply:
 		if !t.exists {
-			want = tenant{name: t.name, version: a.random.IntN(len(versions))}
+			want = tenant{name: t.name, version: a.random.IntN(len(versions)), store: a.choose(t), only: t.only}
 		}
 		want.exists, want.mark = true, id
 	case verbUpgrade:
@@ -154,7 +164,7 @@ func (a *Actor) step(ctx context.Context, t *tenant, verb string) {
 	case verbPoison, verbCure:
 		want.broken, want.mark, verb = asked == verbPoison, id, event.Apply
 	case event.Delete:
-		want = tenant{name: t.name}
+		want = tenant{name: t.name, only: t.only}
 	case event.Sleep:
 		want.asleep = true
 	case event.Wake:
@@ -214,6 +224,7 @@ func (t *tenant) object() *tenantObject {
 	if t.broken { // which no rule sees
 		o.Spec.Kubernetes.Kubelet.ConfigurationJSONPatches = []v1alpha1.JSONPatch{{Op: "remove", Path: "/there/is/none"}}
 	}
+	o.Spec.DataStore = t.store
 	return o
 }
 

@@ -29,7 +29,8 @@ func (v Violation) String() string {
 
 // Checks are all checks of a whole history.
 var Checks = []func([]Record) []Violation{
-	CheckAnswers, CheckRefused, CheckGenerations, CheckOneCA, CheckOneWriter, CheckEnds, CheckAccepted, CheckLeft, CheckDelay,
+	CheckAnswers, CheckRefused, CheckGenerations, CheckOneCA, CheckOneWriter, CheckEnds, CheckAccepted, CheckLeft, CheckHeld,
+	CheckDelay,
 }
 
 // Check runs all checks.
@@ -77,14 +78,15 @@ func CheckRefused(history []Record) (found []Violation) {
 	return found
 }
 
-// CheckGenerations has each service tell of a tenant's generations in their order.
+// CheckGenerations has each service tell of a tenant's generations in their order. What is told again is nothing new.
 func CheckGenerations(history []Record) (found []Violation) {
 	type teller struct{ uid, service string }
-	last := map[teller]Record{}
+	last, told := map[teller]Record{}, map[string]bool{}
 	for _, r := range history {
-		if r.Kind != Told || r.UID == "" || r.What == "due" {
+		if r.Kind != Told || r.UID == "" || r.What == "due" || r.ID != "" && told[r.ID] {
 			continue
 		}
+		told[r.ID] = true
 		k := teller{r.UID, r.By}
 		if before, ok := last[k]; ok && r.Generation < before.Generation {
 			found = append(found, Violation{"generations in order", r.Tenant, fmt.Sprintf("%s.%s of generation %d after %s of %d", r.By, r.What, r.Generation, before.What, before.Generation), r.At})
@@ -116,13 +118,14 @@ func CheckOneCA(history []Record) (found []Violation) {
 // shortestMove is how long a partition needs at least to go from one replica to another and back.
 const shortestMove = time.Second
 
-// CheckOneWriter has no two replicas of a service write for a tenant by turns.
+// CheckOneWriter has no two replicas of a service write for a tenant, a DataStore, or the ConfigMap of admission by turns. To the
+// ConfigMap any replica of intake may add a DataStore that a command of its partition names; only one takes DataStores away.
 func CheckOneWriter(history []Record) (found []Violation) {
 	type writer struct{ tenant, service string }
 	last := map[writer][2]Record{} // the two last writers' last writes, the latest second
 	for _, r := range history {
 		service, address, ok := strings.Cut(r.By, "@")
-		if r.Kind != Wrote || !ok {
+		if r.Kind != Wrote || !ok || r.What == adds {
 			continue
 		}
 		k := writer{r.Tenant, service}
@@ -178,7 +181,7 @@ func CheckAccepted(history []Record) (found []Violation) {
 		}
 	}
 	for _, r := range history {
-		if r.Kind == Answered && seen[r.UID] && r.Generation > last[r.UID] {
+		if r.Kind == Answered && seen[r.UID] && !strings.HasPrefix(r.Tenant, storePrefix) && r.Generation > last[r.UID] {
 			found = append(found, Violation{"every accepted generation ends", r.Tenant, fmt.Sprintf("generation %d of %s (%s) was never shown to have come to an end", r.Generation, r.UID, r.ID), r.At})
 		}
 	}
@@ -193,6 +196,19 @@ func CheckLeft(history []Record) (found []Violation) {
 			found = append(found, Violation{"nothing is left of a deleted tenant", r.Tenant, r.What + " " + r.Object, r.At})
 		case Leaked:
 			found = append(found, Violation{"no key outside Secrets", r.Tenant, r.What + " " + r.Object, r.At})
+		}
+	}
+	return found
+}
+
+// storePrefix is what a DataStore has before its name where others have the namespace and name of a tenant.
+const storePrefix = "datastores/"
+
+// CheckHeld has no DataStore go before the tenants that use it.
+func CheckHeld(history []Record) (found []Violation) {
+	for _, r := range history {
+		if r.Kind == Lost {
+			found = append(found, Violation{"a used DataStore stays", r.Tenant, r.Object + " is gone: " + r.Detail, r.At})
 		}
 	}
 	return found

@@ -44,15 +44,30 @@ func TestChecks(t *testing.T) {
 		"a service goes back to an earlier generation": {
 			with(Record{Kind: Told, By: "certs", Tenant: "default/a", What: "issued", UID: "u"}), "generations in order",
 		},
+		"a service tells again what it told": {
+			with(Record{Kind: Told, By: "certs", Tenant: "default/a", What: "issued", UID: "u", Generation: 2, ID: "2"},
+				Record{Kind: Told, By: "certs", Tenant: "default/a", What: "issued", UID: "u", Generation: 3, ID: "3"},
+				Record{Kind: Told, By: "certs", Tenant: "default/a", What: "issued", UID: "u", Generation: 2, ID: "2"}), "",
+		},
 		"a second CA": {
 			with(Record{Kind: Wrote, By: "certs@2", Tenant: "default/a", What: "create", Object: "secrets/a-ca"}), "one CA ever",
 		},
-		"two replicas write by turns":     {with(Record{Kind: Wrote, By: "certs@1", Tenant: "default/a", Object: "secrets/a-ca", What: "patch"}), "one writer at a time"},
-		"a tenant isn't what it shall be": {append(without(10), Record{Kind: Ended, Tenant: "default/a", What: "Ready", UID: "u", Mark: "shop-0"}), "every tenant comes to what was asked for"},
-		"nobody knows what a tenant is":   {without(10), "every tenant comes to what was asked for"},
-		"a generation has no end":         {without(6), "every accepted generation ends"},
-		"a Secret is left":                {with(Record{Kind: Left, Tenant: "default/b", What: "Secret", Object: "b-ca"}), "nothing is left of a deleted tenant"},
-		"a key is in a log":               {with(Record{Kind: Leaked, What: "log"}), "no key outside Secrets"},
+		"two replicas write by turns": {with(Record{Kind: Wrote, By: "certs@1", Tenant: "default/a", Object: "secrets/a-ca", What: "patch"}), "one writer at a time"},
+		"two replicas label a DataStore by turns": {with(
+			Record{Kind: Wrote, By: "intake@1", Tenant: "datastores/default", Object: "datastores/default", What: "patch"},
+			Record{Kind: Wrote, By: "intake@2", Tenant: "datastores/default", Object: "datastores/default", What: "patch"},
+			Record{Kind: Wrote, By: "intake@1", Tenant: "datastores/default", Object: "datastores/default", What: "patch"}), "one writer at a time"},
+		"a replica adds to what another keeps": {with(
+			Record{Kind: Wrote, By: "intake@1", Tenant: "configmaps/stoker-admission", Object: "configmaps/stoker-admission", What: "patch"},
+			Record{Kind: Wrote, By: "intake@2", Tenant: "configmaps/stoker-admission", Object: "configmaps/stoker-admission", What: adds},
+			Record{Kind: Wrote, By: "intake@1", Tenant: "configmaps/stoker-admission", Object: "configmaps/stoker-admission", What: "patch"}), ""},
+		"a tenant isn't what it shall be":  {append(without(10), Record{Kind: Ended, Tenant: "default/a", What: "Ready", UID: "u", Mark: "shop-0"}), "every tenant comes to what was asked for"},
+		"nobody knows what a tenant is":    {without(10), "every tenant comes to what was asked for"},
+		"a generation has no end":          {without(6), "every accepted generation ends"},
+		"a Secret is left":                 {with(Record{Kind: Left, Tenant: "default/b", What: "Secret", Object: "b-ca"}), "nothing is left of a deleted tenant"},
+		"a DataStore is gone that is used": {with(Record{Kind: Lost, Tenant: "datastores/vault", Object: "datastores/vault"}), "a used DataStore stays"},
+		"a DataStore is left":              {with(Record{Kind: Expected, Tenant: "datastores/vault", What: "Deleted"}, Record{Kind: Ended, Tenant: "datastores/vault", What: "Unused"}), "every tenant comes to what was asked for"},
+		"a key is in a log":                {with(Record{Kind: Leaked, What: "log"}), "no key outside Secrets"},
 	}
 	for sentence, c := range cases {
 		t.Run(sentence, func(t *testing.T) {
@@ -70,7 +85,7 @@ func TestChecks(t *testing.T) {
 func TestEqualSeedsGiveEqualSchedules(t *testing.T) {
 	drawn := func(seed uint64) string {
 		var b strings.Builder
-		for _, s := range Schedule(seed, time.Hour, strikePause, Faults()) {
+		for _, s := range Schedule(seed, 2*time.Hour, strikePause, Faults()) {
 			fmt.Fprintln(&b, s.After, s.Fault.Name, s.For, s.Seed)
 		}
 		return b.String()
@@ -84,7 +99,7 @@ func TestEqualSeedsGiveEqualSchedules(t *testing.T) {
 	}
 	for _, f := range Faults() {
 		if !strings.Contains(first, f.Name) {
-			t.Errorf("an hour has no fault %q", f.Name)
+			t.Errorf("two hours have no fault %q", f.Name)
 		}
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
-// RemainsInDataStore notes users, roles and keys of the DataStore's etcd that are no living tenant's.
-func RemainsInDataStore(ctx context.Context, s *Site, h *History) error {
+// RemainsInDataStores notes users, roles and keys of the DataStores' etcds that are no living tenant's.
+func RemainsInDataStores(ctx context.Context, s *Site, h *History) error {
 	var tenants v1alpha1.TenantControlPlaneList
 	if err := s.Admin.List(ctx, kube.TenantControlPlanes, namespace, "", &tenants); err != nil {
 		return err
@@ -30,7 +30,16 @@ func RemainsInDataStore(ctx context.Context, s *Site, h *History) error {
 	for _, o := range tenants.Items {
 		alive = append(alive, o.Status.Storage.Setup.Schema, o.Status.Storage.Setup.User)
 	}
-	c, err := s.rootEtcd(ctx)
+	for _, of := range []string{dataStore, otherStore} {
+		if err := s.remainsIn(ctx, of, alive, h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Site) remainsIn(ctx context.Context, dataStore string, alive []string, h *History) error {
+	c, err := s.rootEtcd(ctx, dataStore)
 	if err != nil {
 		return err
 	}
@@ -39,7 +48,7 @@ func RemainsInDataStore(ctx context.Context, s *Site, h *History) error {
 	roles, errRoles := c.RoleList(ctx)
 	keys, errKeys := c.Get(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithKeysOnly())
 	if err := errors.Join(errUsers, errRoles, errKeys); err != nil {
-		return fmt.Errorf("etcd of the DataStore: %w", err)
+		return fmt.Errorf("etcd of DataStore %s: %w", dataStore, err)
 	}
 	left := map[string]string{}
 	for _, n := range users.Users {
@@ -65,8 +74,8 @@ func RemainsInDataStore(ctx context.Context, s *Site, h *History) error {
 	return nil
 }
 
-// rootEtcd connects to the DataStore's etcd as its administrator.
-func (s *Site) rootEtcd(ctx context.Context) (*clientv3.Client, error) {
+// rootEtcd connects to a DataStore's etcd as its administrator.
+func (s *Site) rootEtcd(ctx context.Context, dataStore string) (*clientv3.Client, error) {
 	var ds v1alpha1.DataStore
 	var ca, client corev1.Secret
 	if err := errors.Join(

@@ -59,6 +59,9 @@ func Faults() []Fault {
 		{"way to NATS silent", 2, 30 * time.Second, onWay(func(r *Replica) []*Link { return r.NATS[:] }, hold)},
 		{"way to NATS reset", 2, 0, onWay(func(r *Replica) []*Link { return r.NATS[:] }, reset)},
 		{"poisoned events", 2, 0, poison},
+		{"clock of a replica jumps", 4, time.Minute, jumpClock},
+		{"disk of a NATS server full", 2, 20 * time.Second, fillNATS},
+		{"disk of the API server's etcd full", 2, 20 * time.Second, fillEtcd},
 	}
 }
 
@@ -89,14 +92,15 @@ func killNATS(_ context.Context, s *Site, pick *rand.Rand) (string, func(context
 }
 
 func strikeServer(s *Site, i int, sig syscall.Signal) (string, func(context.Context) error, error) {
-	if err := s.NATS.procs[i].Signal(sig); err != nil {
+	p := s.NATS.process(i) // a fault that overlaps may start another
+	if err := p.Signal(sig); err != nil {
 		return "", nil, err
 	}
-	return fmt.Sprintf("n%d", i), func(context.Context) error {
+	return server(i), func(context.Context) error {
 		if sig == syscall.SIGSTOP {
-			return s.NATS.procs[i].Signal(syscall.SIGCONT)
+			return p.Signal(syscall.SIGCONT)
 		}
-		<-s.NATS.procs[i].Done()
+		<-p.Done()
 		return s.NATS.Start(i)
 	}, nil
 }

@@ -70,7 +70,7 @@ func Takeovers(s *Site, history []Record) (f Figures, err error) {
 		other := sibling(r.By)
 		end := r.At.Add(15 * time.Second)
 		for _, later := range history[i+1:] {
-			if later.Kind == Healed && later.By == r.By && later.What == r.What || later.Kind == Struck && later.By == other {
+			if later.Kind == Healed && later.By == r.By && later.What == r.What || later.Kind == Struck && strings.HasPrefix(later.By, other) {
 				end = later.At
 				break
 			}

@@ -43,6 +43,8 @@ const (
 	Ended Kind = "ended"
 	// Phase begins a phase of a run: [Calm], [Strained], or none of them.
 	Phase Kind = "phase"
+	// Lost is an object that was gone while somebody needed it.
+	Lost Kind = "lost"
 	// Leaked is a private key or password that was found where none may be. What is the place.
 	Leaked Kind = "leaked"
 )

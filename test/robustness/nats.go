@@ -8,11 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nkeys"
 
 	"github.com/stoker-k8s/stoker/deployments/local/process"
+	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
@@ -24,8 +26,13 @@ type NATS struct {
 	dir, bin string
 	clients  [servers]string // address for clients
 	routes   [servers]*Link  // each server is reached by the others through its link
-	procs    [servers]*process.Process
+
+	mu    sync.Mutex // guards procs: faults overlap
+	procs [servers]*process.Process
 }
+
+// server is a server's name.
+func server(i int) string { return fmt.Sprintf("n%d", i) }
 
 // NewNATS writes the configuration of a cluster on a host; Start starts its servers.
 func NewNATS(dir, bin, host string) (*NATS, error) {
@@ -89,7 +96,7 @@ func (n *NATS) users() (map[string]string, error) {
 			return nil, err
 		}
 	}
-	p := events.Portal{Name: events.UserPortal, Namespaces: []string{namespace}, Limits: events.DefaultLimits(), NKey: public[events.UserPortal]}
+	p := events.Portal{Name: events.UserPortal, Namespaces: []string{namespace}, Kinds: []string{event.DataStores}, Limits: events.DefaultLimits(), NKey: public[events.UserPortal]}
 	return public, os.WriteFile(filepath.Join(n.dir, events.PortalsFile), []byte(events.Portals([]events.Portal{p})), 0o600)
 }
 
@@ -97,20 +104,38 @@ func (n *NATS) users() (map[string]string, error) {
 func (n *NATS) Seed(user string) string { return filepath.Join(n.dir, user+".nk") }
 
 func (n *NATS) conf(i int) string  { return filepath.Join(n.dir, fmt.Sprintf("n%d.conf", i)) }
-func (n *NATS) store(i int) string { return filepath.Join(n.dir, fmt.Sprintf("n%d", i)) }
+func (n *NATS) store(i int) string { return filepath.Join(n.dir, server(i), "store") } // server(i) may be a disk
 
-// Start starts a server that isn't running.
+// Start starts a server, unless it runs.
 func (n *NATS) Start(i int) (err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.procs[i] != nil && n.procs[i].Running() {
+		return nil
+	}
 	n.procs[i], err = process.Start(process.Spec{
 		Path: n.bin, Args: []string{"nats-server", "-c", n.conf(i)}, Dir: n.dir, Log: filepath.Join(n.dir, fmt.Sprintf("n%d.log", i)),
 	})
 	return err
 }
 
+// process is a server's, the one that was started last.
+func (n *NATS) process(i int) *process.Process {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.procs[i]
+}
+
+// Restart stops a server and starts it.
+func (n *NATS) Restart(ctx context.Context, i int) error {
+	n.process(i).Stop(ctx, 10*time.Second)
+	return n.Start(i)
+}
+
 // Wipe stops all servers, removes all that they hold, and starts them.
 func (n *NATS) Wipe(ctx context.Context) error {
-	for _, p := range n.procs {
-		p.Stop(ctx, 10*time.Second)
+	for i := range servers {
+		n.process(i).Stop(ctx, 10*time.Second)
 	}
 	var all error
 	for i := range servers {

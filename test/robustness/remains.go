@@ -48,6 +48,9 @@ func (s *Site) look(ctx context.Context, tenant string) Record {
 	defer cancel()
 	r := Record{Kind: Ended, Tenant: tenant}
 	_, n, _ := strings.Cut(tenant, "/")
+	if strings.HasPrefix(tenant, storePrefix) {
+		return s.lookAtStore(ctx, r, n)
+	}
 	var o tenantObject
 	err := s.Admin.Get(ctx, kube.TenantControlPlanes, namespace, n, &o.TenantControlPlane)
 	switch {
@@ -76,10 +79,35 @@ func (s *Site) look(ctx context.Context, tenant string) Record {
 	return r
 }
 
+// lookAtStore finds what a DataStore is now: Used or Unused, when its status speaks of it as it is.
+func (s *Site) lookAtStore(ctx context.Context, r Record, dataStore string) Record {
+	var o v1alpha1.DataStore
+	err := s.Admin.Get(ctx, kube.DataStores, "", dataStore, &o)
+	switch {
+	case apierrors.IsNotFound(err):
+		r.What = "Deleted"
+		return r
+	case err != nil:
+		r.Detail = err.Error()
+		return r
+	}
+	r.UID, r.Generation, r.Mark = string(o.UID), o.Generation, o.Labels[markLabel]
+	now := o.Status
+	r.Detail = fmt.Sprintf("status of generation %d of %d: ready %t, used by %v", now.ObservedGeneration, o.Generation, now.Ready, now.UsedBy)
+	switch {
+	case now.ObservedGeneration != o.Generation || !now.Ready || o.DeletionTimestamp != nil:
+	case len(now.UsedBy) > 0:
+		r.What = "Used"
+	default:
+		r.What = "Unused"
+	}
+	return r
+}
+
 // Remains notes what is left of tenants that are gone: in the management cluster and in NATS.
 func Remains(ctx context.Context, s *Site, h *History) error {
 	for _, want := range h.Records() {
-		if want.Kind != Expected || want.What != "Deleted" {
+		if want.Kind != Expected || want.What != "Deleted" || strings.HasPrefix(want.Tenant, storePrefix) {
 			continue
 		}
 		_, n, _ := strings.Cut(want.Tenant, "/")

@@ -97,6 +97,9 @@ func prove(t *testing.T, standIns *StandIns, run func(t *testing.T, s *Site, h *
 	if err := Leaks(s, h); err != nil {
 		t.Error(err)
 	}
+	if err := s.Unmount(); err != nil {
+		t.Error(err)
+	}
 	for _, crash := range s.Crashes() {
 		t.Errorf("a service crashed: %s", crash)
 	}
@@ -125,16 +128,28 @@ func run(t *testing.T, s *Site, h *History, seed uint64, whole time.Duration) {
 	}
 	actors = append(actors, newActor("gitops", byKubectl{admin}, seed, 2, h))
 
+	stores, _, err := s.Portal("/vault")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stores.Close()
+	keeper, err := newKeeper(t.Context(), "vault", stores, s, seed, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+
 	running, end := context.WithTimeout(t.Context(), whole)
 	defer end()
 	var working sync.WaitGroup
 	for _, a := range actors {
 		working.Go(func() { a.Run(running, actorPause) })
 	}
+	working.Go(func() { keeper.Run(running, actorPause) })
 	if err := Run(running, s, Schedule(seed, whole, strikePause, chosen(Faults())), h); err != nil {
 		t.Error(err)
 	}
 	working.Wait()
+	keeper.Finish(t.Context())
 	finish(t, s, h, actors)
 	stopWatch()
 	if err := ReadStreams(t.Context(), s, h); err != nil {
@@ -149,7 +164,7 @@ func finish(t *testing.T, s *Site, h *History, actors []*Actor) {
 		a.Finish(t.Context())
 	}
 	Settle(t.Context(), s, h, patience)
-	if err := errors.Join(Remains(t.Context(), s, h), RemainsInDataStore(t.Context(), s, h)); err != nil {
+	if err := errors.Join(Remains(t.Context(), s, h), RemainsInDataStores(t.Context(), s, h)); err != nil {
 		t.Error(err)
 	}
 }
@@ -184,6 +199,9 @@ func report(t *testing.T, s *Site, history []Record, seed uint64) {
 	takeovers, err := Takeovers(s, history)
 	if err != nil {
 		t.Error(err)
+	}
+	if s.NoDisks != nil {
+		t.Log(s.NoDisks)
 	}
 	t.Logf("changes answered: %s", Answers(history))
 	t.Logf("generations at their end after the answer: %s", Ends(history))

@@ -30,8 +30,11 @@ import (
 // replicasEach is how many replicas of each service there are.
 const replicasEach = 2
 
-// dataStore is the one that all tenants are on.
-const dataStore = "default"
+// DataStores that tenants are on: the one for those that name none, and one that some choose. Each is an etcd of its own.
+const (
+	dataStore  = "default"
+	otherStore = "other"
+)
 
 // Site is an installation of processes, with a link on every way between them that a fault can strike.
 type Site struct {
@@ -44,7 +47,11 @@ type Site struct {
 	// StandIns run the programs of tenants' pods; nil when those are processes.
 	StandIns *StandIns
 
+	// NoDisks is why no disk can be full, nil if one can.
+	NoDisks error
+
 	dir, bins string
+	disks     map[string]*Disk // by NATS server and component
 }
 
 // Replica is a replica of a service: a process, its way to the API server and those to the NATS servers.
@@ -69,12 +76,14 @@ func NewSite(ctx context.Context, dir, source string, standIns *StandIns) (*Site
 	if err := s.build(ctx, source); err != nil {
 		return nil, err
 	}
+	s.mount()
 	log, err := os.Create(filepath.Join(dir, "stack.log"))
 	if err != nil {
 		return nil, err
 	}
 	config := local.Config{
 		Dir: filepath.Join(dir, "data"), Source: source, Audit: s.AuditLog(), Log: slog.New(slog.NewTextHandler(log, nil)),
+		DataStores: []local.DataStore{{Name: dataStore, Driver: local.DriverEtcd}, {Name: otherStore, Driver: local.DriverEtcd}},
 		Progress: progress.Lines(os.Stderr, false, func() string { return "   " }),
 	}
 	if standIns != nil {
@@ -95,7 +104,11 @@ func (s *Site) AuditLog() string { return filepath.Join(s.dir, "audit.log") }
 
 // build makes the services' binaries.
 func (s *Site) build(ctx context.Context, source string) error {
-	args := []string{"build", "-o", s.bins + "/"}
+	overlay, err := clockOverlay(ctx, filepath.Join(s.bins, "clock"), source)
+	if err != nil {
+		return err
+	}
+	args := []string{"build", "-overlay", overlay, "-o", s.bins + "/"}
 	for _, service := range name.Services() {
 		args = append(args, "./services/"+service+"/cmd/stoker-"+service)
 	}
@@ -183,6 +196,9 @@ func (s *Site) replica(service, replica string, index int) (*Replica, error) {
 	if err := gate.Kubeconfig(s.Local.Kubeconfig(service), r.kubeconfig()); err != nil {
 		return nil, err
 	}
+	if err := r.SetClock(0); err != nil {
+		return nil, err
+	}
 	r.NATS, err = s.natsLinks()
 	return r, err
 }
@@ -232,6 +248,7 @@ func (r *Replica) Start() (err error) {
 	env := []string{
 		"STOKER_NATS=" + urls(r.NATS), "STOKER_NATS_SEED=" + r.site.NATS.Seed(r.Service), "STOKER_KUBECONFIG=" + r.kubeconfig(),
 		"STOKER_REPLICA=" + r.Name, "STOKER_DATASTORE=" + dataStore, fmt.Sprintf("STOKER_STREAM_REPLICAS=%d", servers),
+		clockVariable + "=" + r.clock(),
 	}
 	r.proc, err = process.Start(process.Spec{Path: bin, Args: []string{bin, "--http=", "--log-level=debug"}, Env: append(os.Environ(), env...), Dir: r.site.dir, Log: r.Log()})
 	return err

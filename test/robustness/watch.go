@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
@@ -35,7 +36,7 @@ func Watch(s *Site, h *History) (stop func(), err error) {
 	}, nil
 }
 
-// published is the record of a fact or a status.
+// published is the record of a fact or a status. It has no time: by whose clock it was told, that may have been wrong.
 func published(subject string, header nats.Header, data []byte) Record {
 	r := Record{Kind: Told, What: subject}
 	e, err := events.Decode(header, data)
@@ -43,7 +44,7 @@ func published(subject string, header nats.Header, data []byte) Record {
 		r.Detail = err.Error()
 		return r
 	}
-	r.At, r.ID = e.Time(), e.ID()
+	r.ID = e.ID()
 	var about event.About
 	_ = json.Unmarshal(e.Data(), &about) // poison has none
 	r.Tenant, r.UID, r.Generation = about.Namespace+"/"+about.Name, about.UID, about.Generation
@@ -74,8 +75,14 @@ func ReadStreams(ctx context.Context, s *Site, h *History) error {
 			n := 0
 			for m := range batch.Messages() {
 				n++
+				stored, err := m.Metadata()
+				if err != nil {
+					return err
+				}
 				if !strings.HasPrefix(m.Subject(), "stoker.timer.") {
-					h.Add(published(m.Subject(), m.Headers(), m.Data()))
+					r := published(m.Subject(), m.Headers(), m.Data())
+					r.At = stored.Timestamp
+					h.Add(r)
 				}
 			}
 			if n == 0 {
@@ -85,6 +92,9 @@ func ReadStreams(ctx context.Context, s *Site, h *History) error {
 	}
 	return nil
 }
+
+// adds is what a write did that only adds to a list.
+const adds = "add"
 
 // auditEvent is what is read of a line of the API server's audit log (audit.k8s.io/v1).
 type auditEvent struct {
@@ -104,6 +114,7 @@ type auditEvent struct {
 	Status struct {
 		Code int `json:"code"`
 	} `json:"responseStatus"`
+	Request  json.RawMessage `json:"requestObject"` // an object, or the list of a JSON patch
 	Response struct {
 		Metadata struct {
 			UID        string            `json:"uid"`
@@ -125,7 +136,7 @@ type auditEvent struct {
 	} `json:"responseObject"`
 }
 
-// ReadAudit notes every write to objects of these tenants that the API server took.
+// ReadAudit notes every write to objects of these tenants, to DataStores, and to the ConfigMap of admission that the API server took.
 func ReadAudit(path string, tenants []string, h *History) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -146,23 +157,57 @@ func ReadAudit(path string, tenants []string, h *History) error {
 	return errors.Join(lines.Err())
 }
 
+// about is whose the object is that was written: a tenant's, or no tenant's but one that a service writes for all; empty for others.
+func (e auditEvent) about(tenants []string) string {
+	o := e.Object
+	switch {
+	case o.Namespace == namespace && owner(o.Name, tenants) != "":
+		return namespace + "/" + owner(o.Name, tenants)
+	case o.Resource == "datastores", o.Resource == "configmaps" && o.Namespace == name.SystemNamespace && o.Name == name.AdmissionConfigMap:
+		return o.Resource + "/" + o.Name
+	}
+	return ""
+}
+
+// addsOnly reports whether a patch only adds to what a ConfigMap lists.
+func (e auditEvent) addsOnly() bool {
+	if e.Object.Resource != "configmaps" || e.Verb != "patch" {
+		return false
+	}
+	patch, err := decode[struct {
+		Data map[string]*string `json:"data"`
+	}](e.Request)
+	if err != nil {
+		return false
+	}
+	for _, v := range patch.Data {
+		if v == nil {
+			return false
+		}
+	}
+	return true
+}
+
 // record of a write; not ok for one that changed nothing, or nothing of these tenants.
 func (e auditEvent) record(tenants []string) (Record, bool) {
-	tenant := owner(e.Object.Name, tenants)
-	if e.Status.Code >= 300 || e.Object.Namespace != namespace || tenant == "" || strings.Contains(e.RequestURI, "dryRun=") {
+	about := e.about(tenants)
+	if e.Status.Code >= 300 || about == "" || strings.Contains(e.RequestURI, "dryRun=") {
 		return Record{}, false
 	}
 	meta := e.Response.Metadata
 	r := Record{
-		At: e.StageTime, Kind: Wrote, Tenant: namespace + "/" + tenant, What: e.Verb, UID: meta.UID, Generation: meta.Generation,
+		At: e.StageTime, Kind: Wrote, Tenant: about, What: e.Verb, UID: meta.UID, Generation: meta.Generation,
 		Object: strings.TrimSuffix(e.Object.Resource+"/"+e.Object.Subresource, "/") + "/" + e.Object.Name,
 		Mark:   meta.Labels[markLabel],
 	}
 	if e.Object.Resource == "tenantcontrolplanes" {
 		r.Mark = e.Response.Spec.ControlPlane.Deployment.Additional.Labels[markLabel]
 	}
-	if e.Status.Code == 201 {
+	switch {
+	case e.Status.Code == 201:
 		r.What = "create"
+	case e.addsOnly():
+		r.What = adds
 	}
 	if len(meta.Owners) > 0 {
 		r.UID = meta.Owners[0].UID

@@ -20,12 +20,13 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
-// Validity, as kubeadm has it.
+// Validity, as kubeadm has it, but for backdate.
 const (
 	caLife   = 10 * 365 * 24 * time.Hour
 	leafLife = 365 * 24 * time.Hour
-	// backdate lets certificates be valid for machines whose clock is behind.
-	backdate = 5 * time.Minute
+	// backdate lets certificates be valid on machines whose clock is up to a day behind, or is not while that of whoever makes them is
+	// up to a day ahead.
+	backdate = 25 * time.Hour
 )
 
 // Types of PEM blocks.

@@ -153,3 +153,30 @@ func BenchmarkIssueAll(b *testing.B) {
 		world{}.turn(b, demo(), nil, now)
 	}
 }
+
+// What a replica makes whose clock is a day ahead is good now: a tenant that was made by it is reached.
+func TestCertificatesOfAClockThatIsADayAheadAreGoodNow(t *testing.T) {
+	t.Parallel()
+	ahead := now.Add(24 * time.Hour)
+	certPEM, keyPEM, err := newAuthority("kubernetes", ahead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := NewSigner(certPEM, keyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, key, err := (&Credential{CommonName: "kube-apiserver", Usage: x509.ExtKeyUsageServerAuth}).Issue(ca, ahead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, _, err := parsePair(leaf, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(ca.cert)
+	if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now}); err != nil {
+		t.Error(err)
+	}
+}

@@ -22,8 +22,8 @@ import (
 const (
 	life       = 365 * 24 * time.Hour
 	renewAfter = life * 2 / 3
-	// backdate is for clocks that disagree a little.
-	backdate = 5 * time.Minute
+	// backdate is for clocks that disagree by up to a day.
+	backdate = 25 * time.Hour
 	// longest is the life of a certificate, by its dates.
 	longest = life + backdate + time.Second
 )

@@ -58,6 +58,7 @@ func TestAnEventProvesThatAStateIsNotTheLast(t *testing.T) {
 		"what was removed of an earlier tenant": {
 			"intake", read("u", 1, now, false), []Event{fact("workload", event.Removed, "old", 9, now.Add(-1))}, false,
 		},
+		"the spec is missing, and its release is told":      {"intake", nil, []Event{fact("certs", event.Issued, "u", 1, now), fact("intake", event.Released, "u", 1, now)}, false},
 		"the late word of an earlier tenant's end":          {"intake", read("u", 1, now, false), []Event{fact("intake", event.Removed, "old", 9, now.Add(1))}, false},
 		"the end of a tenant proves nothing of a service":   {"certs", read("u", 1, now, false), []Event{fact("intake", event.Removed, "u", 1, now.Add(1))}, false},
 		"a spec without a time, and its end is told":        {"intake", read("u", 1, time.Time{}, false), []Event{fact("intake", event.Removed, "u", 1, now)}, false},
@@ -92,6 +93,11 @@ func TestAStateThatIsNotThereIsNone(t *testing.T) {
 		}
 		if st, err := turn.Read(t.Context(), "certs", nil); st != nil || err != nil {
 			t.Errorf("first meeting %v: %+v, %v", first, st, err)
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, _, err := turn.readState(ended, "intake"); err == nil || errors.Is(err, events.ErrNotFound) {
+			t.Errorf("first meeting %v: without an answer: %v", first, err)
 		}
 	}
 	_ = in

@@ -18,6 +18,7 @@ import (
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/parser"
 	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,7 +38,7 @@ import (
 // against each change: some of it must be accepted that was refused, refused that was accepted, or refused for another reason. It runs
 // by `make mutation`, which says of what is here what it says of Go code (test/mutation).
 
-// mutate names the files below the repository, of deployments/policies, whose expressions are changed; and which to begin with.
+// mutate is the variable that names the files, below the repository, whose expressions are changed.
 const mutate = "STOKER_TEST_MUTATE"
 
 // probe is one write that changes nothing.
@@ -146,7 +147,7 @@ type canary struct {
 
 var (
 	policies   = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"}
-	bindings   = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"}
+	bindings   = policies.GroupVersion().WithResource("validatingadmissionpolicybindings")
 	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 )
 
@@ -192,9 +193,11 @@ func (c *canary) set(t *testing.T, policy *unstructured.Unstructured) bool {
 	if _, err := c.d.Resource(policies).Apply(t.Context(), "canary", c.self, apply); err != nil {
 		t.Fatal(err)
 	}
-	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "canary"}}}
+	o := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "canary"},
+	}}
 	env.Eventually(t, "the API server to look at the changed policy", func() error {
-		_, err := c.d.Resource(configMaps).Namespace(metav1.NamespaceDefault).Create(t.Context(), o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := c.d.Resource(configMaps).Namespace(metav1.NamespaceDefault).Create(t.Context(), o, metav1.CreateOptions{DryRun: dry})
 		if err == nil || !strings.Contains(err.Error(), message) {
 			return fmt.Errorf("not yet: %w", err)
 		}
@@ -402,24 +405,25 @@ func allProbes(t *testing.T) []*probe {
 			all = append(all, p)
 		}
 	}
-	tenant := func(patch, id string) map[string]any {
-		return named(ruletest.Rule{Kind: v1alpha1.TenantControlPlaneKind}, patch, id)
-	}
+	const kind = v1alpha1.TenantControlPlaneKind
+	tenant := func(patch, id string) map[string]any { return named(ruletest.Rule{Kind: kind}, patch, id) }
 	for i, p := range privileged {
-		all = append(all, &probe{what: p.patch, resource: "tenantcontrolplanes", try: creates(editor, v1alpha1.TenantControlPlaneKind, tenant(p.patch, fmt.Sprint("mp", i)))})
+		try := creates(editor, kind, tenant(p.patch, fmt.Sprint("mp", i)))
+		all = append(all, &probe{what: p.patch, resource: plurals[kind], try: try})
 	}
 	for i, p := range harmless {
-		all = append(all, &probe{what: p, resource: "tenantcontrolplanes", try: creates(editor, v1alpha1.TenantControlPlaneKind, tenant(p, fmt.Sprint("mh", i)))})
+		all = append(all, &probe{what: p, resource: plurals[kind], try: creates(editor, kind, tenant(p, fmt.Sprint("mh", i)))})
 	}
 	cfg, _ := admin(t)
 	administrator := dynamic.NewForConfigOrDie(cfg)
 	for i, c := range changes {
 		o := &unstructured.Unstructured{Object: tenant(deployment(c.from), fmt.Sprint("mc", i))}
-		if _, err := resource(administrator, v1alpha1.TenantControlPlaneKind).Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+		if _, err := resource(administrator, kind).Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, &probe{what: c.what, resource: "tenantcontrolplanes", try: func(ctx context.Context) error {
-			_, err := resource(editor, v1alpha1.TenantControlPlaneKind).Patch(ctx, o.GetName(), apitypes.MergePatchType, []byte(c.patch), metav1.PatchOptions{DryRun: dry})
+		all = append(all, &probe{what: c.what, resource: plurals[kind], try: func(ctx context.Context) error {
+			patch := []byte(c.patch)
+			_, err := resource(editor, kind).Patch(ctx, o.GetName(), apitypes.MergePatchType, patch, metav1.PatchOptions{DryRun: dry})
 			return err
 		}})
 	}
@@ -431,7 +435,8 @@ var dry = []string{metav1.DryRunAll}
 
 func creates(d dynamic.Interface, kind string, o map[string]any) func(context.Context) error {
 	return func(ctx context.Context) error {
-		_, err := resource(d, kind).Create(ctx, &unstructured.Unstructured{Object: o}, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict, DryRun: dry})
+		strictly := metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict, DryRun: dry}
+		_, err := resource(d, kind).Create(ctx, &unstructured.Unstructured{Object: o}, strictly)
 		return err
 	}
 }
@@ -519,5 +524,26 @@ func serviceProbes(t *testing.T) []*probe {
 		}
 		all = append(all, p)
 	}
-	return all
+	for what, test := range hadObjects() {
+		n++
+		for _, ns := range []string{fmt.Sprint("changed-", n), fmt.Sprint("kube-changed-", n)} {
+			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}
+			if _, err := c.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			there := thereIn(t, c, ns, test.there)
+			all = append(all, &probe{what: "change: " + what, resource: "services", try: func(ctx context.Context) error {
+				return change(ctx, w, there)
+			}}, &probe{what: "deletion: " + what, resource: "services", try: func(ctx context.Context) error {
+				return w.CoreV1().Services(ns).Delete(ctx, there.Name, metav1.DeleteOptions{DryRun: dry})
+			}})
+		}
+	}
+	there, err := c.AppsV1().Deployments(metav1.NamespaceDefault).Create(t.Context(), pods(func(*appsv1.Deployment) {}), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(all, &probe{what: "deletion of a Deployment", resource: "deployments", try: func(ctx context.Context) error {
+		return w.AppsV1().Deployments(metav1.NamespaceDefault).Delete(ctx, there.Name, metav1.DeleteOptions{DryRun: dry})
+	}})
 }

@@ -61,6 +61,10 @@ robustness: images ## an installation under random faults, and the proof that it
 	cd test && STOKER_ROBUSTNESS_FOR=$(or $(FOR),1h) STOKER_ROBUSTNESS_SEED=$(or $(SEED),$(shell date +%s)) STOKER_ROBUSTNESS_FAULTS='$(FAULTS)' \
 		STOKER_ROBUSTNESS_TENANTS=$(TENANTS) go test ./robustness -run '$(if $(TENANTS),TestManyTenants,TestRobustness)$$' -count=1 -v -timeout 0
 
+.PHONY: mutation
+mutation: images ## change the deciding code in small ways; tests must notice; FILES='pkg/loop/lease.go' for some, IN=claim for functions
+	cd test && go run ./mutation -in '$(IN)' $(FILES)
+
 .PHONY: lint
 lint: ## check the code with golangci-lint
 	@bad=0; for m in $(MODULES); do echo "== $$m"; (cd $$m && GOWORK=off go tool -modfile=$(CURDIR)/tools/lint/go.mod golangci-lint run ./...) || bad=1; done; exit $$bad

@@ -35,6 +35,54 @@ func TestWhatWasGivenUpIsTriedAgainLessAndLess(t *testing.T) {
 	if after := tryAgainAfter(nil, now); after < 9*time.Minute || after > 11*time.Minute {
 		t.Errorf("without a state: %s", after)
 	}
+	if after := tryAgainAfter(&state.State{Step: event.Issued}, now); after < 9*time.Minute || after > 11*time.Minute {
+		t.Errorf("with a state that says of no failure: %s", after)
+	}
+}
+
+func TestATryThatCameWithNewsIsTriedAsOftenAsAny(t *testing.T) {
+	again := Wake{Kind: wakeAgain}
+	for what, c := range map[string]struct {
+		w    work
+		want bool
+	}{
+		"nothing else":       {work{wakes: []Wake{again}}, true},
+		"an event with it":   {work{wakes: []Wake{again}, batch: []*delivery{{}}}, false},
+		"another wake":       {work{wakes: []Wake{again, {Kind: "secret"}}}, false},
+		"no wake of it":      {work{wakes: []Wake{{Kind: "secret"}}}, false},
+		"an event":           {work{batch: []*delivery{{}}}, false},
+		"nothing whatsoever": {work{}, false},
+	} {
+		if got := c.w.isAgain(); got != c.want {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+}
+
+func TestAFailureThatStandsIsLookedAtAgainWhenItSays(t *testing.T) {
+	l, key := &Loop{alarms: &alarms{}}, events.Tenant("default", "demo")
+	alarm := func() *alarm { return l.alarms.m[alarmOf{key, true}] }
+	t.Cleanup(func() { l.alarms.off(alarmOf{key, true}) })
+	now := time.Now()
+	stands := &Turn{Key: key, own: &state.State{Failure: &state.Failure{RetryAt: now.Add(time.Hour)}}}
+	l.noteDone(stands)
+	if a := alarm(); a == nil || a.at.Sub(now) < 59*time.Minute || a.at.Sub(now) > 61*time.Minute {
+		t.Fatalf("an hour from now: %+v", a)
+	}
+	for what, own := range map[string]*state.State{
+		"the failure is over":              {},
+		"no state":                         nil,
+		"one that its service looks after": {Failure: &state.Failure{Reason: reason.StepFailed}},
+	} {
+		l.noteDone(stands)
+		if l.noteDone(&Turn{Key: key, own: own}); alarm() != nil {
+			t.Errorf("%s: it is tried again all the same", what)
+		}
+	}
+	l.noteDone(&Turn{Key: key, own: &state.State{Failure: &state.Failure{RetryAt: now.Add(-time.Hour)}}})
+	if a := alarm(); a == nil || a.at.Sub(now) < 9*time.Minute {
+		t.Errorf("what is due long since isn't tried at once, for a turn has just been: %+v", a)
+	}
 }
 
 // A clock that was a day ahead when a step was given up doesn't put its next try off for a day.

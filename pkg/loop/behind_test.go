@@ -58,6 +58,18 @@ func TestAnEventProvesThatAStateIsNotTheLast(t *testing.T) {
 		"what was removed of an earlier tenant": {
 			"intake", read("u", 1, now, false), []Event{fact("workload", event.Removed, "old", 9, now.Add(-1))}, false,
 		},
+		"the spec is missing, and its release is told":      {"intake", nil, []Event{fact("certs", event.Issued, "u", 1, now), fact("intake", event.Released, "u", 1, now)}, false},
+		"the late word of an earlier tenant's end":          {"intake", read("u", 1, now, false), []Event{fact("intake", event.Removed, "old", 9, now.Add(1))}, false},
+		"the end of a tenant proves nothing of a service":   {"certs", read("u", 1, now, false), []Event{fact("intake", event.Removed, "u", 1, now.Add(1))}, false},
+		"a spec without a time, and its end is told":        {"intake", read("u", 1, time.Time{}, false), []Event{fact("intake", event.Removed, "u", 1, now)}, false},
+		"a state without a time":                            {"certs", read("u", 1, time.Time{}, false), []Event{fact("certs", event.Issued, "u", 1, now)}, false},
+		"a state without a time, and a fact of another UID": {"certs", read("old", 7, time.Time{}, false), []Event{fact("certs", event.Issued, "u", 1, now)}, false},
+		"a spec without a time, and a fact of another UID":  {"intake", read("old", 7, time.Time{}, false), []Event{fact("certs", event.Issued, "u", 1, now)}, false},
+		"a fact of the tenant after the spec's":             {"intake", read("old", 7, now, false), []Event{fact("certs", event.Issued, "u", 1, now.Add(1))}, true},
+		"a fact of an earlier generation, told later":       {"certs", read("u", 2, now, false), []Event{fact("certs", event.Issued, "u", 1, now.Add(1))}, false},
+		"the deletion was told after the spec was written":  {"intake", read("u", 1, now, false), []Event{fact("intake", event.Deleting, "u", 1, now.Add(1))}, true},
+		"a failure was told after the spec was written":     {"intake", read("u", 1, now, false), []Event{fact("intake", event.Failed, "u", 1, now.Add(1))}, true},
+		"the daily look is told without the spec":           {"intake", read("u", 1, now, false), []Event{fact("intake", event.Checked, "u", 1, now.Add(1))}, false},
 		"a command": {"intake", nil, []Event{fact("", "", "u", 1, now)}, false},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -66,6 +78,29 @@ func TestAnEventProvesThatAStateIsNotTheLast(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAStateThatIsNotThereIsNone(t *testing.T) {
+	s, key := natstest.Start(t), events.Tenant("default", "demo")
+	in, put := lagging(t, s, key)
+	put(1, time.Now().UTC(), false)
+	l := &Loop{Bus: s.Connect(t, "workload", ""), Service: "workload"}
+	l.prepare(t.Context())
+	for _, first := range []bool{true, false} {
+		turn := &Turn{Key: key, UID: "u", loop: l, first: first}
+		if _, _, err := turn.readState(t.Context(), "certs"); !errors.Is(err, events.ErrNotFound) {
+			t.Errorf("first meeting %v: read %v", first, err)
+		}
+		if st, err := turn.Read(t.Context(), "certs", nil); st != nil || err != nil {
+			t.Errorf("first meeting %v: %+v, %v", first, st, err)
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, _, err := turn.readState(ended, "intake"); err == nil || errors.Is(err, events.ErrNotFound) {
+			t.Errorf("first meeting %v: without an answer: %v", first, err)
+		}
+	}
+	_ = in
 }
 
 // lagging is a bucket whose spec says less than the facts told of it, and which, if so wanted, answers no direct question.

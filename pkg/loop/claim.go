@@ -102,7 +102,7 @@ func (s *lease) amend(read claims) (next claims, taken []int, changes bool) {
 		case mine && s.rivalUntil.IsZero():
 			next.Holders[p] = ""
 		}
-		changes = changes || next.Holders[p] != holder || s.owned[p] && !mine
+		changes = changes || next.Holders[p] != holder
 	}
 	for replica, n := range read.Written {
 		if s.lives(replica) || slices.Contains(next.Holders[:], replica) {

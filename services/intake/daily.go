@@ -44,9 +44,8 @@ func (d *daily) due(tenants []events.Key, now time.Time) []events.Key {
 	d.next = make(map[events.Key]time.Time, len(tenants))
 	var due []events.Key
 	for _, key := range tenants {
-		at, known := before[key]
-		switch {
-		case known && now.Before(at):
+		switch at := before[key]; { // zero: its last look isn't known yet
+		case now.Before(at):
 			d.next[key] = at
 		case len(due)*lookShares < len(tenants):
 			due = append(due, key)

@@ -132,7 +132,7 @@ func undecodable[T any](generic map[string]any, err error) refusal {
 	if path == "" {
 		return refuse("event.data", event.RuleInvalid, "", events.Clip(err.Error()))
 	}
-	said, _ := lookup(value, "")
+	said := lookup(value, "")
 	var mistyped *json.UnmarshalTypeError
 	var badTime *time.ParseError
 	message := events.Clip(err.Error())

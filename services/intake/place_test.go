@@ -10,6 +10,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 )
 
 func TestAssigned(t *testing.T) {
@@ -110,6 +111,9 @@ func TestChoose(t *testing.T) {
 		"many that take none": {
 			stores: map[string]store{"a": {}, "b": {}, "c": {}, "d": {}, "e": {}, "f": {}, "g": {}}, missing: "e: not ready; and 2 more)",
 		},
+		"as many as are named": {
+			stores: map[string]store{"a": {}, "b": {}, "c": {}, "d": {}, "e": {}}, missing: "d: not ready; e: not ready)",
+		},
 		"those that fit take none": {
 			stores: map[string]store{"a": ready("tier", "silver"), "b": {labels: labels.Set{"tier": "gold"}}}, selector: "tier=gold", missing: "not ready",
 		},
@@ -147,6 +151,12 @@ func there(label *string) *metav1.ObjectMeta {
 		return nil
 	}
 	return &metav1.ObjectMeta{Labels: map[string]string{name.LabelDataStore: *label}}
+}
+
+func TestNobodyIsPlacedBeforeAllTenantsAndDataStoresAreListed(t *testing.T) {
+	if got, err := new(intake).labelOf(tenant(1), demo(), nil); got != "" || intent.Of(err) != intent.Wait {
+		t.Error(got, err)
+	}
 }
 
 func TestLabelOf(t *testing.T) {

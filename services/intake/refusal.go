@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
@@ -48,7 +47,7 @@ func refused(err error, sent any) error {
 	case metav1.StatusReasonInvalid, metav1.StatusReasonBadRequest, metav1.StatusReasonForbidden, metav1.StatusReasonNotFound,
 		metav1.StatusReasonMethodNotAllowed, metav1.StatusReasonRequestEntityTooLarge, metav1.StatusReasonUnsupportedMediaType:
 	default:
-		if m := typedPatch.FindStringSubmatch(s.Message); m != nil && s.Code == http.StatusInternalServerError {
+		if m := typedPatch.FindStringSubmatch(s.Message); m != nil {
 			return untyped(m[1], sent) // duplicates in a list keyed by name, for example
 		}
 		return err
@@ -106,8 +105,8 @@ func fromCause(c metav1.StatusCause, sent any) event.FieldError {
 		message = map[bool]string{true: "is given twice", false: "is required"}[e.Rule == event.RuleDuplicate]
 	}
 	// Of objects the API server doesn't say the value, of what has the wrong type it says the type.
-	if v, ok := lookup(sent, e.Field); ok && !known && e.Field != "" {
-		e.Value = v
+	if !known && e.Field != "" {
+		e.Value = lookup(sent, e.Field)
 	}
 	e.Value, e.Message = events.Clip(e.Value), state.ClipMessage(message)
 	return e
@@ -142,10 +141,9 @@ func untyped(message string, sent any) refusal {
 	var found refusal
 	for _, line := range strings.Split(message, "\n") {
 		e := event.FieldError{Field: "spec", Rule: event.RuleInvalid, Message: state.ClipMessage(strings.TrimSpace(line))}
-		if field, rest, ok := strings.Cut(e.Message, ": "); ok && strings.HasPrefix(field, ".") {
+		if field, rest, _ := strings.Cut(e.Message, ": "); strings.HasPrefix(field, ".") {
 			e.Field, e.Message = strings.TrimPrefix(field, "."), cmp.Or(rest, e.Message)
-			v, _ := lookup(sent, e.Field)
-			e.Field, e.Value = cmp.Or(e.Field, "object"), events.Clip(v)
+			e.Field, e.Value = cmp.Or(e.Field, "object"), events.Clip(lookup(sent, e.Field))
 		}
 		switch {
 		case strings.HasPrefix(e.Message, "duplicate entries"):
@@ -177,8 +175,7 @@ func strictly(messages []string, sent any) refusal {
 		}
 		if f := quotedField.FindStringSubmatch(m); f != nil && f[1] != "" {
 			e.Field = f[1]
-			v, _ := lookup(sent, e.Field)
-			e.Value = events.Clip(v)
+			e.Value = events.Clip(lookup(sent, e.Field))
 		}
 		if strings.HasPrefix(m, "duplicate") {
 			e.Rule, e.Message = event.RuleDuplicate, "the field is given twice"
@@ -189,13 +186,13 @@ func strictly(messages []string, sent any) refusal {
 }
 
 // lookup finds the value of a field in decoded JSON by its path ("spec.a[0].b", "metadata.labels[x/y]"); what isn't a
-// string is given as JSON.
-func lookup(object any, path string) (string, bool) {
+// string is given as JSON. Empty for what isn't there.
+func lookup(object any, path string) string {
 	for path != "" {
 		var key string
 		if rest, ok := strings.CutPrefix(path, "["); ok {
 			if key, path, ok = strings.Cut(rest, "]"); !ok {
-				return "", false
+				return ""
 			}
 			path = strings.TrimPrefix(path, ".")
 		} else if i := strings.IndexAny(path, ".["); i < 0 {
@@ -207,25 +204,25 @@ func lookup(object any, path string) (string, bool) {
 		case map[string]any:
 			v, ok := x[key]
 			if !ok {
-				return "", false
+				return ""
 			}
 			object = v
 		case []any:
 			i, err := strconv.Atoi(key)
 			if err != nil || i < 0 || i >= len(x) {
-				return "", false
+				return ""
 			}
 			object = x[i]
 		default:
-			return "", false
+			return ""
 		}
 	}
 	switch x := object.(type) {
 	case nil:
-		return "", false
+		return ""
 	case string:
-		return x, true
+		return x
 	}
-	data, err := json.Marshal(object)
-	return string(data), err == nil
+	data, _ := json.Marshal(object) // decoded JSON can be encoded
+	return string(data)
 }

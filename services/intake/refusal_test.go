@@ -72,6 +72,22 @@ func TestRefused(t *testing.T) {
 				{Field: "spec.a", Rule: event.RuleDuplicate, Value: `[name="a"]`, Message: `duplicate entries for key [name="a"]`}}},
 		{"a namespace that isn't there", &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonNotFound, Code: 404, Details: &metav1.StatusDetails{Kind: "namespaces", Name: "nope"}}},
 			refuse("metadata.namespace", event.RuleNotFound, "nope", "there is no such namespace; create it first")},
+		{"an object that isn't there", message(metav1.StatusReasonNotFound, 404, "no tenant"), refuse("object", event.RuleNotFound, "", "no tenant")},
+		{"one that isn't there, of a kind", &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonNotFound, Code: 404, Message: "no tenant", Details: &metav1.StatusDetails{Kind: "tenantcontrolplanes", Name: "a"}}},
+			refuse("object", event.RuleNotFound, "", "no tenant")},
+		{"no right to a namespace", &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonForbidden, Code: 403, Message: "not in this one", Details: &metav1.StatusDetails{Kind: "namespaces", Name: "a"}}},
+			refuse("object", event.RuleForbidden, "", "not in this one")},
+		{"one of the wrong type that wasn't sent", causes(cause(wrongType, "spec.colour", `Invalid value: "string": must be of type integer`)),
+			refuse("spec.colour", "TypeInvalid", "", "must be of type integer")},
+		{"what can't be merged, with its value", message("", 500, "failed to create typed patch object (default/t1; kamaji.clastix.io/v1alpha1, Kind=TenantControlPlane): .spec.networkProfile.port: expected numeric (int or float), got string"),
+			refuse("spec.networkProfile.port", event.RuleInvalid, "http", "expected numeric (int or float), got string")},
+		{"what is no object at all", message("", 500, "failed to create typed patch object (default/t1; kamaji.clastix.io/v1alpha1, Kind=TenantControlPlane): .: expected map"),
+			refuse("object", event.RuleInvalid, `{"spec":{"controlPlane":{"ingress":{"hostname":"a"}},"networkProfile":{"podCidrs":["10.0.0.0/16","x"],"port":"http"}}}`, "expected map")},
+		{"what can't be merged, of no field", message("", 500, "failed to create typed patch object (default/t1; kamaji.clastix.io/v1alpha1, Kind=TenantControlPlane): \nschema: not there"),
+			refuse("spec", event.RuleInvalid, "", "schema: not there")},
+		{"an unknown field without a name", message(metav1.StatusReasonBadRequest, 400, `strict decoding error: unknown field "", something else`),
+			refusal{{Field: "event.data", Rule: event.RuleUnknown, Message: "unknown field; `kubectl explain` lists the fields there are"},
+				{Field: "event.data", Rule: event.RuleUnknown, Message: "unknown field; `kubectl explain` lists the fields there are"}}},
 		{"no right to do it", message(metav1.StatusReasonForbidden, 403, "you may not"), refuse("object", event.RuleForbidden, "", "you may not")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -91,10 +107,16 @@ func TestRefused(t *testing.T) {
 		"a server that can't answer is waited for":  &intent.Unavailable{Dependency: kube.Dependency, Err: errors.New("refused")},
 		"an error inside the server is tried again": message(metav1.StatusReasonInternalError, 500, "boom"),
 	} {
-		var found refusal
-		if errors.As(refused(err, nil), &found) {
-			t.Errorf("%s: %v", what, found)
+		if got := refused(err, nil); got != err { //nolint:errorlint // the very same
+			t.Errorf("%s: %v", what, got)
 		}
+	}
+}
+
+func TestARefusalIsLoggedWithAllItsFields(t *testing.T) {
+	r := refusal{{Field: "spec.a", Message: "is missing"}, {Field: "spec.b", Message: "is too long"}}
+	if r.Error() != "spec.a: is missing; spec.b: is too long" {
+		t.Error(r)
 	}
 }
 
@@ -104,7 +126,7 @@ func TestLookup(t *testing.T) {
 		"a[x/y.z]": "slash", "a.list[0]": "zero", "a.list[1].b": "1", "a.list[1]": `{"b":1}`,
 		"a.list[2]": "", "a.list[-1]": "", "a.list.b": "", "a[x": "", "n": "", "n.x": "", "none": "", "": `{"a":{"list":["zero",{"b":1}],"x/y.z":"slash"},"n":null}`,
 	} {
-		if got, _ := lookup(in, path); got != want {
+		if got := lookup(in, path); got != want {
 			t.Errorf("%s is %q, want %q", path, got, want)
 		}
 	}

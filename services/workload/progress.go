@@ -38,8 +38,7 @@ type rollout struct {
 // complete reports whether every pod there is runs the Deployment's template and is available.
 func complete(d *appsv1.Deployment) bool {
 	s, want := &d.Status, desired(d)
-	return s.ObservedGeneration >= d.Generation && s.UpdatedReplicas == want && s.Replicas == want &&
-		s.ReadyReplicas == want && s.AvailableReplicas == want && s.UnavailableReplicas == 0
+	return s.ObservedGeneration >= d.Generation && s.UpdatedReplicas == want && s.Replicas == want && s.AvailableReplicas == want
 }
 
 // sleeps reports whether a spec asks for no pods.
@@ -133,14 +132,11 @@ func podsEnding(object string) state.Wait {
 // readyPods counts the pods of the Deployment's template that are ready.
 func readyPods(d *appsv1.Deployment) int32 {
 	s := &d.Status
-	switch {
-	case s.ObservedGeneration < d.Generation:
+	if s.ObservedGeneration < d.Generation {
 		return 0
-	case s.Replicas > s.UpdatedReplicas:
-		// Pods of the old template are counted as ready too.
-		return max(s.ReadyReplicas-(s.Replicas-s.UpdatedReplicas), 0)
 	}
-	return min(s.UpdatedReplicas, s.ReadyReplicas)
+	// Pods of the old template are counted as ready too.
+	return max(s.ReadyReplicas-(s.Replicas-s.UpdatedReplicas), 0)
 }
 
 // deploymentCause is why a rollout doesn't get on, as far as the Deployment knows.

@@ -139,6 +139,46 @@ func TestAssess(t *testing.T) {
 	}
 }
 
+func TestWhatADeploymentSaysOfARolloutThatDoesNotGetOn(t *testing.T) {
+	condition := func(of appsv1.DeploymentConditionType, is corev1.ConditionStatus, reason, message string) appsv1.DeploymentCondition {
+		return appsv1.DeploymentCondition{Type: of, Status: is, Reason: reason, Message: message}
+	}
+	for sentence, test := range map[string]struct {
+		conditions []appsv1.DeploymentCondition
+		want       cause
+	}{
+		"nothing": {},
+		"pods that can't be made": {
+			[]appsv1.DeploymentCondition{condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "exceeded quota")}, cause{Reason: "FailedCreate", Text: "exceeded quota"},
+		},
+		"a rollout that has taken too long": {
+			[]appsv1.DeploymentCondition{condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded", "has timed out")}, cause{Reason: "ProgressDeadlineExceeded", Text: "has timed out"},
+		},
+		"pods that could not be made, and can now": {
+			[]appsv1.DeploymentCondition{condition(appsv1.DeploymentReplicaFailure, corev1.ConditionFalse, "FailedCreate", "exceeded quota")}, cause{},
+		},
+		"a rollout that gets on": {
+			[]appsv1.DeploymentCondition{
+				condition(appsv1.DeploymentAvailable, corev1.ConditionTrue, "MinimumReplicasAvailable", "has minimum availability"),
+				condition(appsv1.DeploymentAvailable, corev1.ConditionFalse, "MinimumReplicasUnavailable", "does not have minimum availability"),
+				condition(appsv1.DeploymentProgressing, corev1.ConditionTrue, "ReplicaSetUpdated", "is progressing"),
+			}, cause{},
+		},
+		"one that doesn't say why, and one that does": {
+			[]appsv1.DeploymentCondition{
+				condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded", ""),
+				condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "exceeded quota"),
+			}, cause{Reason: "FailedCreate", Text: "exceeded quota"},
+		},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			if got := deploymentCause(deploymentOf(2, appsv1.DeploymentStatus{Conditions: test.conditions})); got != test.want {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
 func TestReadyPods(t *testing.T) {
 	for sentence, test := range map[string]struct {
 		status appsv1.DeploymentStatus

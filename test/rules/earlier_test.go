@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
@@ -128,7 +127,7 @@ func TestWhatWasStoredEarlierIsLeftAlone(t *testing.T) {
 // dropRules takes the rules out of the definitions and keeps policies from denying; what it returns puts them back.
 func dropRules(t *testing.T, d dynamic.Interface) (putBack func()) {
 	t.Helper()
-	bindings := d.Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"})
+	bindings := d.Resource(bindings)
 	list, err := bindings.List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -120,33 +120,37 @@ func TestFieldsThatReachBeyondATenantNeedAVerb(t *testing.T) {
 	})
 }
 
+const (
+	mounted = `additionalVolumes: [{name: a, hostPath: {path: /a}}], additionalVolumeMounts: {apiServer: [{name: a, mountPath: /a}]}, extraArgs: {apiServer: ["--v=2"]}`
+	volumes = `{"spec":{"controlPlane":{"deployment":{"additionalVolumes":`
+	args    = `{"spec":{"controlPlane":{"deployment":{"extraArgs":{"apiServer":["--audit-log-path=/a/b"]}}}}}`
+)
+
+// changes are made to tenants that have such fields, by somebody without any verb.
+var changes = []struct {
+	what, from, patch string
+	refused           bool
+}{
+	{what: "another field", from: mounted, patch: `{"spec":{"kubernetes":{"version":"v1.35.5"}}}`},
+	{what: "a finalizer", from: mounted, patch: `{"metadata":{"finalizers":["test.stoker.dev/none"]}}`},
+	{what: "the field goes", from: `additionalContainers: [{name: a, image: a}], nodeSelector: {a: b}`, patch: `{"spec":{"controlPlane":{"deployment":{"additionalContainers":null,"nodeSelector":null}}}}`},
+	{what: "one of several goes", from: `additionalContainers: [{name: a, image: a}, {name: b, image: b}]`, patch: `{"spec":{"controlPlane":{"deployment":{"additionalContainers":[{"name":"b","image":"b"}]}}}}`},
+	{what: "a weakness goes", from: `podSecurityContext: {fsGroup: 0, runAsUser: 0}`, patch: `{"spec":{"controlPlane":{"deployment":{"podSecurityContext":{"fsGroup":1}}}}}`},
+	{what: "another image", from: `additionalContainers: [{name: a, image: a}]`, patch: `{"spec":{"controlPlane":{"deployment":{"additionalContainers":[{"name":"a","image":"b"}]}}}}`, refused: true},
+	{what: "another path of the node", from: mounted, patch: volumes + `[{"name":"a","hostPath":{"path":"/"}}]}}}}`, refused: true},
+	{what: "mounted elsewhere, too", from: mounted, patch: `{"spec":{"controlPlane":{"deployment":{"additionalVolumeMounts":{"scheduler":[{"name":"a","mountPath":"/a"}]}}}}}`, refused: true},
+	{what: "flags that write to the node", from: mounted, patch: args, refused: true},
+	{what: "flags beside a token", from: `automountServiceAccountToken: true`, patch: args, refused: true},
+	{what: "flags of a tenant without such fields", from: `replicas: 1`, patch: args},
+}
+
 // TestAFieldThatReachesBeyondATenantStays has an administrator make tenants with such fields, and somebody without any verb change
 // them: what was there may stay or go, and nothing of the kind may come.
 func TestAFieldThatReachesBeyondATenantStays(t *testing.T) {
-	const (
-		mounted = `additionalVolumes: [{name: a, hostPath: {path: /a}}], additionalVolumeMounts: {apiServer: [{name: a, mountPath: /a}]}, extraArgs: {apiServer: ["--v=2"]}`
-		volumes = `{"spec":{"controlPlane":{"deployment":{"additionalVolumes":`
-		args    = `{"spec":{"controlPlane":{"deployment":{"extraArgs":{"apiServer":["--audit-log-path=/a/b"]}}}}}`
-	)
 	cfg, _ := admin(t)
 	administrator := dynamic.NewForConfigOrDie(cfg)
 	someone := asEditor(t)
-	for i, test := range []struct {
-		what, from, patch string
-		refused           bool
-	}{
-		{what: "another field", from: mounted, patch: `{"spec":{"kubernetes":{"version":"v1.35.5"}}}`},
-		{what: "a finalizer", from: mounted, patch: `{"metadata":{"finalizers":["test.stoker.dev/none"]}}`},
-		{what: "the field goes", from: `additionalContainers: [{name: a, image: a}], nodeSelector: {a: b}`, patch: `{"spec":{"controlPlane":{"deployment":{"additionalContainers":null,"nodeSelector":null}}}}`},
-		{what: "one of several goes", from: `additionalContainers: [{name: a, image: a}, {name: b, image: b}]`, patch: `{"spec":{"controlPlane":{"deployment":{"additionalContainers":[{"name":"b","image":"b"}]}}}}`},
-		{what: "a weakness goes", from: `podSecurityContext: {fsGroup: 0, runAsUser: 0}`, patch: `{"spec":{"controlPlane":{"deployment":{"podSecurityContext":{"fsGroup":1}}}}}`},
-		{what: "another image", from: `additionalContainers: [{name: a, image: a}]`, patch: `{"spec":{"controlPlane":{"deployment":{"additionalContainers":[{"name":"a","image":"b"}]}}}}`, refused: true},
-		{what: "another path of the node", from: mounted, patch: volumes + `[{"name":"a","hostPath":{"path":"/"}}]}}}}`, refused: true},
-		{what: "mounted elsewhere, too", from: mounted, patch: `{"spec":{"controlPlane":{"deployment":{"additionalVolumeMounts":{"scheduler":[{"name":"a","mountPath":"/a"}]}}}}}`, refused: true},
-		{what: "flags that write to the node", from: mounted, patch: args, refused: true},
-		{what: "flags beside a token", from: `automountServiceAccountToken: true`, patch: args, refused: true},
-		{what: "flags of a tenant without such fields", from: `replicas: 1`, patch: args},
-	} {
+	for i, test := range changes {
 		t.Run(test.what, func(t *testing.T) {
 			o := &unstructured.Unstructured{Object: ruletest.Object(v1alpha1.TenantControlPlaneKind, deployment(test.from))}
 			o.SetName(fmt.Sprintf("stays-%d", i))

@@ -65,8 +65,8 @@ type Loop struct {
 
 	mu        sync.Mutex
 	lanes     map[events.Key]*lane
-	holding   map[origin]*delivery // received, not yet answered
-	published map[events.Key]bool  // the facts of the own state are known to be in the stream
+	holding   map[origin]*delivery  // received, not yet answered
+	published map[events.Key]uint64 // revision of the own state whose facts are known to be in the stream
 	drifts    map[events.Key]*drifts
 }
 
@@ -123,7 +123,7 @@ func (l *Loop) prepare(turns context.Context) {
 	cfg := l.Bus.Config()
 	l.log, l.health, l.metrics = cfg.Log, cfg.Health, newMetrics(l.Metrics)
 	l.running, l.failing, l.turns = make(chan struct{}, maxTurns), make(chan struct{}, maxFailing), turns
-	l.lanes, l.holding, l.published = map[events.Key]*lane{}, map[origin]*delivery{}, map[events.Key]bool{}
+	l.lanes, l.holding, l.published = map[events.Key]*lane{}, map[origin]*delivery{}, map[events.Key]uint64{}
 	l.drifts = map[events.Key]*drifts{}
 	l.lost, l.alarms = make(chan bool, 1), &alarms{wake: l.wake}
 	if l.againAfter == nil {

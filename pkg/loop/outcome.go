@@ -125,8 +125,9 @@ func (t *Turn) write(ctx context.Context, s *state.State, tells []Tell) error {
 	if len(tells) > 0 {
 		s.Facts = append(t.stillOwed(), t.facts(tells, s.UpdatedAt)...)
 		// Until they are published they are owed, also when the answer to the write is lost.
-		t.notePublished(false)
+		t.forgetPublished()
 	}
+	published := t.published() || len(s.Facts) == 0
 	revision, err := t.loop.Bus.WriteState(ctx, t.Key, t.loop.stateKey(), s, t.revision)
 	if errors.Is(err, intent.ErrStale) {
 		t.loop.metrics.conflicts.Inc()
@@ -136,6 +137,9 @@ func (t *Turn) write(ctx context.Context, s *state.State, tells []Tell) error {
 	}
 	t.own, t.revision = s, revision
 	if len(tells) == 0 {
+		if published {
+			t.notePublished()
+		}
 		return nil
 	}
 	t.owed = true
@@ -145,7 +149,7 @@ func (t *Turn) write(ctx context.Context, s *state.State, tells []Tell) error {
 		}
 	}
 	t.owed = false
-	t.notePublished(true)
+	t.notePublished()
 	t.loop.log.Info("step done", "tenant", t.Key.String(), "generation", s.Generation, "step", tells[len(tells)-1].What)
 	return nil
 }

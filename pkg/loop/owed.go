@@ -18,13 +18,19 @@ const oldestOwed = events.FactsKept - 24*time.Hour
 func (l *Loop) unmet(key events.Key) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.published[key]
+	_, met := l.published[key]
+	return !met
 }
 
 // payOwed publishes the facts of the own state that the stream lacks. It asks the stream only when it isn't known to have them:
-// after a start, a takeover, an unfinished write, or when an event was delivered again.
+// after a start, a takeover, a write whose end isn't known, or when an event was delivered again. A write without an answer may show
+// only after the state has been read once more, so what is known is known of one revision.
 func (t *Turn) payOwed(ctx context.Context, again bool) error {
-	if (t.first || again) && t.own != nil {
+	if t.own == nil {
+		t.forgetPublished()
+		return nil
+	}
+	if again || !t.published() {
 		t.owed = true
 		for _, f := range t.own.Facts {
 			if time.Since(f.Time) > oldestOwed {
@@ -36,7 +42,7 @@ func (t *Turn) payOwed(ctx context.Context, again bool) error {
 		}
 		t.owed = false
 	}
-	t.notePublished(t.own != nil)
+	t.notePublished()
 	return nil
 }
 
@@ -62,14 +68,26 @@ func (t *Turn) publish(ctx context.Context, s *state.State, f state.Fact) error 
 	return err
 }
 
-// notePublished notes whether the facts of the own state are known to be in the stream.
-func (t *Turn) notePublished(are bool) {
+// published reports whether the facts of the own state are known to be in the stream.
+func (t *Turn) published() bool {
 	l := t.loop
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if are {
-		l.published[t.Key] = true
-	} else {
-		delete(l.published, t.Key)
-	}
+	revision, known := l.published[t.Key]
+	return known && revision == t.revision
+}
+
+// notePublished notes that the facts of the own state are in the stream.
+func (t *Turn) notePublished() {
+	l := t.loop
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.published[t.Key] = t.revision
+}
+
+func (t *Turn) forgetPublished() {
+	l := t.loop
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.published, t.Key)
 }

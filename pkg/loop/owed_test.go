@@ -2,6 +2,7 @@ package loop_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -64,6 +65,48 @@ func TestFactsOwedByAFailedPublishAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	natstest.Eventually(t, "the fact of what was done", func() bool { return told() == 2 })
+}
+
+// A write that got no answer in time may be in the bucket only after the next turn has read the state before it.
+func TestTheFactOfAWriteThatShowsLateIsTold(t *testing.T) {
+	s, key := natstest.Start(t), events.Tenant("default", "demo")
+	in, certs := s.Connect(t, "intake", ""), s.Connect(t, "certs", "")
+	run(t, intake(in))
+	late := state.Fact{ID: "late", What: event.Rotated, Time: time.Now(), Data: event.Marshal(event.CertsIssued{})}
+	run(t, &loop.Loop{Bus: certs, Service: "certs", Handle: func(ctx context.Context, turn *loop.Turn) error {
+		own := turn.Own()
+		switch {
+		case turn.Tenant == nil:
+			return nil
+		case own == nil:
+			return turn.Done(ctx, loop.Outcome{
+				Step: event.Issued, Inputs: "1", Facts: []loop.Tell{{What: event.Issued, Data: event.CertsIssued{About: turn.About()}}},
+			})
+		case own.Inputs == "1" && turn.Generation == 2:
+			_, revision, err := certs.ReadState(ctx, key, "certs")
+			if err != nil {
+				return err
+			}
+			next := *own
+			next.Inputs, next.Facts, next.UpdatedAt = "2", []state.Fact{late}, late.Time
+			if _, err := certs.WriteState(ctx, key, "certs", &next, revision); err != nil {
+				return err
+			}
+			return errors.New("the turn ends before it writes by itself")
+		}
+		return nil
+	}})
+	portal, operator := s.Connect(t, events.UserPortal, ""), s.Connect(t, events.UserOperator, "")
+	told := func(what string) func() bool {
+		return func() bool {
+			subject := key.FactSubject("certs", what)
+			return subjects(t, operator, subject)[subject] == 1
+		}
+	}
+	apply(t, portal, key, "1")
+	natstest.Eventually(t, "the first fact", told(event.Issued))
+	apply(t, portal, key, "2")
+	natstest.Eventually(t, "the fact of the late write", told(event.Rotated))
 }
 
 // A fact that the stream has dropped for its age isn't owed: told again at each restart, it would be taken for news.
@@ -136,7 +179,7 @@ func TestAFactIsOwedThoughThatOfAnEarlierTenantIsLaterByItsClock(t *testing.T) {
 			}
 			return nil
 		},
-		Watch: func(ctx context.Context, _ []int, wake loop.Waker) error {
+		Watch: func(ctx context.Context, _ *partition.Held, wake loop.Waker) error {
 			wake(key, loop.Wake{Kind: "found"})
 			<-ctx.Done()
 			return nil

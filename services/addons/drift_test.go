@@ -22,6 +22,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/partition"
 	"github.com/stoker-k8s/stoker/pkg/service"
 )
 
@@ -80,11 +81,11 @@ func (tn *tenant) serve(t *testing.T, key events.Key) (operator *events.Bus, tur
 			turns.Add(1)
 			return s.handle(ctx, turn)
 		},
-		Watch: func(ctx context.Context, partitions []int, wake loop.Waker) error {
+		Watch: func(ctx context.Context, held *partition.Held, wake loop.Waker) error {
 			s.mu.Lock()
 			s.wake = wake
 			s.mu.Unlock()
-			s.keep(partitions)
+			s.keep(held.Now())
 			wake(key, loop.Wake{Kind: claimed})
 			<-ctx.Done()
 			return nil

@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -58,9 +59,10 @@ func TestWhatTheAPIServerCouldNotSayYesOrNoTo(t *testing.T) {
 		"a no":                                        {status(422, metav1.StatusReasonInvalid, "no"), false},
 		"what can't be merged, which is a no, too":    {status(500, "", "failed to create typed patch object (default/a; x/v1, Kind=X): .a: duplicate entries"), false},
 		"a connection that ended":                     {errors.New("EOF"), false},
+		"no answer in time":                           {context.DeadlineExceeded, true},
 		"a yes":                                       {nil, false},
 	} {
-		if got := unanswered(c.err); (got != nil) != c.want {
+		if got := unanswered(t.Context(), c.err); (got != "") != c.want {
 			t.Errorf("%s: %+v", what, got)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/partition"
 	"github.com/stoker-k8s/stoker/test/env"
 )
 
@@ -43,7 +44,7 @@ func TestAReplicaLeavesAServerThatIsStopped(t *testing.T) {
 	works := make(chan struct{}, 1)
 	l := &loop.Loop{
 		Bus: certs, Service: name.ServiceCerts, Handle: func(context.Context, *loop.Turn) error { return nil },
-		Watch: func(ctx context.Context, _ []int, _ loop.Waker) error {
+		Watch: func(ctx context.Context, _ *partition.Held, _ loop.Waker) error {
 			works <- struct{}{}
 			<-ctx.Done()
 			return nil

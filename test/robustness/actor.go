@@ -29,6 +29,9 @@ const markLabel = "robustness.stoker.dev/mark"
 // Kubernetes versions of tenants, in the order in which they can be upgraded.
 var versions = []string{"v1.35.4", "v1.36.3"}
 
+// answerWithin is after how long a change counts as unanswered; no fault lasts so long.
+const answerWithin = 15 * time.Minute
+
 // way is how an actor changes objects: a portal's commands or kubectl's requests. Its methods return when the change is known to be
 // carried out or refused, whatever is away meanwhile, or when ctx ends.
 type way interface {
@@ -185,6 +188,8 @@ func (a *Actor) step(ctx context.Context, t *tenant, verb string) {
 	}
 	record := Record{Kind: Asked, By: a.name, Tenant: namespace + "/" + t.name, UID: t.uid, What: asked, Mark: object.mark(), ID: id}
 	a.history.Add(record)
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	after, refused, err := a.way.change(ctx, id, verb, &object.TenantControlPlane, t.uid)
 	record.UID, record.Generation, record.At = after.UID, after.Generation, time.Time{}
 	switch {

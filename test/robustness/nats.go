@@ -107,9 +107,14 @@ func (n *NATS) conf(i int) string  { return filepath.Join(n.dir, fmt.Sprintf("n%
 func (n *NATS) store(i int) string { return filepath.Join(n.dir, server(i), "store") } // server(i) may be a disk
 
 // Start starts a server, unless it runs.
-func (n *NATS) Start(i int) (err error) {
+func (n *NATS) Start(i int) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	return n.start(i)
+}
+
+// start is Start. n.mu is held.
+func (n *NATS) start(i int) (err error) {
 	if n.procs[i] != nil && n.procs[i].Running() {
 		return nil
 	}
@@ -132,14 +137,17 @@ func (n *NATS) Restart(ctx context.Context, i int) error {
 	return n.Start(i)
 }
 
-// Wipe stops all servers, removes all that they hold, and starts them.
+// Wipe stops all servers, removes all that they hold, and starts them. No other fault starts one meanwhile, which would then run
+// without what it has on disk.
 func (n *NATS) Wipe(ctx context.Context) error {
-	for i := range servers {
-		n.process(i).Stop(ctx, 10*time.Second)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range n.procs {
+		p.Stop(ctx, 10*time.Second)
 	}
 	var all error
 	for i := range servers {
-		all = errors.Join(all, os.RemoveAll(n.store(i)), n.Start(i))
+		all = errors.Join(all, os.RemoveAll(n.store(i)), n.start(i))
 	}
 	return all
 }

@@ -226,7 +226,7 @@ func denied(t *testing.T, b *events.Bus, m *nats.Msg) {
 
 func TestNoServiceMakesAConsumer(t *testing.T) {
 	x := attacked(t)
-	make := func(stream string) *nats.Msg {
+	request := func(stream string) *nats.Msg {
 		m := nats.NewMsg("$JS.API.CONSUMER.CREATE." + stream + ".push")
 		m.Data = fmt.Appendf(nil, `{"stream_name":%q,"action":"","config":{"name":"push","deliver_subject":"push.x","ack_policy":"none","mem_storage":true}}`, stream)
 		return m
@@ -238,11 +238,11 @@ func TestNoServiceMakesAConsumer(t *testing.T) {
 		}
 		b := x.Connect(t, service, "")
 		for _, stream := range streams {
-			denied(t, b, make(stream))
+			denied(t, b, request(stream))
 		}
 	}
 	for _, stream := range streams { // the same request, of one who may
-		m, err := x.intake.Conn().RequestMsgWithContext(t.Context(), make(stream))
+		m, err := x.intake.Conn().RequestMsgWithContext(t.Context(), request(stream))
 		must(t, err)
 		var made struct {
 			Name  string

@@ -107,7 +107,7 @@ func (l *Loop) endDrift(key events.Key, d *drifts) {
 	l.forgetDrift(key)
 	l.mu.Unlock()
 	if often {
-		l.wake(key, Wake{Kind: wakeCalm})
+		l.alarms.wake(key, Wake{Kind: wakeCalm})
 	}
 }
 

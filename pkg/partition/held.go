@@ -62,10 +62,10 @@ type Move struct {
 // move is the change from the terms before.
 func (now terms) move(before terms) (m Move) {
 	for p, term := range now {
-		switch {
-		case term == 0:
+		switch term {
+		case 0:
 			continue
-		case term == before[p]:
+		case before[p]:
 			m.Stayed = append(m.Stayed, p)
 		default:
 			m.Gained = append(m.Gained, p)

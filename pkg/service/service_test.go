@@ -23,8 +23,8 @@ const envMain = "STOKER_TEST_SERVICE_MAIN"
 func TestMain(m *testing.M) {
 	if os.Getenv(envMain) != "" {
 		Main("certs", "A test.", func(_ context.Context, cfg Config) error {
-			fmt.Printf("http %q\n", cfg.HTTP)
-			return nil
+			_, err := fmt.Fprintf(os.Stdout, "http %q\n", cfg.HTTP)
+			return err
 		})
 		return
 	}

@@ -24,7 +24,7 @@ func TestASlotIsHeldNoLongerForAClockThatWasAhead(t *testing.T) {
 		if s.slots.take(other) {
 			t.Fatal("the slot isn't held")
 		}
-		time.Sleep(slotTime + time.Second)
+		time.Sleep(slotTime + time.Second) //nolint:forbidigo // by the clock of synctest
 		if !s.slots.take(other) {
 			t.Errorf("the slot is held for longer than %s", slotTime)
 		}

@@ -93,4 +93,3 @@ func awaitHeartbeats(t *testing.T, service string) {
 		heard[replica]++
 	}
 }
-

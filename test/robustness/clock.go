@@ -67,7 +67,7 @@ func clockOverlay(ctx context.Context, dir, source string) (string, error) {
 // SetClock has a replica's wall clock be wrong by so much, in whole seconds; 0 puts it right.
 func (r *Replica) SetClock(wrong time.Duration) error {
 	var data [8]byte
-	binary.LittleEndian.PutUint64(data[:], uint64(int64(wrong/time.Second))) //nolint:gosec // two's complement is meant
+	binary.LittleEndian.PutUint64(data[:], uint64(int64(wrong/time.Second)))
 	f, err := os.OpenFile(r.clock(), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return err

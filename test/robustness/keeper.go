@@ -143,7 +143,7 @@ func (k *Keeper) ended(r Record, accepted portal.Accepted, err error) bool {
 	r.Kind, r.UID, r.Generation = Answered, accepted.About.UID, accepted.About.Generation
 	var refused *portal.RefusedError
 	switch {
-	case errors.As(err, &refused) && !(r.What == verbDelete && refused.Has("NotFound")): // carried out, and the note of it lost
+	case errors.As(err, &refused) && (r.What != verbDelete || !refused.Has("NotFound")): // not there: carried out, and the note of it lost
 		r.Kind, r.Detail = Refused, err.Error()
 	case err != nil && refused == nil:
 		r.Kind, r.Detail = Unanswered, err.Error()

@@ -84,7 +84,7 @@ func NewSite(ctx context.Context, dir, source string, standIns *StandIns) (*Site
 	config := local.Config{
 		Dir: filepath.Join(dir, "data"), Source: source, Audit: s.AuditLog(), Log: slog.New(slog.NewTextHandler(log, nil)),
 		DataStores: []local.DataStore{{Name: dataStore, Driver: local.DriverEtcd}, {Name: otherStore, Driver: local.DriverEtcd}},
-		Progress: progress.Lines(os.Stderr, false, func() string { return "   " }),
+		Progress:   progress.Lines(os.Stderr, false, func() string { return "   " }),
 	}
 	if standIns != nil {
 		config.Start = standIns.Start

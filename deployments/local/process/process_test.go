@@ -32,7 +32,8 @@ func TestMain(m *testing.M) {
 	case "busy":
 		for range 4 {
 			go func() {
-				for { //nolint:revive // it is to be busy
+				for {
+					os.Getpid()
 				}
 			}()
 		}

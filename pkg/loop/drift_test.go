@@ -23,7 +23,7 @@ func TestWhatKeepsDriftingIsPutRightAtABoundedRate(t *testing.T) {
 	var mu sync.Mutex
 	var loop *Loop
 	var first time.Time
-	turns, seen, calm, others := 0, 0, false, make(chan struct{}, 1)
+	turns, seen, met, calm, others := 0, 0, false, false, make(chan struct{}, 1)
 	own := tenant(t, s, edited, func(ctx context.Context, turn *Turn) error {
 		mu.Lock()
 		defer mu.Unlock()
@@ -31,7 +31,7 @@ func TestWhatKeepsDriftingIsPutRightAtABoundedRate(t *testing.T) {
 			others <- struct{}{}
 			return nil
 		}
-		loop = turn.loop
+		met = true
 		if turn.Due() {
 			calm = true
 			return turn.Done(ctx, Outcome{Step: event.Issued})
@@ -47,8 +47,8 @@ func TestWhatKeepsDriftingIsPutRightAtABoundedRate(t *testing.T) {
 		}
 		_, _ = fmt.Sscan(turn.Wakes[0].Version, &seen)
 		return turn.Done(ctx, Outcome{Step: event.Issued, Failure: turn.Drifted("ConfigMap/coredns")})
-	}, func(l *Loop) { l.driftEvery = every })
-	natstest.Eventually(t, "the first turn", func() bool { mu.Lock(); defer mu.Unlock(); return loop != nil })
+	}, func(l *Loop) { l.driftEvery, loop = every, l })
+	natstest.Eventually(t, "the first turn", func() bool { mu.Lock(); defer mu.Unlock(); return met })
 	drifting := func() *drifts {
 		loop.mu.Lock()
 		defer loop.mu.Unlock()

@@ -94,7 +94,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			leaseDone <- nil
 			ended = true
 		case held := <-l.lease.changed:
-			l.log.Debug("partitions", "held", held)
+			l.log.Info("partitions", "held", held)
 			work.hold(ctx, held)
 		case streams := <-l.lost:
 			l.ensure(ctx)

@@ -33,7 +33,7 @@ func (d *Disk) Fill() (err error) {
 		if err := syscall.Statfs(d.path, &now); err != nil {
 			return err
 		}
-		used := (now.Blocks - now.Bfree) * uint64(now.Bsize) //nolint:unconvert // another type elsewhere
+		used := (now.Blocks - now.Bfree) * uint64(now.Bsize)
 		if err = command("mount", "-o", fmt.Sprintf("remount,size=%d", used), d.path); err == nil {
 			return nil
 		}

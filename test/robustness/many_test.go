@@ -1,7 +1,9 @@
 package robustness
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -88,7 +90,9 @@ func runMany(t *testing.T, s *Site, h *History, seed uint64, whole time.Duration
 		}
 	}
 	more, _ := Delays(h.Records())
-	for d, rounds := range more {
-		t.Logf("under strain, %s is later by %v", d, []time.Duration(rounds.rounded()))
+	for _, d := range slices.SortedFunc(maps.Keys(more), func(a, b Delayed) int {
+		return cmp.Or(cmp.Compare(a.Step, b.Step), a.Percentile-b.Percentile)
+	}) {
+		t.Logf("under strain, %s is later by %v", d, []time.Duration(more[d].rounded()))
 	}
 }

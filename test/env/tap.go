@@ -23,15 +23,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
-	"github.com/stoker-k8s/stoker/pkg/api/name"
-	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
 // Message is what a process sent to the API server or to NATS.
@@ -52,18 +48,6 @@ type Message struct {
 func (m Message) About(n string) bool {
 	named := regexp.MustCompile(`(^|[^a-z0-9-])` + regexp.QuoteMeta(n) + `($|[^a-z0-9])`)
 	return named.MatchString(m.What) || m.Write && named.Match(m.Data)
-}
-
-// Claims reports whether by this message a service's replica says that it holds a partition.
-func (m Message) Claims(service, replica string, partition int) bool {
-	var claims struct{ Holders [name.Partitions]string }
-	return m.What == "PUB $KV."+events.BucketLeases+"."+service+".claims" && json.Unmarshal(m.Data, &claims) == nil &&
-		claims.Holders[partition] == replica
-}
-
-// Beat reports whether by this message a service's replica says that it lives.
-func (m Message) Beat(service string) bool {
-	return m.What == "PUB $KV."+events.BucketLeases+"."+service+".beat"
 }
 
 // Tap is on a process's ways to the API server and to NATS: all that the process sends to them goes through it, is recorded, and may be
@@ -254,11 +238,6 @@ func (p *Tap) set(t *trap) <-chan struct{} {
 	t.sprung = make(chan struct{})
 	p.trap = t
 	return t.sprung
-}
-
-// StopAt stops the process (SIGSTOP) at the next message that is so, and lets the message through; the channel is closed then.
-func (p *Tap) StopAt(process *Process, is func(Message) bool) <-chan struct{} {
-	return p.set(&trap{is: is, before: func() bool { process.Signal(syscall.SIGSTOP); return true }})
 }
 
 // KillBefore kills the process at the next message that is so, which gets no further; the channel is closed then.

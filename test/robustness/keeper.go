@@ -2,22 +2,16 @@ package robustness
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
+	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/stoker-k8s/stoker/deployments/local/pki"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
@@ -59,7 +53,7 @@ var clientSecrets = []string{"etcd-" + otherStore + "-client", "etcd-" + otherSt
 func newKeeper(ctx context.Context, keeper string, client *portal.Client, s *Site, seed uint64, h *History) (*Keeper, error) {
 	k := &Keeper{Actor: newActor(keeper, byPortal{client}, seed, 1, h), client: client, admin: s.Admin}
 	k.tenants[0].only = keeper
-	return k, secondCertificate(ctx, s.Admin)
+	return k, secondCertificate(ctx, s)
 }
 
 // Run changes the DataStore until ctx ends.
@@ -244,35 +238,17 @@ func retry(ctx context.Context, do func() error) error {
 }
 
 // secondCertificate makes a Secret with another certificate of the administrator of otherStore's etcd.
-func secondCertificate(ctx context.Context, admin *kube.Client) error {
-	var ca corev1.Secret
-	if err := admin.Get(ctx, kube.Secrets, name.Namespace, "etcd-"+otherStore+"-certs", &ca); err != nil {
-		return err
-	}
-	signer, err := tls.X509KeyPair(ca.Data["ca.crt"], ca.Data["ca.key"])
+func secondCertificate(ctx context.Context, s *Site) error {
+	ca, err := pki.OpenAuthority(filepath.Join(s.Local.Dir(), "pki", "etcd-"+otherStore), "") // is there
 	if err != nil {
 		return err
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	pair, err := ca.Issue(pki.Leaf{File: "root-2", Name: "root"})
 	if err != nil {
 		return err
 	}
-	cert, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "root"}, KeyUsage: x509.KeyUsageDigitalSignature,
-		NotBefore: signer.Leaf.NotBefore, NotAfter: signer.Leaf.NotAfter, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}, signer.Leaf, key.Public(), signer.PrivateKey)
-	if err != nil {
-		return err
-	}
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return err
-	}
-	return admin.Create(ctx, kube.Secrets, &corev1.Secret{
+	return s.Admin.Create(ctx, kube.Secrets, &corev1.Secret{
 		TypeMeta: kube.Secrets.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: clientSecrets[1]},
-		Data: map[string][]byte{
-			"tls.crt": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}),
-			"tls.key": pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}),
-		},
+		Data: map[string][]byte{"tls.crt": pair.Cert, "tls.key": pair.Key},
 	})
 }

@@ -57,9 +57,10 @@ bench: ## measure tenants (seconds, CPU, memory), intake, the drivers of DataSto
 	cd test && STOKER_TEST_RACE=0 go test -p 1 -run '^$$' -bench '$(or $(ONLY),.)' -benchtime 1x -timeout 60m $(BENCH)
 
 .PHONY: robustness
-robustness: images ## an installation under random faults, and the proof that its invariants held: FOR=8h, SEED=7, TENANTS=200, FAULTS='API server,NATS'
+robustness: images ## an installation under random faults, and the proof that its invariants held: FOR=8h, SEED=7, TENANTS=200, FAULTS='API server', SCHEDULE=api-server-500
 	cd test && STOKER_ROBUSTNESS_FOR=$(or $(FOR),1h) STOKER_ROBUSTNESS_SEED=$(or $(SEED),$(shell date +%s)) STOKER_ROBUSTNESS_FAULTS='$(FAULTS)' \
-		STOKER_ROBUSTNESS_TENANTS=$(TENANTS) go test ./robustness -run '$(if $(TENANTS),TestManyTenants,TestRobustness)$$' -count=1 -v -timeout 0
+		STOKER_ROBUSTNESS_TENANTS=$(TENANTS) STOKER_ROBUSTNESS_SCHEDULE=$(SCHEDULE) \
+		go test ./robustness -run '$(if $(SCHEDULE),TestDirected,$(if $(TENANTS),TestManyTenants,TestRobustness))$$' -count=1 -v -timeout 0
 
 .PHONY: mutation
 mutation: images ## change the deciding code in small ways; tests must notice; FILES='pkg/loop/lease.go' for some, IN=claim for functions

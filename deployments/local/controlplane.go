@@ -118,7 +118,7 @@ func (s *Stack) auditFlags() ([]string, error) {
 		return nil, nil
 	}
 	policy := filepath.Join(s.cfg.Dir, "audit-policy.yaml")
-	return []string{"--audit-policy-file=" + policy, "--audit-log-path=" + s.cfg.Audit}, writeFile(policy, []byte(auditPolicy))
+	return []string{"--audit-policy-file=" + policy, "--audit-log-path=" + s.cfg.Audit, "--audit-log-maxsize=0"}, writeFile(policy, []byte(auditPolicy))
 }
 
 // kubernetes is a component that one of Kubernetes' programs runs.

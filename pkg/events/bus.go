@@ -222,8 +222,13 @@ func (b *Bus) Unpin(ctx context.Context, stream, consumer string) error {
 // request expires.
 func (b *Bus) AwaitRequestsSeen(ctx context.Context, stream, consumer string) error {
 	// What is no request is refused in its turn, after those before it.
-	_, err := b.nc.RequestWithContext(ctx, "$JS.API.CONSUMER.MSG.NEXT."+stream+"."+consumer, []byte("{"))
+	_, err := b.nc.RequestWithContext(ctx, nextSubject(stream, consumer), []byte("{"))
 	return err
+}
+
+// nextSubject is where a consumer is asked for events.
+func nextSubject(stream, consumer string) string {
+	return "$JS.API.CONSUMER.MSG.NEXT." + stream + "." + consumer
 }
 
 // NewEvent makes an event about an object, as the connection's user tells it.
@@ -309,14 +314,19 @@ func (b *Bus) CreateBucket(ctx context.Context, key Key) error {
 	return createBucket(ctx, b.js, key, b.cfg.StreamReplicas)
 }
 
-// Forget removes what NATS holds for a tenant beside the history: its bucket and its timers.
+// Forget removes what NATS holds for a tenant beside the history: its timers, then its bucket. Without the bucket nobody would know that
+// timers are left, should the process end in between.
 func (b *Bus) Forget(ctx context.Context, key Key) error {
 	if err := fence.Check(ctx); err != nil {
 		return err
 	}
-	if err := deleteBucket(ctx, b.js, key); err != nil {
+	if err := b.purgeTimers(ctx, key); err != nil {
 		return err
 	}
+	return deleteBucket(ctx, b.js, key)
+}
+
+func (b *Bus) purgeTimers(ctx context.Context, key Key) error {
 	ask, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	s, err := b.js.Stream(ask, StreamFacts)

@@ -1,12 +1,17 @@
 package events_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
+	ce "github.com/cloudevents/sdk-go/v2/event"
+
 	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/pkg/internal/natstest"
 )
 
@@ -50,5 +55,48 @@ func TestRequestsForEventsThatWereSeenAreForgottenWithTheirInbox(t *testing.T) {
 	}
 	if meta, err := m.Metadata(); err != nil || meta.NumDelivered != 1 {
 		t.Errorf("it was delivered before, to an inbox that is gone: %+v, %v", meta, err)
+	}
+}
+
+func TestAFencedReplicaWritesNothing(t *testing.T) {
+	s := natstest.Start(t)
+	b, operator, key := s.Connect(t, name.ServiceIntake, ""), s.Connect(t, events.UserOperator, "").JetStream(), events.Tenant("default", "demo")
+	held := true
+	ctx := fence.With(t.Context(), func() bool { return held })
+	fact := func(what string) ce.Event {
+		return b.NewEvent(key, what, event.FactType(name.ServiceIntake, what), nil, time.Now())
+	}
+	// In this order, what they do shows.
+	writes := []struct {
+		what  string
+		write func() error
+	}{
+		{"CreateBucket", func() error { return b.CreateBucket(ctx, key) }},
+		{"Publish", func() error {
+			_, err := b.Publish(ctx, key.FactSubject(name.ServiceIntake, event.Accepted), fact(event.Accepted))
+			return err
+		}},
+		{"PublishFirst", func() error {
+			_, err := b.PublishFirst(ctx, key.FactSubject(name.ServiceIntake, event.Deleting), fact(event.Deleting))
+			return err
+		}},
+		{"Forget", func() error { return b.Forget(ctx, key) }},
+	}
+	streams := func() (all string) {
+		for info := range operator.ListStreams(t.Context()).Info() {
+			all += fmt.Sprint(info.Config.Name, " ", info.State.LastSeq, "; ")
+		}
+		return all
+	}
+	for _, w := range writes {
+		held = false
+		before := streams()
+		if err := w.write(); !errors.Is(err, fence.ErrFenced) || streams() != before {
+			t.Errorf("%s: %v; %s became %s", w.what, err, before, streams())
+		}
+		held = true
+		if err := w.write(); err != nil || streams() == before {
+			t.Errorf("%s of one that holds the tenant: %v; %s", w.what, err, before)
+		}
 	}
 }

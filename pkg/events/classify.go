@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -20,11 +21,15 @@ var ErrUnreadable = errors.New("state is not readable")
 // Dependency is the name under which NATS appears on /readyz.
 const Dependency = "nats"
 
-// Codes of the server that nats.go has no names for, by which it says that a new stream of several replicas finds too few servers (one is
-// away, or its disk was full and it takes no part any more), and that no room is left.
+// Codes of the server that nats.go has no names for.
 const (
-	noPeers         jetstream.ErrorCode = 10005
+	// noPeers: a new stream of several replicas finds too few servers. One is away, or its disk was full and it takes no part any more.
+	noPeers jetstream.ErrorCode = 10005
+	// storageExceeded: no room is left.
 	storageExceeded jetstream.ErrorCode = 10047
+	// inProcess: a message of this id is not stored yet. It was sent before, got no answer, and several servers don't agree about it yet,
+	// as while they elect a leader. Sent again later it is stored, or known to be.
+	inProcess jetstream.ErrorCode = 10158
 )
 
 // Classify gives errors of NATS their intent: *[intent.Unavailable] when the servers, JetStream or a stream's leader can't be
@@ -39,7 +44,7 @@ func Classify(err error) error {
 		errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, jetstream.ErrStreamNotFound),
 		errors.Is(err, jetstream.ErrConsumerNotFound):
 		return &intent.Unavailable{Dependency: Dependency, Err: err}
-	case errors.As(err, &api) && (api.Code == 503 || api.ErrorCode == noPeers || api.ErrorCode == storageExceeded):
+	case errors.As(err, &api) && (api.Code == 503 || slices.Contains([]jetstream.ErrorCode{noPeers, storageExceeded, inProcess}, api.ErrorCode)):
 		// JetStream itself isn't there, has no leader, or too few servers that take part or have room.
 		return &intent.Unavailable{Dependency: Dependency, Err: err}
 	case errors.Is(err, context.DeadlineExceeded):

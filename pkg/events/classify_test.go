@@ -23,6 +23,7 @@ func TestClassify(t *testing.T) {
 		"JetStream has no leader":                                   {api(503, 10008), intent.Wait},
 		"too few servers for a stream, as when one's disk was full": {api(400, 10005), intent.Wait},
 		"no room for messages":                                      {api(500, 10047), intent.Wait},
+		"a message that was sent before is not stored yet":          {api(409, 10158), intent.Wait},
 		"nobody answers":                                            {nats.ErrNoResponders, intent.Wait},
 		"a stream isn't there":                                      {jetstream.ErrStreamNotFound, intent.Wait},
 		"a configuration that is refused":                           {api(400, 10052), intent.Retry},

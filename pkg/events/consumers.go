@@ -14,11 +14,12 @@ const (
 	// AckWait is how long the server waits for an acknowledgement or a sign of life before it delivers an event again: less than it
 	// takes to notice that a replica died.
 	AckWait = 3 * time.Second
-	// PullExpiry is how long one request for events waits at the server. At rest, requests are all that a consumer costs.
-	PullExpiry = 30 * time.Second
+	// PullExpiry is how long a request for events waits at the server, and a quarter more at most; at rest, requests are all that a consumer
+	// costs. Between accounts a server forgets who asked after two minutes without an answer.
+	PullExpiry = time.Minute
 	// PinnedTTL is how long a partition stays pinned to a replica that stopped asking: longer than a request. Nobody waits for it: who
 	// holds a partition by the lease lifts the pin of the one before.
-	PinnedTTL = 40 * time.Second
+	PinnedTTL = 90 * time.Second
 	// maxAckPending bounds the facts of one partition in work at a service.
 	maxAckPending = 1000
 	// PriorityGroup is the one group of every consumer.

@@ -133,17 +133,27 @@ func denied(user string) (publish []string) {
 	return publish
 }
 
-// advisories are the subjects on which the server says that a consumer of a service's streams has another leader: what was asked of
-// the former is lost.
-func advisories(service string) []string {
-	const elected = "$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED."
+// advisories are the subjects on which the server says that a consumer of a service's streams has another leader, where what the former was
+// asked is lost, or is pinned to a request for events; and to intake, that a stream which nobody consumes was deleted.
+func advisories(service string) (subjects []string) {
+	streams := []string{StreamFacts}
 	if service == name.ServiceIntake {
-		return []string{elected + StreamFacts + ".*", elected + StreamIntake + ".*"}
+		streams = append(streams, StreamIntake)
+		for _, stream := range unconsumed {
+			subjects = append(subjects, deletedAdvisory+stream)
+		}
 	}
-	return []string{elected + StreamFacts + ".*"}
+	for _, stream := range streams {
+		subjects = append(subjects, electedAdvisory+stream+".*", pinnedAdvisory+stream+".*")
+	}
+	return subjects
 }
 
 const (
+	deletedAdvisory = "$JS.EVENT.ADVISORY.STREAM.DELETED."
+	electedAdvisory = "$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED."
+	pinnedAdvisory  = "$JS.EVENT.ADVISORY.CONSUMER.PINNED."
+
 	directGet = "$JS.API.DIRECT.GET."
 	leaderGet = "$JS.API.STREAM.MSG.GET."
 	// microSubjects are those of NATS micro services, for `nats micro ls`.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
@@ -117,6 +118,33 @@ func Provision(ctx context.Context, js jetstream.JetStream, replicas int) error 
 		return Classify(fmt.Errorf("bucket %s: %w", BucketLeases, err))
 	}
 	return cmp.Or(Classify(removeFormerLeases(ctx, js)), restrictBuckets(ctx, js))
+}
+
+// unconsumed are the streams whose loss no consumer of a service notices.
+var unconsumed = []string{StreamStatus, StreamDead, "KV_" + BucketCommands}
+
+// HearDeleted calls deleted when a stream that no service consumes was deleted, and each time the connection began again, for that may have
+// been missed meanwhile. It returns when ctx ends, or with the error of a connection that is closed.
+func (b *Bus) HearDeleted(ctx context.Context, deleted func()) error {
+	reconnected := b.nc.StatusChanged(nats.CONNECTED)
+	defer b.nc.RemoveStatusListener(reconnected)
+	heard := make(chan *nats.Msg, len(unconsumed))
+	for _, stream := range unconsumed {
+		sub, err := b.nc.ChanSubscribe(deletedAdvisory+stream, heard)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = sub.Unsubscribe() }()
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-heard:
+		case <-reconnected:
+		}
+		deleted()
+	}
 }
 
 // provisionStream makes a stream and its consumers.

@@ -26,11 +26,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 )
 
 // server is a real API server.
@@ -302,6 +304,73 @@ func TestOwnedObjects(t *testing.T) {
 		}
 		look(t, "replaced")
 	})
+	t.Run("one that is replaced again and again is tried four times", func(t *testing.T) {
+		_, err := apply(want("again", "1"), "")
+		must(t, err)
+		race := func(r *http.Request) {
+			if r.Method == http.MethodPatch {
+				remove(t, "again")
+				must(t, admin.Apply(context.Background(), ConfigMaps, want("again", "theirs")))
+			}
+		}
+		requests.before.Store(&race)
+		sent, err := apply(want("again", "2"), "")
+		requests.before.Store(nil)
+		if !errors.Is(err, intent.ErrStale) || sent != 2*ownedTries {
+			t.Errorf("%d requests, %v", sent, err)
+		}
+		if _, live := look(t, "again"); live.Data["key"] != "theirs" {
+			t.Errorf("%+v", live)
+		}
+	})
+	t.Run("what the server refuses for another reason is said, and not tried again", func(t *testing.T) {
+		o := want("refused", "1")
+		_, err := apply(o, "")
+		must(t, err)
+		second := want("refused", "2")
+		second.OwnerReferences = append(second.OwnerReferences, of(Owner{"second", "b-1"})...)
+		if sent, err := apply(second, o.UID); !apierrors.IsInvalid(err) || sent != 2 {
+			t.Errorf("%d requests, %v", sent, err)
+		}
+		long := want("refused", "2")
+		long.Labels["long"] = strings.Repeat("x", 100)
+		if sent, err := apply(long, o.UID); !apierrors.IsInvalid(err) || sent != 1 {
+			t.Errorf("%d requests, %v", sent, err)
+		}
+	})
+	t.Run("an object that can't be looked at is neither changed nor deleted, and that is an error", func(t *testing.T) {
+		must(t, admin.Apply(ctx, ConfigMaps, want("hidden", "theirs")))
+		ended, cancel := context.WithCancel(ctx)
+		race := func(r *http.Request) {
+			if r.Method == http.MethodGet {
+				cancel()
+			}
+		}
+		requests.before.Store(&race)
+		err := own.ApplyOwned(ended, ConfigMaps, want("hidden", "ours"), owner, "")
+		found, errDelete := own.DeleteOwned(ended, ConfigMaps, "default", "hidden", owner, metav1.DeleteOptions{})
+		requests.before.Store(nil)
+		if err == nil || errors.Is(err, intent.ErrStale) || apierrors.IsConflict(err) || errDelete == nil || found {
+			t.Errorf("%v, %v, found %t", err, errDelete, found)
+		}
+		if _, live := look(t, "hidden"); live.Data["key"] != "theirs" {
+			t.Errorf("%+v", live)
+		}
+	})
+	t.Run("one that isn't there needs no deletion, one that may not be deleted stays", func(t *testing.T) {
+		if found, err := own.DeleteOwned(ctx, ConfigMaps, "default", "nowhere", owner, metav1.DeleteOptions{}); err != nil || found {
+			t.Errorf("found %t, %v", found, err)
+		}
+		_, live := look(t, "hidden")
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		if found, err := own.DeleteOnly(ended, ConfigMaps, &live, metav1.DeleteOptions{}); err == nil || found {
+			t.Errorf("found %t, %v", found, err)
+		}
+		if found, err := own.DeleteOnly(ctx, ConfigMaps, &live, metav1.DeleteOptions{}); err != nil || !found {
+			t.Errorf("found %t, %v", found, err)
+		}
+	})
 	t.Run("the owner's goes", func(t *testing.T) {
 		found, err := own.DeleteOwned(ctx, ConfigMaps, "default", "unknown", owner, metav1.DeleteOptions{})
 		if err != nil || !found {
@@ -342,6 +411,79 @@ func TestWhoseAnObjectIs(t *testing.T) {
 				t.Errorf("got %d, want %d", got, test.want)
 			}
 		})
+	}
+}
+
+func TestWhichRefusalsMeanThatAnotherObjectIsThere(t *testing.T) {
+	invalid := func(details *metav1.StatusDetails) error {
+		return fmt.Errorf("wrapped: %w", &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonInvalid, Code: 422, Details: details}})
+	}
+	of := func(fields ...string) *metav1.StatusDetails {
+		d := &metav1.StatusDetails{}
+		for _, f := range fields {
+			d.Causes = append(d.Causes, metav1.StatusCause{Field: f})
+		}
+		return d
+	}
+	for what, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"a conflict":                            {apierrors.NewConflict(schema.GroupResource{Resource: "configmaps"}, "a", errors.New("no")), true},
+		"it has another UID":                    {invalid(of("metadata.uid")), true},
+		"it would have a second controller":     {invalid(of("data", "metadata.ownerReferences")), true},
+		"another field is invalid":              {invalid(of("data")), false},
+		"it is invalid, and nothing says why":   {invalid(of()), false},
+		"it is invalid, without any detail":     {invalid(nil), false},
+		"the field is named, and it isn't that": {&apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonForbidden, Details: of("metadata.uid")}}, false},
+		"no status":                             {errors.New("EOF"), false},
+		"no refusal":                            {nil, false},
+	} {
+		if got := another(c.err); got != c.want {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+}
+
+func TestWhatIsAppliedDependsOnTheObjectThatIsThere(t *testing.T) {
+	for uid, want := range map[types.UID]string{
+		"":  `{"metadata":{"name":"a","resourceVersion":"1"}}`,
+		"u": `{"metadata":{"name":"a","uid":"u"}}`,
+	} {
+		o := map[string]any{"metadata": map[string]any{"name": "a", "uid": "before", "resourceVersion": "7"}}
+		if got, err := onto(o, uid); err != nil || string(got) != want {
+			t.Errorf("onto %q: %s, %v", uid, got, err)
+		}
+	}
+	if _, err := onto(map[string]any{"metadata": "a"}, ""); err == nil {
+		t.Error("an object without metadata is applied")
+	}
+	for what, o := range map[string]metav1.Object{
+		"no JSON": struct {
+			*corev1.ConfigMap
+			C chan int
+		}{ConfigMap: &corev1.ConfigMap{}},
+		"no metadata": struct {
+			*metav1.ObjectMeta `json:"meta"`
+		}{&metav1.ObjectMeta{}},
+	} {
+		if err := (&Client{}).ApplyOwned(t.Context(), ConfigMaps, o, Owner{}, ""); err == nil {
+			t.Errorf("%s is applied", what)
+		}
+	}
+}
+
+func TestWhoseAnObjectIsAndTheWayOutAreSaid(t *testing.T) {
+	owner := Owner{Name: "demo", UID: "a-1"}
+	for want, o := range map[string]*metav1.ObjectMeta{
+		"belongs to nothing: it has no controller. Delete it":                   {},
+		"belongs to Shop corner. Delete it":                                     {OwnerReferences: []metav1.OwnerReference{{Kind: "Shop", Name: "corner", Controller: new(true)}}},
+		"belongs to an earlier TenantControlPlane demo (UID a-0): it is waited": {OwnerReferences: []metav1.OwnerReference{{Kind: TenantControlPlanes.Kind, Name: "demo", UID: "a-0", Controller: new(true)}}},
+	} {
+		o.Namespace, o.Name = "default", "x"
+		if err := owner.Taken("Secret", o); !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "Secret default/x ") {
+			t.Errorf("%v, not %s", err, want)
+		}
 	}
 }
 

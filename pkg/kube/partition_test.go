@@ -156,8 +156,8 @@ func TestAWatchMovesWithThePartitions(t *testing.T) {
 	write("stays", 2, "")
 	write("gained", 3, "")
 	held, seen := partition.Of(), newSights(t)
-	seen.follow(c, held, "of=test")
 	held.Hold([]int{1, 2})
+	seen.follow(c, held, "of=test")
 	if got := seen.await(3); !slices.Equal(slices.Sorted(slices.Values(got)), []string{"ADDED lost", "ADDED stays", "listed [1 2]"}) {
 		t.Errorf("at first %q", got)
 	}

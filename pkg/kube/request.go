@@ -103,21 +103,26 @@ func (c *Client) Apply(ctx context.Context, r Resource, obj metav1.Object) error
 // statusTries is how often a status is applied that somebody overtakes who writes to the object.
 const statusTries = 5
 
-// ApplyStatus is [Client.Apply] for the status subresource of the object with a UID; not found when it is gone, also if there is another
-// one of its name. With an empty UID it is for whichever object has the name.
-func (c *Client) ApplyStatus(ctx context.Context, r Resource, namespace, name string, uid types.UID, status any) error {
+// ApplyStatus is [Client.Apply] for the status subresource of the object with the name and UID of o; not found when it is gone, also if
+// there is another one of its name. If o has a resourceVersion, as an object that was just read has, it is read again only when somebody
+// has written to it since. With an empty UID it is for whichever object has the name.
+func (c *Client) ApplyStatus(ctx context.Context, r Resource, o *metav1.ObjectMeta, status any) error {
+	version := o.ResourceVersion
 	for try := 1; ; try++ {
-		meta := map[string]any{"name": name, "namespace": namespace}
-		if uid != "" {
+		meta := map[string]any{"name": o.Name, "namespace": o.Namespace}
+		if o.UID != "" {
 			// The server ignores the UID in the status of a custom resource, but not the version.
-			there := &metav1.PartialObjectMetadata{}
-			if err := c.Get(ctx, r, namespace, name, there); err != nil {
-				return err
+			if version == "" {
+				there := &metav1.PartialObjectMetadata{}
+				if err := c.Get(ctx, r, o.Namespace, o.Name, there); err != nil {
+					return err
+				}
+				if there.UID != o.UID {
+					return apierrors.NewNotFound(r.GroupVersion.WithResource(r.Plural).GroupResource(), o.Name)
+				}
+				version = there.ResourceVersion
 			}
-			if there.UID != uid {
-				return apierrors.NewNotFound(r.GroupVersion.WithResource(r.Plural).GroupResource(), name)
-			}
-			meta["resourceVersion"] = there.ResourceVersion
+			meta["resourceVersion"] = version
 		}
 		body, err := json.Marshal(map[string]any{
 			"apiVersion": r.GroupVersion.String(), "kind": r.Kind, "metadata": meta, "status": status,
@@ -125,10 +130,11 @@ func (c *Client) ApplyStatus(ctx context.Context, r Resource, namespace, name st
 		if err != nil {
 			return err
 		}
-		err = c.apply(ctx, r, namespace, name, body, nil, "status")
-		if uid == "" || !apierrors.IsConflict(err) || try == statusTries {
+		err = c.apply(ctx, r, o.Namespace, o.Name, body, nil, "status")
+		if o.UID == "" || !apierrors.IsConflict(err) || try == statusTries {
 			return err
 		}
+		version = ""
 	}
 }
 

@@ -72,7 +72,7 @@ func TestFencedWrites(t *testing.T) {
 
 func TestAStatusIsNotWrittenToALaterObjectOfTheName(t *testing.T) {
 	s := startServer(t)
-	c, _ := s.client("stoker-test")
+	c, requests := s.client("stoker-test")
 	definitions := Resource{Plural: "customresourcedefinitions", Kind: "CustomResourceDefinition", GroupVersion: schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}}
 	things := Resource{Plural: "things", Kind: "Thing", GroupVersion: schema.GroupVersion{Group: "example.com", Version: "v1"}}
 	if err := c.ApplyRaw(t.Context(), definitions, "", "things.example.com", []byte(`{"apiVersion":"apiextensions.k8s.io/v1",
@@ -103,17 +103,36 @@ func TestAStatusIsNotWrittenToALaterObjectOfTheName(t *testing.T) {
 		return o.Status.Phase
 	}
 	first := create()
-	if err := c.ApplyStatus(t.Context(), things, "", "demo", first, map[string]string{"phase": "First"}); err != nil || phase() != "First" {
+	if err := c.ApplyStatus(t.Context(), things, &metav1.ObjectMeta{Name: "demo", UID: first}, map[string]string{"phase": "First"}); err != nil || phase() != "First" {
 		t.Fatalf("%q: %v", phase(), err)
 	}
 	if _, err := c.Delete(t.Context(), things, "", "demo", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	second := create()
-	if err := c.ApplyStatus(t.Context(), things, "", "demo", first, map[string]string{"phase": "First"}); !apierrors.IsNotFound(err) || phase() != "" {
+	if err := c.ApplyStatus(t.Context(), things, &metav1.ObjectMeta{Name: "demo", UID: first}, map[string]string{"phase": "First"}); !apierrors.IsNotFound(err) || phase() != "" {
 		t.Errorf("the later object has the status %q of the first: %v", phase(), err)
 	}
-	if err := c.ApplyStatus(t.Context(), things, "", "demo", second, map[string]string{"phase": "Second"}); err != nil || phase() != "Second" {
+	if err := c.ApplyStatus(t.Context(), things, &metav1.ObjectMeta{Name: "demo", UID: second}, map[string]string{"phase": "Second"}); err != nil || phase() != "Second" {
 		t.Errorf("%q: %v", phase(), err)
 	}
+	t.Run("of an object that was just read it is one request, unless somebody wrote meanwhile", func(t *testing.T) {
+		read := &metav1.PartialObjectMetadata{}
+		if err := c.Get(t.Context(), things, "", "demo", read); err != nil {
+			t.Fatal(err)
+		}
+		for what, want := range map[string]int32{"Third": 1, "Fourth": 3} { // refused, read, applied
+			if what == "Fourth" {
+				read.ResourceVersion = "1"
+			}
+			requests.n.Store(0)
+			err := c.ApplyStatus(t.Context(), things, &read.ObjectMeta, map[string]string{"phase": what})
+			if n := requests.n.Load(); err != nil || n != want || phase() != what {
+				t.Errorf("%q after %d requests: %v", phase(), n, err)
+			}
+			if err := c.Get(t.Context(), things, "", "demo", read); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
 }

@@ -22,7 +22,7 @@ type Event struct {
 	// Err is set when the message is no valid CloudEvent; Event is then empty.
 	Err error
 	// Raw is the message as it came.
-	Raw jetstream.Msg
+	Raw *nats.Msg
 }
 
 // IsCommand reports whether the event is a command; else it is a fact.
@@ -39,7 +39,7 @@ func (e Event) metricType() string {
 // delivery is an event that the server delivered, from its arrival until it is acknowledged.
 type delivery struct {
 	event     Event
-	latest    jetstream.Msg // the event as it was delivered last, which is answered; guarded by Loop.mu
+	latest    *nats.Msg // the event as it was delivered last, which is answered; guarded by Loop.mu
 	partition int
 	count     uint64 // how often it was delivered when it arrived here, that time included
 	origin    origin
@@ -83,7 +83,9 @@ func (l *Loop) consume(ctx context.Context, stream string, partition int) {
 	durable := events.Consumer(l.Service, partition)
 	wait := newBackoff()
 	for ctx.Err() == nil {
-		err := l.consumeOnce(ctx, stream, durable, partition)
+		err := l.Bus.Pull(ctx, stream, durable,
+			func(created time.Time) { wait = newBackoff(); l.opened(stream, created) },
+			func(m *nats.Msg) { l.receive(m, partition) }) //nolint:contextcheck // lanes outlive ctx by a grace
 		if ctx.Err() != nil {
 			return
 		}
@@ -96,72 +98,29 @@ func (l *Loop) consume(ctx context.Context, stream string, partition int) {
 	}
 }
 
-// errElected means that another server leads a consumer now.
-var errElected = errors.New("another server leads the consumer")
-
-// consumeOnce receives until ctx ends or the consumer breaks.
-func (l *Loop) consumeOnce(ctx context.Context, stream, durable string, partition int) error {
-	broken := make(chan error, 1)
-	interrupt := func(err error) {
-		select {
-		case broken <- err:
-		default:
-		}
-	}
-	// A request for events that waits at a server is lost with that server, and nothing tells but its successor.
-	sub, err := l.Bus.Conn().Subscribe("$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED."+stream+"."+durable, func(*nats.Msg) { interrupt(errElected) })
-	if err != nil {
-		return err
-	}
-	defer func() { _ = sub.Unsubscribe() }()
-	ask, cancel := context.WithTimeout(ctx, events.RequestTimeout)
-	c, err := l.Bus.JetStream().Consumer(ask, stream, durable)
-	if err == nil {
-		// The pin is of whoever held the partition before, or of our own last try.
-		_ = l.Bus.Unpin(ask, stream, durable)
-	}
-	cancel()
-	if err != nil {
-		return err
-	}
-	cc, err := c.Consume(
-		func(m jetstream.Msg) { l.receive(m, partition) }, //nolint:contextcheck // lanes outlive ctx by a grace
-		jetstream.PullMaxMessages(64), jetstream.PullExpiry(events.PullExpiry), jetstream.PullHeartbeat(events.PullExpiry/2),
-		jetstream.PullPriorityGroup(events.PriorityGroup),
-		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
-			if errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrConsumerNotFound) ||
-				errors.Is(err, jetstream.ErrNoHeartbeat) || errors.Is(err, nats.ErrNoResponders) ||
-				errors.Is(err, nats.ErrConnectionClosed) {
-				interrupt(err)
-			}
-		}))
-	if err != nil {
-		return err
-	}
+// opened notes when a stream was created that is consumed. A stream that is another one now was lost, and with it, perhaps, all of
+// JetStream: another replica may have made it again before this one looked.
+func (l *Loop) opened(stream string, created time.Time) {
 	l.health.Up("nats streams")
-	select {
-	case <-ctx.Done():
-		err = nil
-	case err = <-broken:
+	l.mu.Lock()
+	before := l.created[stream]
+	if created.After(before) {
+		l.created[stream] = created
 	}
-	seen, cancel := context.WithTimeout(context.WithoutCancel(ctx), seenTimeout)
-	_ = l.Bus.AwaitRequestsSeen(seen, stream, durable)
-	cancel()
-	cc.Stop()
-	<-cc.Closed()
-	return err
+	l.mu.Unlock()
+	if !before.IsZero() && created.After(before) {
+		l.log.Warn("a stream was lost and is there again, looking at everything anew", "stream", stream)
+		l.noteLost()
+	}
 }
 
-// seenTimeout bounds the wait for a server to look at the requests for events that are about to be dropped.
-const seenTimeout = time.Second
-
 // receive takes a delivered message into its object's lane.
-func (l *Loop) receive(m jetstream.Msg, partition int) {
+func (l *Loop) receive(m *nats.Msg, partition int) {
 	d := &delivery{partition: partition, latest: m}
-	key, _, service, what, err := events.ParseSubject(m.Subject())
+	key, _, service, what, err := events.ParseSubject(m.Subject)
 	if err != nil { // the filter lets no such subject through
-		l.log.Error("message on an unknown subject", "subject", m.Subject())
-		_ = m.TermWithReason("unknown subject")
+		l.log.Error("message on an unknown subject", "subject", m.Subject)
+		_ = m.Term()
 		return
 	}
 	if meta, err := m.Metadata(); err == nil {
@@ -174,10 +133,10 @@ func (l *Loop) receive(m jetstream.Msg, partition int) {
 		return
 	}
 	d.event = Event{Service: service, What: what, Raw: m}
-	if scheduler := m.Headers().Get("Nats-Scheduler"); scheduler != "" && !ownTimer(scheduler, key, service, what) {
+	if scheduler := m.Header.Get("Nats-Scheduler"); scheduler != "" && !ownTimer(scheduler, key, service, what) {
 		// A timer may only become a fact of the service that set it, else any service could tell another's facts.
-		l.log.Error("timer set by another than its service, dropped", "subject", m.Subject(), "timer", scheduler)
-		_ = m.TermWithReason("timer set by another service")
+		l.log.Error("timer set by another than its service, dropped", "subject", m.Subject, "timer", scheduler)
+		_ = m.Term()
 		return
 	}
 	d.event.Event, d.event.Err = decode(m)
@@ -190,7 +149,7 @@ func (l *Loop) receive(m jetstream.Msg, partition int) {
 
 // waitsHere reports whether an event that is delivered once more is one that waits for its turn here; it is answered as it was
 // delivered last.
-func (l *Loop) waitsHere(o origin, m jetstream.Msg) bool {
+func (l *Loop) waitsHere(o origin, m *nats.Msg) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	d := l.holding[o]
@@ -201,13 +160,13 @@ func (l *Loop) waitsHere(o origin, m jetstream.Msg) bool {
 }
 
 // decode is [events.Decode] for what anybody may have sent: here, a panic would end the process again and again.
-func decode(m jetstream.Msg) (e ce.Event, err error) {
+func decode(m *nats.Msg) (e ce.Event, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			e, err = ce.Event{}, &events.AttributeError{Attribute: "data", Message: fmt.Sprintf("can't be decoded: %v", r)}
 		}
 	}()
-	return events.Decode(m.Headers(), m.Data())
+	return events.Decode(m.Header, m.Data)
 }
 
 func ownTimer(scheduler string, key events.Key, service, what string) bool {

@@ -47,20 +47,20 @@ func (t *Turn) Bury(ctx context.Context, e Event, reason, message string) error 
 func deadLetter(key events.Key, service string, e Event, reason, message string) *nats.Msg {
 	m := nats.NewMsg(key.DeadSubject(service))
 	size := 0
-	for k, v := range e.Raw.Headers() {
+	for k, v := range e.Raw.Header {
 		if size += len(k) + len(strings.Join(v, "")); !strings.HasPrefix(k, "Nats-") && size <= events.MaxPayload {
 			m.Header[k] = v
 		}
 	}
 	// An event as large as the server allows leaves no room for its cause.
-	if m.Data = e.Raw.Data(); e.IsCommand() {
+	if m.Data = e.Raw.Data; e.IsCommand() {
 		m.Data, _ = event.Redact(key.Kind, m.Data) // no password or private key stays in JetStream
 	}
 	if len(m.Data) > events.MaxPayload {
 		m.Header.Set("Stoker-Truncated", strconv.Itoa(len(m.Data)))
 		m.Data = m.Data[:events.MaxPayload]
 	}
-	m.Header.Set("Stoker-Subject", e.Raw.Subject())
+	m.Header.Set("Stoker-Subject", e.Raw.Subject)
 	m.Header.Set("Stoker-Reason", reason)
 	m.Header.Set("Stoker-Cause", strings.Map(printable, events.Clip(message)))
 	if meta, err := e.Raw.Metadata(); err == nil {

@@ -28,38 +28,48 @@ const (
 
 // drifts is how often something of an object drifted lately. It lives until that was so long ago that the bucket is full again.
 type drifts struct {
-	bucket *rate.Limiter
-	often  bool // it is told that it drifts again and again
-	calm   *time.Timer
+	bucket  *rate.Limiter
+	failure *state.Failure // that something drifts again and again, nil while it doesn't
+	calm    *time.Timer
 }
 
-// Drifted notes that this turn has put right what of its object somebody else had changed or deleted; what names it for people. It
-// returns nil at first. Once that happens again and again it returns the failure to be noted with the outcome, and until it ends the
-// object gets a turn for the sake of watches and alarms every ten seconds only; they are not lost meanwhile. Events get theirs at once,
-// as ever. When nothing has drifted for 100 s, the service is to look at everything ([Turn.Due]), and the failure ends.
-func (t *Turn) Drifted(what ...string) *state.Failure {
+// Drifted notes that this turn has put right what of its object somebody else had changed or deleted; what names it for people. Once
+// that happens again and again it returns true. Until it ends, [Turn.Done] notes it as the failure of an outcome that has no other, and
+// the object gets a turn for the sake of watches and alarms every ten seconds only; they are not lost meanwhile. Events get theirs at
+// once, as ever. When nothing has drifted for 100 s, the service is to look at everything ([Turn.Due]), and the failure ends.
+func (t *Turn) Drifted(what ...string) (often bool) {
 	l := t.loop
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	d := l.driftsOf(t.Key)
 	d.calm.Reset(driftBurst * l.driftEvery)
 	d.bucket.Allow()
-	often := d.bucket.Tokens() < 1
-	if often && !d.often {
+	if d.failure == nil && d.bucket.Tokens() < 1 {
 		l.log.Warn("somebody else changes objects again and again; they are put right at a bounded rate",
 			"tenant", t.Key.String(), "objects", what, "every", l.driftEvery)
+		slices.Sort(what)
+		named := strings.Join(what[:min(len(what), maxDriftTold)], ", ")
+		if more := len(what) - maxDriftTold; more > 0 {
+			named += fmt.Sprintf(" and %d more", more)
+		}
+		l.tellDrift(d, &state.Failure{Reason: reason.KeepsDrifting, Message: fmt.Sprintf(
+			"somebody else changes %s again and again; it is put right every %s, no more often", named, l.driftEvery)})
 	}
-	l.tellDrift(d, often)
-	if !often {
+	return d.failure != nil
+}
+
+// Drifting returns the failure that the turn's object drifts again and again, nil when it doesn't, or is to go.
+func (t *Turn) Drifting() *state.Failure {
+	if t.Tenant != nil && t.Tenant.Deleting {
 		return nil
 	}
-	slices.Sort(what)
-	named := strings.Join(what[:min(len(what), maxDriftTold)], ", ")
-	if more := len(what) - maxDriftTold; more > 0 {
-		named += fmt.Sprintf(" and %d more", more)
+	l := t.loop
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if d := l.drifts[t.Key]; d != nil {
+		return d.failure
 	}
-	return &state.Failure{Reason: reason.KeepsDrifting, Message: fmt.Sprintf(
-		"somebody else changes %s again and again; it is put right every %s, no more often", named, l.driftEvery)}
+	return nil
 }
 
 // driftsOf returns the drifts of an object. Loop.mu is held.
@@ -73,15 +83,15 @@ func (l *Loop) driftsOf(key events.Key) *drifts {
 	return d
 }
 
-// tellDrift notes whether an object drifts often. Loop.mu is held.
-func (l *Loop) tellDrift(d *drifts, often bool) {
+// tellDrift notes that an object drifts again and again, or, by nil, that it doesn't. Loop.mu is held.
+func (l *Loop) tellDrift(d *drifts, failure *state.Failure) {
 	switch {
-	case often && !d.often:
+	case failure != nil && d.failure == nil:
 		l.metrics.drifting.Inc()
-	case !often && d.often:
+	case failure == nil && d.failure != nil:
 		l.metrics.drifting.Dec()
 	}
-	d.often = often
+	d.failure = failure
 }
 
 // noteDrift has a failure that was noted by another replica, or before a restart, end by itself.
@@ -92,7 +102,7 @@ func (l *Loop) noteDrift(t *Turn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.drifts[t.Key] == nil {
-		l.tellDrift(l.driftsOf(t.Key), true)
+		l.tellDrift(l.driftsOf(t.Key), t.own.Failure)
 	}
 }
 
@@ -103,7 +113,7 @@ func (l *Loop) endDrift(key events.Key, d *drifts) {
 		l.mu.Unlock()
 		return
 	}
-	often := d.often
+	often := d.failure != nil
 	l.forgetDrift(key)
 	l.mu.Unlock()
 	if often {
@@ -115,7 +125,7 @@ func (l *Loop) endDrift(key events.Key, d *drifts) {
 func (l *Loop) forgetDrift(key events.Key) {
 	d := l.drifts[key]
 	d.calm.Stop()
-	l.tellDrift(d, false)
+	l.tellDrift(d, nil)
 	delete(l.drifts, key)
 }
 

@@ -46,7 +46,8 @@ func TestWhatKeepsDriftingIsPutRightAtABoundedRate(t *testing.T) {
 			t.Errorf("%d wakes about one object", len(turn.Wakes))
 		}
 		_, _ = fmt.Sscan(turn.Wakes[0].Version, &seen)
-		return turn.Done(ctx, Outcome{Step: event.Issued, Failure: turn.Drifted("ConfigMap/coredns")})
+		turn.Drifted("ConfigMap/coredns")
+		return turn.Done(ctx, Outcome{Step: event.Issued})
 	}, func(l *Loop) { l.driftEvery, loop = every, l })
 	natstest.Eventually(t, "the first turn", func() bool { mu.Lock(); defer mu.Unlock(); return met })
 	drifting := func() *drifts {
@@ -91,5 +92,42 @@ func TestWhatKeepsDriftingIsPutRightAtABoundedRate(t *testing.T) {
 	info, err := failed.Info(t.Context(), jetstream.WithSubjectFilter(subject))
 	if err != nil || info.State.Subjects[subject] != 1 {
 		t.Errorf("told: %v, %v", info.State.Subjects, err)
+	}
+}
+
+// A service needn't say itself that something keeps drifting, and what else it does meanwhile doesn't end that.
+func TestWhatKeepsDriftingIsInTheStateUntilItEnds(t *testing.T) {
+	s, key := natstest.Start(t), events.Tenant("default", "demo")
+	var loop *Loop
+	turns := make(chan bool, 100)
+	own := tenant(t, s, key, func(ctx context.Context, turn *Turn) error {
+		if turn.Woken("edited") {
+			turn.Drifted("Deployment/demo")
+		}
+		err := turn.Done(ctx, Outcome{Step: event.Issued})
+		turns <- err == nil
+		return err
+	}, func(l *Loop) { l.driftEvery, loop = time.Hour, l })
+	<-turns
+	for range driftBurst {
+		if f := own().Failure; f != nil {
+			t.Fatalf("too early: %+v", f)
+		}
+		loop.wake(key, Wake{Kind: "edited"})
+		<-turns
+	}
+	about := event.About{Namespace: key.Namespace, Name: key.Name, UID: "u", Generation: 1}
+	for _, id := range []string{"1", "2"} {
+		f := own().Failure
+		if f == nil || f.Reason != reason.KeepsDrifting || !strings.Contains(f.Message, "Deployment/demo") {
+			t.Fatalf("failure before look %s is %+v", id, f)
+		}
+		if own().Failed() {
+			t.Error("it counts as failed")
+		}
+		if err := s.Connect(t, "intake", "").Tell(t.Context(), key, 1, id, event.Checked, event.IntakeChecked{About: about}); err != nil {
+			t.Fatal(err)
+		}
+		<-turns
 	}
 }

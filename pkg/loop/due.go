@@ -17,7 +17,8 @@ func (t *Turn) Due() bool {
 
 // addDue adds the event <service>.due to a turn for which everything is to be looked at for another reason than a timer.
 func (t *Turn) addDue() {
-	if t.Tenant != nil && (t.Woken(wakeAgain) || t.Woken(wakeCalm) || slices.ContainsFunc(t.Events, t.isDueFor)) {
+	there := t.Tenant != nil || !t.Key.IsTenant()
+	if there && (t.Woken(wakeAgain) || t.Woken(wakeCalm) || slices.ContainsFunc(t.Events, t.isDueFor)) {
 		t.Events = append(t.Events, Event{Service: t.loop.Service, What: event.Due})
 	}
 }
@@ -36,6 +37,6 @@ func (t *Turn) isDueFor(e Event) bool {
 	return json.Unmarshal(e.Data(), &a) == nil && a.Resumed
 }
 
-// isDailyLook reports whether an event is the fact that intake tells of each tenant once a day, so that no message that was lost and
-// no timer that is gone is missed for longer.
+// isDailyLook reports whether an event is the fact that intake tells of each tenant and DataStore once a day, so that no message that was
+// lost and no timer that is gone is missed for longer.
 func (e Event) isDailyLook() bool { return e.Service == name.ServiceIntake && e.What == event.Checked }

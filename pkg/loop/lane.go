@@ -166,7 +166,6 @@ func (l *Loop) collect(n *lane, w *work) bool {
 // That is tried at once at first, and then no more often than once a second, so that it is never a load.
 func (n *lane) waitForRetry(attempts int, backoff time.Duration) {
 	wait := time.NewTimer(backoff)
-	defer wait.Stop()
 	select {
 	case <-n.closed:
 	case <-n.ctx.Done():
@@ -187,7 +186,7 @@ func (l *Loop) waitsFor(n *lane, dependency string) {
 	l.mu.Lock()
 	before := n.away
 	n.away = dependency
-	others := before == "" || before == dependency
+	others := before == ""
 	for _, other := range l.lanes {
 		if others {
 			break

@@ -23,15 +23,15 @@ import (
 // over before it does anything. Living replicas compute from the same list whose each partition is (share.go); a partition changes
 // hands in the claims that all of them write one after the other (claim.go).
 const (
-	heartbeat = 3 * time.Second
-	leaseTTL  = 5 * time.Second
-	memberTTL = 6 * time.Second
+	heartbeat = 4 * time.Second
+	leaseTTL  = 6 * time.Second
+	memberTTL = 7 * time.Second
 	// beatTimeout bounds the wait for the answer to one sign of life.
 	beatTimeout = time.Second
 	// beatAgain is how long after a sign of life that failed the next one is sent.
 	beatAgain = 500 * time.Millisecond
 	// beatsPerLook is after how many signs of life a replica looks whether its claims are still there.
-	beatsPerLook = 4
+	beatsPerLook = 3
 )
 
 // lease is one replica's right to work on its share of a service's partitions. It is safe for concurrent use.
@@ -162,11 +162,12 @@ func (s *lease) run(ctx context.Context) error {
 	defer func() { _ = sub.Unsubscribe() }()
 	due := time.Now()
 	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			s.leave() //nolint:contextcheck // ctx has ended
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), events.RequestTimeout)
+			defer cancel()
+			s.leave(last)
 			return nil
 		case m := <-heard:
 			if s.hear(m) {
@@ -310,9 +311,7 @@ func (s *lease) drop(p int) {
 }
 
 // leave gives up the claims that are left and says goodbye, so that others needn't wait.
-func (s *lease) leave() {
-	ctx, cancel := context.WithTimeout(context.Background(), events.RequestTimeout)
-	defer cancel()
+func (s *lease) leave(ctx context.Context) {
 	s.stop()
 	s.mu.Lock()
 	s.owned, s.leaving = [name.Partitions]bool{}, [name.Partitions]bool{}
@@ -320,12 +319,9 @@ func (s *lease) leave() {
 	for ctx.Err() == nil && s.bus.Conn().IsConnected() && !s.claim(ctx, false) {
 		sleep(ctx, 50*time.Millisecond)
 	}
-	s.mu.Lock()
-	s.deadline = deadline{}
-	s.mu.Unlock()
 	msg := nats.NewMsg(s.subject(keyBeat))
 	msg.Data = []byte(s.replica + " " + s.life + " " + goodbye)
-	if _, err := s.bus.JetStream().PublishMsg(ctx, msg); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+	if _, err := s.bus.JetStream().PublishMsg(ctx, msg); err != nil {
 		s.bus.Config().Log.Warn("could not say goodbye, others take over after a time-out", "error", err)
 	}
 }

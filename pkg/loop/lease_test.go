@@ -3,8 +3,11 @@ package loop_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
+	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -58,11 +61,16 @@ type replica struct {
 
 func certs(t *testing.T, s *natstest.Server, n string, handle loop.Handler) *replica {
 	t.Helper()
-	bus, err := events.Connect(s.Config("certs", n))
+	return certsOn(t, s.Config("certs", n), handle)
+}
+
+func certsOn(t *testing.T, cfg events.Config, handle loop.Handler) *replica {
+	t.Helper()
+	bus, err := events.Connect(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &replica{name: n, bus: bus, registry: prometheus.NewRegistry(), lists: make(chan []int, 100)}
+	r := &replica{name: cfg.Replica, bus: bus, registry: prometheus.NewRegistry(), lists: make(chan []int, 100)}
 	stop := run(t, &loop.Loop{Bus: bus, Service: "certs", Metrics: r.registry, Handle: handle,
 		Watch: func(ctx context.Context, held *partition.Held, wake loop.Waker) error {
 			r.watches.Add(1)
@@ -315,6 +323,120 @@ func TestALostStreamOfFactsIsNoticedByWhoConsumesIt(t *testing.T) {
 	}
 }
 
+func TestALostStreamThatNobodyConsumesIsMadeAnew(t *testing.T) {
+	s := natstest.Start(t)
+	by := s.Connect(t, "intake", "")
+	cfg := s.Config("intake", "a")
+	way := startWay(t, strings.TrimPrefix(cfg.URL, "nats://"))
+	cfg.URL = "nats://" + way.Addr().String()
+	in, err := events.Connect(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(in.Close)
+	run(t, intake(in))
+	made := func(stream string) {
+		t.Helper()
+		natstest.Eventually(t, stream+" is there", func() bool {
+			_, err := by.JetStream().Stream(t.Context(), stream)
+			return err == nil
+		})
+	}
+	key := tenantIn(5)
+	apply(t, s.Connect(t, events.UserPortal, ""), key, "before")
+	made("KV_" + key.Bucket()) // so it has provisioned
+	way.Cut()
+	deleteStream(t, by, events.StreamStatus)
+	way.Open()
+	made(events.StreamStatus)
+	for _, stream := range []string{events.StreamStatus, events.StreamDead, "KV_" + events.BucketCommands} {
+		deleteStream(t, by, stream)
+		made(stream)
+	}
+}
+
+func TestALossIsNoticedThoughAnotherReplicaMadeTheStreamAgain(t *testing.T) {
+	s := natstest.Start(t)
+	in := s.Connect(t, "intake", "")
+	run(t, intake(in))
+	cfg := s.Config("certs", "a")
+	way := startWay(t, strings.TrimPrefix(cfg.URL, "nats://"))
+	cfg.URL = "nats://" + way.Addr().String()
+	turns := make(chan events.Key, 100)
+	r := certsOn(t, cfg, func(_ context.Context, turn *loop.Turn) error { turns <- turn.Key; return nil })
+	<-r.lists
+	apply(t, s.Connect(t, events.UserPortal, ""), tenantIn(5), "before")
+	<-turns // so it consumes
+	way.Cut()
+	deleteStream(t, in, events.StreamFacts)
+	if err := in.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	way.Open()
+	select {
+	case <-r.lists: // everything is looked at anew
+	case <-time.After(30 * time.Second):
+		t.Error("nobody noticed")
+	}
+}
+
+// way is a way to a server that can be cut: then its connections end, and new ones too.
+type way struct {
+	net.Listener
+	mu   sync.Mutex
+	cut  bool
+	open []net.Conn
+}
+
+func startWay(t *testing.T, server string) *way {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &way{Listener: l}
+	var wg sync.WaitGroup
+	t.Cleanup(func() { _ = l.Close(); w.Cut(); wg.Wait() })
+	wg.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			there, err := net.Dial("tcp", server)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			w.mu.Lock()
+			w.open = append(w.open, client, there)
+			if w.cut {
+				_, _ = client.Close(), there.Close()
+			}
+			w.mu.Unlock()
+			pass := func(to, from net.Conn) { _, _ = io.Copy(to, from); _, _ = to.Close(), from.Close() }
+			wg.Go(func() { pass(there, client) })
+			wg.Go(func() { pass(client, there) })
+		}
+	})
+	return w
+}
+
+func (w *way) Open() { w.set(false) }
+
+func (w *way) Cut() { w.set(true) }
+
+func (w *way) set(cut bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.cut = cut; cut {
+		for _, c := range w.open {
+			_ = c.Close()
+		}
+		w.open = nil
+	}
+}
+
 // At rest there is one sign of life, and nothing that it is about.
 func TestAtRestAReplicaSaysOnlyThatItLives(t *testing.T) {
 	s := natstest.Start(t)
@@ -337,7 +459,8 @@ func TestAtRestAReplicaSaysOnlyThatItLives(t *testing.T) {
 	for range signs {
 		next()
 	}
-	if sent := r.bus.Conn().Stats().OutMsgs - before; sent > signs+3 { // one may be counted before it is heard; twice it looks at its claims
+	// One may be counted before it is heard; twice it looks at its claims; each partition may ask for events anew.
+	if sent := r.bus.Conn().Stats().OutMsgs - before; sent > signs+3+name.Partitions {
 		t.Errorf("%d messages between %d signs of life", sent, signs)
 	}
 }
@@ -430,6 +553,13 @@ func TestOnlyEventsInWorkAreKeptAlive(t *testing.T) {
 	}
 	before := r.bus.Conn().Stats().OutMsgs
 	natstest.Eventually(t, "what waits is delivered a second time, and a third", func() bool { return redelivered() >= 2*waiting })
+	facts, err := r.bus.JetStream().Consumer(t.Context(), events.StreamFacts, events.Consumer("certs", 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := facts.Info(t.Context()); err != nil || info.NumRedelivered != waiting {
+		t.Errorf("%d events were delivered again while %d waited: %v", info.NumRedelivered, waiting, err)
+	}
 	// One sign of life each second of the one event in work, and the lease's.
 	if sent := r.bus.Conn().Stats().OutMsgs - before; sent > waiting {
 		t.Errorf("%d messages while %d events waited", sent, waiting)

@@ -40,7 +40,7 @@ type Loop struct {
 	// that is gained, it wakes whom nobody may have worked on; for those that stay it goes on. It is started when the replica first
 	// holds partitions, and anew when it returns an error and when streams turn out to be gone. May be nil.
 	Watch func(ctx context.Context, held *partition.Held, wake Waker) error
-	// Ensure is called before consuming and again when streams turn out to be gone; intake provisions. May be nil.
+	// Ensure is called before consuming and again when streams turn out to be gone, perhaps twice at once; intake provisions. May be nil.
 	Ensure func(ctx context.Context) error
 	// Commands makes the loop consume commands besides facts.
 	Commands bool
@@ -67,6 +67,7 @@ type Loop struct {
 	lanes     map[events.Key]*lane
 	holding   map[origin]*delivery  // received, not yet answered
 	published map[events.Key]uint64 // revision of the own state whose facts are known to be in the stream
+	created   map[string]time.Time  // of the streams that are consumed, as last seen
 	drifts    map[events.Key]*drifts
 }
 
@@ -78,6 +79,9 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer endTurns()
 	l.prepare(turns)
 
+	if l.Ensure != nil {
+		l.wg.Go(func() { l.keepStreams(ctx) }) // beside the rest, for a new stream may have to wait for a server that is away
+	}
 	l.ensure(ctx)
 	leaseCtx, endLease := context.WithCancel(context.WithoutCancel(ctx))
 	defer endLease()
@@ -124,7 +128,7 @@ func (l *Loop) prepare(turns context.Context) {
 	l.log, l.health, l.metrics = cfg.Log, cfg.Health, newMetrics(l.Metrics)
 	l.running, l.failing, l.turns = make(chan struct{}, maxTurns), make(chan struct{}, maxFailing), turns
 	l.lanes, l.holding, l.published = map[events.Key]*lane{}, map[origin]*delivery{}, map[events.Key]uint64{}
-	l.drifts = map[events.Key]*drifts{}
+	l.drifts, l.created = map[events.Key]*drifts{}, map[string]time.Time{}
 	l.lost, l.alarms = make(chan bool, 1), &alarms{wake: l.wake}
 	if l.againAfter == nil {
 		l.againAfter = tryAgainAfter
@@ -199,6 +203,13 @@ func (l *Loop) ensure(ctx context.Context) {
 			l.log.Error("could not provision NATS, trying again", "error", err)
 		}
 		sleep(ctx, wait.Step())
+	}
+}
+
+// keepStreams calls Ensure whenever a stream that is not consumed may be gone, until ctx ends.
+func (l *Loop) keepStreams(ctx context.Context) {
+	if err := l.Bus.HearDeleted(ctx, func() { l.ensure(ctx) }); err != nil {
+		l.log.Error("the loss of streams that nobody consumes will not be noticed", "error", err)
 	}
 }
 

@@ -34,8 +34,9 @@ type Outcome struct {
 	Data any
 	// Facts announced by this write, in order.
 	Facts []Tell
-	// Failure is what went wrong although the turn did all it could, nil for nothing: Reason, Message and Permanent are
-	// taken from it. A new reason is told as the fact failed; the turn is not repeated.
+	// Failure is what went wrong although the turn did all it could, nil for nothing, or that something keeps drifting
+	// ([Turn.Drifted]): Reason, Message and Permanent are taken from it. A new reason is told as the fact failed; the turn is not
+	// repeated.
 	Failure *state.Failure
 }
 
@@ -45,6 +46,9 @@ func (t *Turn) Done(ctx context.Context, o Outcome) error {
 	s := &state.State{UID: t.UID, Generation: t.Generation, Step: o.Step, Inputs: o.Inputs, Wait: o.Wait, UpdatedAt: time.Now().UTC()}
 	if o.Data != nil {
 		s.Data = event.Marshal(o.Data)
+	}
+	if o.Failure == nil {
+		o.Failure = t.Drifting()
 	}
 	if o.Failure != nil {
 		f := state.Failure{

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/pkg/intent"
@@ -48,8 +49,9 @@ func TestATurnDoesNotOutliveItsLease(t *testing.T) {
 			close(started)
 			<-goOn
 		}
-		fenced <- fence.Check(ctx)
-		return fence.Check(ctx)
+		err := turn.Done(ctx, loop.Outcome{Step: event.Issued})
+		fenced <- err
+		return err
 	}})
 	apply(t, s.Connect(t, events.UserPortal, ""), events.Tenant("default", "demo"), "1")
 	<-started

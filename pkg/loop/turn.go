@@ -9,8 +9,9 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -40,9 +41,9 @@ type Turn struct {
 	revision uint64 // of own, also of one that can't be read
 	// unreadable is true when there is an own state that can't be read; own is then nil.
 	unreadable bool
-	owed       bool            // facts of own may lack in the stream
-	ended      []jetstream.Msg // the commands that have ended
-	first      bool            // the first meeting with the object since a start or a takeover
+	owed       bool        // facts of own may lack in the stream
+	ended      []*nats.Msg // the commands that have ended
+	first      bool        // the first meeting with the object since a start or a takeover
 }
 
 // load reads spec and own state, and publishes facts that the own state still owes. again says that an event of the turn was
@@ -94,7 +95,7 @@ func (t *Turn) readStates(ctx context.Context) (spec *state.State, revision uint
 	if err := ignoreNotFound(err); err != nil {
 		return nil, 0, err
 	}
-	if specErr == nil && spec != nil && t.own != nil && t.own.UID == spec.UID && t.own.Generation > spec.Generation {
+	if spec != nil && t.own != nil && t.own.UID == spec.UID && t.own.Generation > spec.Generation {
 		// The own state was written for a later spec than the one that was read.
 		spec, revision, specErr = t.loop.Bus.ReadStateOfLeader(ctx, t.Key, events.KeySpec)
 		specErr = ignoreNotFound(specErr)

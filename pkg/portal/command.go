@@ -22,6 +22,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 )
 
 // Accepted is intake's yes: the object as it is after the command, and the command's id. Of a deletion it has no more than
@@ -268,13 +269,12 @@ func (c *Client) publish(ctx context.Context, subject string, e ce.Event) error 
 		ask, cancel := context.WithTimeout(ctx, requestTimeout)
 		_, err := c.js.PublishMsg(ask, msg)
 		cancel()
-		var refused *jetstream.APIError
 		switch {
 		case err == nil:
 			return nil
 		case c.denied(subject) != nil:
 			return c.denied(subject)
-		case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrMaxPayload), errors.As(err, &refused) && refused.Code < 500:
+		case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrMaxPayload), refused(err):
 			return err
 		}
 		select {
@@ -283,6 +283,12 @@ func (c *Client) publish(ctx context.Context, subject string, e ce.Event) error 
 		case <-time.After(wait):
 		}
 	}
+}
+
+// refused reports whether the server has refused a message, and would again.
+func refused(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.Code < 500 && intent.Of(events.Classify(err)) != intent.Wait
 }
 
 // answered reads intake's answer.

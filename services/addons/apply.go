@@ -74,23 +74,20 @@ func (s *addons) apply(ctx context.Context, t *loop.Turn, w *connection, a appli
 	}
 	facts := []loop.Tell{{What: event.Applied, Data: event.AddonsApplied{About: t.About(), Objects: len(objects)}}}
 	changed := after.Hash != a.before.Hash
-	var often *state.Failure // that something drifts again and again
 	if a.repair {
 		after.Versions = maps.Clone(a.before.Versions)
 		maps.Copy(after.Versions, versions)
 		repaired := a.repaired(versions)
 		facts, changed = []loop.Tell{{What: event.Repaired, Data: event.AddonsRepaired{About: t.About(), Objects: repaired}}}, len(repaired) > 0
-		if !t.Due() {
-			often = t.Drifted(slices.Collect(maps.Keys(a.drift))...)
-		}
-		if !changed || often != nil {
+		often := !t.Due() && t.Drifted(slices.Collect(maps.Keys(a.drift))...)
+		if !changed || often {
 			facts = nil
 		}
 	}
 	if !changed {
 		after.LastUpdate = a.before.LastUpdate
 	}
-	if err := t.Done(ctx, loop.Outcome{Step: event.Applied, Inputs: a.inputs, Data: after, Facts: facts, Failure: often}); err != nil {
+	if err := t.Done(ctx, loop.Outcome{Step: event.Applied, Inputs: a.inputs, Data: after, Facts: facts}); err != nil {
 		return err
 	}
 	s.follow(t.Key, w, after.Versions) //nolint:contextcheck // the watch outlives the turn

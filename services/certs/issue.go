@@ -34,7 +34,7 @@ func (s *svc) issue(ctx context.Context, t *loop.Turn) error {
 	}
 	own.IssuedFor = state.IssuedFor(t.Own(), &own)
 	drift := drifted(t.Wakes, &own)
-	if len(t.Events) == 0 && !drift && !t.Woken(generator.WakeKubeconfig) && t.Attempt() == 0 && t.Own() != nil {
+	if len(t.Events) == 0 && !drift && !t.Woken(generator.WakeKubeconfig) && t.Attempt() == 0 {
 		return nil // echoes of what we wrote
 	}
 	wanted, err := s.generators.Requests(ctx, t)
@@ -73,7 +73,7 @@ func (s *svc) issue(ctx context.Context, t *loop.Turn) error {
 // onlyExposed reports whether nothing is new since the last turn but that the endpoint is known.
 func onlyExposed(t *loop.Turn, in pki.Input) bool {
 	own := t.Own()
-	if own == nil || in.Exposed == nil || own.Failure != nil || t.Attempt() > 0 || own.Step == event.Issued {
+	if own == nil || in.Exposed == nil || own.Failed() || t.Attempt() > 0 || own.Step == event.Issued {
 		return false
 	}
 	in.Exposed = nil
@@ -106,7 +106,7 @@ func secretsIn(wakes []loop.Wake) (secrets []string) {
 // upToDate reports whether a state says that all was done for these inputs, with nothing to wait for but this. What a state of the
 // version before waits for isn't known, as it has no reason.
 func upToDate(o *state.State, inputs string, wait state.Wait) bool {
-	return o != nil && o.Inputs == inputs && o.Failure == nil && o.Wait.Waits() == wait.Waits() && o.Wait.Reason == wait.Reason
+	return o != nil && o.Inputs == inputs && !o.Failed() && o.Wait.Waits() == wait.Waits() && o.Wait.Reason == wait.Reason
 }
 
 // waitFor is what a tenant waits for, the zero Wait once its endpoint is known.
@@ -163,15 +163,19 @@ func (s *svc) setTimer(ctx context.Context, t *loop.Turn, before, after *state.C
 	if t.Own() != nil && !t.Due() && before.RenewAt.Equal(after.RenewAt) {
 		return nil
 	}
-	now := s.now()
-	next := now.Add(checkEvery)
-	if at := after.RenewAt; !at.IsZero() && at.Before(next) {
-		next = at
+	return t.At(ctx, checkAt(after.RenewAt, s.now()))
+}
+
+// checkAt is when Secrets are to be looked at of which the first is to be renewed at a time, zero for none.
+func checkAt(renew, now time.Time) time.Time {
+	next, first := now.Add(checkEvery), now.Add(soonest)
+	switch {
+	case renew.IsZero() || renew.After(next):
+		return next
+	case renew.Before(first):
+		return first
 	}
-	if next.Before(now.Add(soonest)) {
-		next = now.Add(soonest)
-	}
-	return t.At(ctx, next)
+	return renew
 }
 
 // announce returns the fact to publish: issued for another generation than before, rotated when content changed for the same one,

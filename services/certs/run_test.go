@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
@@ -233,6 +235,27 @@ func TestTheService(t *testing.T) {
 		if n := listed.Load(); n != 0 {
 			t.Errorf("%d turns did", n)
 		}
+	})
+	t.Run("that a Secret is deleted again and again is noted as a failure", func(t *testing.T) {
+		r.t = t
+		r.certs()
+		for range 20 {
+			st, err := r.bus("certs").State(ctx, key, name.ServiceCerts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f := st.Failure; f != nil {
+				if f.Reason != reason.KeepsDrifting || !strings.Contains(f.Message, "Secret of "+name.ComponentSchedulerKubeconfig+" ") {
+					t.Errorf("%+v", f)
+				}
+				return
+			}
+			if _, err := admin.Delete(ctx, kube.Secrets, "default", name.SchedulerKubeconfig("demo"), metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			r.fact(event.Rotated, &issued)
+		}
+		t.Error("it is not")
 	})
 	t.Run("when NATS was lost, every service's work is found done", func(t *testing.T) {
 		before := secrets()

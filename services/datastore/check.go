@@ -20,7 +20,8 @@ import (
 )
 
 // check looks at a DataStore and publishes the facts checked and measured unless its status says the same already. It wakes on
-// changes of the DataStore, on the first failure of anybody who uses it, and now and then.
+// changes of the DataStore, on the first failure of anybody who uses it, and now and then. What was told and isn't in the status is
+// told again at the daily look, for the fact may be lost.
 func (s *datastore) check(ctx context.Context, t *loop.Turn) error {
 	st := s.stores.get(t.Key.Name)
 	// Turns come seldom, and what is reported must be what is.
@@ -72,17 +73,10 @@ func (s *datastore) reportReadiness(ctx context.Context, t *loop.Turn, st *store
 	// Equal findings about equal objects are one fact, whoever finds them and how often. The version is in it so
 	// that a finding which comes back after another is a fact of its own.
 	id := events.ID(string(object.UID), object.ResourceVersion, event.Checked, strconv.FormatBool(r.ready), r.reason)
-	if !st.another(&st.checked, id) {
-		return nil
-	}
-	err := s.bus.Tell(ctx, t.Key, object.Generation, id, event.Checked, event.DatastoreChecked{
+	return s.tellOnce(ctx, t, st, &st.checked, object, id, event.Checked, event.DatastoreChecked{
 		About:  event.About{Name: object.Name, UID: string(object.UID), Generation: object.Generation},
 		Driver: string(object.Spec.Driver), Ready: r.ready, Reason: r.reason, Message: r.message,
 	})
-	if err != nil {
-		st.another(&st.checked, "")
-	}
-	return err
 }
 
 // reportUsage publishes the fact measured about a DataStore unless its status says much the same already.
@@ -92,15 +86,27 @@ func (s *datastore) reportUsage(ctx context.Context, t *loop.Turn, st *store, ob
 		return nil
 	}
 	id := events.ID(string(object.UID), event.Measured, u.MeasuredAt.Format(time.RFC3339))
-	if !st.another(&st.measured, id) {
-		return nil
-	}
-	err := s.bus.Tell(ctx, t.Key, object.Generation, id, event.Measured, event.DatastoreMeasured{
+	return s.tellOnce(ctx, t, st, &st.measured, object, id, event.Measured, event.DatastoreMeasured{
 		About:     event.About{Name: object.Name, UID: string(object.UID), Generation: object.Generation},
 		DataStore: object.Name, Bytes: u.Bytes, Keys: u.Keys, LatencyMilliseconds: u.LatencyMilliseconds, MeasuredAt: u.MeasuredAt.Time,
 	})
+}
+
+// tellOnce publishes what was found about a DataStore and isn't in its status, unless the last that was told has the same id. At the
+// daily look that one is lost, or the status would say so: it is told again, by another id, for a repeat might be dropped.
+func (s *datastore) tellOnce(
+	ctx context.Context, t *loop.Turn, st *store, last *string, object *v1alpha1.DataStore, id, what string, data any,
+) error {
+	another := st.another(last, id)
+	switch {
+	case t.Due():
+		id = events.ID(id, s.now().Format(time.RFC3339Nano))
+	case !another:
+		return nil
+	}
+	err := s.bus.Tell(ctx, t.Key, object.Generation, id, what, data)
 	if err != nil {
-		st.another(&st.measured, "")
+		st.another(last, "")
 	}
 	return err
 }

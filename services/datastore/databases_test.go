@@ -2,13 +2,17 @@ package datastore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
@@ -38,6 +42,8 @@ type database struct {
 
 	// Of SQL only. enter logs in as a user.
 	enter func(ctx context.Context, user, password, schema string) error
+	// wrongPassword and notTheirs are the codes of errors that say so of a password and of a database.
+	wrongPassword, notTheirs string
 	// do executes a statement of the administrator's.
 	do func(t *testing.T, statement string)
 	// drifts are statements that change an account by hand, by what they do.
@@ -128,6 +134,7 @@ func onPostgres(t *testing.T, options ...string) database {
 	}
 	return database{
 		kind: v1alpha1.DriverPostgreSQL, config: server.Config(), do: do, left: true, removal: "DROP DATABASE",
+		wrongPassword: "28P01", notTheirs: "42501",
 		readOnly: func(t *testing.T, yes bool) {
 			t.Helper()
 			do(t, fmt.Sprint("ALTER SYSTEM SET default_transaction_read_only = ", yes))
@@ -195,6 +202,7 @@ func onMySQL(t *testing.T) database {
 	}
 	return database{
 		kind: v1alpha1.DriverMySQL, config: server.Config(), do: do, left: true, removal: "DROP DATABASE",
+		wrongPassword: "1045", notTheirs: "1044",
 		readOnly: func(t *testing.T, yes bool) { t.Helper(); do(t, fmt.Sprint("SET GLOBAL read_only = ", yes)) },
 		holds: func(t *testing.T) (held []string) {
 			t.Helper()
@@ -239,6 +247,19 @@ func onMySQL(t *testing.T) database {
 		},
 		kill: func(*testing.T) { server.Kill() }, run: func(t *testing.T) { t.Helper(); server.Run(t); server.Await(t) },
 	}
+}
+
+// errorCode is the SQLSTATE of PostgreSQL, the number of MySQL; empty for what the server didn't say.
+func errorCode(err error) string {
+	var ofPostgres *pgconn.PgError
+	if errors.As(err, &ofPostgres) {
+		return ofPostgres.Code
+	}
+	var ofMySQL *mysql.MySQLError
+	if errors.As(err, &ofMySQL) {
+		return strconv.Itoa(int(ofMySQL.Number))
+	}
+	return ""
 }
 
 // object is the DataStore of a server; its administrator's password is in a Secret.

@@ -55,7 +55,7 @@ func (s *datastore) plan(ctx context.Context, t *loop.Turn, own state.Datastore,
 	}
 	last := t.Own()
 	p.known = last != nil && last.Step == event.Provisioned && last.Inputs == p.inputs
-	p.upToDate = p.known && last.Failure == nil && !touched(t.Wakes, own) && !t.Due() && !account.RolledOut
+	p.upToDate = p.known && !last.Failed() && !touched(t.Wakes, own) && !t.Due() && !account.RolledOut
 	p.nothing = p.upToDate && last.Generation == t.Generation && !last.Wait.Waits()
 	return p, nil
 }
@@ -85,7 +85,7 @@ func rolledOut(pods *state.State, workload state.Workload, checksum string) bool
 // matters reports whether other services must hear of the outcome: once of each generation, of what rolls out pods, and of the end
 // of a failure.
 func (p *plan) matters(t *loop.Turn, own state.Datastore) bool {
-	return !p.known || t.Own().Generation != t.Generation || t.Own().Failure != nil ||
+	return !p.known || t.Own().Generation != t.Generation || t.Own().Failed() ||
 		own.Config.Checksum != p.want.Config.Checksum || own.Certificate.Checksum != p.want.Certificate.Checksum
 }
 

@@ -104,12 +104,13 @@ func (in *installation) sql(kind string, d database) {
 		if _, now := demo.credentials(); now != version || !bytes.Equal(event.Marshal(before), event.Marshal(after)) {
 			t.Errorf("before %+v\nafter %+v", before, after)
 		}
-		if err := d.enter(ctx, second.account().User, "not-the-password", second.account().Schema); err == nil {
-			t.Error("any password will do")
+		in.must(d.enters(ctx, second))
+		if err := d.enter(ctx, second.account().User, "not-the-password", second.account().Schema); errorCode(err) != d.wrongPassword {
+			t.Errorf("any password will do: %v", err)
 		}
 		data, _ := second.credentials()
-		if err := d.enter(ctx, second.account().User, string(data["DB_PASSWORD"]), demo.account().Schema); err == nil {
-			t.Error("a tenant gets into another's database")
+		if err := d.enter(ctx, second.account().User, string(data["DB_PASSWORD"]), demo.account().Schema); errorCode(err) != d.notTheirs {
+			t.Errorf("a tenant gets into another's database: %v", err)
 		}
 	})
 	t.Run("a password somebody wrote into the Secret is replaced by a new one, which is told", func(t *testing.T) {
@@ -124,8 +125,8 @@ func (in *installation) sql(kind string, d database) {
 			t.Errorf("the password is %q", p)
 		}
 		in.must(d.enters(ctx, demo))
-		if d.enter(ctx, demo.account().User, string(before["DB_PASSWORD"]), demo.account().Schema) == nil {
-			t.Error("the password of before is good still")
+		if err := d.enter(ctx, demo.account().User, string(before["DB_PASSWORD"]), demo.account().Schema); errorCode(err) != d.wrongPassword {
+			t.Errorf("the password of before is good still: %v", err)
 		}
 	})
 	t.Run("a turn that fails and is tried again makes one new password", func(t *testing.T) {

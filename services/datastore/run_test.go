@@ -82,6 +82,16 @@ func TestService(t *testing.T) {
 			return nil
 		})
 	})
+	t.Run("what was told of it and is in no status is told again at its daily look", func(t *testing.T) {
+		in.quiet()
+		about := event.About{Name: "main"}
+		in.must(in.bus[name.ServiceIntake].Tell(ctx, events.DataStore("main"), 0, "look of "+in.namespace, event.Checked, event.IntakeChecked{About: about}))
+		again := event.DatastoreChecked{}
+		in.await("-/main", event.Checked, &again)
+		if !again.Ready {
+			t.Errorf("%+v", again)
+		}
+	})
 	t.Run("a DataStore that names a Secret of a foreign namespace is refused, and its endpoint is sent nothing", func(t *testing.T) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		in.must(err)

@@ -56,8 +56,8 @@ func (s *intake) understand(key events.Key, e loop.Event) (command, error) {
 		most := fmt.Sprintf("must not be larger than %d bytes", events.MaxPayload)
 		return c, refuse("event.data", event.RuleTooLarge, fmt.Sprintf("%d bytes", n), most)
 	}
-	if !utf8.Valid(e.Raw.Data()) {
-		return c, refuse("event.data", event.RuleInvalid, string(e.Raw.Data()), "must be UTF-8")
+	if !utf8.Valid(e.Raw.Data) {
+		return c, refuse("event.data", event.RuleInvalid, string(e.Raw.Data), "must be UTF-8")
 	}
 	if secrets := event.InlineSecrets(key.Kind, e.Data()); secrets != nil {
 		return c, refusal(secrets)
@@ -226,7 +226,7 @@ func (s *intake) withoutSecrets(c command, sent any) any {
 // takes the values out of the refusal. It is done before the sender is answered: should this replica die in between, the sender hears
 // nothing, sends the command again and is refused again.
 func (s *intake) eraseSecrets(ctx context.Context, key events.Key, e loop.Event, refused refusal) error {
-	if _, held := event.Redact(key.Kind, e.Raw.Data()); !held {
+	if _, held := event.Redact(key.Kind, e.Raw.Data); !held {
 		return nil
 	}
 	for i := range refused {

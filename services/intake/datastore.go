@@ -212,7 +212,7 @@ func (s *intake) writeUse(
 		t.Alarm(wait, loop.Wake{Kind: wakeUse})
 		return nil
 	}
-	err := s.kube.ApplyStatus(ctx, kube.DataStores, "", o.Name, o.UID, u)
+	err := s.kube.ApplyStatus(ctx, kube.DataStores, &o.ObjectMeta, u)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -235,13 +235,18 @@ func (x *index) usedBy(dataStore string) []string {
 	return users
 }
 
-// ours are the installation's tenants in partitions.
+// ours are the installation's tenants and DataStores in partitions.
 func (x *index) ours(partitions []int) []events.Key {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var keys []events.Key
 	for key, s := range x.tenants {
 		if s.ours && slices.Contains(partitions, key.Partition()) {
+			keys = append(keys, key)
+		}
+	}
+	for n := range x.stores {
+		if key := events.DataStore(n); slices.Contains(partitions, key.Partition()) {
 			keys = append(keys, key)
 		}
 	}

@@ -22,12 +22,8 @@ func (s *intake) permitted(ctx context.Context, c command, write func(context.Co
 	if !byRoles(err) {
 		return err
 	}
-	may, reviewed := s.may(ctx, c)
-	if reviewed != nil {
-		return reviewed
-	}
-	if !may {
-		return &intent.Unavailable{Err: fmt.Errorf("the API server forbids intake itself to change %s: %w", c.kind.Plural, err)}
+	if no := s.mayNot(ctx, c, err); no != nil {
+		return no
 	}
 	return write(ctx)
 }
@@ -43,8 +39,9 @@ func byRoles(err error) bool {
 	return details != nil && details.Kind != "" && len(details.Causes) == 0
 }
 
-// may reports whether intake's roles let it change objects of the command's kind, in its namespace.
-func (s *intake) may(ctx context.Context, c command) (bool, error) {
+// mayNot is nil when intake's roles let it change objects of the command's kind, in its namespace. *[intent.Unavailable] when they don't,
+// with what the API server forbade.
+func (s *intake) mayNot(ctx context.Context, c command, forbidden error) error {
 	for _, verb := range []string{"get", "create", "patch", "delete"} {
 		review := &authorizationv1.SelfSubjectAccessReview{
 			TypeMeta: kube.SelfSubjectAccessReviews.TypeMeta(),
@@ -52,14 +49,15 @@ func (s *intake) may(ctx context.Context, c command) (bool, error) {
 				Namespace: bare(c.key.Namespace), Verb: verb, Group: c.kind.GroupVersion.Group, Resource: c.kind.Plural, Name: c.key.Name,
 			}},
 		}
-		switch err := s.kube.Create(ctx, kube.SelfSubjectAccessReviews, review); {
-		case apierrors.IsForbidden(err): // not even to ask
-			return false, nil
-		case err != nil:
-			return false, err
-		case !review.Status.Allowed:
-			return false, nil
+		err := s.kube.Create(ctx, kube.SelfSubjectAccessReviews, review)
+		if err != nil && !apierrors.IsForbidden(err) { // it may be forbidden even to ask
+			return err
+		}
+		if !review.Status.Allowed {
+			// The text alone: the error itself would be taken for a refusal of the command.
+			text := forbidden.Error()
+			return &intent.Unavailable{Err: fmt.Errorf("the API server forbids intake itself to change %s: %s", c.kind.Plural, text)}
 		}
 	}
-	return true, nil
+	return nil
 }

@@ -52,7 +52,7 @@ func (s *intake) vanished(ctx context.Context, t *loop.Turn) error {
 	})
 }
 
-// finish ends a deletion once every service has removed what it made: the object's finalizer, then bucket and timers, so
+// finish ends a deletion once every service has removed what it made: the object's finalizer, then timers and bucket, so
 // that a crash in between finds the object gone and only forgets. It tells what was removed in all.
 func (s *intake) finish(ctx context.Context, t *loop.Turn) error {
 	done, _, err := t.RemovedBefore(ctx)

@@ -118,16 +118,21 @@ func (s *intake) handle(ctx context.Context, t *loop.Turn) error {
 			return err
 		}
 	}
-	if t.Key.IsTenant() && t.Woken(wakeDaily) {
-		return s.dailyLook(ctx, t, now)
-	}
 	switch {
+	case t.Woken(wakeDaily):
+		return s.dailyLook(ctx, t, now, s.sync)
 	case t.Key == admissionKey:
 		return s.syncAdmission(ctx)
-	case t.Key.IsTenant() && (due || t.Unreadable() || hasNews(t)):
-		return s.syncTenant(ctx, t, now)
-	case t.Key.Kind == event.DataStores && (due || len(t.Wakes) > 0):
-		return s.syncDataStore(ctx, t, now)
+	case t.Key.IsTenant() && (due || t.Unreadable() || hasNews(t)), t.Key.Kind == event.DataStores && (due || len(t.Wakes) > 0):
+		return s.sync(ctx, t, now)
 	}
 	return nil
+}
+
+// sync brings what there is of a tenant's object, or of a DataStore's, in line with it.
+func (s *intake) sync(ctx context.Context, t *loop.Turn, now time.Time) error {
+	if t.Key.IsTenant() {
+		return s.syncTenant(ctx, t, now)
+	}
+	return s.syncDataStore(ctx, t, now)
 }

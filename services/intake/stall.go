@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/net/http2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -20,7 +21,8 @@ import (
 )
 
 const (
-	// slowAnswer is from when on an error of the API server counts as that of a webhook which hangs, not of one that refuses connections.
+	// slowAnswer is from when on an error of the API server, and the same one of a dry run, count as those of a webhook which hangs, not of
+	// one that fails at once: a webhook has a second at least.
 	slowAnswer = time.Second
 	// stallPause is how long commands for a namespace in which a webhook hangs are refused without a try.
 	stallPause = 30 * time.Second
@@ -67,19 +69,21 @@ func (s *intake) admitted(ctx context.Context, t *loop.Turn, c command, write fu
 	if unanswered(ctx, err) == "" {
 		return err
 	}
-	slow := time.Since(began) > slowAnswer
-	if !slow && t.Attempt() < maxUnknown-1 {
+	slow, last := time.Since(began) > slowAnswer, t.Attempt() >= maxUnknown-1
+	if !slow && !last {
 		return err
 	}
 	there := &metav1.PartialObjectMetadata{}
 	if e := s.kube.Get(ctx, c.kind.Resource, bare(c.key.Namespace), c.key.Name, there); e != nil && !apierrors.IsNotFound(e) {
 		return err
 	}
+	began = time.Now()
 	again := unanswered(ctx, write(kube.DryRun(ctx)))
-	if again == "" {
+	slow = slow && time.Since(began) > slowAnswer // else the API server was busy
+	switch {
+	case again == "" || !slow && !last:
 		return err
-	}
-	if !slow {
+	case !slow:
 		return refuse("object", event.RuleInternal, "", state.ClipMessage(again))
 	}
 	s.stalls.note(c, time.Now())
@@ -95,14 +99,18 @@ func stalled(c command, cause string) refusal {
 			"validatingwebhookconfigurations,mutatingwebhookconfigurations), then send the command again", c.key.Kind, cause)))
 }
 
-// unanswered is the API server's word that it could not say yes or no to a write, or that it said nothing in time, as when it is so
-// busy that its own time-out comes after ours; empty for every other error, and for none.
+// unanswered is the API server's word that it could not say yes or no to a write, or that it said nothing in time: when it is busy, its
+// own time-out may come after ours, or after the answer has begun, and then it breaks the answer off by an HTTP/2 INTERNAL_ERROR. Empty
+// for every other error, and for none.
 func unanswered(ctx context.Context, err error) string {
 	var status apierrors.APIStatus
+	var broken http2.StreamError
 	var no refusal
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 		return "the API server did not answer in time"
+	case errors.As(err, &broken) && broken.Code == http2.ErrCodeInternal:
+		return "the API server broke off its answer"
 	case !errors.As(err, &status), errors.As(refused(err, nil), &no):
 		return ""
 	}

@@ -3,9 +3,11 @@ package intake
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -52,18 +54,25 @@ func TestWhatTheAPIServerCouldNotSayYesOrNoTo(t *testing.T) {
 		err  error
 		want bool
 	}{
-		"an error inside, as of a webhook that fails": {status(500, metav1.StatusReasonInternalError, "failed calling webhook"), true},
-		"a time-out, as of a webhook that hangs":      {status(504, metav1.StatusReasonTimeout, "timeout"), true},
-		"too many requests":                           {status(429, metav1.StatusReasonTooManyRequests, "later"), false},
-		"a conflict":                                  {status(409, metav1.StatusReasonConflict, "changed"), false},
-		"a no":                                        {status(422, metav1.StatusReasonInvalid, "no"), false},
-		"what can't be merged, which is a no, too":    {status(500, "", "failed to create typed patch object (default/a; x/v1, Kind=X): .a: duplicate entries"), false},
-		"a connection that ended":                     {errors.New("EOF"), false},
-		"no answer in time":                           {context.DeadlineExceeded, true},
-		"a yes":                                       {nil, false},
+		"an error inside, as of a webhook that fails":  {status(500, metav1.StatusReasonInternalError, "failed calling webhook"), true},
+		"a time-out, as of a webhook that hangs":       {status(504, metav1.StatusReasonTimeout, "timeout"), true},
+		"too many requests":                            {status(429, metav1.StatusReasonTooManyRequests, "later"), false},
+		"a conflict":                                   {status(409, metav1.StatusReasonConflict, "changed"), false},
+		"a no":                                         {status(422, metav1.StatusReasonInvalid, "no"), false},
+		"what can't be merged, which is a no, too":     {status(500, "", "failed to create typed patch object (default/a; x/v1, Kind=X): .a: duplicate entries"), false},
+		"a connection that ended":                      {errors.New("EOF"), false},
+		"an answer that was broken off":                {fmt.Errorf("patch: %w", http2.StreamError{Code: http2.ErrCodeInternal}), true},
+		"a request that was refused by the connection": {http2.StreamError{Code: http2.ErrCodeRefusedStream}, false},
+		"no answer in time":                            {context.DeadlineExceeded, true},
+		"a yes":                                        {nil, false},
 	} {
 		if got := unanswered(t.Context(), c.err); (got != "") != c.want {
 			t.Errorf("%s: %+v", what, got)
 		}
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if got := unanswered(ended, context.DeadlineExceeded); got != "" {
+		t.Errorf("of a turn that ended before the answer came: %s", got)
 	}
 }

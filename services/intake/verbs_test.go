@@ -7,7 +7,7 @@ import (
 	"time"
 
 	ce "github.com/cloudevents/sdk-go/v2/event"
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -15,16 +15,10 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
-// sent is a message as the stream delivers it; only when it was stored matters here.
-type sent struct {
-	jetstream.Msg
-	at time.Time
-}
-
-func (s sent) Data() []byte { return nil }
-
-func (s sent) Metadata() (*jetstream.MsgMetadata, error) {
-	return &jetstream.MsgMetadata{Timestamp: s.at}, nil
+// sent is a message as the stream delivers it; only when it was stored matters here (the fields of its reply subject are those of ADR-15
+// of NATS).
+func sent(at time.Time) *nats.Msg {
+	return &nats.Msg{Sub: &nats.Subscription{}, Reply: fmt.Sprintf("$JS.ACK.%s.intake-0.1.1.1.%d.0", events.StreamIntake, at.UnixNano())}
 }
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -35,7 +29,7 @@ func commandFor(key events.Key, verb, data string) command {
 	e.SetSource("/portal")
 	e.SetType(event.CommandType(key.Kind, verb))
 	e.DataEncoded = []byte(data)
-	return command{event: loop.Event{Event: e, Raw: sent{at: noon}}, key: key, kind: kinds[key.Kind], verb: verb}
+	return command{event: loop.Event{Event: e, Raw: sent(noon)}, key: key, kind: kinds[key.Kind], verb: verb}
 }
 
 func objectOf(t *testing.T, data string) *object {

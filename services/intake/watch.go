@@ -32,7 +32,7 @@ const (
 	wakeUse = "use"
 	// wakeDataStores: which DataStores take tenants may have changed.
 	wakeDataStores = "datastores"
-	// wakeDaily: the tenant's daily look may be due (daily.go).
+	// wakeDaily: the daily look may be due (daily.go).
 	wakeDaily = "daily"
 )
 

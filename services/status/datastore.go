@@ -64,7 +64,7 @@ func (s *svc) dataStore(ctx context.Context, t *loop.Turn) error {
 	if next.isIn(ds.Status) {
 		return nil
 	}
-	err = s.kube.ApplyStatus(ctx, kube.DataStores, "", t.Key.Name, ds.UID, next)
+	err = s.kube.ApplyStatus(ctx, kube.DataStores, &ds.ObjectMeta, next)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 
 	ce "github.com/cloudevents/sdk-go/v2/event"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
@@ -107,7 +108,8 @@ func (s *svc) write(ctx context.Context, t *loop.Turn, in States, status v1alpha
 		return err
 	}
 	if next.Applied != in.Previous.Applied {
-		err := s.kube.ApplyStatus(ctx, kube.TenantControlPlanes, t.Key.Namespace, t.Key.Name, types.UID(t.UID), status)
+		o := &metav1.ObjectMeta{Namespace: t.Key.Namespace, Name: t.Key.Name, UID: types.UID(t.UID)}
+		err := s.kube.ApplyStatus(ctx, kube.TenantControlPlanes, o, status)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("status of %s: %w", t.Key, err)
 		}

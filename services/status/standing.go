@@ -92,7 +92,7 @@ func progressOf(service string, s *state.State, in States) progress {
 	// A service that once finished this generation and now retries has not undone it: the workload's own state says when
 	// the tenant's API is away.
 	finished := in.Previous.ReadyGeneration == in.Generation && (s.Failure == nil || !s.Failure.Permanent)
-	x.done = current && stepDone && (!s.Wait.Waits() && s.Failure == nil || finished)
+	x.done = current && stepDone && (!s.Wait.Waits() && !s.Failed() || finished)
 	switch {
 	case x.removed:
 		x.reason, x.message = reason.Removed, "removed"

@@ -35,7 +35,7 @@ func issuedFor(generation int64, certs *state.State, c *state.Certs) bool {
 	if certs == nil || certs.Step != event.Issued && certs.Step != event.Rotated {
 		return false
 	}
-	return state.IssuedFor(certs, c) == generation || certs.Generation >= generation && !certs.Waits() && certs.Failure == nil
+	return state.IssuedFor(certs, c) == generation || certs.Generation >= generation && !certs.Waits() && !certs.Failed()
 }
 
 // hasChecksums reports whether every Secret of certs that a tenant needs is there.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
@@ -31,6 +33,9 @@ type observation struct {
 	known string
 	// generation of known, 0 when it isn't known.
 	generation int64
+	// uid is that of the object as this replica applied it last, so that the next time it needn't be looked at whose it is. One that is
+	// missing or outdated costs two requests.
+	uid types.UID
 }
 
 // changed reports whether the object is, or may be, another than the one that is known.
@@ -113,6 +118,13 @@ func (s *observations) setKnown(key events.Key, k kind, version string, generati
 	case o.gone, o.version == "", kube.Older(o.version, version):
 		o.version, o.gone = version, false
 	}
+}
+
+// setUID notes the UID of an object that was applied.
+func (s *observations) setUID(key events.Key, k kind, uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at(key)[k].uid = uid
 }
 
 // doubt takes back what was taken into account of a tenant's objects, for a turn whose state could not be written: what the state says

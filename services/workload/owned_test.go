@@ -98,13 +98,7 @@ func TestObjectsOfOthers(t *testing.T) {
 	c := startCluster(t)
 	c.tlsRoutes()
 	c.service(10)
-	in := func(sentence string, test func(t *testing.T)) {
-		t.Run(sentence, func(sub *testing.T) {
-			c.t = sub
-			defer func() { c.t = t }()
-			test(sub)
-		})
-	}
+	in := c.subtest
 	// routed asks for an object of every kind.
 	routed := func(n string) *tenant {
 		x := c.tenant("default", n)

@@ -31,6 +31,8 @@ func TestAssess(t *testing.T) {
 	running := state.Workload{Version: newVersion, ConfigHash: "new", Phase: "Ready", Replicas: 2, ReadyReplicas: 2, UpdatedReplicas: 2, AvailableReplicas: 2}
 	older := running
 	older.Version, older.ConfigHash = oldVersion, "old"
+	others := running
+	others.ConfigHash = "old"
 	broken := running
 	broken.ReadyReplicas, broken.AvailableReplicas, broken.Phase = 0, 0, "NotReady"
 	asleep := state.Workload{Version: newVersion, ConfigHash: "new", Phase: "Sleeping"}
@@ -116,6 +118,26 @@ func TestAssess(t *testing.T) {
 			before: asleep, step: event.Slept, current: true, replicas: 0, phase: "Sleeping", next: event.Slept, version: newVersion,
 			status: appsv1.DeploymentStatus{ObservedGeneration: 2},
 		},
+		"as many pods as must be, and one of them old, are no complete rollout": {
+			before: running, step: event.Exposed, current: true, replicas: 2, phase: "Unknown", next: event.Exposed, waiting: true, version: newVersion,
+			status: appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 2, UpdatedReplicas: 1, ReadyReplicas: 2, AvailableReplicas: 2},
+		},
+		"other pods are told that were all ready before anybody looked": {
+			before: others, step: event.Available, current: true, replicas: 2, status: full, phase: "Ready", next: event.Available,
+			tell: []string{event.Available}, version: newVersion,
+		},
+		"a new tenant whose first pod falls is not degraded": {
+			before: state.Workload{ReadyReplicas: 1}, step: event.Exposed, current: true, replicas: 2, status: none, phase: "Provisioning",
+			next: event.Exposed, waiting: true,
+		},
+		"a tenant that goes to sleep with another version has that": {
+			before: older, step: event.Exposed, current: true, replicas: 0, phase: "Sleeping", next: event.Slept, tell: []string{event.Slept}, version: newVersion,
+			status: appsv1.DeploymentStatus{ObservedGeneration: 2},
+		},
+		"that it sleeps is told once for each generation": {
+			before: asleep, step: event.Slept, replicas: 0, phase: "Sleeping", next: event.Slept, tell: []string{event.Slept}, version: newVersion,
+			status: appsv1.DeploymentStatus{ObservedGeneration: 2},
+		},
 		"a tenant that wakes up has broken nothing": {
 			before: asleep, step: event.Exposed, current: true, replicas: 2, status: none, phase: "NotReady", next: event.Exposed, waiting: true, version: newVersion,
 		},
@@ -128,6 +150,19 @@ func TestAssess(t *testing.T) {
 			if r.Data.Phase != test.phase || r.Step != test.next || !slices.Equal(r.Facts, test.tell) || r.Wait.Waits() != test.waiting || r.Data.Version != test.version {
 				t.Errorf("phase %s, step %s, tells %v, waits for %+v, version %q", r.Data.Phase, r.Step, r.Facts, r.Wait, r.Data.Version)
 			}
+			if r.Starting != (test.waiting && test.replicas > 0) {
+				t.Errorf("its pods start: %v", r.Starting)
+			}
+			type counts struct {
+				available, unavailable int32
+				observed               int64
+				deployment, config     string
+			}
+			s, data := test.status, r.Data
+			got := counts{data.AvailableReplicas, data.UnavailableReplicas, data.ObservedGeneration, data.DeploymentVersion, data.ConfigHash}
+			if want := (counts{s.AvailableReplicas, s.UnavailableReplicas, s.ObservedGeneration, "7", "new"}); got != want {
+				t.Errorf("notes %+v of the Deployment, not %+v", got, want)
+			}
 			if slices.Contains(r.Facts, event.Upgraded) && r.From != oldVersion {
 				t.Errorf("upgraded from %q", r.From)
 			}
@@ -136,6 +171,23 @@ func TestAssess(t *testing.T) {
 				t.Errorf("a second look tells %v and changes the data from\n%+v to\n%+v", again.Facts, r.Data, again.Data)
 			}
 		})
+	}
+}
+
+func TestADeploymentThatIsBeingDeletedIsNoRolloutThatIsComplete(t *testing.T) {
+	spec := &v1alpha1.TenantControlPlaneSpec{}
+	spec.Kubernetes.Version = newVersion
+	for replicas, step := range map[int32]string{2: event.Available, 0: event.Slept} {
+		d := deploymentOf(replicas, appsv1.DeploymentStatus{
+			ObservedGeneration: 2, Replicas: replicas, UpdatedReplicas: replicas, ReadyReplicas: replicas, AvailableReplicas: replicas,
+		})
+		if r := assess(spec, state.Workload{}, event.Exposed, true, d); r.Step != step || r.Wait.Waits() {
+			t.Fatalf("step %s, waits for %+v", r.Step, r.Wait)
+		}
+		d.DeletionTimestamp = &metav1.Time{}
+		if r := assess(spec, state.Workload{}, event.Exposed, true, d); r.Step != event.Exposed || len(r.Facts) != 0 || !r.Wait.Waits() {
+			t.Errorf("step %s, tells %v, waits for %+v", r.Step, r.Facts, r.Wait)
+		}
 	}
 }
 

@@ -29,7 +29,7 @@ type removing struct {
 func (t *turn) remove(ctx context.Context) error {
 	t.s.slots.free(t.Key)
 	if t.step == event.Removed {
-		t.s.forget(t.Key)
+		t.s.observed.forget(t.Key)
 		return nil
 	}
 	var kept removing
@@ -62,7 +62,7 @@ func (t *turn) remove(ctx context.Context) error {
 	if t.step == stepRemoving {
 		removed[kube.Deployments.Kind]++
 	}
-	t.s.forget(t.Key)
+	t.s.observed.forget(t.Key)
 	removals := before.With(name.ServiceWorkload, removed)
 	removals.About = t.About()
 	return t.Removed(ctx, state.Workload{}, removals)

@@ -84,7 +84,7 @@ func (t *turn) read(ctx context.Context, in *Input) (state.Wait, error) {
 // earlier one, so a state that has one doesn't count.
 func (t *turn) current() bool {
 	own := t.Own()
-	return own != nil && own.Generation == t.Generation && own.Failure == nil
+	return own != nil && own.Generation == t.Generation && !own.Failed()
 }
 
 // knowsRollout reports whether the own state says already how far the rollout is, so that the Deployment needn't be read:
@@ -110,8 +110,7 @@ func (t *turn) deploy(ctx context.Context, want *appsv1.Deployment, seen observa
 		}
 		gone = err != nil
 		// The generation changes with the spec alone, and not with what the Deployment's own controller writes.
-		if !gone && live.Generation == seen.generation && t.owner().Of(live) == kube.Own &&
-			(live.DeletionTimestamp != nil || contains(live, want)) {
+		if live.Generation == seen.generation && contains(live, want) {
 			return live, state.Wait{}, nil
 		}
 	}
@@ -134,7 +133,7 @@ func (t *turn) deploy(ctx context.Context, want *appsv1.Deployment, seen observa
 	return live, state.Wait{}, nil
 }
 
-// contains reports whether an object still has the labels, annotations and owner that it must have.
+// contains reports whether an object still has the labels, annotations and owner that it must have; one that isn't there has none.
 func contains(live, want metav1.Object) bool {
 	for key, value := range want.GetLabels() {
 		if live.GetLabels()[key] != value {
@@ -209,9 +208,13 @@ func (t *turn) explainWait(ctx context.Context, r rollout) state.Wait {
 
 // askPodsLater wakes the tenant when its pods are to be asked next: no watch tells why they aren't ready.
 func (t *turn) askPodsLater() {
-	after := askPodsEvery
-	if left := askPodsAfter - t.s.now().Sub(t.data.WaitingSince); left > 0 {
-		after = left
+	t.Alarm(askPodsIn(t.s.now().Sub(t.data.WaitingSince)), loop.Wake{Kind: wakePods})
+}
+
+// askPodsIn is how long after now pods are asked that have been waited for so long.
+func askPodsIn(waited time.Duration) time.Duration {
+	if waited < askPodsAfter {
+		return askPodsAfter - waited
 	}
-	t.Alarm(after, loop.Wake{Kind: wakePods})
+	return askPodsEvery
 }

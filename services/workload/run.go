@@ -62,7 +62,6 @@ type svc struct {
 	log      *slog.Logger
 	now      func() time.Time
 	observed observations
-	uids     uids
 	slots    *slots
 	// kineImage is that of Config.
 	kineImage string
@@ -108,12 +107,6 @@ func newService(client *kube.Client, log *slog.Logger, rollouts int) *svc {
 		}
 	})
 	return s
-}
-
-// forget drops what is known of a tenant's objects.
-func (s *svc) forget(key events.Key) {
-	s.observed.forget(key)
-	s.uids.forget(key)
 }
 
 func (s *svc) loop(bus *events.Bus) *loop.Loop {

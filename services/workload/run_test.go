@@ -345,7 +345,7 @@ func (x *tenant) rolledOut() {
 	x.t.Helper()
 	d := x.deployment()
 	n := desired(d)
-	x.must(x.admin.ApplyStatus(x.t.Context(), kube.Deployments, d.Namespace, d.Name, "", appsv1.DeploymentStatus{
+	x.must(x.admin.ApplyStatus(x.t.Context(), kube.Deployments, &metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name}, appsv1.DeploymentStatus{
 		ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: n, AvailableReplicas: n,
 	}))
 }
@@ -412,15 +412,19 @@ func (x *tenant) dead() uint64 {
 	return info.State.Subjects[subject]
 }
 
+// subtest runs a test within c's, whose failures are its own.
+func (c *cluster) subtest(sentence string, test func(t *testing.T)) {
+	t := c.t
+	t.Run(sentence, func(sub *testing.T) {
+		c.t = sub
+		defer func() { c.t = t }()
+		test(sub)
+	})
+}
+
 func TestOnARealAPIServer(t *testing.T) {
 	c := startCluster(t)
-	in := func(sentence string, test func(t *testing.T)) {
-		t.Run(sentence, func(sub *testing.T) {
-			c.t = sub
-			defer func() { c.t = t }()
-			test(sub)
-		})
-	}
+	in := c.subtest
 
 	in("a Deployment that is refused fails its generation by name of the field, the old one stays, and a corrected generation goes on", func(t *testing.T) {
 		c.service(3)
@@ -465,7 +469,7 @@ func TestOnARealAPIServer(t *testing.T) {
 			c.must(c.admin.Apply(t.Context(), quotas, q))
 			// In the place of the controller that counts.
 			used := corev1.ResourceList{"services": resource.MustParse("0"), "count/deployments.apps": resource.MustParse("0")}
-			c.must(c.admin.ApplyStatus(t.Context(), quotas, "tight", "all", "", corev1.ResourceQuotaStatus{Hard: hard, Used: used}))
+			c.must(c.admin.ApplyStatus(t.Context(), quotas, &metav1.ObjectMeta{Namespace: "tight", Name: "all"}, corev1.ResourceQuotaStatus{Hard: hard, Used: used}))
 		}
 		limit("0", "0")
 		x := c.tenant("tight", "quota")
@@ -604,11 +608,16 @@ func TestOnARealAPIServer(t *testing.T) {
 			return func(_ *state.State, w *state.Workload) bool { return slices.Equal(w.Credentials, want) }
 		}
 		x.becomes("with the first", has("first"))
+		x.Tenant.Spec.DataStoreOverrides = []v1alpha1.DataStoreOverride{{Resource: "/events", DataStore: "events"}}
+		x.Datastore.Overrides = []state.Override{{DataStore: "events", Resources: []string{"/events"}, Endpoints: []string{"events:2379"}}}
 		x.Datastore.Certificate.Checksum = "second"
 		x.accept()
 		x.becomes("with both", has("first", "second"))
 		x.rolledOut()
 		x.becomes("with the second", has("second"))
+		x.becomes("with the DataStore of its override", func(_ *state.State, w *state.Workload) bool {
+			return slices.Equal(w.Overrides, []string{"events"})
+		})
 	})
 	in("a pause gives the rollout slot to who waits, and its end goes on with what was begun", func(t *testing.T) {
 		s, _ := c.service(1)
@@ -766,8 +775,8 @@ func TestOnARealAPIServer(t *testing.T) {
 		condition := func(typ string) []metav1.Condition {
 			return []metav1.Condition{{Type: typ, Status: metav1.ConditionTrue, Reason: typ, LastTransitionTime: metav1.Now()}}
 		}
-		c.must(c.admin.ApplyStatus(t.Context(), kube.Gateways, "default", "edge", "", gatewayv1.GatewayStatus{Conditions: condition("Programmed")}))
-		c.must(c.admin.ApplyStatus(t.Context(), kube.TLSRoutes, "default", "routed", "", gatewayv1.TLSRouteStatus{RouteStatus: gatewayv1.RouteStatus{
+		c.must(c.admin.ApplyStatus(t.Context(), kube.Gateways, &metav1.ObjectMeta{Namespace: "default", Name: "edge"}, gatewayv1.GatewayStatus{Conditions: condition("Programmed")}))
+		c.must(c.admin.ApplyStatus(t.Context(), kube.TLSRoutes, &metav1.ObjectMeta{Namespace: "default", Name: "routed"}, gatewayv1.TLSRouteStatus{RouteStatus: gatewayv1.RouteStatus{
 			Parents: []gatewayv1.RouteParentStatus{{ParentRef: parent, ControllerName: "example.com/test", Conditions: condition("Accepted")}},
 		}}))
 		_, w := x.becomes("reached", func(_ *state.State, w *state.Workload) bool {

@@ -36,7 +36,7 @@ func (s *svc) handle(ctx context.Context, lt *loop.Turn) error {
 	if lt.Tenant == nil {
 		lt.NoAlarm()
 		s.slots.free(lt.Key)
-		s.forget(lt.Key)
+		s.observed.forget(lt.Key)
 		return nil
 	}
 	t := &turn{Turn: lt, s: s, subject: Subject{UID: lt.UID, Tenant: lt.Tenant}, spec: &lt.Tenant.Spec}
@@ -106,6 +106,9 @@ func (t *turn) finish(ctx context.Context, wait state.Wait, err error) error {
 			return err
 		}
 		t.step = event.Exposed
+	}
+	if t.failure == nil {
+		t.failure = t.Drifting()
 	}
 	if o := t.Own(); o != nil && len(t.facts) == 0 && o.Generation == t.Generation && o.Step == t.step && o.Wait == wait &&
 		sameFailure(o.Failure, t.failure) && sameButVersions(t.before, t.data) {

@@ -42,7 +42,6 @@ func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) 
 	})
 	g.Go(func() error {
 		for m := range held.Moves(ctx) {
-			s.uids.keep(m.Held)
 			s.slots.keepIn(m.Held)
 		}
 		return nil

@@ -27,7 +27,8 @@ import (
 const resting = 2 * time.Minute
 
 // BenchmarkRest is what nothing costs: CPU seconds a minute of each service and of a NATS server of its own, which syncs each write
-// to disk, beside no tenants and beside four that run; and of that server before anything uses it.
+// to disk, beside no tenants and beside four that run; and of that server before anything uses it, and when the services have ended.
+// From its first stream on a server reads the clock ten times a second.
 func BenchmarkRest(b *testing.B) {
 	dir := b.TempDir()
 	procs, url := map[string]*exec.Cmd{}, ""
@@ -58,6 +59,18 @@ func BenchmarkRest(b *testing.B) {
 			}
 		})
 	}
+	for _, s := range name.Services() {
+		if err := procs[s].Process.Signal(syscall.SIGTERM); err != nil {
+			b.Fatal(err)
+		}
+		delete(procs, s)
+	}
+	sleep(b.Context(), 30*time.Second)
+	b.Run("ended", func(b *testing.B) {
+		for b.Loop() {
+			rest(b, procs)
+		}
+	})
 }
 
 // rest watches processes that have nothing to do.

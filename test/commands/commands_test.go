@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -215,7 +216,7 @@ func TestExpectedGeneration(t *testing.T) {
 		wg.Go(func() { // and kubectl, and a controller that writes the status
 			for i := range rounds {
 				now := there(t, key)
-				_ = e.Admin.ApplyStatus(t.Context(), kube.TenantControlPlanes, key.Namespace, key.Name, "", map[string]any{"controlPlaneEndpoint": fmt.Sprintf("127.0.0.1:%d", i)})
+				_ = e.Admin.ApplyStatus(t.Context(), kube.TenantControlPlanes, &metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, map[string]any{"controlPlaneEndpoint": fmt.Sprintf("127.0.0.1:%d", i)})
 				profile := now.Spec["networkProfile"].(map[string]any)
 				sans, _ := profile["certSANs"].([]any)
 				_ = e.Admin.MergePatch(t.Context(), kube.TenantControlPlanes, key.Namespace, key.Name, map[string]any{

@@ -1,18 +1,23 @@
 package commands
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/services/intake"
 	"github.com/stoker-k8s/stoker/test/env"
 )
 
@@ -77,6 +82,89 @@ func TestACommandWaitsWhileIntakeItselfMayNotCarryItOut(t *testing.T) {
 	}
 	if a := decode(t, m); a.what != event.Accepted {
 		t.Errorf("%s: %+v", a.what, a.errors)
+	}
+}
+
+// An API server that forbids a write is asked whether intake may make it, which it may forbid, too, while it knows no roles.
+func TestACommandWhenTheAPIServerDoesNotSayWhetherIntakeMay(t *testing.T) {
+	for what, c := range map[string]struct {
+		code   int
+		reason metav1.StatusReason
+		ends   bool
+		answer func(t *testing.T, c command)
+	}{
+		"as long as it forbids to ask, the command waits": {http.StatusForbidden, metav1.StatusReasonForbidden, true, func(t *testing.T, c command) {
+			accepts(t, c)
+			there(t, c.key)
+		}},
+		"when it fails at that alone, those behind the command don't wait for it": {http.StatusInternalServerError, metav1.StatusReasonInternalError, false, func(t *testing.T, c command) {
+			if no := refuses(t, c, "object", event.RuleInternal); !strings.Contains(no.Message, "not now") {
+				t.Errorf("%+v", no)
+			}
+		}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			key, o := tenant(t, fmt.Sprintf("unasked-%d", c.code))
+			var asked atomic.Int32
+			stop := startIntake(t, "a", func(cfg *intake.Config) {
+				cfg.Kubeconfig = env.Between(t, cfg.Kubeconfig, func(server http.Handler) http.Handler {
+					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						asks, over := strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews"), c.ends && asked.Load() > 5 // more than a refusal takes
+						code, reason := http.StatusForbidden, metav1.StatusReasonForbidden
+						switch {
+						case over || !asks && !strings.HasSuffix(r.URL.Path, "/"+key.Name):
+							server.ServeHTTP(w, r)
+							return
+						case asks:
+							asked.Add(1)
+							code, reason = c.code, c.reason
+						}
+						w.Header().Set("Content-Type", "application/json")
+						w.WriteHeader(code)
+						_ = json.NewEncoder(w).Encode(metav1.Status{
+							TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code),
+							Reason: reason, Message: "not now", Details: &metav1.StatusDetails{Kind: event.TenantControlPlanes},
+						})
+					})
+				})
+			})
+			defer stop()
+			c.answer(t, command{key: key, verb: event.Apply, data: o})
+		})
+	}
+}
+
+// A quota says no as an API server does that knows no roles; intake may make the object, so it is the command that is refused.
+func TestAQuotaRefusesACommand(t *testing.T) {
+	startIntake(t, "a")
+	key, o := tenantOf(t, "full", "one-more")
+	quotas := kube.Resource{
+		GroupVersion: schema.GroupVersion{Version: "v1"}, Plural: "resourcequotas", Kind: "ResourceQuota", Namespaced: true,
+	}
+	const of = "count/tenantcontrolplanes.kamaji.clastix.io"
+	none := map[string]any{of: "0"}
+	quota := map[string]any{
+		"apiVersion": "v1", "kind": "ResourceQuota", "metadata": map[string]any{"name": "none", "namespace": key.Namespace},
+		"spec": map[string]any{"hard": none},
+	}
+	if err := e.Admin.ApplyRaw(t.Context(), quotas, key.Namespace, "none", event.Marshal(quota), nil); err != nil {
+		t.Fatal(err)
+	}
+	// What its controller does.
+	status := map[string]any{"hard": none, "used": none}
+	if err := e.Admin.ApplyStatus(t.Context(), quotas, &metav1.ObjectMeta{Namespace: key.Namespace, Name: "none"}, status); err != nil {
+		t.Fatal(err)
+	}
+	env.Eventually(t, "the quota to be looked at", func() error {
+		err := e.Admin.Create(kube.DryRun(t.Context()), kube.TenantControlPlanes, o.DeepCopy())
+		if !apierrors.IsForbidden(err) {
+			return fmt.Errorf("not refused: %w", err)
+		}
+		return nil
+	})
+	no := refuses(t, command{key: key, verb: event.Apply, data: env.JSON(t, o)}, "object", "Forbidden")
+	if !strings.Contains(no.Message, "exceeded quota") {
+		t.Errorf("%+v", no)
 	}
 }
 

@@ -3,11 +3,14 @@ package commands
 import (
 	"bytes"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -43,11 +46,12 @@ func TestACommandWithAPasswordIsRefusedAndKeptNowhere(t *testing.T) {
 	for _, key := range []events.Key{misspelt.key, silent.key, structured.key} {
 		e.Fact(t, key, name.ServiceIntake, event.Rejected)
 		var there any
-		if err := e.Admin.Get(t.Context(), resources[key.Kind], "", key.Name, &there); err == nil {
-			t.Errorf("%s was made", key)
+		if err := e.Admin.Get(t.Context(), resources[key.Kind], "", key.Name, &there); !apierrors.IsNotFound(err) {
+			t.Errorf("%s was made: %v", key, err)
 		}
 	}
 	accepts(t, command{key: structured.key, verb: event.Apply, data: func() any { _, o := dataStore("inline-structured"); return o }()})
+	refusals := 0
 	for _, stream := range []string{events.StreamIntake, events.StreamFacts, events.StreamDead, "KV_" + events.BucketCommands} {
 		s, err := e.Operator.JetStream().Stream(t.Context(), stream)
 		if err != nil {
@@ -56,9 +60,21 @@ func TestACommandWithAPasswordIsRefusedAndKeptNowhere(t *testing.T) {
 		state := s.CachedInfo().State
 		for seq := state.FirstSeq; seq <= state.LastSeq && state.Msgs > 0; seq++ {
 			m, err := s.GetMsg(t.Context(), seq)
-			if err == nil && (bytes.Contains(m.Data, []byte(password)) || bytes.Contains(m.Data, []byte("a-password-that"))) {
+			if errors.Is(err, jetstream.ErrMsgNotFound) {
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if bytes.Contains(m.Data, []byte(password)) || bytes.Contains(m.Data, []byte("a-password-that")) {
 				t.Errorf("%s keeps it: %s %s", stream, m.Subject, m.Data)
 			}
+			if stream == events.StreamFacts && bytes.Contains(m.Data, []byte(`"Forbidden"`)) {
+				refusals++
+			}
 		}
+	}
+	if refusals < 5 {
+		t.Errorf("the search finds %d refusals of five", refusals)
 	}
 }

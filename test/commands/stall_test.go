@@ -38,6 +38,8 @@ type webhook struct {
 	calls atomic.Int32
 	// say makes it answer from now on, and refuse all.
 	say func()
+	// fails makes it fail at once.
+	fails atomic.Bool
 }
 
 // hang has a webhook judge what is written to tenants of a namespace and meets a condition, empty for none; it doesn't answer.
@@ -47,6 +49,10 @@ func hang(t *testing.T, ns string, seconds int32, condition string, operations .
 	h := &webhook{say: sync.OnceFunc(func() { close(said) })}
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.calls.Add(1)
+		if h.fails.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
 		var review struct{ Request struct{ UID string } }
 		_ = json.NewDecoder(r.Body).Decode(&review)
 		select {
@@ -123,30 +129,35 @@ func neighbour(t *testing.T, of events.Key, prefix string) (events.Key, map[stri
 	return events.Key{}, nil
 }
 
-// silentOnFailure is an API server that says nothing where it would say that it could not answer.
-func silentOnFailure(server http.Handler) http.Handler {
+// busy is an API server that comes too late with the answer that it could not answer: its caller has given up on a write by then, and
+// of a dry run the answer had begun and is broken off.
+func busy(server http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		server.ServeHTTP(&silence{w, r.Context()}, r)
+		server.ServeHTTP(&late{w, r}, r)
 	})
 }
 
-type silence struct {
+type late struct {
 	http.ResponseWriter
-	asked context.Context
+	asked *http.Request
 }
 
-func (s *silence) WriteHeader(status int) {
-	if status >= http.StatusInternalServerError {
-		<-s.asked.Done()
+func (l *late) WriteHeader(status int) {
+	switch {
+	case status < http.StatusInternalServerError:
+	case l.asked.URL.Query().Has("dryRun"):
+		panic(http.ErrAbortHandler)
+	default:
+		<-l.asked.Context().Done()
 	}
-	s.ResponseWriter.WriteHeader(status)
+	l.ResponseWriter.WriteHeader(status)
 }
 
 // Unwrap lets watches be flushed.
-func (s *silence) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+func (l *late) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
 func TestAWebhookThatHangsAndAnAPIServerThatIsTooBusyToSaySo(t *testing.T) {
-	startIntake(t, "a", func(c *intake.Config) { c.Kubeconfig = env.Between(t, c.Kubeconfig, silentOnFailure) })
+	startIntake(t, "a", func(c *intake.Config) { c.Kubeconfig = env.Between(t, c.Kubeconfig, busy) })
 	key, o := tenantOf(t, "hanging-silent", "stuck")
 	hook := hang(t, key.Namespace, 30, "", admissionv1.Create, admissionv1.Update)
 	hangs(t, hook, func(ctx context.Context) error { return e.Admin.Create(ctx, kube.TenantControlPlanes, o.DeepCopy()) })
@@ -154,6 +165,135 @@ func TestAWebhookThatHangsAndAnAPIServerThatIsTooBusyToSaySo(t *testing.T) {
 	refuses(t, command{key: key, verb: event.Apply, data: env.JSON(t, o)}, "metadata.namespace", event.RuleAdmissionTimeout)
 	if n := hook.calls.Load() - asked; n != 2 {
 		t.Errorf("the webhook was asked %d times, by the write and the dry run it is 2", n)
+	}
+}
+
+func TestAWebhookThatFailsAtOnceIsNamedAfterSomeTries(t *testing.T) {
+	startIntake(t, "a")
+	key, o := tenantOf(t, "failing", "stuck")
+	there := o.DeepCopy()
+	there.Name = "there"
+	if err := e.Admin.Create(t.Context(), kube.TenantControlPlanes, there); err != nil {
+		t.Fatal(err)
+	}
+	hook := hang(t, key.Namespace, 30, "", admissionv1.Create, admissionv1.Delete)
+	hook.fails.Store(true)
+	hangs(t, hook, func(ctx context.Context) error { return e.Admin.Create(ctx, kube.TenantControlPlanes, o.DeepCopy()) })
+	for _, c := range []command{
+		{key: key, verb: event.Apply, data: env.JSON(t, o)},
+		{key: key, verb: event.Apply, data: env.JSON(t, o)}, // tried, too: a webhook that fails holds up nobody
+		{key: events.Tenant(key.Namespace, there.Name), verb: event.Delete},
+	} {
+		asked := hook.calls.Load()
+		no := refuses(t, c, "object", event.RuleInternal)
+		if !strings.Contains(no.Message, "hangs.example.com") {
+			t.Errorf("%+v", no)
+		}
+		if n := hook.calls.Load() - asked; n != 5 {
+			t.Errorf("the webhook was asked %d times, by four writes and a dry run it is 5", n)
+		}
+	}
+}
+
+// A busy API server is late with the webhook's failure as well; that the same isn't so of a dry run tells it from a webhook that hangs.
+func TestAWebhookThatFailsAtOnceDoesNotHangForABusyAPIServer(t *testing.T) {
+	key, o := tenantOf(t, "failing-late", "stuck")
+	startIntake(t, "a", func(c *intake.Config) {
+		c.Kubeconfig = env.Between(t, c.Kubeconfig, func(server http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if strings.HasSuffix(r.URL.Path, "/"+key.Name) && r.Method == http.MethodPatch && !r.URL.Query().Has("dryRun") {
+					<-time.After(1100 * time.Millisecond) // longer than a webhook has at least
+				}
+				server.ServeHTTP(w, r)
+			})
+		})
+	})
+	hook := hang(t, key.Namespace, 30, "", admissionv1.Create)
+	hook.fails.Store(true)
+	hangs(t, hook, func(ctx context.Context) error { return e.Admin.Create(ctx, kube.TenantControlPlanes, o.DeepCopy()) })
+	asked := hook.calls.Load()
+	refuses(t, command{key: key, verb: event.Apply, data: env.JSON(t, o)}, "object", event.RuleInternal)
+	if n := hook.calls.Load() - asked; n != 8 {
+		t.Errorf("the webhook was asked %d times, by four writes and their dry runs it is 8", n)
+	}
+}
+
+// A busy API server that gives up on writes at once, and is late with the webhook's failure, is neither away nor does the webhook hang.
+func TestAWebhookThatFailsIsNamedThoughNoWriteIsAnsweredInTime(t *testing.T) {
+	key, o := tenantOf(t, "failing-unanswered", "stuck")
+	startIntake(t, "a", func(c *intake.Config) {
+		c.Kubeconfig = env.Between(t, c.Kubeconfig, func(server http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				of := strings.HasSuffix(r.URL.Path, "/"+key.Name) && r.Method == http.MethodPatch
+				dry := r.URL.Query().Has("dryRun")
+				if of && dry {
+					<-time.After(1100 * time.Millisecond) // longer than a webhook has at least
+				}
+				if !of || dry {
+					server.ServeHTTP(w, r)
+					return
+				}
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusGatewayTimeout)
+				_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"request did not complete","reason":"Timeout","code":504}`))
+			})
+		})
+	})
+	hook := hang(t, key.Namespace, 30, "", admissionv1.Create)
+	hook.fails.Store(true)
+	hangs(t, hook, func(ctx context.Context) error { return e.Admin.Create(ctx, kube.TenantControlPlanes, o.DeepCopy()) })
+	asked := hook.calls.Load()
+	no := refuses(t, command{key: key, verb: event.Apply, data: env.JSON(t, o)}, "object", event.RuleInternal)
+	if !strings.Contains(no.Message, "hangs.example.com") {
+		t.Errorf("%+v", no)
+	}
+	if n := hook.calls.Load() - asked; n != 1 {
+		t.Errorf("the webhook was asked %d times, by the last try's dry run it is 1", n)
+	}
+}
+
+// An etcd that fails is told from a webhook that fails by a read, or by a dry run, which stores nothing.
+func TestACommandWaitsForAnAPIServerThatCannotStore(t *testing.T) {
+	stores := func(r *http.Request) bool { return r.Method != http.MethodGet && !r.URL.Query().Has("dryRun") }
+	for what, c := range map[string]struct {
+		fails func(*http.Request) bool
+		verbs []string
+	}{
+		"nor read":                           {func(*http.Request) bool { return true }, []string{event.Apply}},
+		"although it judges what is written": {stores, []string{event.Apply, event.Delete}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			key, o := tenant(t, "unstored-"+strings.ReplaceAll(what, " ", "-"))
+			var left atomic.Int32
+			stop := startIntake(t, "a", func(cfg *intake.Config) {
+				cfg.Kubeconfig = env.Between(t, cfg.Kubeconfig, func(server http.Handler) http.Handler {
+					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						if !strings.HasSuffix(r.URL.Path, "/"+key.Name) || !c.fails(r) || left.Load() <= 0 {
+							server.ServeHTTP(w, r)
+							return
+						}
+						if stores(r) {
+							left.Add(-1)
+						}
+						w.Header().Set("Content-Type", "application/json")
+						w.WriteHeader(http.StatusInternalServerError)
+						_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"etcdserver: request timed out","code":500}`))
+					})
+				})
+			})
+			defer stop()
+			for _, verb := range c.verbs {
+				left.Store(5) // more than a refusal takes
+				sent := command{key: key, verb: verb}
+				if verb == event.Apply {
+					sent.data = o
+				}
+				accepts(t, sent)
+				if n := left.Load(); n != 0 {
+					t.Errorf("%s is accepted, and %d writes were to fail yet", verb, n)
+				}
+			}
+		})
 	}
 }
 

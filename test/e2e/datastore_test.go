@@ -380,7 +380,7 @@ func TestDataStores(t *testing.T) {
 				c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.DataStoreReasonUnused, "no tenant uses the DataStore"
 			}
 		}
-		must(t, old.ApplyStatus(t.Context(), kube.DataStores, "", "silver-1", "", s))
+		must(t, old.ApplyStatus(t.Context(), kube.DataStores, &metav1.ObjectMeta{Name: "silver-1"}, s))
 		usedBy(t, "silver-1", one, three)
 		merge(t, kube.DataStores, "", "silver-1", map[string]any{"spec": map[string]any{"basicAuth": map[string]any{
 			"username": map[string]any{"content": "cm9vdA=="}, "password": map[string]any{"content": "cm9vdA=="},

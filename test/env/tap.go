@@ -4,18 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -23,11 +17,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
 // Message is what a process sent to the API server or to NATS.
@@ -50,11 +45,23 @@ func (m Message) About(n string) bool {
 	return named.MatchString(m.What) || m.Write && named.Match(m.Data)
 }
 
+// Claims reports whether by this message a service's replica says that it holds a partition.
+func (m Message) Claims(service, replica string, partition int) bool {
+	var claims struct{ Holders [name.Partitions]string }
+	return m.What == "PUB $KV."+events.BucketLeases+"."+service+".claims" && json.Unmarshal(m.Data, &claims) == nil &&
+		claims.Holders[partition] == replica
+}
+
+// Beat reports whether by this message a service's replica says that it lives.
+func (m Message) Beat(service string) bool {
+	return m.What == "PUB $KV."+events.BucketLeases+"."+service+".beat"
+}
+
 // Tap is on a process's ways to the API server and to NATS: all that the process sends to them goes through it, is recorded, and may be
 // the moment for something to happen to the process. It is safe for concurrent use.
 type Tap struct {
 	bus        net.Listener
-	api        *httptest.Server
+	api        *Proxy
 	kubeconfig string
 	nats       string
 
@@ -119,7 +126,7 @@ func (p *Tap) open(kubeconfig, nats string) (err error) {
 
 // serve stands in for the API server that a kubeconfig leads to.
 func (p *Tap) serve(kubeconfig string) (err error) {
-	p.api, err = between(kubeconfig, p.kubeconfig, func(server http.Handler) http.Handler {
+	p.api, err = NewProxy(kubeconfig, "", func(server http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			through, after := p.note(request(r))
 			if !through {
@@ -135,56 +142,10 @@ func (p *Tap) serve(kubeconfig string) (err error) {
 			panic(http.ErrAbortHandler)
 		})
 	})
-	return err
-}
-
-// Between returns a kubeconfig that leads through a proxy to the API server of another one; with is what the proxy does with requests
-// beside handing them on.
-func Between(t testing.TB, kubeconfig string, with func(server http.Handler) http.Handler) string {
-	t.Helper()
-	through := filepath.Join(t.TempDir(), "kubeconfig")
-	server, err := between(kubeconfig, through, with)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	t.Cleanup(func() {
-		server.CloseClientConnections()
-		server.Close()
-	})
-	return through
-}
-
-// between starts a proxy to the API server that a kubeconfig leads to, and writes a kubeconfig that leads through it.
-func between(kubeconfig, through string, with func(server http.Handler) http.Handler) (*httptest.Server, error) {
-	config, err := clientcmd.LoadFromFile(kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	rest, err := clientcmd.NewDefaultClientConfig(*config, nil).ClientConfig()
-	if err != nil {
-		return nil, err
-	}
-	target, err := url.Parse(rest.Host)
-	if err != nil {
-		return nil, err
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(rest.CAData)
-	quiet := log.New(io.Discard, "", 0)
-	proxy := httputil.NewSingleHostReverseProxy(target)
-	proxy.FlushInterval = -1 // watches
-	proxy.ErrorLog = quiet
-	proxy.Transport = &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}}
-	proxy.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }
-	server := httptest.NewUnstartedServer(with(proxy))
-	server.EnableHTTP2 = true
-	server.Config.ErrorLog = quiet
-	server.StartTLS()
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	for _, c := range config.Clusters {
-		*c = clientcmdapi.Cluster{Server: server.URL, CertificateAuthorityData: ca, TLSServerName: "example.com"}
-	}
-	return server, clientcmd.WriteToFile(*config, through)
+	return p.api.Kubeconfig(p.kubeconfig, p.api.Address())
 }
 
 // request describes a request to the API server.
@@ -240,6 +201,11 @@ func (p *Tap) set(t *trap) <-chan struct{} {
 	return t.sprung
 }
 
+// StopAt stops the process (SIGSTOP) at the next message that is so, and lets the message through; the channel is closed then.
+func (p *Tap) StopAt(process *Process, is func(Message) bool) <-chan struct{} {
+	return p.set(&trap{is: is, before: func() bool { process.Signal(syscall.SIGSTOP); return true }})
+}
+
 // KillBefore kills the process at the next message that is so, which gets no further; the channel is closed then.
 func (p *Tap) KillBefore(process *Process, is func(Message) bool) <-chan struct{} {
 	return p.set(&trap{is: is, before: func() bool { process.Kill(); return false }})
@@ -267,7 +233,6 @@ func (p *Tap) Messages(from int) []Message {
 
 func (p *Tap) close() {
 	_ = p.bus.Close()
-	p.api.CloseClientConnections()
 	p.api.Close()
 	p.mu.Lock()
 	defer p.mu.Unlock()

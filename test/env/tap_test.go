@@ -1,16 +1,12 @@
 package env
 
 import (
-	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
@@ -36,16 +32,7 @@ func TestTap(t *testing.T) {
 				_, _ = w.Write([]byte(`{"kind":"Secret","apiVersion":"v1","metadata":{"name":"x-ca"}}`))
 			}))
 			defer api.Close()
-			config := clientcmdapi.NewConfig()
-			ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw})
-			config.Clusters["x"] = &clientcmdapi.Cluster{Server: api.URL, CertificateAuthorityData: ca}
-			config.AuthInfos["x"] = &clientcmdapi.AuthInfo{Token: "x"}
-			config.Contexts["x"] = &clientcmdapi.Context{Cluster: "x", AuthInfo: "x"}
-			config.CurrentContext = "x"
-			file := filepath.Join(t.TempDir(), "kubeconfig")
-			if err := clientcmd.WriteToFile(*config, file); err != nil {
-				t.Fatal(err)
-			}
+			file := KubeconfigOf(t, api)
 			tap := newTap(t.TempDir())
 			if err := tap.open(file, "127.0.0.1:1"); err != nil {
 				t.Fatal(err)

@@ -7,11 +7,14 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/test/env"
 )
 
@@ -84,4 +87,50 @@ func TestWhatTheStreamLostIsMadeGoodWithinADay(t *testing.T) {
 	})
 	e.Delete(t, key)
 	e.Gone(t, key)
+}
+
+// What was told of a DataStore and is lost is told again at its daily look: nothing else changes about it that would have it told.
+func TestWhatIsLostOfADataStoreIsMadeGoodWithinADay(t *testing.T) {
+	services, key := e.Services(t), events.DataStore("default")
+	ready := func() error {
+		ds := v1alpha1.DataStore{}
+		get(t, kube.DataStores, "", key.Name, &ds)
+		if !ds.Status.Ready {
+			return fmt.Errorf("its status is %+v", ds.Status)
+		}
+		return nil
+	}
+	env.Eventually(t, "the DataStore is ready", ready)
+	intake, err := e.Bus(name.ServiceIntake)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer intake.Close()
+	facts, err := intake.JetStream().Stream(t.Context(), events.StreamFacts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := services[name.ServiceStatus].Stop(); err != nil {
+		t.Fatal(err)
+	}
+	// The last look is in memory, too, and where it isn't known it comes at once.
+	if err := services[name.ServiceIntake].Stop(); err != nil {
+		t.Fatal(err)
+	}
+	told, looked := key.FactSubject(name.ServiceDatastore, "*"), key.FactSubject(name.ServiceIntake, event.Checked)
+	for _, lost := range []string{told, looked} {
+		if err := facts.Purge(t.Context(), jetstream.WithPurgeSubject(lost)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.Admin.ApplyStatus(t.Context(), kube.DataStores, &metav1.ObjectMeta{Name: key.Name}, map[string]any{"ready": false}); err != nil {
+		t.Fatal(err)
+	}
+	e.Fact(t, key, name.ServiceDatastore, event.Checked)
+	if err := facts.Purge(t.Context(), jetstream.WithPurgeSubject(told)); err != nil {
+		t.Fatal(err)
+	}
+	services[name.ServiceStatus].Restart(t)
+	services[name.ServiceIntake].Restart(t)
+	env.Eventually(t, "the DataStore is ready", ready)
 }

@@ -92,7 +92,7 @@ func kubernetesRights(t *testing.T, key events.Key, tenant *v1alpha1.TenantContr
 		},
 		"write a tenant's status": {
 			do: func(c *kube.Client) error {
-				return c.ApplyStatus(t.Context(), kube.TenantControlPlanes, key.Namespace, key.Name, "", map[string]any{})
+				return c.ApplyStatus(t.Context(), kube.TenantControlPlanes, &metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, map[string]any{})
 			},
 			may: "status", mayNot: []string{"intake", "certs", "datastore", "workload", "addons"}, resource: "tenantcontrolplanes",
 		},

@@ -1,95 +1,233 @@
 package faults
 
 import (
-	"strings"
+	"fmt"
+	"maps"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/stoker-k8s/stoker/pkg/api/event"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/test/env"
 )
 
-func TestStoppedReplicaChangesNothingWhenItGoesOn(t *testing.T) {
-	a := e.Services(t)
-	for _, service := range []string{"certs", "workload", "datastore", "addons"} {
-		t.Run(service, func(t *testing.T) {
-			if service != name.ServiceCerts && service != name.ServiceWorkload {
-				env.Long(t)
-			}
-			t.Parallel()
-			b := e.Service(t, service, "b")
-			defer b.Remove(t)
-			key := events.Tenant("default", "zombie-"+service)
-			count := oneCA(t, key)
-			sub, err := e.Operator.Conn().SubscribeSync(key.FactSubject("intake", event.Accepted))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = sub.Unsubscribe() }()
-			holder, other := holders(t, key, a[service], b)
-			began := time.Now()
-			e.Apply(t, env.Tenant(key.Name, "v1.36.3"))
-			if _, err := sub.NextMsg(time.Minute); err != nil {
-				t.Fatal(err)
-			}
-			// In the middle of its work.
-			holder.Signal(syscall.SIGSTOP)
-			defer holder.Signal(syscall.SIGCONT)
-			inFlight(t, service, key)
-			e.Ready(t, key)
-			// What the one has before it is no longer what is asked for: if it goes on with it, that shows.
-			o := env.Tenant(key.Name, "v1.36.3")
-			o.Spec.NetworkProfile.CertSANs = []string{"meanwhile.example"}
-			o.Spec.ControlPlane.Service.AdditionalMetadata.Labels = map[string]string{"asked": "meanwhile"}
-			o.Spec.ControlPlane.Deployment.AdditionalMetadata.Labels = map[string]string{"asked": "meanwhile"}
-			e.Apply(t, o)
-			env.Eventually(t, "generation 2", func() error {
-				if s := e.State(t.Context(), key, events.KeySpec); s == nil || s.Generation < 2 {
-					return errNotYet
-				}
-				return nil
-			})
-			e.Ready(t, key)
-			// The lease of the one is over: the other holds what it held, and has done it.
-			if !other.Holds(t, key) || other.Did(t, key, began).IsZero() {
-				t.Errorf("%s %s holds the tenant: %v; did a step at %s", service, other.Replica, other.Holds(t, key), other.Did(t, key, began))
-			}
-			rolledOut(t, key)
-			quiet(t, key)
-			before := whole(t, key)
-			holder.Signal(syscall.SIGCONT)
-			awaitHeartbeats(t, service)
-			if diff := before.diff(whole(t, key)); diff != "" {
-				t.Errorf("the world changed:\n%s", diff)
-			}
-			if n := count(); n != 1 {
-				t.Errorf("the CA was written %d times", n)
-			}
-			e.Delete(t, key)
-			e.Gone(t, key)
-		})
-	}
+// lateWrite is what a service writes in a turn by what it read before.
+type lateWrite struct {
+	service, what string
+	// before is the request that it waits for before it writes, as general makes it.
+	before string
+	// created is true if the turn is for a tenant that was created; else it is for a change of one that is Ready.
+	created bool
+	// short has `make test` run it, too.
+	short bool
 }
 
-// awaitHeartbeats waits until both replicas of a service have told several times that they live: what a zombie would do when it
-// goes on, it has done by then.
-func awaitHeartbeats(t *testing.T, service string) {
-	t.Helper()
-	heard := map[string]int{}
-	sub, err := e.Operator.Conn().SubscribeSync("$KV." + events.BucketLeases + "." + service + ".beat")
-	if err != nil {
-		t.Fatal(err)
+const (
+	objectPath  = "/apis/kamaji.clastix.io/v1alpha1/namespaces/default/tenantcontrolplanes/NAME"
+	secretPath  = "/api/v1/namespaces/default/secrets/NAME-"
+	servicePath = "/api/v1/namespaces/default/services/NAME"
+)
+
+var lateWrites = []lateWrite{
+	{service: name.ServiceCerts, what: "a certificate", before: "GET " + secretPath + "ca", short: true},
+	{service: name.ServiceWorkload, what: "the Deployment", before: "PATCH " + servicePath, short: true},
+	{service: name.ServiceIntake, what: "the spec", before: "GET " + objectPath},
+	{service: name.ServiceDatastore, what: "the account", before: "GET " + secretPath + "datastore-config", created: true},
+	{service: name.ServiceAddons, what: "what is inside the tenant", before: "GET " + secretPath + "admin-kubeconfig", created: true},
+	{service: name.ServiceStatus, what: "the status", before: "GET " + objectPath},
+}
+
+// inTime is how soon a stopped replica must go on to have something left to write: a request to the API server fails after ten seconds
+// (pkg/kube), and then the turn begins anew, with what is asked for by then.
+const inTime = 9800 * time.Millisecond
+
+// replica is a process, and the tap on what it sends.
+type replica struct {
+	*env.Process
+	tap *env.Tap
+}
+
+// TestStoppedReplicaWritesNothingWhenItGoesOn stops the replica that holds a tenant (SIGSTOP) in the middle of a turn, while it waits for
+// an answer, and lets it go on when another has taken over and done the work for what is asked for meanwhile. The replica has its answer
+// then, and would write by what it read before; only the fence keeps it from that.
+func TestStoppedReplicaWritesNothingWhenItGoesOn(t *testing.T) {
+	e.NoServices(t)
+	replicas := map[string][2]replica{}
+	for _, w := range lateWrites {
+		if testing.Short() && !w.short {
+			e.Service(t, w.service, "a")
+			continue
+		}
+		var both [2]replica
+		for i, n := range []string{"a", "b"} {
+			both[i].Process, both[i].tap = e.Tapped(t, w.service, n)
+		}
+		replicas[w.service] = both
 	}
-	defer func() { _ = sub.Unsubscribe() }()
-	for heard["a"] < 4 || heard["b"] < 4 {
-		m, err := sub.NextMsg(time.Minute)
+	t.Run("stopped", func(t *testing.T) { // replicas and taps end after it
+		for _, w := range lateWrites {
+			t.Run(fmt.Sprintf("%s before it writes %s", w.service, w.what), func(t *testing.T) {
+				if !w.short {
+					env.Long(t)
+				}
+				t.Parallel()
+				const tries = 8
+				for try := range tries {
+					if w.isKept(t, events.Tenant("default", fmt.Sprintf("stopped-%s-%d", w.service, try)), replicas[w.service]) || t.Failed() {
+						return
+					}
+				}
+				t.Error("nothing was shown: each time, the request that the replica waited for had failed before another one had done the work")
+			})
+		}
+	})
+}
+
+// asks is a tenant of which something is asked for that each service has to do with.
+func asks(key events.Key, what string) *v1alpha1.TenantControlPlane {
+	o := env.Tenant(key.Name, "v1.36.3")
+	asked := map[string]string{"asked": what}
+	o.Spec.NetworkProfile.CertSANs = []string{what + ".example"}
+	o.Spec.ControlPlane.Service.AdditionalMetadata.Labels = asked
+	o.Spec.ControlPlane.Deployment.AdditionalMetadata.Labels = asked
+	if what == late {
+		o.Spec.Addons.KubeProxy = nil
+	}
+	return o
+}
+
+const early, late = "early", "late"
+
+// isKept has a replica stopped before its late write for a tenant, and go on. It returns false if it went on too late to have anything to
+// write.
+func (w lateWrite) isKept(t *testing.T, key events.Key, both [2]replica) (shown bool) {
+	t.Helper()
+	count := oneCA(t, key)
+	generation := int64(2)
+	if !w.created {
+		generation++
+		e.Apply(t, env.Tenant(key.Name, "v1.36.3"))
+		e.Ready(t, key)
+		quiet(t, key)
+	}
+	zombie, other := both[0], both[1]
+	if p, _ := holders(t, key, zombie.Process, other.Process); p == other.Process {
+		zombie, other = other, zombie
+	}
+	stopped := zombie.tap.StopAt(zombie.Process, func(m env.Message) bool { return general(m.What, key) == w.before })
+	defer zombie.tap.Clear()
+	defer zombie.Signal(syscall.SIGCONT)
+	e.Apply(t, asks(key, early))
+	env.Eventually(t, w.before, func() error {
+		select {
+		case <-stopped:
+			return nil
+		default:
+			return errNotYet
+		}
+	})
+	since := time.Now()
+	e.Apply(t, asks(key, late))
+	env.Eventually(t, "another replica to do the work, as it is asked for now", func() error {
+		if s := e.State(t.Context(), key, w.state()); s == nil || s.Generation < generation || other.Did(t, key, since).IsZero() {
+			return fmt.Errorf("it holds the tenant: %v; state: %+v", other.Holds(t, key), s)
+		}
+		return nil
+	})
+	before := w.made(t, key)
+	sent, heard := len(zombie.tap.Messages(0)), len(other.tap.Messages(0))
+	zombie.Signal(syscall.SIGCONT)
+	shown = time.Since(since) < inTime
+	t.Logf("it went on after %.1f s", time.Since(since).Seconds())
+	awaitBeats(t, w.service, zombie.tap, sent)
+	awaitBeats(t, w.service, other.tap, heard)
+	for _, m := range zombie.tap.Messages(sent) {
+		if m.Claims(w.service, zombie.Replica, key.Partition()) {
+			break // from now on it may
+		}
+		if m.Write && m.About(key.Name) {
+			t.Errorf("%s %s was stopped, and sent %s when the tenant was another's", w.service, zombie.Replica, m.What)
+		}
+	}
+	if diff := before.diff(w.made(t, key)); diff != "" {
+		t.Errorf("what %s has made changed:\n%s", w.service, diff)
+	}
+	e.Ready(t, key)
+	if n := count(); n != 1 {
+		t.Errorf("the CA was written %d times", n)
+	}
+	e.Delete(t, key)
+	e.Gone(t, key)
+	return shown
+}
+
+// state is the key of the service's state.
+func (w lateWrite) state() string {
+	if w.service == name.ServiceIntake {
+		return events.KeySpec
+	}
+	return w.service
+}
+
+// made is what the service has made for a tenant, but for what others write to as well: each object by its version, or where others write
+// the status by its generation and labels.
+func (w lateWrite) made(t *testing.T, key events.Key) image {
+	t.Helper()
+	all := image{}
+	for _, r := range []kube.Resource{kube.Secrets, kube.Services, kube.Deployments} {
+		var list metav1.PartialObjectMetadataList
+		if err := e.Admin.List(t.Context(), r, key.Namespace, name.LabelName+"="+key.Name, &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range list.Items {
+			if slices.ContainsFunc(o.ManagedFields, func(f metav1.ManagedFieldsEntry) bool { return f.Manager == "stoker-"+w.service }) {
+				all[r.Plural+"/"+o.Name] = o.ResourceVersion
+				if o.Generation > 0 {
+					all[r.Plural+"/"+o.Name] = fmt.Sprintf("generation %d, %v", o.Generation, o.Labels)
+				}
+			}
+		}
+	}
+	switch w.service {
+	case name.ServiceIntake:
+		var o v1alpha1.TenantControlPlane
+		get(t, kube.TenantControlPlanes, key.Namespace, key.Name, &o)
+		all["spec"] = fmt.Sprintf("generation %d, %v", o.Generation, o.Spec.NetworkProfile.CertSANs)
+	case name.ServiceDatastore:
+		account(t, key)
+		maps.Copy(all, e.Stored(t, key))
+	case name.ServiceAddons:
+		inside, err := e.Inside(t.Context(), key)
 		if err != nil {
 			t.Fatal(err)
 		}
-		replica, _, _ := strings.Cut(string(m.Data), " ")
-		heard[replica]++
+		maps.Copy(all, inside)
 	}
+	if len(all) == 0 && w.service != name.ServiceStatus {
+		t.Fatalf("nothing of %s's", w.service)
+	}
+	return all
+}
+
+// awaitBeats waits until a replica has told twice that it lives: what one that goes on would do, it has done by then.
+func awaitBeats(t *testing.T, service string, tap *env.Tap, from int) {
+	t.Helper()
+	env.Eventually(t, "signs of life", func() error {
+		n := 0
+		for _, m := range tap.Messages(from) {
+			if m.Beat(service) {
+				n++
+			}
+		}
+		if n < 2 {
+			return fmt.Errorf("%d so far", n)
+		}
+		return nil
+	})
 }

@@ -85,6 +85,7 @@ func TestTenThousandRandomObjects(t *testing.T) {
 	n -= both * n / all
 	var wg sync.WaitGroup
 	clients, senders := random.New(source.Uint64()), random.New(source.Uint64())
+	defer wg.Wait() // also when what follows ends the test
 	wg.Go(func() { byClients(t, clients, kinds, n/2) })
 	byEvents(t, senders, kinds, portal, n/2)
 	wg.Wait()
@@ -235,7 +236,8 @@ func (c *tally) log(t *testing.T, what string) {
 // byEvents publishes commands as fast as the stream takes them and waits for every answer.
 func byEvents(t *testing.T, s *random.Source, kinds map[string]*random.Kind, p *portal, n int) {
 	t.Helper()
-	const window = 200 // sent and not answered yet
+	const window = 200      // sent and not answered yet
+	const headers = 4 << 10 // more than a command has
 	waiting := map[string]random.Drawn{}
 	var tally tally
 	take := func() {
@@ -250,7 +252,7 @@ func byEvents(t *testing.T, s *random.Source, kinds map[string]*random.Kind, p *
 	}
 	for range n {
 		d := draw(s, kinds, "event")
-		for len(d.JSON) > 900<<10 { // more than the server takes at all
+		for int64(len(d.JSON)) > e.Portal.Conn().MaxPayload()-headers { // more than the server takes of a portal at all
 			d = draw(s, kinds, "event")
 		}
 		verb, data := event.Apply, d.JSON

@@ -37,7 +37,8 @@ func main() {
 	flag.Usage = func() { fmt.Fprint(os.Stderr, usage); flag.PrintDefaults() }
 	flag.StringVar(&r.root, "root", "..", "the repository")
 	flag.StringVar(&r.tests, "run", ".", "tests to run, a regular expression")
-	flag.StringVar(&r.in, "in", "", "functions to change, a part of their name; empty for all")
+	flag.StringVar(&r.in, "in", "", "functions, or expressions of policies, to change, a part of their name; empty for all")
+	flag.StringVar(&r.by, "by", "", "the directory, below the repository, whose tests to run; empty for a file's own")
 	flag.IntVar(&r.atOnce, "at-once", 4, "tests to run side by side")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -62,10 +63,10 @@ type explanation struct {
 
 // runner runs the mutants of files.
 type runner struct {
-	root, tests, in string
-	atOnce          int
-	out             io.Writer
-	explained       []explanation
+	root, tests, in, by string
+	atOnce              int
+	out                 io.Writer
+	explained           []explanation
 }
 
 // count is what became of a file's mutants.
@@ -116,7 +117,7 @@ func (r *runner) run(ctx context.Context, files []string) (survived bool, err er
 func (r *runner) policies(ctx context.Context, files []string) error {
 	cmd := exec.CommandContext(ctx, "go", "test", "./rules", "-run", "^TestMutants$", "-count=1", "-v", "-timeout", "0")
 	cmd.Dir = filepath.Join(r.root, "test")
-	cmd.Env = append(os.Environ(), "STOKER_TEST_MUTATE="+strings.Join(files, " "))
+	cmd.Env = append(os.Environ(), "STOKER_TEST_MUTATE="+strings.Join(files, " "), "STOKER_TEST_MUTATE_IN="+r.in)
 	cmd.Stdout, cmd.Stderr = r.out, os.Stderr
 	return cmd.Run()
 }
@@ -135,7 +136,11 @@ func (r *runner) packageOf(ctx context.Context, dir string, names []string, coun
 		return err
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
-	t, err := build(ctx, m, tmp)
+	by := m.dir
+	if r.by != "" {
+		by = filepath.Join(r.root, r.by)
+	}
+	t, err := build(ctx, m, by, tmp)
 	if err != nil {
 		return err
 	}

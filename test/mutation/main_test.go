@@ -44,6 +44,20 @@ func TestFits(t *testing.T) {
 	}
 }
 `,
+		"b/b_test.go": `package b
+
+import (
+	"testing"
+
+	"example.com/a/a"
+)
+
+func TestSeven(t *testing.T) {
+	if fits, _ := a.Fits(7, 7); fits {
+		t.Error(7)
+	}
+}
+`,
 		"test/mutation/explained.yaml": `[{file: a/a.go, in: Fits, change: "most != 7 → most == 7", why: "it is killed, and explained all the same"}]`,
 	} {
 		to := filepath.Join(root, name)
@@ -75,6 +89,15 @@ func TestFits(t *testing.T) {
 	if fields := strings.Fields(out.String()[strings.LastIndex(out.String(), "a/a.go"):]); strings.Join(fields, " ") != "a/a.go 11 7 1 3" {
 		t.Errorf("counted %v in\n%s", fields, &out)
 	}
+	out.Reset()
+	r.by = "b" // tests of another package, which reach what is exported
+	if _, err := r.run(t.Context(), []string{"a/a.go"}); err != nil {
+		t.Fatal(err)
+	}
+	if fields := strings.Fields(out.String()[strings.LastIndex(out.String(), "a/a.go"):]); strings.Join(fields, " ") != "a/a.go 11 2 1 8" {
+		t.Errorf("of another package's tests, counted %v in\n%s", fields, &out)
+	}
+	r.by = ""
 	if err := os.WriteFile(filepath.Join(root, "test/mutation/explained.yaml"), []byte(`[{file: a/a.go, in: Fits, change: "x → y", why: long gone}]`), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -38,8 +38,8 @@ const slack = 30 * time.Second
 
 func readFile(path string) ([]byte, error) { return os.ReadFile(path) }
 
-// build compiles the tests of a package with its mutants; the tree is left alone.
-func build(ctx context.Context, m *mutated, tmp string) (*tests, error) {
+// build compiles the tests of a directory with the mutants of a package; the tree is left alone.
+func build(ctx context.Context, m *mutated, dir, tmp string) (*tests, error) {
 	replace := map[string]string{}
 	for path, text := range m.overlay {
 		to := filepath.Join(tmp, filepath.Base(path))
@@ -55,11 +55,11 @@ func build(ctx context.Context, m *mutated, tmp string) (*tests, error) {
 	if err := os.WriteFile(filepath.Join(tmp, "overlay.json"), overlay, 0o600); err != nil {
 		return nil, err
 	}
-	t := &tests{binary: filepath.Join(tmp, "test"), dir: m.dir, tmp: tmp}
+	t := &tests{binary: filepath.Join(tmp, "test"), dir: dir, tmp: tmp}
 	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", filepath.Join(tmp, "overlay.json"), "-o", t.binary, ".")
-	cmd.Dir = m.dir
+	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("tests of %s with mutants: %w\n%s", m.pkg.PkgPath, err, out)
+		return nil, fmt.Errorf("tests of %s with mutants of %s: %w\n%s", dir, m.pkg.PkgPath, err, out)
 	}
 	return t, nil
 }
@@ -111,6 +111,8 @@ func (t *tests) run(ctx context.Context, name string, within time.Duration, envi
 	defer cancel()
 	cmd := exec.CommandContext(ctx, t.binary, "-test.run", "^"+name+"$", "-test.short", "-test.failfast", "-test.timeout", within.String())
 	cmd.Dir, cmd.Env = t.dir, append(os.Environ(), environment...)
+	// The programs that a test builds and starts have the mutants, too.
+	cmd.Env = append(cmd.Env, "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+filepath.Join(t.tmp, "overlay.json"))
 	cmd.WaitDelay = time.Second
 	return cmd.CombinedOutput()
 }

@@ -1,6 +1,7 @@
 package robustness
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,6 +49,10 @@ type Actor struct {
 	history *History
 	tenants []*tenant
 	changes int
+	// verbs are what it does with a tenant that is there and not paused; all that fit if empty.
+	verbs []string
+	// within is after how long a change counts as unanswered; answerWithin if 0.
+	within time.Duration
 	// seldomProbed has the pods of its tenants be probed less often, where there are hundreds of them.
 	seldomProbed bool
 }
@@ -128,6 +133,9 @@ func (a *Actor) next(t *tenant) string {
 	if t.paused {
 		return choose(event.Resume, event.Resume, event.Apply, verbSpoil)
 	}
+	if len(a.verbs) > 0 {
+		return choose(a.verbs...)
+	}
 	verbs := []string{event.Apply, event.Apply, event.Apply, verbSpoil, event.Pause, event.Delete, event.Delete}
 	if t.asleep {
 		return choose(append(verbs, event.Wake, event.Wake, event.Wake)...)
@@ -188,7 +196,7 @@ func (a *Actor) step(ctx context.Context, t *tenant, verb string) {
 	}
 	record := Record{Kind: Asked, By: a.name, Tenant: namespace + "/" + t.name, UID: t.uid, What: asked, Mark: object.mark(), ID: id}
 	a.history.Add(record)
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(a.within, answerWithin))
 	defer cancel()
 	after, refused, err := a.way.change(ctx, id, verb, &object.TenantControlPlane, t.uid)
 	record.UID, record.Generation, record.At = after.UID, after.Generation, time.Time{}

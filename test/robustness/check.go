@@ -30,7 +30,7 @@ func (v Violation) String() string {
 // Checks are all checks of a whole history.
 var Checks = []func([]Record) []Violation{
 	CheckAnswers, CheckRefused, CheckGenerations, CheckOneCA, CheckOneWriter, CheckEnds, CheckAccepted, CheckLeft, CheckHeld,
-	CheckDelay,
+	CheckDrift, CheckDelay,
 }
 
 // Check runs all checks.
@@ -209,6 +209,16 @@ func CheckHeld(history []Record) (found []Violation) {
 	for _, r := range history {
 		if r.Kind == Lost {
 			found = append(found, Violation{"a used DataStore stays", r.Tenant, r.Object + " is gone: " + r.Detail, r.At})
+		}
+	}
+	return found
+}
+
+// CheckDrift has what somebody changes in a tenant be put right.
+func CheckDrift(history []Record) (found []Violation) {
+	for _, r := range history {
+		if r.Kind == Drifted {
+			found = append(found, Violation{"what drifts in a tenant is put right", r.Tenant, r.Object + ": " + r.Detail, r.At})
 		}
 	}
 	return found

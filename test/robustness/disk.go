@@ -55,12 +55,18 @@ func command(program string, args ...string) error {
 	return nil
 }
 
-// etcdDisk is the component that has a disk of its own, beside the NATS servers.
-const etcdDisk = "etcd-management"
+// The etcds that have a disk of their own, beside the NATS servers: the API server's, and that of the DataStore.
+const (
+	etcdOfAPI       = "etcd-management"
+	etcdOfDataStore = "etcd-" + dataStore
+)
 
-// mount gives the NATS servers and the etcd of the management cluster disks of their own. Where that isn't permitted, NoDisks says why.
+// mount gives the NATS servers and the etcds disks of their own. Where that isn't permitted, NoDisks says why.
 func (s *Site) mount() {
-	paths := map[string]string{etcdDisk: filepath.Join(s.dir, "data", "etcd", etcdDisk)}
+	paths := map[string]string{}
+	for _, etcd := range []string{etcdOfAPI, etcdOfDataStore} {
+		paths[etcd] = filepath.Join(s.dir, "data", "etcd", etcd)
+	}
 	for i := range servers {
 		paths[server(i)] = filepath.Join(s.dir, "nats", server(i))
 	}
@@ -95,11 +101,13 @@ func fillNATS(_ context.Context, s *Site, pick *rand.Rand) (string, func(context
 	return server(i), func(ctx context.Context) error { return errors.Join(d.Empty(), s.NATS.Restart(ctx, i)) }, d.Fill()
 }
 
-// fillEtcd fills the disk of the management cluster's etcd. It ends when it can't write, and is started again until it can.
-func fillEtcd(_ context.Context, s *Site, _ *rand.Rand) (string, func(context.Context) error, error) {
-	d := s.disks[etcdDisk]
-	if d == nil {
-		return "", nil, s.NoDisks
+// fillEtcd fills the disk of an etcd. It ends when it can't write, and is started again until it can.
+func fillEtcd(of string) strike {
+	return func(_ context.Context, s *Site, _ *rand.Rand) (string, func(context.Context) error, error) {
+		d := s.disks[of]
+		if d == nil {
+			return "", nil, s.NoDisks
+		}
+		return of, func(context.Context) error { return d.Empty() }, d.Fill()
 	}
-	return etcdDisk, func(context.Context) error { return d.Empty() }, d.Fill()
 }

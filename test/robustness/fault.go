@@ -19,7 +19,7 @@ import (
 // Fault is a kind of fault. It strikes a target for a while.
 type Fault struct {
 	Name string
-	// Weight says how often it is chosen, beside the others' weights.
+	// Weight says how often it is chosen, beside the others' weights; 0 for one that only directed schedules have.
 	Weight int
 	// Longest is how long it lasts at most; 0 for one that is over at once.
 	Longest time.Duration
@@ -46,10 +46,10 @@ func Faults() []Fault {
 		{"statuses purged", 1, 0, purge(events.StreamStatus)},
 		{"API server killed", 2, 5 * time.Second, onComponent("kube-apiserver", syscall.SIGKILL)},
 		{"API server stopped and continued", 2, 20 * time.Second, onComponent("kube-apiserver", syscall.SIGSTOP)},
-		{"etcd of the API server killed", 1, 5 * time.Second, onComponent("etcd-management", syscall.SIGKILL)},
-		{"etcd of the API server stopped and continued", 2, 20 * time.Second, onComponent("etcd-management", syscall.SIGSTOP)},
-		{"etcd of the DataStore killed", 1, 5 * time.Second, onComponent("etcd-"+dataStore, syscall.SIGKILL)},
-		{"etcd of the DataStore stopped and continued", 1, 20 * time.Second, onComponent("etcd-"+dataStore, syscall.SIGSTOP)},
+		{"etcd of the API server killed", 1, 5 * time.Second, onComponent(etcdOfAPI, syscall.SIGKILL)},
+		{"etcd of the API server stopped and continued", 2, 20 * time.Second, onComponent(etcdOfAPI, syscall.SIGSTOP)},
+		{"etcd of the DataStore killed", 1, 5 * time.Second, onComponent(etcdOfDataStore, syscall.SIGKILL)},
+		{"etcd of the DataStore stopped and continued", 1, 20 * time.Second, onComponent(etcdOfDataStore, syscall.SIGSTOP)},
 		{"API server answers 500", 2, 2 * time.Minute, answer(http.StatusInternalServerError)},
 		{"API server answers 429", 1, 30 * time.Second, answer(http.StatusTooManyRequests)},
 		{"way to the API server slow", 2, 30 * time.Second, onWay(func(r *Replica) []*Link { return []*Link{r.API.Link} }, slow)},
@@ -61,7 +61,13 @@ func Faults() []Fault {
 		{"poisoned events", 2, 0, poison},
 		{"clock of a replica jumps", 4, time.Minute, jumpClock},
 		{"disk of a NATS server full", 2, 20 * time.Second, fillNATS},
-		{"disk of the API server's etcd full", 2, 20 * time.Second, fillEtcd},
+		{"disk of the API server's etcd full", 2, 20 * time.Second, fillEtcd(etcdOfAPI)},
+		{"disk of the DataStore's etcd full", 2, 20 * time.Second, fillEtcd(etcdOfDataStore)},
+		{"API server answers 500 to all", 0, 0, func(_ context.Context, s *Site, _ *rand.Rand) (string, func(context.Context) error, error) {
+			return "all", answerAll(s.Replicas, http.StatusInternalServerError), nil
+		}},
+		{"a webhook hangs", 0, 0, hangWebhook},
+		{"kubeconfigs of tenants name another authority", 0, 0, misdirect},
 	}
 }
 
@@ -190,15 +196,20 @@ func answer(code int) strike {
 		if i := pick.IntN(2 * len(s.Replicas)); i < len(s.Replicas) {
 			struck, target = s.Replicas[i:i+1], s.Replicas[i].String()
 		}
-		for _, r := range struck {
-			r.API.Answer(code)
+		return target, answerAll(struck, code), nil
+	}
+}
+
+// answerAll has the API server answer a status to replicas, until what it returns is called.
+func answerAll(replicas []*Replica, code int) (heal func(context.Context) error) {
+	for _, r := range replicas {
+		r.API.Answer(code)
+	}
+	return func(context.Context) error {
+		for _, r := range replicas {
+			r.API.Answer(0)
 		}
-		return target, func(context.Context) error {
-			for _, r := range struck {
-				r.API.Answer(0)
-			}
-			return nil
-		}, nil
+		return nil
 	}
 }
 

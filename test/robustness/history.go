@@ -45,6 +45,8 @@ const (
 	Phase Kind = "phase"
 	// Lost is an object that was gone while somebody needed it.
 	Lost Kind = "lost"
+	// Drifted is an object in a tenant that somebody changed and that was not put right.
+	Drifted Kind = "drifted"
 	// Leaked is a private key or password that was found where none may be. What is the place.
 	Leaked Kind = "leaked"
 )

@@ -31,12 +31,32 @@ const (
 	patience    = 5 * time.Minute
 )
 
+// driftPatience is how long what drifted in a tenant may take to be put right: the shortest way back to a tenant takes half a minute.
+const driftPatience = time.Minute
+
 // TestRobustness runs an installation under faults: STOKER_ROBUSTNESS_FOR (a duration), STOKER_ROBUSTNESS_SEED, and
 // STOKER_ROBUSTNESS_FAULTS, parts of the names of the faults that strike, comma-separated; all by default. The history of a run
 // that failed is kept.
 func TestRobustness(t *testing.T) {
 	env.Long(t)
 	prove(t, nil, run)
+}
+
+// TestDirected runs the directed schedule that STOKER_ROBUSTNESS_SCHEDULE names.
+func TestDirected(t *testing.T) {
+	env.Long(t)
+	d, err := DirectedSchedule(os.Getenv("STOKER_ROBUSTNESS_SCHEDULE"))
+	if err != nil {
+		t.Skip(err)
+	}
+	strikes, err := d.Strikes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(d.Shows)
+	prove(t, nil, func(t *testing.T, s *Site, h *History, seed uint64, _ time.Duration) {
+		play(t.Context(), t, s, h, seed, d, strikes)
+	})
 }
 
 // prove starts an installation, has run do something with it, stops it and checks the history.
@@ -106,8 +126,17 @@ func prove(t *testing.T, standIns *StandIns, run func(t *testing.T, s *Site, h *
 	report(t, s, h.Records(), seed)
 }
 
-// run has actors change tenants while faults strike, and waits for everything to come to rest.
+// run has actors change tenants while faults strike that the seed chooses.
 func run(t *testing.T, s *Site, h *History, seed uint64, whole time.Duration) {
+	t.Helper()
+	running, end := context.WithTimeout(t.Context(), whole)
+	defer end()
+	play(running, t, s, h, seed, Directed{Changes: whole, Pause: actorPause}, Schedule(seed, whole, strikePause, chosen(Faults())))
+}
+
+// play has actors change tenants as a directed schedule says while faults strike, until ctx ends at most, and waits for everything to
+// come to rest.
+func play(ctx context.Context, t *testing.T, s *Site, h *History, seed uint64, d Directed, strikes []Strike) {
 	t.Helper()
 	stopWatch, err := Watch(s, h)
 	if err != nil {
@@ -138,19 +167,21 @@ func run(t *testing.T, s *Site, h *History, seed uint64, whole time.Duration) {
 		t.Fatal(err)
 	}
 
-	running, end := context.WithTimeout(t.Context(), whole)
+	changing, end := context.WithTimeout(ctx, d.Changes)
 	defer end()
 	var working sync.WaitGroup
 	for _, a := range actors {
-		working.Go(func() { a.Run(running, actorPause) })
+		a.verbs, a.within = d.Verbs, d.Within
+		working.Go(func() { a.Run(changing, d.Pause) })
 	}
-	working.Go(func() { keeper.Run(running, actorPause) })
-	if err := Run(running, s, Schedule(seed, whole, strikePause, chosen(Faults())), h); err != nil {
+	working.Go(func() { keeper.Run(changing, d.Pause) })
+	if err := Run(ctx, s, strikes, h); err != nil {
 		t.Error(err)
 	}
 	working.Wait()
 	keeper.Finish(t.Context())
 	finish(t, s, h, actors)
+	Drift(t.Context(), s, h, driftPatience)
 	stopWatch()
 	if err := ReadStreams(t.Context(), s, h); err != nil {
 		t.Error(err)
@@ -187,15 +218,19 @@ func chosen(faults []Fault) []Fault {
 // report says what the run was made of, and fails the test by every violation, with the shortest history that shows it.
 func report(t *testing.T, s *Site, history []Record, seed uint64) {
 	t.Helper()
-	kinds, struck := map[Kind]int{}, map[string]int{}
+	kinds, struck, missed := map[Kind]int{}, map[string]int{}, map[string]int{}
 	for _, r := range history {
 		kinds[r.Kind]++
-		if r.Kind == Struck {
+		switch {
+		case r.Kind == Struck && r.Detail == "":
 			struck[r.What]++
+		case r.Kind == Struck:
+			missed[r.What]++
 		}
 	}
 	t.Logf("%d records: %v", len(history), kinds)
 	t.Logf("faults: %v", struck)
+	t.Logf("faults that could not strike: %v", missed)
 	takeovers, err := Takeovers(s, history)
 	if err != nil {
 		t.Error(err)

@@ -18,6 +18,8 @@ type Strike struct {
 	For time.Duration
 	// Seed chooses the target.
 	Seed uint64
+	// Of leaves it only replicas whose names begin so to choose from; all if empty.
+	Of string
 }
 
 // Schedule draws what strikes within a time. Equal seeds give equal schedules.
@@ -46,6 +48,9 @@ func Schedule(seed uint64, whole, pause time.Duration, faults []Fault) []Strike 
 	}
 }
 
+// striking bounds how long a strike takes to begin: a request of it whose answer is lost would hold up all strikes after it.
+const striking = time.Minute
+
 // Run strikes at a site by a schedule, notes it, and returns when all is healed. Faults overlap. It returns early when ctx ends.
 func Run(ctx context.Context, s *Site, schedule []Strike, h *History) error {
 	var healing sync.WaitGroup
@@ -60,7 +65,7 @@ func Run(ctx context.Context, s *Site, schedule []Strike, h *History) error {
 		if ctx.Err() != nil {
 			break
 		}
-		class := strike.Fault.Name
+		class := strike.Fault.Name + strike.Of
 		mu.Lock()
 		taken := busy[class]
 		busy[class] = true
@@ -68,7 +73,9 @@ func Run(ctx context.Context, s *Site, schedule []Strike, h *History) error {
 		if taken {
 			continue
 		}
-		target, heal, err := strike.Fault.strike(ctx, s, rand.New(rand.NewPCG(strike.Seed, 2)))
+		beginning, end := context.WithTimeout(ctx, striking)
+		target, heal, err := strike.Fault.strike(beginning, s.only(strike.Of), rand.New(rand.NewPCG(strike.Seed, 2)))
+		end()
 		record := Record{Kind: Struck, By: target, What: strike.Fault.Name}
 		if err != nil {
 			record.Detail = err.Error() // as when the leader of a cluster without quorum is to be struck

@@ -15,8 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"k8s.io/client-go/rest"
-
 	"github.com/stoker-k8s/stoker/deployments/local"
 	"github.com/stoker-k8s/stoker/deployments/local/images"
 	"github.com/stoker-k8s/stoker/deployments/local/process"
@@ -29,6 +27,9 @@ import (
 
 // replicasEach is how many replicas of each service there are.
 const replicasEach = 2
+
+// replicaName is the name of a service's replica.
+func replicaName(i int) string { return string(rune('a' + i)) }
 
 // DataStores that tenants are on: the one for those that name none, and one that some choose. Each is an etcd of its own.
 const (
@@ -150,7 +151,7 @@ func (s *Site) start(ctx context.Context) error {
 	}
 	for i, service := range name.Services() {
 		for j := range replicasEach {
-			r, err := s.replica(service, string(rune('a'+j)), i*replicasEach+j)
+			r, err := s.replica(service, replicaName(j), i*replicasEach+j)
 			if err != nil {
 				return err
 			}
@@ -180,6 +181,18 @@ func (s *Site) awaitStreams(ctx context.Context) error {
 	}
 }
 
+// only is the site with those replicas alone whose names begin so.
+func (s *Site) only(of string) *Site {
+	some := *s
+	some.Replicas = nil
+	for _, r := range s.Replicas {
+		if strings.HasPrefix(r.String(), of) {
+			some.Replicas = append(some.Replicas, r)
+		}
+	}
+	return &some
+}
+
 // host is the address on which everything listens.
 func (s *Site) host() string { return s.Local.Block().Management().String() }
 
@@ -187,13 +200,12 @@ func (s *Site) host() string { return s.Local.Block().Management().String() }
 func (s *Site) replica(service, replica string, index int) (*Replica, error) {
 	prefix, _, _ := strings.Cut(s.host(), ".0.1")
 	r := &Replica{Service: service, Name: replica, Address: fmt.Sprintf("%s.0.%d", prefix, 200+index), site: s}
-	api := s.Local.AdminConfig()
-	gate, err := NewGate(net.JoinHostPort(s.host(), "0"), r.Address, &rest.Config{Host: api.Host, TLSClientConfig: rest.TLSClientConfig{CAData: api.CAData}})
+	gate, err := NewGate(net.JoinHostPort(s.host(), "0"), r.Address, s.Local.Kubeconfig(service))
 	if err != nil {
 		return nil, err
 	}
 	r.API = gate
-	if err := gate.Kubeconfig(s.Local.Kubeconfig(service), r.kubeconfig()); err != nil {
+	if err := gate.Kubeconfig(r.kubeconfig()); err != nil {
 		return nil, err
 	}
 	if err := r.SetClock(0); err != nil {

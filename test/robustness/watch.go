@@ -2,6 +2,7 @@ package robustness
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -146,8 +147,8 @@ func ReadAudit(path string, tenants []string, h *History) error {
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 64<<20)
 	for n := 1; lines.Scan(); n++ {
-		var e auditEvent
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+		e, err := auditEventOf(lines.Bytes())
+		if err != nil {
 			return fmt.Errorf("%s line %d: %w", path, n, err)
 		}
 		if r, ok := e.record(tenants); ok {
@@ -155,6 +156,17 @@ func ReadAudit(path string, tenants []string, h *History) error {
 		}
 	}
 	return errors.Join(lines.Err())
+}
+
+// auditStart is how the API server begins each event of its audit log.
+const auditStart = `{"kind":"Event","apiVersion":"audit.k8s.io/v1"`
+
+// auditEventOf reads a line of the audit log. When the API server is killed while it writes one, the next one goes on in that line.
+func auditEventOf(line []byte) (e auditEvent, err error) {
+	if torn := bytes.LastIndex(line, []byte(auditStart)); torn > 0 && !json.Valid(line) {
+		line = line[torn:]
+	}
+	return e, json.Unmarshal(line, &e)
 }
 
 // about is whose the object is that was written: a tenant's, or no tenant's but one that a service writes for all; empty for others.

@@ -50,3 +50,19 @@ func TestWhatIsReadOfTheAuditLog(t *testing.T) {
 		})
 	}
 }
+
+func TestALineThatWasCutOffInTheAuditLogHidesNotTheNextEvent(t *testing.T) {
+	const whole = auditStart + `,"verb":"patch","requestURI":"/b"}`
+	for line, uri := range map[string]string{
+		whole: "/b",
+		auditStart + `,"verb":"create","requestURI":"/a` + whole:                         "/b",
+		auditStart + `,"verb":"update","requestURI":"/c","requestObject":` + whole + `}`: "/c",
+	} {
+		if e, err := auditEventOf([]byte(line)); err != nil || e.RequestURI != uri {
+			t.Errorf("%s: %+v, %v", line, e, err)
+		}
+	}
+	if _, err := auditEventOf([]byte(auditStart + `,"verb":"create"`)); err == nil {
+		t.Error("a line that ends early is taken for an event")
+	}
+}

@@ -68,7 +68,7 @@ func may(t *testing.T, c kubernetes.Interface, service, namespace, group, resour
 	resource, sub, _ := strings.Cut(resource, "/")
 	review, err := c.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{
-			User:               "system:serviceaccount:" + name.SystemNamespace + ":stoker-" + service,
+			User:               userOf(service),
 			Groups:             []string{"system:serviceaccounts", "system:authenticated"},
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Group: group, Resource: resource, Subresource: sub, Verb: verb},
 		},

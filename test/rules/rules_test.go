@@ -87,29 +87,45 @@ func TestEveryRule(t *testing.T) {
 	t.Logf("%d objects in %.1f s", written, time.Since(started).Seconds())
 }
 
-// TestNullIsNothing: kubectl sends a null of a manifest as it is, and it stands in what the policies' expressions are given.
+// TestNullIsNothing: kubectl sends a null of a manifest as it is, and of a server-side apply it stands in what the policies' expressions are
+// given.
 func TestNullIsNothing(t *testing.T) {
 	e.Service(t, name.ServiceIntake, "a")
 	cluster(t)
-	for way, write := range map[string]writer{"kubectl": clientWriter(asAuthor(t)), "event": eventWriter(t)} {
+	d := asAuthor(t)
+	apply := func(t testing.TB, kind string, o map[string]any) []complaint {
+		if err := applies(d, kind, o)(t.Context()); err != nil {
+			return []complaint{{cause: metav1.StatusCause{Message: err.Error()}}}
+		}
+		return nil
+	}
+	for way, write := range map[string]writer{"kubectl": clientWriter(d), "apply": apply, "event": eventWriter(t)} {
 		for _, kind := range []string{v1alpha1.TenantControlPlaneKind, v1alpha1.DataStoreKind, v1alpha1.KubeconfigGeneratorKind} {
 			t.Run(way+"/"+kind, func(t *testing.T) {
-				for _, annotations := range []any{
-					nil,
-					map[string]any{"stoker.dev/awake-replicas": "2"}, // changes what was stored with null
-					map[string]any{"example.com/a": nil},
-					nil,
-				} {
-					o := ruletest.Smallest(kind)
-					meta := o["metadata"].(map[string]any)
-					meta["name"], meta["annotations"], meta["labels"] = way+"-null", annotations, nil
-					if no := write(t, kind, o); no != nil {
+				for _, annotations := range nulls {
+					if no := write(t, kind, nullified(kind, way+"-null", annotations)); no != nil {
 						t.Errorf("annotations %v: %v", annotations, no)
 					}
 				}
 			})
 		}
 	}
+}
+
+// nulls are annotations that an object has one after the other.
+var nulls = []any{
+	nil,
+	map[string]any{"stoker.dev/awake-replicas": "2"}, // changes what was stored with null
+	map[string]any{"example.com/a": nil},
+	nil,
+}
+
+// nullified is an object without labels and with some annotations.
+func nullified(kind, id string, annotations any) map[string]any {
+	o := ruletest.Smallest(kind)
+	meta := o["metadata"].(map[string]any)
+	meta["name"], meta["annotations"], meta["labels"] = id, annotations, nil
+	return o
 }
 
 // named is an object of a rule, under a name of its own unless its name is what the rule is about.

@@ -29,6 +29,11 @@ import (
 // another is a service that writes no Secrets; here its account may do everything, so that the policies alone keep it from that.
 const another = "another"
 
+// userOf is the user that a service's account is to the API server.
+func userOf(service string) string {
+	return "system:serviceaccount:" + name.SystemNamespace + ":stoker-" + service
+}
+
 // asService is a client with what the account of a service may.
 func asService(t *testing.T, service string) kubernetes.Interface {
 	t.Helper()
@@ -41,9 +46,15 @@ func asService(t *testing.T, service string) kubernetes.Interface {
 		if _, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
 		}
+		env.Eventually(t, "the account to have its rights", func() error {
+			if !may(t, admin, service, "", "*", "*", "*") {
+				return errors.New("it has none yet")
+			}
+			return nil
+		})
 	}
 	cfg.Impersonate = rest.ImpersonationConfig{
-		UserName: "system:serviceaccount:" + name.SystemNamespace + ":stoker-" + service,
+		UserName: userOf(service),
 		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + name.SystemNamespace, "system:authenticated"},
 	}
 	c, err := kubernetes.NewForConfig(cfg)

@@ -58,7 +58,7 @@ func Catalogue() []Entry {
 		fact("intake", Accepted, IntakeAccepted{}, "a generation is now the desired state"),
 		fact("intake", Rejected, IntakeRejected{}, "a command was refused and changed nothing"),
 		fact("intake", Deleting, IntakeDeleting{}, "deletion has begun"),
-		fact("intake", Checked, IntakeChecked{}, "the tenant's object was looked at, as once a day: every service looks at all of its part"),
+		fact("intake", Checked, IntakeChecked{}, "a tenant's or a DataStore's object was looked at, as once a day: every service looks at all of its part"),
 		fact("intake", Due, TimerDue{}, "a pause ends"),
 		fact("intake", Released, IntakeReleased{}, "the object is another installation's now; this one forgets it"),
 		fact("intake", Removed, Removals{}, "the object, its bucket and its timers are gone"),

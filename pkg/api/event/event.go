@@ -168,8 +168,9 @@ type FieldError struct {
 	Message string `json:"message"`
 }
 
-// IntakeChecked tells that intake has looked at a tenant's object, as it does once a day, and that the desired state says what the
-// object says. Every service then looks at all of its part and sets its timers again.
+// IntakeChecked tells that intake has looked at the object of a tenant or of a DataStore, as it does once a day, and that a tenant's
+// desired state says what the object says. Every service then looks at all of its part and sets its timers again. Of a DataStore it has
+// the name alone.
 type IntakeChecked struct{ About }
 
 // IntakeDeleting says: the object has a deletion timestamp; the services take down what they made, one after the other.

@@ -12,6 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 )
 
@@ -79,6 +80,9 @@ type Failure struct {
 	// RetryAt is when a step that was given up is tried again all the same (UTC, about), zero when it wasn't given up.
 	RetryAt time.Time `json:"retryAt,omitzero"`
 }
+
+// Failed reports whether the last turn has failed. What keeps drifting is noted as a failure, but is put right each time.
+func (s *State) Failed() bool { return s.Failure != nil && s.Failure.Reason != reason.KeepsDrifting }
 
 // Tenant is intake's part (key "spec"): the desired state, every default resolved. All services work from it and none
 // reads the TenantControlPlane object.

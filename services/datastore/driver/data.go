@@ -30,7 +30,8 @@ type Data interface {
 	// Revision is the present one. On SQL databases it takes up to two seconds, in which writes under way come to an end.
 	Revision(ctx context.Context) (int64, error)
 	// Export yields all keys as they were at a revision, in the order of the database, and ends, or yields an error as
-	// the last. No more than a page is in memory. ErrCompacted means that the revision is gone.
+	// the last. No more than a page is in memory. It waits for a revision that this connection hasn't heard of yet, for 30 seconds.
+	// ErrCompacted means that the revision is gone.
 	Export(ctx context.Context, at int64) iter.Seq2[Change, error]
 	// Follow yields the changes after one revision and up to another, in the order in which they were made; up to 0
 	// means without end. ErrCompacted means that some of them are gone.

@@ -9,8 +9,11 @@ import (
 
 // pods are the rules of what Stoker's own pods and the user's additions have to do with each other.
 func pods() []Rule {
+	const portInUse = "additional containers cannot use a port of the API server or of konnectivity"
 	deployment := func(yaml string) string { return `spec: {controlPlane: {deployment: {` + yaml + `}}}` }
+	volume := func(yaml string) string { return deployment(`additionalVolumes: [{name: a, ` + yaml + `}]`) }
 	const d = "spec.controlPlane.deployment"
+	a248 := strings.Repeat("a", 248)
 	containers := Rule{Name: "containers have names of their own", Passes: []string{
 		deployment(`additionalContainers: [{name: audit, image: a}, {name: backup, image: a}], additionalInitContainers: [{name: prepare, image: a}]`),
 		deployment(`additionalContainers: [{name: kine, image: "registry.example.com/kine:v0.16.4"}]`),
@@ -85,6 +88,32 @@ func pods() []Rule {
 			},
 		},
 		{
+			Name: "containers, volumes and mounts that change are judged as those of a new tenant are", Policy: true,
+			From:   mounting("a, b", "a", "", "b"),
+			Passes: []string{mounting("a, b", "b", "a", "a"), mounting("a, b", "", "", "")},
+			Fails: []Failure{
+				{mounting("a, b", "c", "", "b"), d + ".additionalContainers", Invalid, "c", "is mounted, but is none of additionalVolumes"},
+				{mounting("a, b", "a", "c", "b"), d + ".additionalInitContainers", Invalid, "c", "is mounted, but is none of additionalVolumes"},
+				{mounting("b", "a", "", "b"), d + ".additionalContainers", Invalid, "a", "is mounted, but is none of additionalVolumes"},
+				{mounting("a, b", "a", "", "c"), d + ".additionalVolumeMounts.apiServer", Invalid, "c", "is mounted, but is none of additionalVolumes"},
+			},
+		},
+		{
+			Name: "a port that changes is judged beside the containers' that stay", Policy: true,
+			From:   deployment(`additionalContainers: [{name: a, image: a, ports: [{containerPort: 7443}]}]`),
+			Passes: []string{`spec: {controlPlane: {deployment: {additionalContainers: [{name: a, image: a, ports: [{containerPort: 7443}]}]}}, networkProfile: {port: 7444}}`},
+			Fails: []Failure{
+				{
+					`spec: {controlPlane: {deployment: {additionalContainers: [{name: a, image: a, ports: [{containerPort: 7443}]}]}}, networkProfile: {port: 7443}}`,
+					d + ".additionalContainers", Invalid, "7443", portInUse,
+				},
+				{
+					deployment(`additionalContainers: [{name: a, image: a, ports: [{containerPort: 6443}]}]`),
+					d + ".additionalContainers", Invalid, "6443", portInUse,
+				},
+			},
+		},
+		{
 			Name:   "containers mount at a path once",
 			Passes: []string{deployment(`additionalContainers: [{name: a, image: a, volumeMounts: [{name: etc-kubernetes-pki, mountPath: /a}, {name: etc-kubernetes-pki, mountPath: /b}]}]`)},
 			Fails: []Failure{
@@ -96,10 +125,17 @@ func pods() []Rule {
 			Name: "devices are volume claims", Policy: true,
 			Passes: []string{
 				deployment(`additionalVolumes: [{name: a, persistentVolumeClaim: {claimName: a}}], additionalContainers: [{name: a, image: a, volumeDevices: [{name: a, devicePath: /dev/a}]}]`),
+				deployment(`additionalVolumes: [{name: a, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}], ` +
+					`additionalContainers: [{name: a, image: a, volumeDevices: [{name: a, devicePath: /dev/a}]}]`),
 			},
 			Fails: []Failure{
 				{deployment(`additionalVolumes: [{name: a, emptyDir: {}}], additionalContainers: [{name: a, image: a, volumeDevices: [{name: a, devicePath: /dev/a}]}]`), d + ".additionalContainers", Invalid, "a", "is used as a device, but is no volume claim among additionalVolumes"},
 				{deployment(`additionalInitContainers: [{name: a, image: a, volumeDevices: [{name: a, devicePath: /dev/a}]}]`), d + ".additionalInitContainers", Invalid, "a", "is used as a device, but is no volume claim among additionalVolumes"},
+				{
+					deployment(`additionalVolumes: [{name: a, persistentVolumeClaim: {claimName: a}}, {name: b, emptyDir: {}}], ` +
+						`additionalContainers: [{name: a, image: a, volumeDevices: [{name: a, devicePath: /dev/a}, {name: b, devicePath: /dev/b}]}]`),
+					d + ".additionalContainers", Invalid, "b", "is used as a device, but is no volume claim among additionalVolumes",
+				},
 			},
 		},
 		{
@@ -128,9 +164,14 @@ func pods() []Rule {
 		},
 		{
 			Name: "containers use other ports than the API server and konnectivity", Policy: true,
-			Passes: []string{deployment(`additionalContainers: [{name: a, image: a, ports: [{containerPort: 6443, protocol: UDP}]}]`)},
+			Passes: []string{
+				deployment(`additionalContainers: [{name: a, image: a, ports: [{containerPort: 6443, protocol: UDP}]}]`),
+				`spec: {controlPlane: {deployment: {additionalContainers: [{name: a, image: a, ports: [{containerPort: 8132}, {containerPort: 8133}]}]}}, addons: {konnectivity: null}}`,
+			},
 			Fails: []Failure{
 				{deployment(`additionalContainers: [{name: a, image: a, ports: [{containerPort: 6443}]}]`), d + ".additionalContainers", Invalid, "6443", "additional containers cannot use a port of the API server or of konnectivity"},
+				{deployment(`additionalContainers: [{name: a, image: a, ports: [{containerPort: 8132}]}]`), d + ".additionalContainers", Invalid, "8132", "additional containers cannot use a port of the API server or of konnectivity"},
+				{deployment(`additionalContainers: [{name: a, image: a, ports: [{containerPort: 8133}]}]`), d + ".additionalContainers", Invalid, "8133", "additional containers cannot use a port of the API server or of konnectivity"},
 				{deployment(`additionalContainers: [{name: a, image: a, ports: [{containerPort: 8134}]}]`), d + ".additionalContainers", Invalid, "8134", "additional containers cannot use a port of the API server or of konnectivity"},
 			},
 		},
@@ -205,7 +246,10 @@ func pods() []Rule {
 		},
 		{
 			Name: "labels have keys that are keys of labels", Policy: true,
-			Passes: []string{deployment(`nodeSelector: {kubernetes.io/arch: arm64}, additionalMetadata: {labels: {example.com/a: b}, annotations: {Example.com/a: any thing}}, podAdditionalMetadata: {labels: {A_b: c}}`)},
+			Passes: []string{
+				deployment(`nodeSelector: {kubernetes.io/arch: arm64}, additionalMetadata: {labels: {example.com/a: b}, annotations: {Example.com/a: any thing}}, podAdditionalMetadata: {labels: {A_b: c}}`),
+				deployment(`podAdditionalMetadata: {annotations: {a: ` + strings.Repeat("b", 32767) + `}}`),
+			},
 			Fails: []Failure{
 				{deployment(`nodeSelector: {"a/b/c": d}`), d + ".nodeSelector", Invalid, "a/b/c", "must be the key of a label, such as team or example.com/team"},
 				{deployment(`podAdditionalMetadata: {labels: {"": d}}`), d + ".podAdditionalMetadata.labels", Invalid, "", "must be the key of a label, such as team or example.com/team"},
@@ -213,6 +257,11 @@ func pods() []Rule {
 				{deployment(`additionalMetadata: {annotations: {"a b": d}}`), d + ".additionalMetadata.annotations", Invalid, "a b", "must be the key of an annotation, such as note or example.com/note"},
 				{`spec: {controlPlane: {service: {additionalMetadata: {labels: {"/a": d}}}}}`, "spec.controlPlane.service.additionalMetadata.labels", Invalid, "/a", "must be the key of a label, such as team or example.com/team"},
 				{`spec: {controlPlane: {ingress: {hostname: a.b, additionalMetadata: {annotations: {"/a": d}}}}}`, "spec.controlPlane.ingress.additionalMetadata.annotations", Invalid, "/a", "must be the key of an annotation, such as note or example.com/note"},
+				{`spec: {controlPlane: {gateway: {hostname: a.b, parentRefs: [{name: edge}], additionalMetadata: {labels: {"/a": d}}}}}`, "spec.controlPlane.gateway.additionalMetadata.labels", Invalid, "/a", "must be the key of a label, such as team or example.com/team"},
+				{volume(`ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}, selector: {matchLabels: {"/a": b}}}}}`), d + ".additionalVolumes[].ephemeral.volumeClaimTemplate.spec.selector.matchLabels", Invalid, "/a", "must be the key of a label, such as team or example.com/team"},
+				{deployment(`affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: zone, labelSelector: {matchLabels: {"/a": b}}}]}}`), d + ".affinity.matchLabels", Invalid, "/a", "must be the key of a label, such as team or example.com/team"},
+				{deployment(`affinity: {podAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, podAffinityTerm: {topologyKey: zone, namespaceSelector: {matchLabels: {"/a": b}}}}]}}`), d + ".affinity.matchLabels", Invalid, "/a", "must be the key of a label, such as team or example.com/team"},
+				{deployment(`affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: zone, labelSelector: {matchLabels: {"/a": b}}}]}}`), d + ".affinity.matchLabels", Invalid, "/a", "must be the key of a label, such as team or example.com/team"},
 				{deployment(`topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {"/a": b}}}]`), d + ".topologySpreadConstraints[].labelSelector.matchLabels", Invalid, "/a", "must be the key of a label, such as team or example.com/team"},
 				{deployment(`affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, podAffinityTerm: {topologyKey: zone, labelSelector: {matchLabels: {"/a": b}}}}]}}`), d + ".affinity.matchLabels", Invalid, "/a", "must be the key of a label, such as team or example.com/team"},
 				{deployment(`podAdditionalMetadata: {annotations: {a: ` + strings.Repeat("b", 32768) + `}}`), d + ".podAdditionalMetadata.annotations", TooLong, "", "may not be more than 32768 characters in all"},
@@ -231,9 +280,15 @@ func pods() []Rule {
 			Name: "resources are some that containers have", Policy: true,
 			Passes: []string{
 				deployment(`resources: {apiServer: {requests: {cpu: 1, memory: 1Gi, example.com/device: 1}, limits: {example.com/device: 1}}, kine: {limits: {memory: 1Gi, hugepages-2Mi: 4Mi}}}`),
+				deployment(`resources: {scheduler: {requests: {cpu: 1, ephemeral-storage: 1Gi}, limits: {hugepages-1Gi: 2Gi}}, controllerManager: {limits: {ephemeral-storage: 1Gi}}}`),
+				deployment(`resources: {scheduler: {limits: {cpu: 500m, memory: 1500m, ephemeral-storage: 1500m, ` + a248[1:] + `/a: 1}}}`),
 			},
 			Fails: []Failure{
 				{deployment(`resources: {apiServer: {requests: {gpu: 1}, limits: {gpu: 1}}}`), d + ".resources.apiServer.limits", Invalid, "gpu", "must be cpu, memory, ephemeral-storage, hugepages-<size> or the name of an extended resource, such as example.com/device"},
+				{deployment(`resources: {controllerManager: {limits: {requests.example.com/device: 1}}}`), d + ".resources.controllerManager.limits", Invalid, "requests.example.com/device", "must be cpu, memory, ephemeral-storage, hugepages-<size> or the name of an extended resource, such as example.com/device"},
+				{deployment(`resources: {kine: {limits: {` + a248 + `/a: 1}}}`), d + ".resources.kine.limits", Invalid, a248 + "/a", "must be cpu, memory, ephemeral-storage, hugepages-<size> or the name of an extended resource, such as example.com/device"},
+				{deployment(`resources: {kine: {limits: {hugepages-0Mi: 1}}}`), d + ".resources.kine.limits", Invalid, "hugepages-0Mi", "must be cpu, memory, ephemeral-storage, hugepages-<size> or the name of an extended resource, such as example.com/device"},
+				{deployment(`additionalInitContainers: [{name: a, image: a, resources: {limits: {a/b/c: 1}}}]`), d + ".additionalInitContainers[].resources.limits", Invalid, "a/b/c", "must be cpu, memory, ephemeral-storage, hugepages-<size> or the name of an extended resource, such as example.com/device"},
 				{deployment(`additionalContainers: [{name: a, image: a, resources: {limits: {example.com/device: 100m}}}]`), d + ".additionalContainers[].resources.limits", Invalid, "example.com/device", "must be a whole number, of hugepages a multiple of their size"},
 				{deployment(`resources: {scheduler: {limits: {cpu: 1, hugepages-2Mi: 3Mi}}}`), d + ".resources.scheduler.limits", Invalid, "hugepages-2Mi", "must be a whole number, of hugepages a multiple of their size"},
 				{`spec: {addons: {konnectivity: {server: {resources: {limits: {hugepages-2Mi: 2Mi}}}}}}`, "spec.addons.konnectivity.server.resources", Forbidden, "", "hugepages need cpu or memory"},
@@ -242,10 +297,13 @@ func pods() []Rule {
 		{
 			Name: "files of a projected volume have paths of their own", Policy: true,
 			Passes: []string{deployment(`additionalVolumes: [{name: a, projected: {sources: [{secret: {name: a, items: [{key: a, path: a}]}}, {configMap: {name: a, items: [{key: a, path: b}]}}]}}]`)},
-			Fails: []Failure{{
-				deployment(`additionalVolumes: [{name: a, projected: {sources: [{secret: {name: a, items: [{key: a, path: a}]}}, {configMap: {name: a, items: [{key: b, path: b}, {key: a, path: a}]}}]}}]`),
-				d + ".additionalVolumes[].projected.sources", Invalid, "a", "two files cannot have the same path",
-			}},
+			Fails: []Failure{
+				{volume(`projected: {sources: [{secret: {name: a, items: [{key: a, path: a}]}}, {configMap: {name: a, items: [{key: b, path: b}, {key: a, path: a}]}}]}`), d + ".additionalVolumes[].projected.sources", Invalid, "a", "two files cannot have the same path"},
+				{volume(`projected: {sources: [{secret: {name: a, items: [{key: a, path: a}, {key: b, path: a}]}}]}`), d + ".additionalVolumes[].projected.sources", Invalid, "a", "two files cannot have the same path"},
+				{volume(`projected: {sources: [{downwardAPI: {items: [{path: a, fieldRef: {fieldPath: metadata.name}}]}}, {clusterTrustBundle: {path: a, name: b}}]}`), d + ".additionalVolumes[].projected.sources", Invalid, "a", "two files cannot have the same path"},
+				{volume(`projected: {sources: [{secret: {name: a, items: [{key: a, path: a}]}}, {podCertificate: {keyType: ED25519, signerName: example.com/a, credentialBundlePath: a}}]}`), d + ".additionalVolumes[].projected.sources", Invalid, "a", "two files cannot have the same path"},
+				{volume(`projected: {sources: [{podCertificate: {keyType: ED25519, signerName: example.com/a, keyPath: a, certificateChainPath: a}}]}`), d + ".additionalVolumes[].projected.sources", Invalid, "a", "two files cannot have the same path"},
+			},
 		},
 		{
 			Name:   "requests are at most the limits",
@@ -259,4 +317,24 @@ func pods() []Rule {
 			},
 		},
 	}
+}
+
+// mounting is a tenant with additional volumes, a container, an init container and an API server, each of which mounts the one named,
+// or none.
+func mounting(volumes, container, init, apiServer string) string {
+	var parts []string
+	for v := range strings.SplitSeq(volumes, ", ") {
+		parts = append(parts, "{name: "+v+", emptyDir: {}}")
+	}
+	text := "additionalVolumes: [" + strings.Join(parts, ", ") + "]"
+	if container != "" {
+		text += ", additionalContainers: [{name: a, image: a, volumeMounts: [{name: " + container + ", mountPath: /a}]}]"
+	}
+	if init != "" {
+		text += ", additionalInitContainers: [{name: i, image: a, volumeMounts: [{name: " + init + ", mountPath: /a}]}]"
+	}
+	if apiServer != "" {
+		text += ", additionalVolumeMounts: {apiServer: [{name: " + apiServer + ", mountPath: /a}]}"
+	}
+	return "spec: {controlPlane: {deployment: {" + text + "}}}"
 }

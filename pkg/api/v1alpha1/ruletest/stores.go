@@ -91,6 +91,7 @@ func dataStores() []Rule {
 }
 
 func generators() []Rule {
+	const labelKey = "must be the key of a label, such as team or example.com/team"
 	const own = "a Secret <tenant>-<generator> would have the name of a Secret of Stoker's own"
 	names := Rule{Name: "a generator makes no Secret that is Stoker's", Passes: []string{`metadata: {name: ca-viewers}`, `metadata: {name: casual}`, `metadata: {name: a.b}`}}
 	for _, secret := range []func(string) string{
@@ -146,10 +147,17 @@ func generators() []Rule {
 		{
 			Name: "keys of selectors are keys of labels", Policy: true,
 			Passes: []string{`spec: {namespaceSelector: {matchLabels: {example.com/a: b}}}`},
-			Fails: []Failure{{
-				`spec: {namespaceSelector: {matchLabels: {"a b": c}}}`, "spec.namespaceSelector.matchLabels", Invalid, "a b",
-				"must be the key of a label, such as team or example.com/team",
-			}},
+			Fails: []Failure{
+				{`spec: {namespaceSelector: {matchLabels: {"a b": c}}}`, "spec.namespaceSelector.matchLabels", Invalid, "a b", labelKey},
+				{`spec: {tenantControlPlaneSelector: {matchLabels: {"/a": c}}}`, "spec.tenantControlPlaneSelector.matchLabels", Invalid, "/a", labelKey},
+			},
+		},
+		{
+			Name: "keys that come later are judged as those of a new generator are", Policy: true, From: `spec: {namespaceSelector: {matchLabels: {a: b}}}`,
+			Passes: []string{`spec: {namespaceSelector: {matchLabels: {a: c, example.com/a: b}}}`},
+			Fails: []Failure{
+				{`spec: {namespaceSelector: {matchLabels: {a: b, "a b": c}}}`, "spec.namespaceSelector.matchLabels", Invalid, "a b", labelKey},
+			},
 		},
 	}
 }

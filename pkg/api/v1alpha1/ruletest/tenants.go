@@ -207,6 +207,28 @@ func tenants() []Rule {
 			},
 		},
 		{
+			Name: "an override that comes or changes later is judged as those of a new tenant are", Policy: true,
+			From:   `spec: {dataStore: a, dataStoreOverrides: [{resource: /events, dataStore: b}]}`,
+			Passes: []string{`spec: {dataStore: a, dataStoreOverrides: [{resource: /events, dataStore: a}]}`, `spec: {dataStore: b, dataStoreOverrides: [{resource: /events, dataStore: b}]}`},
+			Fails: []Failure{
+				{`spec: {dataStore: a, dataStoreOverrides: [{resource: /events, dataStore: nope}]}`, "spec.dataStoreOverrides", Invalid, "nope", "nope DataStore does not exist"},
+				{`spec: {dataStore: a, dataStoreOverrides: [{resource: /events, dataStore: sql}]}`, "spec.dataStoreOverrides", Invalid, "sql", "DataStoreOverrides can only use ETCD driver"},
+			},
+		},
+		{
+			Name: "a tenant of another driver than etcd gets no override later", Policy: true, From: `spec: {dataStore: sql}`,
+			Fails: []Failure{{`spec: {dataStore: sql, dataStoreOverrides: [{resource: /events, dataStore: b}]}`, "spec.dataStore", Invalid, "sql", "DataStoreOverrides can only use ETCD driver"}},
+		},
+		{
+			Name: "a DataStore of another driver than etcd can't come beside an override later", Policy: true,
+			From:   `spec: {dataStoreOverrides: [{resource: /events, dataStore: b}]}`,
+			Passes: []string{`spec: {dataStore: a, dataStoreOverrides: [{resource: /events, dataStore: b}]}`},
+			Fails: []Failure{{
+				`spec: {dataStore: sql, dataStoreOverrides: [{resource: /events, dataStore: b}]}`,
+				"spec.dataStore", Invalid, "sql", "DataStoreOverrides can only use ETCD driver",
+			}},
+		},
+		{
 			Name: "data migrates between DataStores of one driver only", Policy: true, From: `spec: {dataStore: a}`,
 			Passes: []string{`spec: {dataStore: b}`},
 			Fails:  []Failure{{`spec: {dataStore: sql}`, "spec.dataStore", Invalid, "sql", "has the driver PostgreSQL, and a has etcd: data can be migrated between DataStores of the same driver only"}},
@@ -287,12 +309,25 @@ func tenants() []Rule {
 		{
 			Name: "additional ports are other than those of the API server and konnectivity", Policy: true,
 			Passes: []string{
-				`spec: {controlPlane: {service: {additionalPorts: [{name: a, port: 6443, targetPort: 1, protocol: UDP}, {name: b, port: 8133, targetPort: 1}]}}}`,
+				`spec: {controlPlane: {service: {additionalPorts: [{name: a, port: 6443, targetPort: 1, protocol: UDP}, {name: b, port: 8133, targetPort: 1}, {name: c, port: 8134, targetPort: 1}]}}}`,
 				`spec: {controlPlane: {service: {additionalPorts: [{name: a, port: 8132, targetPort: 1}]}}, addons: {konnectivity: null}}`,
 			},
 			Fails: []Failure{
 				{`spec: {controlPlane: {service: {additionalPorts: [{name: a, port: 6443, targetPort: 1}]}}}`, "spec.controlPlane.service.additionalPorts", Invalid, "6443", "additional ports cannot use the port of the API server or of konnectivity"},
 				{`spec: {controlPlane: {service: {additionalPorts: [{name: a, port: 8132, targetPort: 1}]}}}`, "spec.controlPlane.service.additionalPorts", Invalid, "8132", "additional ports cannot use the port of the API server or of konnectivity"},
+				{
+					`spec: {controlPlane: {service: {additionalPorts: [{name: a, port: 8133, targetPort: 1}]}}, networkProfile: {port: 8133}, addons: {konnectivity: null}}`,
+					"spec.controlPlane.service.additionalPorts", Invalid, "8133", "additional ports cannot use the port of the API server or of konnectivity",
+				},
+			},
+		},
+		{
+			Name: "a port that changes is judged beside the Service's that stay", Policy: true,
+			From:   `spec: {controlPlane: {service: {additionalPorts: [{name: a, port: 7443, targetPort: 1}]}}}`,
+			Passes: []string{`spec: {controlPlane: {service: {additionalPorts: [{name: a, port: 7443, targetPort: 1}]}}, networkProfile: {port: 7444}}`},
+			Fails: []Failure{
+				{`spec: {controlPlane: {service: {additionalPorts: [{name: a, port: 7443, targetPort: 1}]}}, networkProfile: {port: 7443}}`, "spec.controlPlane.service.additionalPorts", Invalid, "7443", "additional ports cannot use the port of the API server or of konnectivity"},
+				{`spec: {controlPlane: {service: {additionalPorts: [{name: a, port: 6443, targetPort: 1}]}}}`, "spec.controlPlane.service.additionalPorts", Invalid, "6443", "additional ports cannot use the port of the API server or of konnectivity"},
 			},
 		},
 		{
@@ -319,7 +354,7 @@ func tenants() []Rule {
 		},
 		{
 			Name: "the API server and konnectivity listen on different ports", Policy: true,
-			Passes: []string{`spec: {networkProfile: {port: 8134}, addons: {konnectivity: null}}`, `spec: {networkProfile: {port: 8132}, addons: {konnectivity: {server: {port: 6443}}}}`},
+			Passes: []string{`spec: {networkProfile: {port: 8134}, addons: {konnectivity: null}}`, `spec: {addons: {konnectivity: null, coreDNS: {}}}`, `spec: {networkProfile: {port: 8132}, addons: {konnectivity: {server: {port: 6443}}}}`},
 			Fails: []Failure{
 				{`spec: {networkProfile: {port: 8134}}`, "spec.networkProfile.port", Invalid, "8134", "is used by the konnectivity server for its own administration and health"},
 				{`spec: {networkProfile: {port: 8132}}`, "spec.addons.konnectivity.server.port", Invalid, "8132", "is the port of the API server already"},
@@ -344,8 +379,13 @@ func tenants() []Rule {
 		},
 		{
 			Name: "an external IP can be reached from outside", Policy: true,
-			Passes: []string{`spec: {controlPlane: {service: {serviceType: ClusterIP}}, networkProfile: {address: 192.0.2.1, allowAddressAsExternalIP: true}}`, `spec: {controlPlane: {service: {serviceType: ClusterIP}}, networkProfile: {address: 127.0.0.1}}`},
-			Fails:  []Failure{{`spec: {controlPlane: {service: {serviceType: ClusterIP}}, networkProfile: {address: 127.0.0.1, allowAddressAsExternalIP: true}}`, "spec.networkProfile.address", Invalid, "127.0.0.1", "with allowAddressAsExternalIP must not be a loopback, link-local, multicast or unspecified address"}},
+			Passes: []string{
+				`spec: {controlPlane: {service: {serviceType: ClusterIP}}, networkProfile: {address: 192.0.2.1, allowAddressAsExternalIP: true}}`,
+				`spec: {controlPlane: {service: {serviceType: ClusterIP}}, networkProfile: {address: 127.0.0.1, port: 443}}`,
+				`spec: {controlPlane: {service: {serviceType: ClusterIP}}, networkProfile: {address: demo.example.com, allowAddressAsExternalIP: true}}`,
+				`spec: {networkProfile: {address: 127.0.0.1, allowAddressAsExternalIP: true}}`,
+			},
+			Fails: []Failure{{`spec: {controlPlane: {service: {serviceType: ClusterIP}}, networkProfile: {address: 127.0.0.1, allowAddressAsExternalIP: true}}`, "spec.networkProfile.address", Invalid, "127.0.0.1", "with allowAddressAsExternalIP must not be a loopback, link-local, multicast or unspecified address"}},
 		},
 		{
 			Name:   "an advertise address is an IP address that nodes can reach",
@@ -358,7 +398,10 @@ func tenants() []Rule {
 		},
 		{
 			Name: "an advertise address is of the family of the services", Policy: true,
-			Passes: []string{`spec: {networkProfile: {advertiseAddress: 192.0.2.1}}`, `spec: {networkProfile: {advertiseAddress: "2001:db8::1", serviceCidrs: ["fd00::/112"]}}`},
+			Passes: []string{
+				`spec: {networkProfile: {advertiseAddress: 192.0.2.1}}`, `spec: {networkProfile: {advertiseAddress: "2001:db8::1", serviceCidrs: ["fd00::/112"]}}`,
+				`spec: {networkProfile: {advertiseAddress: 192.0.2.1, serviceCidr: ""}}`,
+			},
 			Fails: []Failure{
 				{`spec: {networkProfile: {advertiseAddress: "2001:db8::1"}}`, "spec.networkProfile.advertiseAddress", Invalid, "2001:db8::1", "must be of the IP family of the first service CIDR"},
 			},
@@ -398,8 +441,12 @@ func tenants() []Rule {
 		},
 		{
 			Name: "pods and services have the families of their networks in one order", Policy: true,
-			Passes: []string{`spec: {networkProfile: {serviceCidrs: ["fd00::/112", 10.96.0.0/16], podCidrs: ["fd01::/64", 10.244.0.0/16]}}`},
+			Passes: []string{
+				`spec: {networkProfile: {serviceCidrs: ["fd00::/112", 10.96.0.0/16], podCidrs: ["fd01::/64", 10.244.0.0/16]}}`,
+				`spec: {networkProfile: {port: 443, podCidrs: ["fd01::/64"]}}`,
+			},
 			Fails: []Failure{
+				{`spec: {networkProfile: {serviceCidrs: [10.96.0.0/16], podCidrs: ["fd01::/64"]}}`, "spec.networkProfile.podCidrs", Invalid, "fd01::/64", "the first of podCidrs must be of the IP family of the first of serviceCidrs"},
 				{`spec: {networkProfile: {serviceCidrs: [10.96.0.0/16, "fd00::/112"], podCidrs: ["fd01::/64", 10.244.0.0/16]}}`, "spec.networkProfile.podCidrs", Invalid, "fd01::/64", "the first of podCidrs must be of the IP family of the first of serviceCidrs"},
 			},
 		},
@@ -480,18 +527,27 @@ func annotations() []Rule {
 	}
 	return []Rule{
 		rule("the end of a pause is a time", "stoker.dev/paused-until", "must be a time as RFC 3339 has it, such as 2026-11-20T08:00:00Z",
-			[]string{"2036-11-20T08:00:00Z", "2036-11-20T08:00:00.5+01:00"}, "tomorrow", "2036-02-30T08:00:00Z", "2036-11-20 08:00:00Z", "2036-11-20T08:00:00"),
+			[]string{"2036-11-20T08:00:00Z", "2036-11-20T08:00:00.5+01:00"}, "tomorrow", "2036-02-30T08:00:00Z", "2036-11-20 08:00:00Z", "2036-11-20T08:00:00", "2036-11-20t08:00:00z"),
 		rule("anything pauses", "kamaji.clastix.io/paused", "", []string{"", "false"}),
 		rule("a migration's time-out is a duration", "kamaji.clastix.io/migration-timeout", "must be a duration of more than 0, such as 10m or 1h30m",
 			[]string{"10m", "1h30m", "0.5h", "300s"}, "10", "0s", "-5m", "", "1 h"),
-		rule("clean-up before a migration is true or false", "kamaji.clastix.io/cleanup-prior-migration", "must be true or false", []string{"true", "0"}, "yes", ""),
+		rule("clean-up before a migration is true or false", "kamaji.clastix.io/cleanup-prior-migration", "must be true or false",
+			[]string{"true", "TRUE", "True", "t", "T", "1", "false", "FALSE", "False", "f", "F", "0"}, "yes", ""),
 		rule("a tenant is reached by a kubeconfig that there is", "kamaji.clastix.io/kubeconfig-secret-key",
-			"must be a key of the administrators' Secret: admin.conf, admin.svc, super-admin.conf or super-admin.svc", []string{"admin.svc"}, "nope.conf"),
+			"must be a key of the administrators' Secret: admin.conf, admin.svc, super-admin.conf or super-admin.svc",
+			[]string{"admin.conf", "admin.svc", "super-admin.conf", "super-admin.svc"}, "nope.conf"),
 		rule("a selector of DataStores is one", "stoker.dev/datastore-selector", "must be a label selector, such as tier=gold,region in (eu,us)",
 			[]string{"", "tier=gold", "a!=b, !c,d", "region in (eu, us),x notin (y)", "example.com/tier==a"}, "a=b=c", "in (a", "a,"),
 		rule("a limit of tenants is a number", "stoker.dev/max-tenants", "must be a number of tenants, such as 200", []string{"0", "200"}, "many", "-1", "1.5", ""),
 		rule("a limit of bytes is a quantity", "stoker.dev/max-bytes", "must be a number of bytes, such as 8Gi",
 			[]string{"0", "8Gi", "1.5Ti", "2G", "1000000"}, "8GB", "-1Gi", "8 Gi", "8Ei", ""),
 		rule("what a sleeping tenant had is a number of replicas", "stoker.dev/awake-replicas", "must be a number of replicas", []string{"3"}, "many", "-1"),
+		{
+			Name: "an annotation that changes is judged as a new one is", Policy: true, From: key("stoker.dev/max-tenants", "10"),
+			Passes: []string{key("stoker.dev/max-tenants", "20")},
+			Fails: []Failure{{
+				key("stoker.dev/max-tenants", "many"), at("stoker.dev/max-tenants"), Invalid, "many", "must be a number of tenants, such as 200",
+			}},
+		},
 	}
 }

@@ -1,3 +1,7 @@
+// The number of CPUs is read at the start alone: reading it each second wakes a service that has nothing to do.
+//
+//go:debug updatemaxprocs=0
+
 // Command stoker-addons runs the addons service.
 package main
 

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
@@ -36,6 +37,8 @@ const (
 	recount = 10 * time.Second
 	// recountWaiting is when a status that isn't good is counted again, should that have been too early.
 	recountWaiting = 10 * time.Minute
+	// recountDaily is when any status is counted again, or up to a fifth later: a fact may be lost.
+	recountDaily = 19 * time.Hour
 	// readSideBySide bounds the states read at once for a count.
 	readSideBySide = 16
 )
@@ -87,17 +90,12 @@ func (s *Generators) Status(ctx context.Context, t *loop.Turn) error {
 	s.counted(g.name, c.selected)
 	next := statusOf(g, c, o.Status, s.now())
 	if !equality.Semantic.DeepEqual(next, o.Status) {
-		err := s.kube.ApplyStatus(ctx, kube.KubeconfigGenerators, "", g.name, o.UID, next)
+		err := s.kube.ApplyStatus(ctx, kube.KubeconfigGenerators, &o.ObjectMeta, next)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("status of KubeconfigGenerator %s: %w", g.name, err)
 		}
 	}
-	switch {
-	case t.Woken(wakeCount):
-		t.Alarm(recount, loop.Wake{Kind: wakeRecount})
-	case c.available < c.selected:
-		t.Alarm(recountWaiting, loop.Wake{Kind: wakeRecount})
-	}
+	t.Alarm(c.again(t.Woken(wakeCount)), loop.Wake{Kind: wakeRecount})
 	return nil
 }
 
@@ -105,6 +103,17 @@ func (s *Generators) Status(ctx context.Context, t *loop.Turn) error {
 type count struct {
 	selected, available int
 	failures            []v1alpha1.KubeconfigGeneratorStatusError
+}
+
+// again is after how long it is counted again; news is true when something has changed, and not only the time has come.
+func (c count) again(news bool) time.Duration {
+	switch {
+	case news:
+		return recount
+	case c.available < c.selected:
+		return recountWaiting
+	}
+	return wait.Jitter(recountDaily, 0.2)
 }
 
 // count goes through all tenants that a generator selects.

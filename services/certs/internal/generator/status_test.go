@@ -103,3 +103,19 @@ func TestStatusOfAGenerator(t *testing.T) {
 		}
 	})
 }
+
+func TestAGeneratorIsCountedAgainWithinADayWhateverIsLost(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]count{
+		"all have theirs": {selected: 3, available: 3}, "some wait": {selected: 3, available: 1}, "nobody is selected": {},
+	} {
+		for _, news := range []bool{true, false} {
+			if after := c.again(news); after <= 0 || after > 24*time.Hour {
+				t.Errorf("%s (news: %t): after %s", what, news, after)
+			}
+		}
+	}
+	if good := (count{selected: 3, available: 3}).again(false); good < 12*time.Hour {
+		t.Errorf("a good one is counted every %s", good)
+	}
+}

@@ -15,8 +15,8 @@ type Tenant interface {
 	Write(ctx context.Context, schema, key, value string) error
 	Read(ctx context.Context, schema, key string) (string, error)
 	// Administer tries what only the administrator may: making a user, reading everything, reading and writing records of
-	// owners.
-	Administer(ctx context.Context) error
+	// owners. It says what came of each.
+	Administer(ctx context.Context) map[string]error
 }
 
 // Server is a running database, with a driver connected to it.
@@ -24,6 +24,8 @@ type Server struct {
 	Driver driver.Driver
 	// Connect opens a connection of a tenant.
 	Connect func(t *testing.T, a driver.Account, access driver.Access) Tenant
+	// Denied reports whether an error is the database's word that somebody may not do a thing, or may not come in.
+	Denied func(err error) bool
 	// Revision changes whenever anything about users, roles, grants, owners or data does.
 	Revision func(t *testing.T) string
 	// Holds lists the users, roles, keys (or rows) and records of owners under an account's names that exist, seen by

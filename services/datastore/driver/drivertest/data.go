@@ -268,6 +268,30 @@ func Data(t *testing.T, d driver.Driver) {
 			t.Errorf("%d changes after the end", n)
 		}
 	})
+	t.Run("an export waits for a revision that its connection has not heard of yet", func(t *testing.T) {
+		t.Parallel()
+		src, a := OpenData(t, d, "later")
+		imported(t, src, Plain(10).all())
+		writer := again(t, d, a)
+		const changes = 50
+		at := revision(t, src) + changes
+		ended := make(chan error, 1)
+		go func() {
+			for _, err := range src.Export(t.Context(), at) {
+				if err != nil {
+					ended <- err
+					return
+				}
+			}
+			ended <- nil
+		}()
+		for n := range changes {
+			imported(t, writer, Contents{"live": fmt.Sprint(n)}.all())
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("what has a time to live keeps it, and ends", func(t *testing.T) {
 		t.Parallel()
 		src, _ := OpenData(t, d, "lease")

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
@@ -67,6 +68,7 @@ func TestContract(t *testing.T) {
 		Connect: func(t *testing.T, _ driver.Account, access driver.Access) drivertest.Tenant {
 			return tenant{server.Connect(t, access.Cert, access.Key)}
 		},
+		Denied: func(err error) bool { return errors.Is(err, rpctypes.ErrPermissionDenied) },
 		Revision: func(t *testing.T) string {
 			status, err := root.AuthStatus(t.Context())
 			check(t, err)
@@ -216,16 +218,10 @@ func (c tenant) Read(ctx context.Context, schema, key string) (string, error) {
 	return string(got.Kvs[0].Value), nil
 }
 
-func (c tenant) Administer(ctx context.Context) error {
-	if _, err := c.c.Get(ctx, "/", clientv3.WithPrefix()); err == nil {
-		return nil
-	}
-	if _, err := c.c.Get(ctx, "stoker.dev/", clientv3.WithPrefix()); err == nil {
-		return nil
-	}
-	if _, err := c.c.Put(ctx, "stoker.dev/owner/schema/x", "intruder"); err == nil {
-		return nil
-	}
-	_, err := c.c.UserAdd(ctx, "intruder", "password")
-	return err
+func (c tenant) Administer(ctx context.Context) map[string]error {
+	_, all := c.c.Get(ctx, "/", clientv3.WithPrefix())
+	_, owners := c.c.Get(ctx, "stoker.dev/", clientv3.WithPrefix())
+	_, owner := c.c.Put(ctx, "stoker.dev/owner/schema/x", "intruder")
+	_, user := c.c.UserAdd(ctx, "intruder", "password")
+	return map[string]error{"reads all": all, "reads who owns what": owners, "says who owns what": owner, "adds a user": user}
 }

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	gomysql "github.com/go-sql-driver/mysql"
+
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/mysql"
@@ -165,6 +167,7 @@ func TestContract(t *testing.T) {
 			}
 			return tenant{server, a}
 		},
+		Denied:   denied,
 		Revision: w.revision,
 		Holds:    w.holds,
 		Removes: func(int) driver.Removed {
@@ -240,8 +243,8 @@ func TestContract(t *testing.T) {
 		if !maps.Equal(removed, driver.Removed{"Database": 1, "User": 1, driver.RemovedOwner: 2}) {
 			t.Errorf("removed %v", removed)
 		}
-		if _, err := conn.ExecContext(t.Context(), "CREATE DATABASE inside"); err == nil {
-			t.Error("it is still inside")
+		if err := conn.PingContext(t.Context()); !errors.Is(err, gomysql.ErrInvalidConn) {
+			t.Errorf("it is still inside: %v", err)
 		}
 	})
 	t.Run("no owner is left on record when all are dropped", func(t *testing.T) {
@@ -325,24 +328,37 @@ func (c tenant) Read(ctx context.Context, schema, key string) (value string, err
 	return value, err
 }
 
-func (c tenant) Administer(ctx context.Context) error {
-	err := errors.New("not tried")
+func (c tenant) Administer(ctx context.Context) map[string]error {
+	came := map[string]error{}
 	for _, statement := range []string{
 		"SELECT * FROM stoker.owners", "INSERT INTO stoker.owners VALUES ('schema', 'x', 'intruder')", "USE stoker", "USE mysql",
 		"CREATE USER intruder", "CREATE DATABASE intruder", "DROP DATABASE `" + c.a.Schema + "`", "GRANT SELECT ON *.* TO CURRENT_USER",
-		"GRANT SELECT ON `" + c.a.Schema + "`.* TO admin", "SET GLOBAL read_only = 1", "SELECT LOAD_FILE('/etc/passwd')+1 FROM mysql.user", "KILL 1",
+		"GRANT SELECT ON `" + c.a.Schema + "`.* TO admin", "SET GLOBAL read_only = 1", "SELECT LOAD_FILE('/etc/passwd')+1 FROM mysql.user",
 		"SELECT * FROM mysql.user", "ALTER USER admin IDENTIFIED BY 'x'",
 	} {
-		e := c.in(ctx, c.a.Schema, func(db *sql.DB) error {
-			_, err := db.ExecContext(ctx, statement)
-			return err
-		})
-		if e == nil {
-			return nil
-		}
-		err = e
+		came[statement] = c.do(ctx, statement)
 	}
-	return err
+	admin := tenant{c.server, driver.Account{User: mysqlserver.Admin, Password: mysqlserver.Password}}
+	came["KILL of the administrator's connection"] = admin.in(ctx, "", func(db *sql.DB) error {
+		conn, err := db.Conn(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		var id int
+		if err := conn.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&id); err != nil {
+			return err
+		}
+		return c.do(ctx, fmt.Sprintf("KILL %d", id))
+	})
+	return came
+}
+
+func (c tenant) do(ctx context.Context, statement string) error {
+	return c.in(ctx, c.a.Schema, func(db *sql.DB) error {
+		_, err := db.ExecContext(ctx, statement)
+		return err
+	})
 }
 
 func TestKine(t *testing.T) {
@@ -350,4 +366,11 @@ func TestKine(t *testing.T) {
 	drivertest.Kine(t, open(t, server.Config()), func(a driver.Account, _ string) string {
 		return fmt.Sprintf("mysql://%s:%s@tcp(%s)/%s", a.User, a.Password, server.Endpoint, a.Schema)
 	})
+}
+
+// denied reports whether an error is the server's no: to a user that doesn't come in, a database, a table, a privilege, or the end of
+// another's connection.
+func denied(err error) bool {
+	var no *gomysql.MySQLError
+	return errors.As(err, &no) && slices.Contains([]uint16{1044, 1045, 1095, 1142, 1227}, no.Number)
 }

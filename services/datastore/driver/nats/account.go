@@ -101,22 +101,24 @@ func (s *server) bucket(ctx context.Context, steps *step.Steps, js jetstream.Jet
 	return steps.Err()
 }
 
-// within calls f in an account as its administrator.
+// within calls f in an account as its administrator; again when a server has not heard of the account yet.
 func (s *server) within(ctx context.Context, name string, f func(jetstream.JetStream) error) error {
 	l, err := s.login.operator.administrator(name)
 	if err != nil {
 		return err
 	}
-	nc, err := s.enter(ctx, l)
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
-	return f(js)
+	return s.heard(ctx, func() error {
+		nc, err := s.connect(ctx, l)
+		if err != nil {
+			return err
+		}
+		defer nc.Close()
+		js, err := jetstream.New(nc)
+		if err != nil {
+			return err
+		}
+		return f(js)
+	})
 }
 
 // Drop closes the account to the tenant's user and throws him out, so that a process of the tenant that still runs

@@ -125,13 +125,18 @@ func (s *server) prepare(ctx context.Context) (p place, err error) {
 			return p, err
 		}
 	}
-	if p.nc, err = s.enter(ctx, l); err != nil {
-		return p, err
-	}
-	if p.js, err = jetstream.New(p.nc); err != nil {
-		return p, err
-	}
-	p.owners, err = s.ownersIn(ctx, p.js)
+	err = s.heard(ctx, func() (err error) {
+		if p.nc == nil {
+			if p.nc, err = s.connect(ctx, l); err != nil {
+				return err
+			}
+		}
+		if p.js, err = jetstream.New(p.nc); err != nil {
+			return err
+		}
+		p.owners, err = s.ownersIn(ctx, p.js)
+		return err
+	})
 	if err == nil {
 		p.replicas = p.owners.CachedInfo().Config.Replicas
 		s.replicas.Store(int64(p.replicas))
@@ -159,18 +164,19 @@ func (s *server) prepareAccount(ctx context.Context, p place) error {
 	return p.push(ctx, token)
 }
 
-// enter connects to an account that was perhaps made or changed a moment ago, of which not every server of a cluster has
-// heard.
-func (s *server) enter(ctx context.Context, l login) (*nats.Conn, error) {
+// heard calls f again for a moment while a server of the cluster has not heard of an account that was just made or
+// changed: it refuses the account's users, or, if it leads JetStream, says that the account has none.
+func (s *server) heard(ctx context.Context, f func() error) error {
 	const tries, pause = 5, 100 * time.Millisecond
 	for try := 1; ; try++ {
-		nc, err := s.connect(ctx, l)
-		if s.login.operator == nil || try == tries || !errors.Is(err, nats.ErrAuthorization) {
-			return nc, err
+		err := f()
+		unheard := errors.Is(err, nats.ErrAuthorization) || codeOf(err) == codeNotEnabled
+		if s.login.operator == nil || try == tries || !unheard {
+			return err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, err
+			return err
 		case <-time.After(pause):
 		}
 	}

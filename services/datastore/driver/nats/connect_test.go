@@ -1,6 +1,7 @@
 package nats_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	gonats "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
@@ -204,4 +207,40 @@ func FuzzNames(f *testing.F) {
 		}
 		return err
 	})
+}
+
+func TestAnAccountThatAServerHasNotHeardOfIsWaitedFor(t *testing.T) {
+	refused := fmt.Errorf("connect: %w", gonats.ErrAuthorization)
+	without := fmt.Errorf("bucket: %w", &jetstream.APIError{Code: 503, ErrorCode: 10039})
+	another := errors.New("another")
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for what, of := range map[string]struct {
+		ctx             context.Context
+		withoutOperator bool
+		answers         []error // the last one to all that come after
+		calls           int
+	}{
+		"its user is refused, then not":             {answers: []error{refused, refused, nil}, calls: 3},
+		"it has no JetStream, then it has":          {answers: []error{without, nil}, calls: 2},
+		"both":                                      {answers: []error{refused, without, nil}, calls: 3},
+		"it is never heard of":                      {answers: []error{without}, calls: 5},
+		"something else":                            {answers: []error{refused, another}, calls: 2},
+		"nobody waits any more":                     {ctx: ended, answers: []error{refused}, calls: 1},
+		"without an operator nobody makes accounts": {withoutOperator: true, answers: []error{without}, calls: 1},
+	} {
+		t.Run(what, func(t *testing.T) {
+			if of.ctx == nil {
+				of.ctx = t.Context()
+			}
+			calls := 0
+			answer := func() error {
+				calls++
+				return of.answers[min(calls, len(of.answers))-1]
+			}
+			if err := nats.Heard(of.ctx, !of.withoutOperator, answer); !errors.Is(err, of.answers[len(of.answers)-1]) || calls != of.calls {
+				t.Errorf("%d calls, not %d: %v", calls, of.calls, err)
+			}
+		})
+	}
 }

@@ -15,3 +15,12 @@ var AccountOf = accountOf
 
 // SetNow has a driver take another time for the present.
 func SetNow(d driver.Driver, now func() time.Time) { d.(*server).now = now }
+
+// Heard calls f as a driver does with an operator, or without one.
+func Heard(ctx context.Context, withOperator bool, f func() error) error {
+	s := &server{}
+	if withOperator {
+		s.login.operator = &operator{}
+	}
+	return s.heard(ctx, f)
+}

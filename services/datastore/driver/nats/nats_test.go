@@ -270,6 +270,7 @@ func TestContract(t *testing.T) {
 		Connect: func(t *testing.T, a driver.Account, access driver.Access) drivertest.Tenant {
 			return tenant{w.Server, a, access}
 		},
+		Denied:   denied,
 		Revision: w.revision,
 		Holds:    w.holds,
 		Removes: func(int) driver.Removed {
@@ -355,8 +356,8 @@ func (c tenant) Read(ctx context.Context, schema, key string) (string, error) {
 	return string(value), err
 }
 
-func (c tenant) Administer(ctx context.Context) error {
-	err := errors.New("not tried")
+func (c tenant) Administer(ctx context.Context) map[string]error {
+	came := map[string]error{}
 	for subject, data := range map[string]string{
 		"$JS.API.STREAM.CREATE.more":                                     `{"name":"more","subjects":["more"],"storage":"file","retention":"limits"}`,
 		"$JS.API.STREAM.CREATE.KV_" + c.a.Schema:                         `{"name":"KV_` + c.a.Schema + `","subjects":["more"],"storage":"file","retention":"limits"}`,
@@ -373,9 +374,14 @@ func (c tenant) Administer(ctx context.Context) error {
 		"$SYS.REQ.ACCOUNT." + nats.AccountOf(records) + ".CLAIMS.LOOKUP": "",
 		"$SYS.REQ.ACCOUNT." + nats.AccountOf("b") + ".CLAIMS.LOOKUP":     "",
 	} {
-		if _, err = c.ask(ctx, subject, data); err == nil {
-			return nil
-		}
+		_, came[subject] = c.ask(ctx, subject, data)
 	}
-	return err
+	return came
+}
+
+// denied reports whether an error is the server's no, that nobody hears a question in the tenant's account, or that its bucket is made
+// already.
+func denied(err error) bool {
+	return errors.Is(err, gonats.ErrPermissionViolation) || errors.Is(err, gonats.ErrAuthorization) || errors.Is(err, gonats.ErrNoResponders) ||
+		errors.Is(err, jetstream.ErrStreamNameAlreadyInUse)
 }

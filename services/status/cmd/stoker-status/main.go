@@ -1,3 +1,7 @@
+// The number of CPUs is read at the start alone: reading it each second wakes a service that has nothing to do.
+//
+//go:debug updatemaxprocs=0
+
 // Command stoker-status tells the world where tenants stand: API status, status events, metrics.
 package main
 

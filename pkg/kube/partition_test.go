@@ -114,8 +114,8 @@ func TestAWatchThatMovedTellsNothingTwiceAndListsAllOfItWhenItIsTooOld(t *testin
 		t.Errorf("then %q", got)
 	}
 	// What is gained is listed no older than the watch, and the watch goes on from where it was.
-	if want := []string{"GET /0", "GET 1/10", "GET /12", "GET /12", "GET 1/12", "GET /0"}; !slices.Equal(s.requests[:len(want)], want) {
-		t.Errorf("requested %q", s.requests)
+	if want := []string{"GET /0", "GET 1/10", "GET /12", "GET /12", "GET 1/12", "GET /0"}; !slices.Equal(s.sent()[:len(want)], want) {
+		t.Errorf("requested %q", s.sent())
 	}
 }
 

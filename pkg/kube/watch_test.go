@@ -38,6 +38,13 @@ func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer(w, r)
 }
 
+// sent returns the requests that have come so far.
+func (s *script) sent() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.requests)
+}
+
 func (s *script) client(t *testing.T) *Client {
 	t.Helper()
 	server := httptest.NewServer(s)
@@ -118,8 +125,8 @@ func TestWatch(t *testing.T) {
 		t.Errorf("got %q, want %q", seen, want)
 	}
 	// From where the list was, then from the last that was seen, then anew since the server doesn't know that any more.
-	if want := []string{"GET /0", "GET 1/10", "GET 1/20", "GET /0"}; !slices.Equal(s.requests[:len(want)], want) {
-		t.Errorf("requested %q, want %q", s.requests, want)
+	if want := []string{"GET /0", "GET 1/10", "GET 1/20", "GET /0"}; !slices.Equal(s.sent()[:len(want)], want) {
+		t.Errorf("requested %q, want %q", s.sent(), want)
 	}
 }
 

@@ -3,6 +3,7 @@ package nats
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -56,53 +57,62 @@ func (s *server) Provision(ctx context.Context, a driver.Account) (changed []str
 		if changed = claimed; err != nil {
 			return err
 		}
-		steps := step.New(ctx, s.held)
-		defer func() { changed = append(changed, steps.Changed()...) }()
-		if s.login.operator == nil {
-			return s.bucket(ctx, steps, p.js, a, p.replicas)
-		}
-		if err := s.account(ctx, steps, p, a); err != nil {
+		done := func(what []string, err error) error {
+			changed = append(changed, what...)
 			return err
 		}
-		return s.within(ctx, a.Schema, func(js jetstream.JetStream) error { return s.bucket(ctx, steps, js, a, p.replicas) })
+		if s.login.operator == nil {
+			return done(s.bucket(ctx, p.js, a, p.replicas))
+		}
+		if err := done(s.account(ctx, p, a)); err != nil {
+			return err
+		}
+		return s.inAccount(ctx, a.Schema, answerTimeout, func(ctx context.Context, js jetstream.JetStream) error {
+			return done(s.bucket(ctx, js, a, p.replicas))
+		})
 	})
 	return changed, err
 }
 
 // account makes the tenant's account what it must be.
-func (s *server) account(ctx context.Context, steps *step.Steps, p place, a driver.Account) error {
+func (s *server) account(ctx context.Context, p place, a driver.Account) (changed []string, err error) {
 	have, err := p.account(ctx, accountOf(a.Schema))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	want, err := s.login.operator.claimsFor(a, have, s.now())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	token, err := s.login.operator.change(have, want)
 	if err != nil || token == "" {
-		return err
+		return nil, err
 	}
 	what := "account made"
 	if have != nil {
 		what = "account set"
 	}
+	steps := step.New(ctx, s.held)
 	steps.Do(what, func(ctx context.Context) error { return p.push(ctx, token) })
-	return steps.Err()
+	return steps.Changed(), steps.Err()
 }
 
 // bucket makes the tenant's bucket what it must be.
-func (s *server) bucket(ctx context.Context, steps *step.Steps, js jetstream.JetStream, a driver.Account, replicas int) error {
+func (s *server) bucket(ctx context.Context, js jetstream.JetStream, a driver.Account, replicas int) (changed []string, err error) {
 	have, err := bucketIn(ctx, js, a.Schema)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	steps := step.New(ctx, s.held)
 	mend(steps.Do, js, have, streamFor(a.Schema, replicas))
-	return steps.Err()
+	return steps.Changed(), steps.Err()
 }
 
-// within calls f in an account as its administrator; again when a server has not heard of the account yet.
-func (s *server) within(ctx context.Context, name string, f func(jetstream.JetStream) error) error {
+// inAccount calls f in an account as its administrator; again when a server has not heard of the account yet. f has no longer than
+// patience each time.
+func (s *server) inAccount(
+	ctx context.Context, name string, patience time.Duration, f func(context.Context, jetstream.JetStream) error,
+) error {
 	l, err := s.login.operator.administrator(name)
 	if err != nil {
 		return err
@@ -117,7 +127,9 @@ func (s *server) within(ctx context.Context, name string, f func(jetstream.JetSt
 		if err != nil {
 			return err
 		}
-		return f(js)
+		asking, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		return f(asking, js)
 	})
 }
 
@@ -189,7 +201,7 @@ func (s *server) dropAccount(do func(what string, change func(context.Context) e
 		return err
 	})
 	do("delete the bucket", func(ctx context.Context) error {
-		return s.within(ctx, a.Schema, func(js jetstream.JetStream) error {
+		return s.inAccount(ctx, a.Schema, slowTimeout, func(ctx context.Context, js jetstream.JetStream) error {
 			n, err := empty(ctx, js)
 			return count(removed, "Bucket", n, err)
 		})

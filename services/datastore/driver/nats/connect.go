@@ -164,14 +164,12 @@ func (s *server) prepareAccount(ctx context.Context, p place) error {
 	return p.push(ctx, token)
 }
 
-// heard calls f again for a moment while a server of the cluster has not heard of an account that was just made or
-// changed: it refuses the account's users, or, if it leads JetStream, says that the account has none.
+// heard calls f again for a moment while a server of the cluster has not heard of an account that was just made or changed.
 func (s *server) heard(ctx context.Context, f func() error) error {
 	const tries, pause = 5, 100 * time.Millisecond
 	for try := 1; ; try++ {
 		err := f()
-		unheard := errors.Is(err, nats.ErrAuthorization) || codeOf(err) == codeNotEnabled
-		if s.login.operator == nil || try == tries || !unheard {
+		if s.login.operator == nil || try == tries || !unheard(err) {
 			return err
 		}
 		select {
@@ -179,6 +177,18 @@ func (s *server) heard(ctx context.Context, f func() error) error {
 			return err
 		case <-time.After(pause):
 		}
+	}
+}
+
+// unheard reports what a server says that has not heard of an account, or is just making it: it refuses the account's users, has
+// nobody who answers them about JetStream, or, if it leads JetStream or is to keep a bucket, knows no such account, or none that has
+// JetStream, or can't create the bucket, or says nothing.
+func unheard(err error) bool {
+	switch codeOf(err) {
+	case codeNoAccount, codeNotEnabled, codeNotCreated:
+		return true
+	default:
+		return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, context.DeadlineExceeded)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -223,7 +224,11 @@ func TestAnAccountThatAServerHasNotHeardOfIsWaitedFor(t *testing.T) {
 	}{
 		"its user is refused, then not":             {answers: []error{refused, refused, nil}, calls: 3},
 		"it has no JetStream, then it has":          {answers: []error{without, nil}, calls: 2},
-		"both":                                      {answers: []error{refused, without, nil}, calls: 3},
+		"nobody answers about JetStream":            {answers: []error{fmt.Errorf("bucket: %w", gonats.ErrNoResponders), nil}, calls: 2},
+		"a server knows no such account":            {answers: []error{&jetstream.APIError{Code: 503, ErrorCode: 10035}, nil}, calls: 2},
+		"a server can't create the bucket":          {answers: []error{&jetstream.APIError{Code: 500, ErrorCode: 10049}, nil}, calls: 2},
+		"an answer is lost":                         {answers: []error{fmt.Errorf("bucket: %w", context.DeadlineExceeded), nil}, calls: 2},
+		"refused, then without JetStream":           {answers: []error{refused, without, nil}, calls: 3},
 		"it is never heard of":                      {answers: []error{without}, calls: 5},
 		"something else":                            {answers: []error{refused, another}, calls: 2},
 		"nobody waits any more":                     {ctx: ended, answers: []error{refused}, calls: 1},
@@ -240,6 +245,33 @@ func TestAnAccountThatAServerHasNotHeardOfIsWaitedFor(t *testing.T) {
 			}
 			if err := nats.Heard(of.ctx, !of.withoutOperator, answer); !errors.Is(err, of.answers[len(of.answers)-1]) || calls != of.calls {
 				t.Errorf("%d calls, not %d: %v", calls, of.calls, err)
+			}
+		})
+	}
+}
+
+// A server that is to keep a bucket refuses it, or drops the question, while it has not heard of the account: it is asked again.
+func TestABucketIsMadeThoughAServerHadNotHeardOfTheAccount(t *testing.T) {
+	server := natsserver.Start(t, natsserver.Options{})
+	for name, unheard := range map[string]func(context.Context) error{
+		"refused": func(context.Context) error { return &jetstream.APIError{Code: 503, ErrorCode: 10039} },
+		"nobody":  func(context.Context) error { return gonats.ErrNoResponders },
+		"dropped": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := open(t, server.Config(t))
+			check(t, d.Check(t.Context()))
+			changes := 0
+			nats.SetHeld(d, func(ctx context.Context) error {
+				if changes++; changes == 3 { // after its owner and its account, its bucket
+					return unheard(ctx)
+				}
+				return nil
+			})
+			changed, err := d.Provision(t.Context(), account(name))
+			check(t, err)
+			if changes != 4 || !slices.Contains(changed, "bucket made") {
+				t.Errorf("%d changes began, and it changed %q", changes, changed)
 			}
 		})
 	}

@@ -36,6 +36,8 @@ const (
 	checkTimeout = 3 * time.Second
 	stepTimeout  = 5 * time.Second
 	pingInterval = 10 * time.Second
+	// answerTimeout is how long a question is waited for that a server may have dropped.
+	answerTimeout = 1500 * time.Millisecond
 	// slowTimeout is for removing buckets, which waits for the disk.
 	slowTimeout = time.Minute
 )
@@ -186,7 +188,9 @@ func (e *connectError) Unwrap() error { return e.err }
 const (
 	codeNoPeers         = 10005 // too few servers for so many replicas
 	codeReplicas        = 10074 // this is no cluster
+	codeNoAccount       = 10035
 	codeNotEnabled      = 10039
+	codeNotCreated      = 10049
 	codeDisabled        = 10076
 	codeOutOfResources  = 10023
 	codeOutOfStorage    = 10047

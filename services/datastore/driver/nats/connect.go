@@ -164,18 +164,24 @@ func (s *server) prepareAccount(ctx context.Context, p place) error {
 	return p.push(ctx, token)
 }
 
-// heard calls f again for a moment while a server of the cluster has not heard of an account that was just made or changed.
+// heard calls f again for a moment while a server of the cluster has not heard of an account that was just made or changed. A
+// server that asked others too early doesn't ask again for a second (ErrAccountResolverUpdateTooSoon of nats-server).
 func (s *server) heard(ctx context.Context, f func() error) error {
-	const tries, pause = 5, 100 * time.Millisecond
+	const tries, pause = 6, 100 * time.Millisecond
+	var said error
 	for try := 1; ; try++ {
 		err := f()
+		if err != nil && said != nil && ctx.Err() != nil {
+			return said // which tells more than that the time is over
+		}
+		said = err
 		if s.login.operator == nil || try == tries || !unheard(err) {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(pause):
+		case <-time.After(time.Duration(try) * pause):
 		}
 	}
 }

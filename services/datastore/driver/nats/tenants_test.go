@@ -563,7 +563,7 @@ func TestCluster(t *testing.T) {
 		}
 	})
 	t.Run("of which not every server has heard of a new account", func(t *testing.T) {
-		for i := range 50 { // one in forty is refused at first
+		for i := range 20 { // one in forty is refused at first
 			brief := account(fmt.Sprint("brief-", i))
 			join(t, d, brief)
 			_, err := d.Drop(t.Context(), brief)

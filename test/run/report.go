@@ -163,9 +163,9 @@ func (r *report) print(wrote []string) {
 
 var place = regexp.MustCompile(`^\s+\S+\.go:\d+: `)
 
-// reason is why a test was skipped, by what it wrote.
+// reason is why a test was skipped, which is the last that it wrote.
 func reason(wrote []string) string {
-	for _, text := range wrote {
+	for _, text := range slices.Backward(wrote) {
 		if at := place.FindString(text); at != "" {
 			return strings.TrimSpace(text[len(at):])
 		}

@@ -17,6 +17,7 @@ const said = `
 {"Action":"output","Package":"github.com/stoker-k8s/stoker/pkg/kube","Test":"TestMany/more","Output":"=== RUN   TestMany\n"}
 {"Action":"output","Package":"github.com/stoker-k8s/stoker/pkg/kube","Test":"TestMany/more","Output":"    list_test.go:20: takes long\n"}
 {"Action":"skip","Package":"github.com/stoker-k8s/stoker/pkg/kube","Test":"TestMany/more","Elapsed":0}
+{"Action":"output","Package":"github.com/stoker-k8s/stoker/pkg/kube","Test":"TestMany/most","Output":"    list_test.go:12: tried three times\n"}
 {"Action":"output","Package":"github.com/stoker-k8s/stoker/pkg/kube","Test":"TestMany/most","Output":"    list_test.go:20: takes long\n"}
 {"Action":"skip","Package":"github.com/stoker-k8s/stoker/pkg/kube","Test":"TestMany/most","Elapsed":0}
 {"Action":"output","Package":"github.com/stoker-k8s/stoker/pkg/kube","Output":"PASS\n"}

@@ -153,7 +153,7 @@ func kept(t *testing.T, kubeconfig string) {
 func podOf(t testing.TB, key events.Key) string {
 	t.Helper()
 	var pods corev1.PodList
-	must(t, e.Admin.List(t.Context(), kube.Pods, key.Namespace, name.LabelName+"="+key.Name, &pods))
+	e.List(t, kube.Pods, key.Namespace, name.LabelName+"="+key.Name, &pods)
 	for i := range pods.Items {
 		if pods.Items[i].DeletionTimestamp == nil {
 			return pods.Items[i].Name

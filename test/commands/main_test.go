@@ -118,7 +118,7 @@ func ask(t testing.TB, c command) answer {
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	env.Publish(t, e.Portal, c.encode(t, inbox))
-	m, err := sub.NextMsg(time.Minute)
+	m, err := sub.NextMsg(3 * time.Minute)
 	if err != nil {
 		t.Fatalf("%s %s: no answer: %v", c.verb, c.key, err)
 	}

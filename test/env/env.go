@@ -150,6 +150,21 @@ func start(dir string, o options) (*Env, error) {
 	return e, err
 }
 
+// Bus connects a user of NATS, and waits until it is connected: a connection of Stoker's is there before that, and refuses to publish.
+func (e *Env) Bus(user string) (*events.Bus, error) {
+	b, err := e.Stack.Bus(user)
+	if err != nil {
+		return nil, err
+	}
+	for deadline := time.Now().Add(patience); !b.Conn().IsConnected(); <-time.After(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.Close()
+			return nil, fmt.Errorf("%s is not connected: %w", user, b.Conn().LastError())
+		}
+	}
+	return b, nil
+}
+
 // JetStream is the operator's, with more patience than a service has.
 func (e *Env) JetStream() jetstream.JetStream { return e.js }
 

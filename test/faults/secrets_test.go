@@ -153,7 +153,7 @@ func answers(t *testing.T, key events.Key, o *v1alpha1.TenantControlPlane) map[s
 		ev := e.Portal.NewEvent(key, inbox, typ, data, time.Now())
 		ev.SetExtension(events.ExtReplyTo, inbox)
 		env.Publish(t, e.Portal, events.Encode(key.CommandSubject(), ev))
-		m, err := sub.NextMsg(time.Minute)
+		m, err := sub.NextMsg(3 * time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -62,7 +62,8 @@ func TestAReplicaLeavesAServerThatIsStopped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pinging, err := nats.Connect("nats://"+n.clients[at], key, nats.PingInterval(25*time.Second), nats.MaxPingsOutstanding(1),
+	pinging, err := nats.Connect("nats://"+n.clients[at], key, nats.Timeout(time.Minute),
+		nats.PingInterval(25*time.Second), nats.MaxPingsOutstanding(1),
 		nats.DisconnectErrHandler(func(*nats.Conn, error) { close(found) }), nats.NoReconnect())
 	if err != nil {
 		t.Fatal(err)

@@ -250,8 +250,8 @@ func openMySQL(t testing.TB, o *v1alpha1.DataStore) database {
 func openNATS(t testing.TB, o *v1alpha1.DataStore) database {
 	t.Helper()
 	_, password, config := credentials(t, o)
-	c, err := nats.Connect("nats://"+o.Spec.Endpoints[0], nats.Secure(config), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
-		nats.UserCredentialBytes([]byte(password)))
+	c, err := nats.Connect("nats://"+o.Spec.Endpoints[0], nats.Secure(config), nats.Timeout(time.Minute), nats.MaxReconnects(-1),
+		nats.ReconnectWait(100*time.Millisecond), nats.UserCredentialBytes([]byte(password)))
 	must(t, err)
 	t.Cleanup(c.Close)
 	return func(ctx context.Context) (all []string, err error) {

@@ -34,7 +34,7 @@ func askAs(t *testing.T, user *events.Bus, m *nats.Msg) (string, event.IntakeRej
 		m.Header.Set("ce-replyto", inbox)
 	}
 	env.Publish(t, user, m)
-	got, err := sub.NextMsg(time.Minute)
+	got, err := sub.NextMsg(3 * time.Minute)
 	if err != nil {
 		t.Fatal("no answer: ", err)
 	}

@@ -383,7 +383,7 @@ func TestJetStreamLost(t *testing.T) {
 		keys = append(keys, key)
 		e.Apply(t, env.Tenant(key.Name, "v1.36.3"))
 	}
-	before := map[events.Key]image{}
+	before, restarted := map[events.Key]image{}, map[events.Key]int32{}
 	objects := func(key events.Key) image {
 		w := world(t, key)
 		maps.DeleteFunc(w, func(k, _ string) bool { return strings.HasPrefix(k, "state/") || k == "tenantcontrolplane" })
@@ -392,7 +392,7 @@ func TestJetStreamLost(t *testing.T) {
 	for _, key := range keys {
 		e.Ready(t, key)
 		quiet(t, key)
-		before[key] = objects(key)
+		before[key], restarted[key] = objects(key), restarts(t, key)
 	}
 	e.NATS.Stop()
 	if err := os.RemoveAll(e.NATS.JetStreamDir()); err != nil {
@@ -407,20 +407,29 @@ func TestJetStreamLost(t *testing.T) {
 		if diff := before[key].diff(objects(key)); diff != "" {
 			t.Errorf("%s: certificates or pods changed:\n%s", key, diff)
 		}
-		var pods corev1.PodList
-		e.List(t, kube.Pods, key.Namespace, name.LabelName+"="+key.Name, &pods)
-		for _, p := range pods.Items {
-			for _, c := range p.Status.ContainerStatuses {
-				if c.Name == name.ContainerAPIServer && c.RestartCount > 0 {
-					t.Errorf("%s of %s was restarted", c.Name, p.Name)
-				}
-			}
+		if n := restarts(t, key); n != restarted[key] {
+			t.Errorf("the API server of %s was restarted: %d times, was %d", key, n, restarted[key])
 		}
 	}
 	for _, key := range keys {
 		e.Delete(t, key)
 		e.Gone(t, key)
 	}
+}
+
+// restarts is how often the API servers in a tenant's pods were started again.
+func restarts(t *testing.T, key events.Key) (n int32) {
+	t.Helper()
+	var pods corev1.PodList
+	e.List(t, kube.Pods, key.Namespace, name.LabelName+"="+key.Name, &pods)
+	for _, p := range pods.Items {
+		for _, c := range p.Status.ContainerStatuses {
+			if c.Name == name.ContainerAPIServer {
+				n += c.RestartCount
+			}
+		}
+	}
+	return n
 }
 
 func TestDriftIsRepaired(t *testing.T) {

@@ -334,7 +334,7 @@ func TestCommandsByEvent(t *testing.T) {
 		}
 	})
 	t.Run("watch shows history, and as CloudEvents when asked", func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		r, w, err := os.Pipe()
 		if err != nil {

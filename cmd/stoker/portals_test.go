@@ -61,7 +61,7 @@ func TestAPortalComesAndGoesWhileTheServerRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shop, err := nats.Connect(srv.URL(), nkey, nats.MaxReconnects(0))
+	shop, err := nats.Connect(srv.URL(), nkey, nats.Timeout(time.Minute), nats.MaxReconnects(0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestAPortalComesAndGoesWhileTheServerRuns(t *testing.T) {
 		t.Fatalf("exit %d\n%s%s", code, out, errs)
 	}
 	<-closed
-	if _, err := nats.Connect(srv.URL(), nkey); !errors.Is(err, nats.ErrAuthorization) {
+	if _, err := nats.Connect(srv.URL(), nkey, nats.Timeout(time.Minute)); !errors.Is(err, nats.ErrAuthorization) {
 		t.Errorf("a portal that was removed: %v", err)
 	}
 	select {

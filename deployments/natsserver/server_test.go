@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -77,7 +78,7 @@ func TestStreamsOfAServerBeforeAccountsAreFoundAgain(t *testing.T) {
 	before.Start()
 	use := func(url string, options ...nats.Option) jetstream.JetStream {
 		t.Helper()
-		nc, err := nats.Connect(url, options...)
+		nc, err := nats.Connect(url, append(options, nats.Timeout(time.Minute))...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
@@ -261,7 +261,9 @@ func forget(t testing.TB) {
 		t.Fatal(err)
 	}
 	defer admin.Close()
-	if err := admin.JetStream().DeleteKeyValue(t.Context(), events.BucketCommands); err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := admin.JetStream().DeleteKeyValue(ctx, events.BucketCommands); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -269,29 +271,13 @@ func forget(t testing.TB) {
 // acceptedIDs lists the ids of the commands that were accepted for an object, by the facts.
 func acceptedIDs(t testing.TB, key events.Key) []string {
 	t.Helper()
-	c, err := e.Operator.JetStream().OrderedConsumer(t.Context(), events.StreamFacts, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{key.FactSubject(name.ServiceIntake, "*")}, DeliverPolicy: jetstream.DeliverAllPolicy,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	var ids []string
-	for {
-		batch, err := c.FetchNoWait(500)
-		if err != nil {
-			t.Fatal(err)
-		}
-		n := 0
-		for m := range batch.Messages() {
-			n++
-			var data event.IntakeAccepted
-			_ = json.Unmarshal(m.Data(), &data)
-			ids = append(ids, data.Command)
-		}
-		if n == 0 {
-			return ids
-		}
+	for _, m := range e.Messages(t, events.StreamFacts, key.FactSubject(name.ServiceIntake, "*")) {
+		var data event.IntakeAccepted
+		_ = json.Unmarshal(m.Data(), &data)
+		ids = append(ids, data.Command)
 	}
+	return ids
 }
 
 func TestTheSameIdTwiceIsOneChange(t *testing.T) {
@@ -367,9 +353,7 @@ func TestOrderIsKept(t *testing.T) {
 			default:
 				c.verb, c.data = event.Patch, spec(fmt.Sprintf(`{"networkProfile":{"port":%d}}`, 7000+i))
 			}
-			if _, err := e.Portal.JetStream().PublishMsg(t.Context(), c.encode(t, "")); err != nil {
-				t.Fatal(err)
-			}
+			env.Publish(t, e.Portal, c.encode(t, ""))
 			sent[key] = append(sent[key], c.id)
 		}
 		if i == n/2 {
@@ -457,18 +441,14 @@ func TestAnswersToNobodyAndToASubjectOfOthers(t *testing.T) {
 	startIntake(t, "a")
 	key, o := tenant(t, "silent")
 	c := command{key: key, verb: event.Apply, data: o}
-	if _, err := e.Portal.JetStream().PublishMsg(t.Context(), c.encode(t, "")); err != nil {
-		t.Fatal(err)
-	}
+	env.Publish(t, e.Portal, c.encode(t, ""))
 	e.Fact(t, key, name.ServiceIntake, event.Accepted)
 	spy, err := e.Operator.Conn().SubscribeSync("stoker.status.default.silent")
 	if err != nil {
 		t.Fatal(err)
 	}
 	c = command{key: key, verb: event.Delete}
-	if _, err := e.Portal.JetStream().PublishMsg(t.Context(), c.encode(t, "stoker.status.default.silent")); err != nil {
-		t.Fatal(err)
-	}
+	env.Publish(t, e.Portal, c.encode(t, "stoker.status.default.silent"))
 	e.Fact(t, key, name.ServiceIntake, event.Rejected)
 	if _, err := spy.NextMsg(100 * time.Millisecond); !errors.Is(err, nats.ErrTimeout) {
 		t.Error("intake answered on a subject that is none for answers")

@@ -19,6 +19,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/token"
 	"github.com/stoker-k8s/stoker/services/intake"
+	"github.com/stoker-k8s/stoker/test/env"
 )
 
 const secret = "a-token-that-nobody-guesses"
@@ -54,12 +55,25 @@ type response struct {
 	Errors []event.FieldError
 }
 
-// post sends a command by HTTP, structured or binary; while nobody listens yet it tries again.
-func post(t testing.TB, url string, c command, structured bool) response {
+// post sends a command by HTTP, structured or binary. While it is told to, it sends it again with the same id, as any sender would.
+func post(t testing.TB, url string, c command, structured bool) (r response) {
 	t.Helper()
 	if c.id == "" {
 		c.id = nuid.Next()
 	}
+	env.Eventually(t, c.verb+" "+c.key.String()+" to be answered", func() error {
+		r = postOnce(t, url, c, structured)
+		if r.header.Get("Retry-After") != "" {
+			return fmt.Errorf("%d %s", r.code, r.body)
+		}
+		return nil
+	})
+	return r
+}
+
+// postOnce sends a command by HTTP; while nobody listens yet it tries again.
+func postOnce(t testing.TB, url string, c command, structured bool) response {
+	t.Helper()
 	if c.data == nil {
 		c.data = struct{}{}
 	}
@@ -77,19 +91,15 @@ func post(t testing.TB, url string, c command, structured bool) response {
 	}
 	header.Set("Authorization", "Bearer "+secret)
 	var resp *http.Response
-	for deadline := time.Now().Add(30 * time.Second); ; {
+	env.Eventually(t, url+" to answer", func() error {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(string(body)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		req.Header = header
-		if resp, err = http.DefaultClient.Do(req); err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+		resp, err = http.DefaultClient.Do(req)
+		return err
+	})
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
@@ -181,17 +191,14 @@ func TestCommandsByHTTP(t *testing.T) {
 		key, o := tenant(t, "outage-by-http")
 		c := command{key: key, verb: event.Apply, data: o, id: "http-3", expected: 0}
 		e.NATS.Stop()
-		r := post(t, url, c, false)
+		r := postOnce(t, url, c, false)
 		if r.code != 503 || r.header.Get("Retry-After") == "" || len(r.Errors) != 1 {
 			t.Errorf("%d %s", r.code, r.body)
 		}
 		if err := e.NATS.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.Now().Add(time.Minute); r.code != 200 && time.Now().Before(deadline); {
-			r = post(t, url, c, false)
-		}
-		if r.code != 200 || r.Generation != 1 {
+		if r = post(t, url, c, false); r.code != 200 || r.Generation != 1 {
 			t.Errorf("%d %s", r.code, r.body)
 		}
 	})

@@ -47,7 +47,7 @@ func startIntake(t testing.TB, replica string, change ...func(*intake.Config)) (
 			if err != nil {
 				t.Errorf("intake %s: %v", replica, err)
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Errorf("intake %s does not end", replica)
 		}
 	}
@@ -117,10 +117,8 @@ func ask(t testing.TB, c command) answer {
 		t.Fatal(err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	if _, err := e.Portal.JetStream().PublishMsg(t.Context(), c.encode(t, inbox)); err != nil {
-		t.Fatal(err)
-	}
-	m, err := sub.NextMsg(time.Minute)
+	env.Publish(t, e.Portal, c.encode(t, inbox))
+	m, err := sub.NextMsg(3 * time.Minute)
 	if err != nil {
 		t.Fatalf("%s %s: no answer: %v", c.verb, c.key, err)
 	}
@@ -190,9 +188,7 @@ type object struct {
 func there(t testing.TB, key events.Key) object {
 	t.Helper()
 	var o object
-	if err := e.Admin.Get(t.Context(), resources[key.Kind], bare(key), key.Name, &o); err != nil {
-		t.Fatal(err)
-	}
+	e.Get(t, resources[key.Kind], bare(key), key.Name, &o)
 	return o
 }
 

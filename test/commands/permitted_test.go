@@ -62,9 +62,7 @@ func TestACommandWaitsWhileIntakeItselfMayNotCarryItOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := command{key: key, verb: event.Patch, data: spec(`{"networkProfile":{"port":7443}}`)}
-	if _, err := e.Portal.JetStream().PublishMsg(t.Context(), c.encode(t, inbox)); err != nil {
-		t.Fatal(err)
-	}
+	env.Publish(t, e.Portal, c.encode(t, inbox))
 	env.Eventually(t, "intake to have tried", func() error {
 		if n, _, _ := sub.Pending(); n > 0 {
 			return nil
@@ -76,7 +74,7 @@ func TestACommandWaitsWhileIntakeItselfMayNotCarryItOut(t *testing.T) {
 		return err
 	})
 	restore()
-	m, err := sub.NextMsg(30 * time.Second)
+	m, err := sub.NextMsg(2 * time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,14 +184,12 @@ func TestCopiesOfARefusedCommandChangeNothing(t *testing.T) {
 		all = append(all, c.encode(t, inbox))
 	}
 	for _, m := range all {
-		if _, err := e.Portal.JetStream().PublishMsg(t.Context(), m); err != nil {
-			t.Fatal(err)
-		}
+		env.Publish(t, e.Portal, m)
 	}
 	startIntake(t, "b")
 	var said []string
 	for range all {
-		m, err := answers.NextMsg(30 * time.Second)
+		m, err := answers.NextMsg(2 * time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}

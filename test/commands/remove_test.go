@@ -52,29 +52,26 @@ func TestATenantMadeAgainIsAdoptedBesideTheEndOfTheEarlierOne(t *testing.T) {
 	slow.Name, slow.Labels = "probe", map[string]string{"slow": ""}
 	hook := hang(t, key.Namespace, 30, "has(object.metadata.labels) && 'slow' in object.metadata.labels", admissionv1.Create)
 	hangs(t, hook, func(ctx context.Context) error { return e.Admin.Create(ctx, kube.TenantControlPlanes, slow.DeepCopy()) })
-	asked := hook.calls.Load()
-	slow.Name = key.Name
-	busy := command{key: key, verb: event.Apply, data: env.JSON(t, slow)}
-	if _, err := e.Portal.JetStream().PublishMsg(t.Context(), busy.encode(t, "")); err != nil {
-		t.Fatal(err)
-	}
-	env.Eventually(t, "the webhook to be asked", func() error {
-		if hook.calls.Load() == asked {
-			return errors.New("not yet")
-		}
-		return nil
-	})
 	certs, err := e.Bus(name.ServiceCerts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer certs.Close()
+	slow.Name = key.Name
+	busy := command{key: key, verb: event.Apply, data: env.JSON(t, slow)}
+	env.Publish(t, e.Portal, busy.encode(t, ""))
+	env.Eventually(t, "the webhook to be asked", func() error {
+		if writes, _ := hook.asked(); writes == 0 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
 	removed := event.Removals{About: event.About{Namespace: key.Namespace, Name: key.Name, UID: earlier, Generation: 1}, Removed: map[string]int{}}
 	if err := certs.Tell(t.Context(), key, 1, "certs-removed-again", event.Removed, removed); err != nil {
 		t.Fatal(err)
 	}
 	env.Eventually(t, "the fact to be delivered", func() error {
-		c, err := e.Operator.JetStream().Consumer(t.Context(), events.StreamFacts, events.Consumer(name.ServiceIntake, key.Partition()))
+		c, err := e.JetStream().Consumer(t.Context(), events.StreamFacts, events.Consumer(name.ServiceIntake, key.Partition()))
 		if err == nil && c.CachedInfo().NumAckPending == 0 {
 			err = errors.New("not yet")
 		}

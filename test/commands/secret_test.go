@@ -15,6 +15,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/test/env"
 )
 
 func TestACommandWithAPasswordIsRefusedAndKeptNowhere(t *testing.T) {
@@ -39,9 +40,7 @@ func TestACommandWithAPasswordIsRefusedAndKeptNowhere(t *testing.T) {
 	whole.Header.Set("Content-Type", "application/cloudevents+json")
 	whole.Data = event.Marshal(ev)
 	for _, m := range []*nats.Msg{misspelt.encode(t, ""), silent.encode(t, ""), whole} {
-		if _, err := e.Portal.JetStream().PublishMsg(t.Context(), m); err != nil {
-			t.Fatal(err)
-		}
+		env.Publish(t, e.Portal, m)
 	}
 	for _, key := range []events.Key{misspelt.key, silent.key, structured.key} {
 		e.Fact(t, key, name.ServiceIntake, event.Rejected)
@@ -53,7 +52,7 @@ func TestACommandWithAPasswordIsRefusedAndKeptNowhere(t *testing.T) {
 	accepts(t, command{key: structured.key, verb: event.Apply, data: func() any { _, o := dataStore("inline-structured"); return o }()})
 	refusals := 0
 	for _, stream := range []string{events.StreamIntake, events.StreamFacts, events.StreamDead, "KV_" + events.BucketCommands} {
-		s, err := e.Operator.JetStream().Stream(t.Context(), stream)
+		s, err := e.JetStream().Stream(t.Context(), stream)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,8 +34,9 @@ var webhooks = kube.Resource{
 
 // webhook judges what is written to tenants of a namespace.
 type webhook struct {
-	// calls are how often it was asked.
-	calls atomic.Int32
+	// calls are how often it was asked; writes and dryRuns, how often about those of intake, beside which there are the test's own, that may
+	// come late.
+	calls, writes, dryRuns atomic.Int32
 	// say makes it answer from now on, and refuse all.
 	say func()
 	// fails makes it fail at once.
@@ -48,13 +49,26 @@ func hang(t *testing.T, ns string, seconds int32, condition string, operations .
 	said := make(chan struct{})
 	h := &webhook{say: sync.OnceFunc(func() { close(said) })}
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review struct {
+			Request struct {
+				UID      string
+				DryRun   bool
+				UserInfo struct{ Username string }
+			}
+		}
+		_ = json.NewDecoder(r.Body).Decode(&review)
 		h.calls.Add(1)
+		switch {
+		case review.Request.UserInfo.Username != env.IntakeUser:
+		case review.Request.DryRun:
+			h.dryRuns.Add(1)
+		default:
+			h.writes.Add(1)
+		}
 		if h.fails.Load() {
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}
-		var review struct{ Request struct{ UID string } }
-		_ = json.NewDecoder(r.Body).Decode(&review)
 		select {
 		case <-r.Context().Done():
 		case <-said:
@@ -91,6 +105,31 @@ func hang(t *testing.T, ns string, seconds int32, condition string, operations .
 		srv.Close()
 	})
 	return h
+}
+
+// asked is how often the webhook was asked about intake's writes and dry runs.
+func (h *webhook) asked() (writes, dryRuns int32) { return h.writes.Load(), h.dryRuns.Load() }
+
+// failing has intake refuse a command because of a webhook that fails at once, and says how often it asked about the command. On a machine
+// that is so busy that a failure takes longer than a webhook has at least, intake takes it for silence; then the command is sent again, as
+// its sender would.
+func failing(t *testing.T, h *webhook, c command) (no event.FieldError, writes, dryRuns int32) {
+	t.Helper()
+	env.Eventually(t, "a webhook's failure to come in time", func() error {
+		before, beforeDry := h.asked()
+		a := ask(t, c)
+		if len(a.errors) == 1 && a.errors[0].Rule == event.RuleAdmissionTimeout {
+			return fmt.Errorf("%+v", a.errors)
+		}
+		if a.what != event.Rejected || len(a.errors) != 1 || a.errors[0].Field != "object" || a.errors[0].Rule != event.RuleInternal {
+			t.Fatalf("%s %s: %s %+v", c.verb, c.key, a.what, a.errors)
+		}
+		no = a.errors[0]
+		writes, dryRuns = h.asked()
+		writes, dryRuns = writes-before, dryRuns-beforeDry
+		return nil
+	})
+	return no, writes, dryRuns
 }
 
 // hangs waits until a webhook is asked about a write.
@@ -161,10 +200,9 @@ func TestAWebhookThatHangsAndAnAPIServerThatIsTooBusyToSaySo(t *testing.T) {
 	key, o := tenantOf(t, "hanging-silent", "stuck")
 	hook := hang(t, key.Namespace, 30, "", admissionv1.Create, admissionv1.Update)
 	hangs(t, hook, func(ctx context.Context) error { return e.Admin.Create(ctx, kube.TenantControlPlanes, o.DeepCopy()) })
-	asked := hook.calls.Load()
 	refuses(t, command{key: key, verb: event.Apply, data: env.JSON(t, o)}, "metadata.namespace", event.RuleAdmissionTimeout)
-	if n := hook.calls.Load() - asked; n != 2 {
-		t.Errorf("the webhook was asked %d times, by the write and the dry run it is 2", n)
+	if writes, dryRuns := hook.asked(); writes != 1 || dryRuns != 1 {
+		t.Errorf("the webhook was asked about %d writes and %d dry runs, not one of each", writes, dryRuns)
 	}
 }
 
@@ -184,13 +222,13 @@ func TestAWebhookThatFailsAtOnceIsNamedAfterSomeTries(t *testing.T) {
 		{key: key, verb: event.Apply, data: env.JSON(t, o)}, // tried, too: a webhook that fails holds up nobody
 		{key: events.Tenant(key.Namespace, there.Name), verb: event.Delete},
 	} {
-		asked := hook.calls.Load()
-		no := refuses(t, c, "object", event.RuleInternal)
+		no, writes, dryRuns := failing(t, hook, c)
 		if !strings.Contains(no.Message, "hangs.example.com") {
 			t.Errorf("%+v", no)
 		}
-		if n := hook.calls.Load() - asked; n != 5 {
-			t.Errorf("the webhook was asked %d times, by four writes and a dry run it is 5", n)
+		// A dry run follows the last write, and each that a busy machine makes slow.
+		if writes != 4 || dryRuns < 1 || dryRuns > 4 {
+			t.Errorf("the webhook was asked about %d writes and %d dry runs, not four and one", writes, dryRuns)
 		}
 	}
 }
@@ -211,10 +249,8 @@ func TestAWebhookThatFailsAtOnceDoesNotHangForABusyAPIServer(t *testing.T) {
 	hook := hang(t, key.Namespace, 30, "", admissionv1.Create)
 	hook.fails.Store(true)
 	hangs(t, hook, func(ctx context.Context) error { return e.Admin.Create(ctx, kube.TenantControlPlanes, o.DeepCopy()) })
-	asked := hook.calls.Load()
-	refuses(t, command{key: key, verb: event.Apply, data: env.JSON(t, o)}, "object", event.RuleInternal)
-	if n := hook.calls.Load() - asked; n != 8 {
-		t.Errorf("the webhook was asked %d times, by four writes and their dry runs it is 8", n)
+	if _, writes, dryRuns := failing(t, hook, command{key: key, verb: event.Apply, data: env.JSON(t, o)}); writes != 4 || dryRuns != 4 {
+		t.Errorf("the webhook was asked about %d writes and %d dry runs, not four of each", writes, dryRuns)
 	}
 }
 
@@ -242,13 +278,12 @@ func TestAWebhookThatFailsIsNamedThoughNoWriteIsAnsweredInTime(t *testing.T) {
 	hook := hang(t, key.Namespace, 30, "", admissionv1.Create)
 	hook.fails.Store(true)
 	hangs(t, hook, func(ctx context.Context) error { return e.Admin.Create(ctx, kube.TenantControlPlanes, o.DeepCopy()) })
-	asked := hook.calls.Load()
-	no := refuses(t, command{key: key, verb: event.Apply, data: env.JSON(t, o)}, "object", event.RuleInternal)
+	no, writes, dryRuns := failing(t, hook, command{key: key, verb: event.Apply, data: env.JSON(t, o)})
 	if !strings.Contains(no.Message, "hangs.example.com") {
 		t.Errorf("%+v", no)
 	}
-	if n := hook.calls.Load() - asked; n != 1 {
-		t.Errorf("the webhook was asked %d times, by the last try's dry run it is 1", n)
+	if writes != 0 || dryRuns != 1 {
+		t.Errorf("the webhook was asked about %d writes and %d dry runs, not by the last try's dry run alone", writes, dryRuns)
 	}
 }
 
@@ -289,7 +324,7 @@ func TestACommandWaitsForAnAPIServerThatCannotStore(t *testing.T) {
 					sent.data = o
 				}
 				accepts(t, sent)
-				if n := left.Load(); n != 0 {
+				if n := left.Load(); n > 0 {
 					t.Errorf("%s is accepted, and %d writes were to fail yet", verb, n)
 				}
 			}
@@ -307,17 +342,15 @@ func TestAWebhookThatHangsHoldsUpNobodyElse(t *testing.T) {
 		hook := hang(t, key.Namespace, 30, "", admissionv1.Create, admissionv1.Update)
 		hangs(t, hook, create(o))
 		stuck := command{key: key, verb: event.Apply, data: env.JSON(t, o)}
-		if _, err := e.Portal.JetStream().PublishMsg(t.Context(), stuck.encode(t, "")); err != nil {
-			t.Fatal(err)
-		}
+		env.Publish(t, e.Portal, stuck.encode(t, ""))
 		other, fine := neighbour(t, key, "beside-stuck")
 		accepts(t, command{key: other, verb: event.Apply, data: fine})
-		asked := hook.calls.Load()
+		writes, dryRuns := hook.asked()
 		no := refuses(t, command{key: key, verb: event.Apply, data: env.JSON(t, o)}, "metadata.namespace", event.RuleAdmissionTimeout)
 		if no.Value != key.Namespace || !strings.Contains(no.Message, "validatingwebhookconfigurations") {
 			t.Errorf("%+v", no)
 		}
-		if hook.calls.Load() != asked {
+		if nowWrites, nowDry := hook.asked(); nowWrites != writes || nowDry != dryRuns {
 			t.Error("the webhook was asked again at once: each command for that namespace holds up the partition")
 		}
 	})

@@ -18,7 +18,7 @@ import (
 )
 
 // patience is how long a client of a tenant's API waits for an answer. One that comes later, or not at all, is a failure.
-const patience = 5 * time.Second
+const patience = 30 * time.Second
 
 // asker asks a tenant's API without a pause, as several clients that know of no other and try nothing twice: each question and each
 // write has a connection of its own, so that what a Service would show is what is seen.

@@ -602,7 +602,7 @@ func TestDataStores(t *testing.T) {
 		env.Eventually(t, "the repair", func() error { return admission(t, "silver-1", "etcd") })
 	})
 	t.Run("a tenant's pause ends by itself, and its deletion waits for that", func(t *testing.T) {
-		until := time.Now().Add(4 * time.Second).UTC()
+		until := time.Now().Add(20 * time.Second).UTC() // enough for a busy machine to see it paused, and its deletion wait
 		merge(t, kube.TenantControlPlanes, one.Namespace, one.Name, annotations(map[string]any{name.AnnotationPausedUntil: until.Format(time.RFC3339)}))
 		env.Eventually(t, "the pause", func() error {
 			var spec state.Tenant

@@ -153,7 +153,7 @@ func kept(t *testing.T, kubeconfig string) {
 func podOf(t testing.TB, key events.Key) string {
 	t.Helper()
 	var pods corev1.PodList
-	must(t, e.Admin.List(t.Context(), kube.Pods, key.Namespace, name.LabelName+"="+key.Name, &pods))
+	e.List(t, kube.Pods, key.Namespace, name.LabelName+"="+key.Name, &pods)
 	for i := range pods.Items {
 		if pods.Items[i].DeletionTimestamp == nil {
 			return pods.Items[i].Name
@@ -250,8 +250,8 @@ func openMySQL(t testing.TB, o *v1alpha1.DataStore) database {
 func openNATS(t testing.TB, o *v1alpha1.DataStore) database {
 	t.Helper()
 	_, password, config := credentials(t, o)
-	c, err := nats.Connect("nats://"+o.Spec.Endpoints[0], nats.Secure(config), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
-		nats.UserCredentialBytes([]byte(password)))
+	c, err := nats.Connect("nats://"+o.Spec.Endpoints[0], nats.Secure(config), nats.Timeout(time.Minute), nats.MaxReconnects(-1),
+		nats.ReconnectWait(100*time.Millisecond), nats.UserCredentialBytes([]byte(password)))
 	must(t, err)
 	t.Cleanup(c.Close)
 	return func(ctx context.Context) (all []string, err error) {

@@ -33,10 +33,8 @@ func askAs(t *testing.T, user *events.Bus, m *nats.Msg) (string, event.IntakeRej
 	if m.Header.Get("ce-replyto") == "" {
 		m.Header.Set("ce-replyto", inbox)
 	}
-	if _, err := user.JetStream().PublishMsg(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
-	got, err := sub.NextMsg(time.Minute)
+	env.Publish(t, user, m)
+	got, err := sub.NextMsg(3 * time.Minute)
 	if err != nil {
 		t.Fatal("no answer: ", err)
 	}
@@ -115,10 +113,8 @@ func TestBadInputIsRefusedClearly(t *testing.T) {
 	t.Run("what has nobody to tell is in the dead letters", func(t *testing.T) {
 		m := nats.NewMsg(key.CommandSubject())
 		m.Data = []byte("garbage")
-		if _, err := e.Portal.JetStream().PublishMsg(t.Context(), m); err != nil {
-			t.Fatal(err)
-		}
-		s, err := e.Operator.JetStream().Stream(t.Context(), events.StreamDead)
+		env.Publish(t, e.Portal, m)
+		s, err := e.JetStream().Stream(t.Context(), events.StreamDead)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,11 +145,9 @@ func TestBadInputIsRefusedClearly(t *testing.T) {
 		m := nats.NewMsg(key.CommandSubject())
 		m.Header.Set("Content-Type", "application/cloudevents+json; charset=UTF-8")
 		m.Data = data
-		if _, err := e.Portal.JetStream().PublishMsg(t.Context(), m); err != nil {
-			t.Fatal(err)
-		}
+		env.Publish(t, e.Portal, m)
 		env.Eventually(t, "its rejection", func() error {
-			s, err := e.Operator.JetStream().Stream(t.Context(), events.StreamFacts)
+			s, err := e.JetStream().Stream(t.Context(), events.StreamFacts)
 			if err != nil {
 				return err
 			}
@@ -169,11 +163,9 @@ func TestBadInputIsRefusedClearly(t *testing.T) {
 		const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 		command := e.Portal.NewEvent(doomed, nats.NewInbox(), event.TenantApply, env.JSON(t, env.Tenant("doomed", "v1.36.3")), time.Now())
 		command.SetExtension(events.ExtTraceParent, trace)
-		if _, err := e.Portal.Publish(t.Context(), doomed.CommandSubject(), command); err != nil {
-			t.Fatal(err)
-		}
+		env.Publish(t, e.Portal, events.Encode(doomed.CommandSubject(), command))
 		e.Fact(t, doomed, "workload", event.Exposed)
-		facts, err := e.Operator.JetStream().Stream(t.Context(), events.StreamFacts)
+		facts, err := e.JetStream().Stream(t.Context(), events.StreamFacts)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -71,7 +71,7 @@ func heard(t testing.TB, key events.Key) {
 	t.Helper()
 	for _, service := range name.Services() {
 		env.Eventually(t, service+" to have nothing before it", func() error {
-			c, err := e.Operator.JetStream().Consumer(t.Context(), events.StreamFacts, fmt.Sprint(service, "-", key.Partition()))
+			c, err := e.JetStream().Consumer(t.Context(), events.StreamFacts, fmt.Sprint(service, "-", key.Partition()))
 			if err != nil {
 				return err
 			}
@@ -89,9 +89,7 @@ func made(t testing.TB, key events.Key) map[string]string {
 	all := map[string]string{}
 	for _, r := range []kube.Resource{kube.Secrets, kube.Services, kube.Deployments} {
 		var list metav1.PartialObjectMetadataList
-		if err := e.Admin.List(t.Context(), r, key.Namespace, name.LabelName+"="+key.Name, &list); err != nil {
-			t.Fatal(err)
-		}
+		e.List(t, r, key.Namespace, name.LabelName+"="+key.Name, &list)
 		for _, o := range list.Items {
 			version := o.ResourceVersion
 			if r.Plural == kube.Deployments.Plural { // its status is its controller's
@@ -167,7 +165,7 @@ func TestPause(t *testing.T) {
 		if ready := meta.FindStatusCondition(o.Status.Conditions, "Ready"); ready == nil || ready.Status != metav1.ConditionFalse {
 			t.Errorf("Ready: %+v", ready)
 		}
-		if out := e.Kubectl(t, admin, "wait", "--for=condition=Paused", "tcp/"+key.Name, "--timeout=1s"); !strings.Contains(out, "condition met") {
+		if out := e.Kubectl(t, admin, "wait", "--for=condition=Paused", "tcp/"+key.Name, "--timeout=60s"); !strings.Contains(out, "condition met") {
 			t.Error(out)
 		}
 		until := time.Now().Add(2 * time.Second).UTC().Truncate(time.Second)
@@ -265,7 +263,7 @@ func TestPause(t *testing.T) {
 		wait := func(fact string) {
 			t.Helper()
 			for {
-				m, err := told.NextMsg(30 * time.Second)
+				m, err := told.NextMsg(3 * time.Minute)
 				if err != nil {
 					e.Explain(t, key)
 					t.Fatalf("%s: %v", fact, err)
@@ -307,6 +305,9 @@ func TestPause(t *testing.T) {
 		}
 		// The last stage is intake's own, who learns of the pause together with the last fact.
 		stop("certs")
+		if err := e.Operator.Conn().FlushTimeout(time.Minute); err != nil { // what was told before has come then
+			t.Fatal(err)
+		}
 		for n, _, err := told.Pending(); n > 0 && err == nil; n-- { // the pauses were told, too
 			if _, err := told.NextMsg(time.Second); err != nil {
 				t.Fatal(err)
@@ -343,7 +344,7 @@ func TestPause(t *testing.T) {
 			}
 			go func() {
 				defer func() { _ = told.Unsubscribe() }()
-				if _, err := told.NextMsg(time.Minute); err != nil {
+				if _, err := told.NextMsg(3 * time.Minute); err != nil {
 					t.Errorf("%s: %v", step, err)
 				}
 				done <- step

@@ -19,7 +19,7 @@ func TestThePortalExample(t *testing.T) {
 	e.Services(t)
 	run := func(args ...string) string {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, "go", append([]string{
 			"run", "./examples/portal", "-nats", e.NATS.URL(), "-nkey", e.NATS.SeedFile(events.UserPortal), "-name", "portal",
@@ -50,7 +50,7 @@ func TestAPortalsTenantLives(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	tenant, key := env.Tenant("portal-life", "v1.36.3"), events.Tenant("default", "portal-life")
 	defer func() {

@@ -109,7 +109,7 @@ func TestFromAnEventToALiveAPI(t *testing.T) {
 			t.Fatal(err, out)
 		}
 		e.Ready(t, key)
-		e.Kubectl(t, e.Local.Kubeconfig("admin"), "delete", "tcp", "plain", "--wait=true", "--timeout=60s")
+		e.Kubectl(t, e.Local.Kubeconfig("admin"), "delete", "tcp", "plain", "--wait=true", "--timeout=300s")
 		e.Gone(t, key)
 		nothingLeft(t, key)
 	})
@@ -130,9 +130,7 @@ func TestFromAnEventToALiveAPI(t *testing.T) {
 
 func get(t testing.TB, r kube.Resource, namespace, n string, out any) {
 	t.Helper()
-	if err := e.Admin.Get(t.Context(), r, namespace, n, out); err != nil {
-		t.Fatal(err)
-	}
+	e.Get(t, r, namespace, n, out)
 }
 
 func tenantEtcd(t testing.TB, key events.Key) *clientv3.Client {
@@ -230,7 +228,7 @@ func nothingLeft(t testing.TB, key events.Key) {
 			return nil
 		})
 	}
-	if _, err := e.Operator.JetStream().KeyValue(ctx, key.Bucket()); err == nil {
+	if _, err := e.JetStream().KeyValue(ctx, key.Bucket()); err == nil {
 		t.Errorf("bucket %s is still there", key.Bucket())
 	}
 	c := e.RootEtcd(t)
@@ -270,9 +268,7 @@ func nothingLeft(t testing.TB, key events.Key) {
 func belongs(t testing.TB, schema string) bool {
 	t.Helper()
 	var list v1alpha1.TenantControlPlaneList
-	if err := e.Admin.List(t.Context(), kube.TenantControlPlanes, "", "", &list); err != nil {
-		t.Fatal(err)
-	}
+	e.List(t, kube.TenantControlPlanes, "", "", &list)
 	for _, o := range list.Items {
 		uid := string(o.UID)
 		if schema == name.DataStoreSchema(o.Namespace, o.Name, uid) || schema == name.DataStoreUser(o.Namespace, o.Name, uid) {

@@ -32,6 +32,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
@@ -43,6 +44,7 @@ type Env struct {
 	// Operator and Portal are connections of those NATS users.
 	Operator, Portal *events.Bus
 
+	js        jetstream.JetStream
 	dir, bins string
 	mu        sync.Mutex
 	procs     map[string]*Process
@@ -96,7 +98,7 @@ func Main(m *testing.M, set func(*Env), opts ...Option) {
 		}
 		set(e)
 		code := m.Run()
-		check, cancel := context.WithTimeout(context.Background(), time.Minute)
+		check, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 		defer cancel()
 		if err := e.checkEvents(check); err != nil {
 			fmt.Fprintln(os.Stderr, "events that are not as the catalogue says:", err)
@@ -138,12 +140,33 @@ func start(dir string, o options) (*Env, error) {
 	if e.Operator, err = e.Bus(events.UserOperator); err != nil {
 		return nil, err
 	}
+	if e.js, err = jetstream.New(e.Operator.Conn(), jetstream.WithDefaultTimeout(patience)); err != nil {
+		return nil, err
+	}
 	if _, err := e.Operator.Conn().Subscribe("stoker.intake.*.*.*", e.noteCommand); err != nil {
 		return nil, err
 	}
 	e.Portal, err = e.Bus(events.UserPortal)
 	return e, err
 }
+
+// Bus connects a user of NATS, and waits until it is connected: a connection of Stoker's is there before that, and refuses to publish.
+func (e *Env) Bus(user string) (*events.Bus, error) {
+	b, err := e.Stack.Bus(user)
+	if err != nil {
+		return nil, err
+	}
+	for deadline := time.Now().Add(patience); !b.Conn().IsConnected(); <-time.After(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.Close()
+			return nil, fmt.Errorf("%s is not connected: %w", user, b.Conn().LastError())
+		}
+	}
+	return b, nil
+}
+
+// JetStream is the operator's, with more patience than a service has.
+func (e *Env) JetStream() jetstream.JetStream { return e.js }
 
 func (e *Env) noteCommand(m *nats.Msg) {
 	e.mu.Lock()
@@ -210,7 +233,7 @@ func (e *Env) close() error {
 	all := e.endServices()
 	e.Operator.Close()
 	e.Portal.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	return errors.Join(all, e.Stack.Stop(ctx))
 }
@@ -280,7 +303,7 @@ func Long(t testing.TB) {
 // Eventually waits for a condition.
 func Eventually(t testing.TB, what string, is func() error) {
 	t.Helper()
-	deadline := time.Now().Add(2 * time.Minute)
+	deadline := time.Now().Add(5 * time.Minute)
 	for {
 		err := is()
 		if err == nil {
@@ -345,21 +368,30 @@ func (e *Env) Delete(t testing.TB, key events.Key) {
 	e.Command(t, key, event.TenantDelete, map[string]any{})
 }
 
-// Command publishes a command with a fresh id.
+// Command publishes a command with a fresh id, which it keeps when it is sent again: one whose receipt came late is carried out once.
 func (e *Env) Command(t testing.TB, key events.Key, typ string, data any) {
 	t.Helper()
+	command := e.Portal.NewEvent(key, fmt.Sprintf("test-%d", time.Now().UnixNano()), typ, data, time.Now())
 	Eventually(t, "publish "+typ, func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		_, err := e.Portal.Publish(ctx, key.CommandSubject(), e.Portal.NewEvent(key, fmt.Sprintf("test-%d", time.Now().UnixNano()), typ, data, time.Now()))
+		_, err := e.Portal.Publish(t.Context(), key.CommandSubject(), command)
 		return err
 	})
+}
+
+// Publish has a user publish a message into a stream, once, and waits longer for the receipt than the user's own work would.
+func Publish(t testing.TB, user *events.Bus, m *nats.Msg) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := user.JetStream().PublishMsg(ctx, m); err != nil {
+		t.Fatalf("%s: %v", m.Subject, err)
+	}
 }
 
 // Status is the last status a portal was sent; an error when there is none.
 func (e *Env) Status(ctx context.Context, key events.Key) (event.StatusChanged, error) {
 	var status event.StatusChanged
-	s, err := e.Operator.JetStream().Stream(ctx, events.StreamStatus)
+	s, err := e.JetStream().Stream(ctx, events.StreamStatus)
 	if err != nil {
 		return status, err
 	}
@@ -421,13 +453,58 @@ func (e *Env) Gone(t testing.TB, key events.Key) event.StatusChanged {
 	return s
 }
 
-// State reads what a service knows of a tenant; nil when there is none.
+// State reads what a service knows of a tenant; nil when there is none, and when nobody says so until ctx ends, or for a minute.
 func (e *Env) State(ctx context.Context, key events.Key, of string) *state.State {
-	s, err := e.Operator.State(ctx, key, of)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var s *state.State
+	err := answered(ctx, func() (err error) {
+		s, err = e.Operator.State(ctx, key, of)
+		return err
+	})
 	if err != nil {
 		return nil
 	}
 	return s
+}
+
+// patience is how long a server is asked that is too busy to answer in time.
+const patience = time.Minute
+
+// answered asks a server until it answers, yes or no; the error is that of the last try.
+func answered(ctx context.Context, ask func() error) error {
+	for {
+		err := ask()
+		var away *intent.Unavailable
+		if !errors.As(err, &away) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// Get reads an object of the management cluster, also while its API server is too busy to answer in time.
+func (e *Env) Get(t testing.TB, r kube.Resource, namespace, n string, out any) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := answered(ctx, func() error { return e.Admin.Get(ctx, r, namespace, n, out) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// List lists objects of the management cluster as Get reads one.
+func (e *Env) List(t testing.TB, r kube.Resource, namespace, selector string, out any) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := answered(ctx, func() error { return e.Admin.List(ctx, r, namespace, selector, out) }); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Explain logs the states of a tenant, for a test that failed.
@@ -456,41 +533,71 @@ func (e *Env) Explain(t testing.TB, key events.Key) {
 // Facts lists the facts about a tenant so far, oldest first, as service.what.
 func (e *Env) Facts(t testing.TB, key events.Key) []string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	c, err := e.Operator.JetStream().OrderedConsumer(ctx, events.StreamFacts, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{key.FactSubject("*", "*")}, DeliverPolicy: jetstream.DeliverAllPolicy,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	var facts []string
-	for {
-		batch, err := c.FetchNoWait(100)
-		if err != nil {
-			t.Fatal(err)
-		}
-		n := 0
-		for m := range batch.Messages() {
-			n++
-			parts := strings.Split(m.Subject(), ".")
-			facts = append(facts, parts[5]+"."+parts[6])
-		}
-		if n == 0 {
-			return facts
-		}
+	for _, m := range e.Messages(t, events.StreamFacts, key.FactSubject("*", "*")) {
+		parts := strings.Split(m.Subject(), ".")
+		facts = append(facts, parts[5]+"."+parts[6])
 	}
+	return facts
+}
+
+// Messages reads all that a stream holds for a subject so far, oldest first; nothing of a stream that isn't there.
+func (e *Env) Messages(t testing.TB, stream, subject string) (all []jetstream.Msg) {
+	t.Helper()
+	from := uint64(1)
+	Eventually(t, "the end of "+stream, func() error {
+		for {
+			have := len(all)
+			left, err := e.next(t.Context(), stream, subject, &from, &all)
+			switch {
+			case left == 0 || err != nil:
+				return err
+			case len(all) == have:
+				return fmt.Errorf("%d messages are to come", left)
+			}
+		}
+	})
+	return all
+}
+
+// next reads on from a place in a stream, and says how much the server has for it: the end of a batch that is not waited for may come as
+// well because the server is slow.
+func (e *Env) next(ctx context.Context, stream, subject string, from *uint64, all *[]jetstream.Msg) (left uint64, err error) {
+	c, err := e.JetStream().CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
+		FilterSubject: subject, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: *from,
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: 10 * time.Second,
+	})
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	if left = c.CachedInfo().NumPending; left == 0 {
+		return 0, nil
+	}
+	batch, err := c.FetchNoWait(500)
+	if err != nil {
+		return 0, err
+	}
+	for m := range batch.Messages() {
+		meta, err := m.Metadata()
+		if err != nil {
+			return 0, err
+		}
+		*from, *all = meta.Sequence.Stream+1, append(*all, m)
+	}
+	return left, batch.Error()
 }
 
 // Fact waits until a fact was told about a tenant.
 func (e *Env) Fact(t testing.TB, key events.Key, service, what string) {
 	t.Helper()
-	s, err := e.Operator.JetStream().Stream(t.Context(), events.StreamFacts)
-	if err != nil {
-		t.Fatal(err)
-	}
 	Eventually(t, service+"."+what+" of "+key.String(), func() error {
-		_, err := s.GetLastMsgForSubject(t.Context(), key.FactSubject(service, what))
+		s, err := e.JetStream().Stream(t.Context(), events.StreamFacts)
+		if err == nil {
+			_, err = s.GetLastMsgForSubject(t.Context(), key.FactSubject(service, what))
+		}
 		return err
 	})
 }
@@ -499,9 +606,7 @@ func (e *Env) Fact(t testing.TB, key events.Key, service, what string) {
 func (e *Env) Kubeconfig(t testing.TB, key events.Key) string {
 	t.Helper()
 	var secret struct{ Data map[string][]byte }
-	if err := e.Admin.Get(t.Context(), kube.Secrets, key.Namespace, name.AdminKubeconfig(key.Name), &secret); err != nil {
-		t.Fatal(err)
-	}
+	e.Get(t, kube.Secrets, key.Namespace, name.AdminKubeconfig(key.Name), &secret)
 	file := filepath.Join(t.TempDir(), key.Name+".kubeconfig")
 	if err := os.WriteFile(file, secret.Data[name.KeyAdminConf], 0o600); err != nil {
 		t.Fatal(err)

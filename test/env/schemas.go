@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -161,25 +160,14 @@ func lacksOnly(err error) bool {
 
 // each calls out for every message of a stream; for none when there is no such stream.
 func (e *Env) each(ctx context.Context, stream string, f func(jetstream.Msg)) error {
-	c, err := e.Operator.JetStream().OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for {
-		batch, err := c.Fetch(500, jetstream.FetchMaxWait(500*time.Millisecond))
-		if err != nil {
-			return err
-		}
-		n := 0
-		for m := range batch.Messages() {
-			n++
+	for from := uint64(1); ; {
+		var some []jetstream.Msg
+		left, err := e.next(ctx, stream, ">", &from, &some)
+		for _, m := range some {
 			f(m)
 		}
-		if n == 0 || ctx.Err() != nil {
-			return errors.Join(batch.Error(), ctx.Err())
+		if left == 0 || err != nil || ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
 		}
 	}
 }

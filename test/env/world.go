@@ -63,9 +63,7 @@ func (e *Env) Inside(ctx context.Context, key events.Key) (map[string]string, er
 func (e *Env) Stored(t testing.TB, key events.Key) map[string]string {
 	t.Helper()
 	var o v1alpha1.TenantControlPlane
-	if err := e.Admin.Get(t.Context(), kube.TenantControlPlanes, key.Namespace, key.Name, &o); err != nil {
-		t.Fatal(err)
-	}
+	e.Get(t, kube.TenantControlPlanes, key.Namespace, key.Name, &o)
 	setup, c, all := o.Status.Storage.Setup, e.RootEtcd(t), map[string]string{}
 	user, err := c.UserGet(t.Context(), setup.User)
 	if err != nil {
@@ -99,9 +97,7 @@ func (e *Env) RootEtcd(t testing.TB) *clientv3.Client {
 	t.Helper()
 	secret := func(n string) map[string][]byte {
 		var s corev1.Secret
-		if err := e.Admin.Get(t.Context(), kube.Secrets, name.Namespace, n, &s); err != nil {
-			t.Fatal(err)
-		}
+		e.Get(t, kube.Secrets, name.Namespace, n, &s)
 		return s.Data
 	}
 	client := secret("etcd-" + stack.DefaultDataStore + "-client")
@@ -112,9 +108,7 @@ func (e *Env) RootEtcd(t testing.TB) *clientv3.Client {
 func (e *Env) Etcd(t testing.TB, ca, cert, key []byte) *clientv3.Client {
 	t.Helper()
 	var ds v1alpha1.DataStore
-	if err := e.Admin.Get(t.Context(), kube.DataStores, "", stack.DefaultDataStore, &ds); err != nil {
-		t.Fatal(err)
-	}
+	e.Get(t, kube.DataStores, "", stack.DefaultDataStore, &ds)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
 	pair, err := tls.X509KeyPair(cert, key)

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"testing"
@@ -50,13 +51,15 @@ func TestWhatTheStreamLostIsMadeGoodWithinADay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer intake.Close()
-	facts, err := intake.JetStream().Stream(t.Context(), events.StreamFacts)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // else a request to JetStream has three seconds
+	defer cancel()
+	facts, err := intake.JetStream().Stream(ctx, events.StreamFacts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	timer := key.TimerSubject(name.ServiceCerts, event.Due)
 	for _, lost := range []string{key.FactSubject("*", "*"), timer} {
-		if err := facts.Purge(t.Context(), jetstream.WithPurgeSubject(lost)); err != nil {
+		if err := facts.Purge(ctx, jetstream.WithPurgeSubject(lost)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -79,7 +82,7 @@ func TestWhatTheStreamLostIsMadeGoodWithinADay(t *testing.T) {
 	}
 	e.Ready(t, key)
 	env.Eventually(t, "the renewal has a timer", func() error {
-		info, err := facts.Info(t.Context(), jetstream.WithSubjectFilter(timer))
+		info, err := facts.Info(ctx, jetstream.WithSubjectFilter(timer))
 		if err == nil && info.State.Subjects[timer] == 0 {
 			err = fmt.Errorf("none on %s", timer)
 		}
@@ -106,7 +109,9 @@ func TestWhatIsLostOfADataStoreIsMadeGoodWithinADay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer intake.Close()
-	facts, err := intake.JetStream().Stream(t.Context(), events.StreamFacts)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // else a request to JetStream has three seconds
+	defer cancel()
+	facts, err := intake.JetStream().Stream(ctx, events.StreamFacts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +124,7 @@ func TestWhatIsLostOfADataStoreIsMadeGoodWithinADay(t *testing.T) {
 	}
 	told, looked := key.FactSubject(name.ServiceDatastore, "*"), key.FactSubject(name.ServiceIntake, event.Checked)
 	for _, lost := range []string{told, looked} {
-		if err := facts.Purge(t.Context(), jetstream.WithPurgeSubject(lost)); err != nil {
+		if err := facts.Purge(ctx, jetstream.WithPurgeSubject(lost)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -127,7 +132,7 @@ func TestWhatIsLostOfADataStoreIsMadeGoodWithinADay(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.Fact(t, key, name.ServiceDatastore, event.Checked)
-	if err := facts.Purge(t.Context(), jetstream.WithPurgeSubject(told)); err != nil {
+	if err := facts.Purge(ctx, jetstream.WithPurgeSubject(told)); err != nil {
 		t.Fatal(err)
 	}
 	services[name.ServiceStatus].Restart(t)

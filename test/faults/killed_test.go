@@ -145,9 +145,7 @@ func ending(t *testing.T, key events.Key) map[string]string {
 			Data     map[string][]byte
 		}
 	}
-	env.Eventually(t, "a list of Secrets", func() error { // not at once, on a busy machine
-		return e.Admin.List(t.Context(), kube.Secrets, key.Namespace, name.LabelName+"="+key.Name, &secrets)
-	})
+	e.List(t, kube.Secrets, key.Namespace, name.LabelName+"="+key.Name, &secrets)
 	for _, s := range secrets.Items {
 		all[general("secrets/"+s.Metadata.Name, key)] = fmt.Sprint(slices.Sorted(maps.Keys(s.Data)))
 	}
@@ -182,18 +180,21 @@ func nothingLeft(t *testing.T, key events.Key, before []string) {
 				return fmt.Errorf("%d %s left: %w", len(list.Items), r.Plural, err)
 			}
 		}
-		if _, err := e.Operator.JetStream().KeyValue(t.Context(), key.Bucket()); !errors.Is(err, jetstream.ErrBucketNotFound) {
+		if _, err := e.JetStream().KeyValue(t.Context(), key.Bucket()); !errors.Is(err, jetstream.ErrBucketNotFound) {
 			return fmt.Errorf("its bucket: %w", err)
 		}
 		return nil
 	})
-	timers, err := e.Operator.JetStream().Stream(t.Context(), events.StreamFacts)
+	timers, err := e.JetStream().Stream(t.Context(), events.StreamFacts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	info, err := timers.Info(t.Context(), jetstream.WithSubjectFilter(key.TimerSubject("*", "*")))
-	if err != nil || len(info.State.Subjects) > 0 {
-		t.Errorf("timers left: %v, %v", info.State.Subjects, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(info.State.Subjects) > 0 {
+		t.Errorf("timers left: %v", info.State.Subjects)
 	}
 	c := e.RootEtcd(t)
 	users, err := c.UserList(t.Context())

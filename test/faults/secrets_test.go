@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -43,7 +44,7 @@ func TestNoSecretLeavesItsSecret(t *testing.T) {
 	e.Apply(t, two)
 	e.Ready(t, onEtcd)
 	e.Ready(t, onPostgres)
-	e.Kubectl(t, admin, "wait", "--for=create", "secret/"+onEtcd.Name+"-viewer", "--timeout=60s")
+	e.Kubectl(t, admin, "wait", "--for=create", "secret/"+onEtcd.Name+"-viewer", "--timeout=300s")
 
 	sensitive := inSecrets(t, "keys-viewer", name.CA(onEtcd.Name), name.AdminKubeconfig(onEtcd.Name), name.DatastoreConfig(onPostgres.Name), "keys-wrong")
 	said := answers(t, onEtcd, one)
@@ -115,9 +116,7 @@ func inSecrets(t *testing.T, named ...string) []env.Sensitive {
 	t.Helper()
 	var all []env.Sensitive
 	var secrets corev1.SecretList
-	if err := e.Admin.List(t.Context(), kube.Secrets, "", "", &secrets); err != nil {
-		t.Fatal(err)
-	}
+	e.List(t, kube.Secrets, "", "", &secrets)
 	for _, s := range secrets.Items {
 		for k, v := range s.Data {
 			if slices.Contains(public, k) || strings.HasSuffix(k, ".crt") {
@@ -153,10 +152,8 @@ func answers(t *testing.T, key events.Key, o *v1alpha1.TenantControlPlane) map[s
 		defer func() { _ = sub.Unsubscribe() }()
 		ev := e.Portal.NewEvent(key, inbox, typ, data, time.Now())
 		ev.SetExtension(events.ExtReplyTo, inbox)
-		if _, err := e.Portal.Publish(t.Context(), key.CommandSubject(), ev); err != nil {
-			t.Fatal(err)
-		}
-		m, err := sub.NextMsg(time.Minute)
+		env.Publish(t, e.Portal, events.Encode(key.CommandSubject(), ev))
+		m, err := sub.NextMsg(3 * time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,11 +175,9 @@ func answers(t *testing.T, key events.Key, o *v1alpha1.TenantControlPlane) map[s
 // dead has intake bury what isn't an event.
 func dead(t *testing.T, key events.Key) {
 	t.Helper()
-	if _, err := e.Portal.JetStream().Publish(t.Context(), key.CommandSubject(), []byte("garbage")); err != nil {
-		t.Fatal(err)
-	}
+	env.Publish(t, e.Portal, &nats.Msg{Subject: key.CommandSubject(), Data: []byte("garbage")})
 	env.Eventually(t, "a dead letter", func() error {
-		s, err := e.Operator.JetStream().Stream(t.Context(), events.StreamDead)
+		s, err := e.JetStream().Stream(t.Context(), events.StreamDead)
 		if err == nil {
 			_, err = s.GetLastMsgForSubject(t.Context(), key.DeadSubject(name.ServiceIntake))
 		}
@@ -193,7 +188,7 @@ func dead(t *testing.T, key events.Key) {
 // streams adds all that NATS keeps, buckets too.
 func streams(t *testing.T, said map[string]string) {
 	t.Helper()
-	names := e.Operator.JetStream().StreamNames(t.Context())
+	names := e.JetStream().StreamNames(t.Context())
 	var all []string
 	for n := range names.Name() {
 		all = append(all, n)
@@ -207,7 +202,7 @@ func streams(t *testing.T, said map[string]string) {
 			header, _ := json.Marshal(m.Header)
 			text.WriteString(m.Subject + " " + string(header) + " " + string(m.Data) + "\n")
 		}
-		s, err := e.Operator.JetStream().Stream(t.Context(), n)
+		s, err := e.JetStream().Stream(t.Context(), n)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			continue
 		}

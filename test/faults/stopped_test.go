@@ -77,7 +77,7 @@ func TestStoppedReplicaWritesNothingWhenItGoesOn(t *testing.T) {
 					env.Long(t)
 				}
 				t.Parallel()
-				const tries = 8
+				const tries = 24 // on a busy machine one of three shows something
 				for try := range tries {
 					if w.isKept(t, events.Tenant("default", fmt.Sprintf("stopped-%s-%d", w.service, try)), replicas[w.service]) || t.Failed() {
 						return
@@ -183,9 +183,7 @@ func (w lateWrite) made(t *testing.T, key events.Key) image {
 	all := image{}
 	for _, r := range []kube.Resource{kube.Secrets, kube.Services, kube.Deployments} {
 		var list metav1.PartialObjectMetadataList
-		if err := e.Admin.List(t.Context(), r, key.Namespace, name.LabelName+"="+key.Name, &list); err != nil {
-			t.Fatal(err)
-		}
+		e.List(t, r, key.Namespace, name.LabelName+"="+key.Name, &list)
 		for _, o := range list.Items {
 			if slices.ContainsFunc(o.ManagedFields, func(f metav1.ManagedFieldsEntry) bool { return f.Manager == "stoker-"+w.service }) {
 				all[r.Plural+"/"+o.Name] = o.ResourceVersion

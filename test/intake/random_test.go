@@ -97,7 +97,7 @@ func TestTenThousandRandomObjects(t *testing.T) {
 		if a := portal.ask(t, events.Tenant(o.Namespace, o.Name), event.TenantApply, mustJSON(o)); !a.accepted() {
 			t.Fatalf("%+v", a)
 		}
-		if took := time.Since(sent); took > 5*time.Second {
+		if took := time.Since(sent); took > time.Minute {
 			t.Errorf("after %s", took)
 		}
 	})
@@ -107,7 +107,7 @@ func TestTenThousandRandomObjects(t *testing.T) {
 	t.Run("every tenant's spec is the object's", everySpecIsKnown)
 	t.Run("no command and no fact waits for intake", nothingPending)
 	t.Run("no dead letters", func(t *testing.T) {
-		s, err := e.Operator.JetStream().Stream(t.Context(), events.StreamDead)
+		s, err := e.JetStream().Stream(t.Context(), events.StreamDead)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -385,7 +385,7 @@ func nothingPending(t *testing.T) {
 		env.Eventually(t, "everything of "+stream+" to be done", func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			s, err := e.Operator.JetStream().Stream(ctx, stream)
+			s, err := e.JetStream().Stream(ctx, stream)
 			if err != nil {
 				return err
 			}

@@ -21,6 +21,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/test/env"
 	"github.com/stoker-k8s/stoker/test/random"
 )
 
@@ -50,9 +51,7 @@ func (p *portal) send(t *testing.T, key events.Key, typ string, data []byte) str
 	command := e.Portal.NewEvent(key, p.inbox+id, typ, struct{}{}, time.Now())
 	command.SetExtension(events.ExtReplyTo, key.AnswerSubject(p.inbox+"-"+id))
 	command.DataEncoded = data
-	if _, err := e.Portal.JetStream().PublishMsg(t.Context(), events.Encode(key.CommandSubject(), command)); err != nil {
-		t.Fatal(err)
-	}
+	env.Publish(t, e.Portal, events.Encode(key.CommandSubject(), command))
 	return id
 }
 

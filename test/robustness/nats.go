@@ -41,14 +41,14 @@ func NewNATS(dir, bin, host string) (*NATS, error) {
 	if err != nil {
 		return nil, err
 	}
-	var routes [servers]string
+	free, release, err := freeAddresses(host, 2*servers)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	routes := free[servers:]
+	copy(n.clients[:], free)
 	for i := range servers {
-		if n.clients[i], err = freeAddress(host); err != nil {
-			return nil, err
-		}
-		if routes[i], err = freeAddress(host); err != nil {
-			return nil, err
-		}
 		if n.routes[i], err = NewLink(net.JoinHostPort(host, "0"), routes[i]); err != nil {
 			return nil, err
 		}
@@ -162,12 +162,21 @@ func (n *NATS) Stop(ctx context.Context) {
 	}
 }
 
-// freeAddress finds a port that nobody listens on.
-func freeAddress(host string) (string, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		return "", err
+// freeAddresses finds ports of a host that nobody listens on; until they are released nobody else gets them.
+func freeAddresses(host string, n int) (free []string, release func(), err error) {
+	var listeners []net.Listener
+	release = func() {
+		for _, l := range listeners {
+			_ = l.Close()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	for range n {
+		l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+		if err != nil {
+			release()
+			return nil, nil, err
+		}
+		listeners, free = append(listeners, l), append(free, l.Addr().String())
+	}
+	return free, release, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/stoker-k8s/stoker/deployments/local/address"
 	"github.com/stoker-k8s/stoker/deployments/local/images"
 	"github.com/stoker-k8s/stoker/deployments/local/progress"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
@@ -61,7 +62,8 @@ func TestAReplicaLeavesAServerThatIsStopped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pinging, err := nats.Connect("nats://"+n.clients[at], key, nats.PingInterval(10*time.Second), nats.MaxPingsOutstanding(1),
+	pinging, err := nats.Connect("nats://"+n.clients[at], key, nats.Timeout(time.Minute),
+		nats.PingInterval(25*time.Second), nats.MaxPingsOutstanding(1),
 		nats.DisconnectErrHandler(func(*nats.Conn, error) { close(found) }), nats.NoReconnect())
 	if err != nil {
 		t.Fatal(err)
@@ -305,6 +307,18 @@ func (n *NATS) stall(t *testing.T, i int) {
 	t.Cleanup(func() { _ = p.Signal(syscall.SIGCONT) })
 }
 
+// ownHost is an address of this machine that is nobody else's until the test ends: of 127.0.0.1, every connection takes a port for a while,
+// which a server could not listen on then.
+func ownHost(t *testing.T) string {
+	t.Helper()
+	block, held, err := address.Claim(0, t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = held.Close() })
+	return block.Management().String()
+}
+
 func startNATS(t *testing.T) *NATS {
 	t.Helper()
 	store, err := images.Open(env.Root())
@@ -315,7 +329,7 @@ func startNATS(t *testing.T) *NATS {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := NewNATS(t.TempDir(), filepath.Join(bin, "nats-server"), "127.0.0.1")
+	n, err := NewNATS(t.TempDir(), filepath.Join(bin, "nats-server"), ownHost(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,23 +23,26 @@ import (
 // kubeconfig.
 func started(t *testing.T, s *StandIns) (p *standIn, ca *pki.Authority, kubeconfig func(by *pki.Authority) []byte) {
 	t.Helper()
+	host := ownHost(t)
 	var err error
 	if ca, err = pki.OpenAuthority(t.TempDir(), "tenant"); err != nil {
 		t.Fatal(err)
 	}
-	pair, err := ca.Issue(pki.Leaf{File: "apiserver", Name: "kube-apiserver", Hosts: []string{"127.0.0.1"}})
+	pair, err := ca.Issue(pki.Leaf{File: "apiserver", Name: "kube-apiserver", Hosts: []string{host}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	address, err := freeAddress("127.0.0.1")
+	free, release, err := freeAddresses(host, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
+	release()
+	address := free[0]
 	_, port, _ := net.SplitHostPort(address)
 	started, err := s.Start(process.Spec{
 		Path: "/programs/kube-apiserver", Dir: "/pods/default_shop-1-7d9c8b6f5-x2x4z_uid/home/kube-apiserver",
 		Args: []string{
-			"kube-apiserver", "--bind-address=127.0.0.1", "--secure-port=" + port, "--client-ca-file=" + ca.CertFile,
+			"kube-apiserver", "--bind-address=" + host, "--secure-port=" + port, "--client-ca-file=" + ca.CertFile,
 			"--tls-cert-file=" + pair.CertFile, "--tls-private-key-file=" + pair.KeyFile,
 		},
 	})

@@ -257,16 +257,22 @@ func dropRules(t *testing.T, d dynamic.Interface) (putBack func()) {
 	t.Helper()
 	deny(t, d, false)
 	change := func(definition string, spec any) (before any) {
-		o, err := d.Resource(definitions).Get(t.Context(), definition, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
+		for {
+			o, err := d.Resource(definitions).Get(t.Context(), definition, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			before = o.Object["spec"]
+			o.Object["spec"] = spec
+			_, err = d.Resource(definitions).Update(t.Context(), o, metav1.UpdateOptions{})
+			if apierrors.IsConflict(err) {
+				continue // the API server has written to its status
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return before
 		}
-		before = o.Object["spec"]
-		o.Object["spec"] = spec
-		if _, err := d.Resource(definitions).Update(t.Context(), o, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		return before
 	}
 	before := map[string]any{}
 	for _, plural := range plurals {

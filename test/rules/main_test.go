@@ -156,6 +156,15 @@ func cluster(t testing.TB) {
 		data[name.AdmissionGateway] = "true"
 		return contains(have, data)
 	})
+	// The policies hear of it after that.
+	for _, patch := range []string{`spec: {dataStore: a}`, `spec: {dataStore: b}`, `spec: {dataStore: sql}`, ruletest.Gateway} {
+		o := &unstructured.Unstructured{Object: ruletest.Object(v1alpha1.TenantControlPlaneKind, patch)}
+		o.SetName("heard")
+		env.Eventually(t, "the policies to accept "+patch, func() error {
+			_, err := resource(d, v1alpha1.TenantControlPlaneKind).Create(t.Context(), o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err
+		})
+	}
 }
 
 func contains(have *corev1.ConfigMap, want map[string]string) error {
@@ -193,5 +202,5 @@ func setRoutesServed(t testing.TB, d dynamic.Interface, served bool) {
 
 // short is a context for one request.
 func short(t testing.TB) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(t.Context(), 30*time.Second)
+	return context.WithTimeout(t.Context(), 2*time.Minute)
 }

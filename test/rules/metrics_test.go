@@ -32,9 +32,10 @@ import (
 // TestMetricsAreForThoseWhoMayGetThem serves a service's port with TLS and --metrics-auth, with that service's own account.
 func TestMetricsAreForThoseWhoMayGetThem(t *testing.T) {
 	cfg := e.Stack.Service(name.ServiceStatus, "metrics")
-	cfg.MetricsCert, cfg.MetricsKey = certificate(t)
+	address := e.Local.Block().Management().String() // where other tests take no ports
+	cfg.MetricsCert, cfg.MetricsKey = certificate(t, address)
 	cfg.MetricsAuth = true
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	free, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,8 +137,8 @@ func tokenOf(t *testing.T, account string, may bool) string {
 	return made.Status.Token
 }
 
-// certificate makes a certificate of 127.0.0.1 by itself.
-func certificate(t *testing.T) (cert, key string) {
+// certificate makes a certificate of an address by itself.
+func certificate(t *testing.T, address string) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -145,7 +146,7 @@ func certificate(t *testing.T) (cert, key string) {
 	}
 	now := time.Now()
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(1), NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour), IPAddresses: []net.IP{net.ParseIP(address)},
 		IsCA: true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)

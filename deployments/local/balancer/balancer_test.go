@@ -90,15 +90,22 @@ func TestForward(t *testing.T) {
 	object := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "ns"},
 		Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "x"}, Ports: []corev1.ServicePort{
-			{Port: freePort(t), TargetPort: intstr.FromString("api")},
+			{TargetPort: intstr.FromString("api")},
 		}},
 	}
-	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(int(object.Spec.Ports[0].Port)))
 	balancer := &Balancer{cfg: Config{Pods: corelisters.NewPodLister(store), Log: slog.New(slog.DiscardHandler)}}
 	s := balancer.newService(object, netip.MustParseAddr("127.0.0.1"))
-	if err := s.serve(object); err != nil {
-		t.Fatal(err)
+	for tries := 1; ; tries++ { // somebody else may take a port that was free
+		object.Spec.Ports[0].Port = freePort(t)
+		err := s.serve(object)
+		if err == nil {
+			break
+		}
+		if tries == 10 {
+			t.Fatal(err)
+		}
 	}
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(int(object.Spec.Ports[0].Port)))
 
 	t.Run("without a ready pod, a connection is closed at once", func(t *testing.T) {
 		put(pod("a", a, corev1.ConditionFalse))
@@ -123,7 +130,7 @@ func TestForward(t *testing.T) {
 		}
 	})
 	t.Run("a pod that takes no connection is not passed over, as by kube-proxy", func(t *testing.T) {
-		put(pod("b", netip.AddrPortFrom(a.Addr(), uint16(freePort(t))), corev1.ConditionTrue))
+		put(pod("b", netip.AddrPortFrom(a.Addr(), 1), corev1.ConditionTrue))
 		count := map[string]int{}
 		for range 4 {
 			count[ask(t, address, "x")]++

@@ -101,7 +101,7 @@ func TestChecker(t *testing.T) {
 	defer secure.Close()
 	port := func(s *httptest.Server) int32 { return int32(s.Listener.Addr().(*net.TCPAddr).Port) }
 	probe := func(scheme corev1.URIScheme, port intstr.IntOrString) *corev1.Probe {
-		return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
+		return &corev1.Probe{TimeoutSeconds: 60, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
 			Path: "/livez?verbose", Scheme: scheme, Port: port, Host: "localhost",
 			HTTPHeaders: []corev1.HTTPHeader{{Name: "X-Probe", Value: "1"}},
 		}}}
@@ -130,5 +130,5 @@ func TestChecker(t *testing.T) {
 }
 
 func tcp(port int32) *corev1.Probe {
-	return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(port)}}}
+	return &corev1.Probe{TimeoutSeconds: 60, ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(port)}}}
 }

@@ -56,7 +56,7 @@ func self(part, log string) Spec {
 
 func gone(t *testing.T, pid int) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // between two looks at a condition
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // between two looks at a condition
 		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 		if errors.Is(err, os.ErrNotExist) || strings.Contains(string(stat), ") Z ") {
 			return
@@ -70,7 +70,7 @@ func gone(t *testing.T, pid int) {
 // says waits until a log holds a text.
 func says(t *testing.T, path, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // between two looks at a condition
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // between two looks at a condition
 		if data, _ := os.ReadFile(path); strings.Contains(string(data), text) {
 			return
 		}

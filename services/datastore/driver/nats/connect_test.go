@@ -149,7 +149,7 @@ func TestCheckSaysWhatTheServerLacks(t *testing.T) {
 			if !errors.Is(err, driver.ErrAway) || !strings.Contains(err.Error(), f.says) {
 				t.Error(err)
 			}
-			if took := time.Since(began); took > 4*time.Second {
+			if took := time.Since(began); took > 30*time.Second {
 				t.Errorf("took %s", took)
 			}
 		})

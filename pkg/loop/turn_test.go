@@ -27,7 +27,7 @@ func TestAFactIsNotHandledBeforeItsState(t *testing.T) {
 	if err := in.CreateBucket(t.Context(), key); err != nil {
 		t.Fatal(err)
 	}
-	now := time.Now().UTC()
+	now := time.Now().UTC().Add(8 * time.Second) // for twice as long, the state may be on its way
 	put := func(generation int64, at time.Time) {
 		data, _ := json.Marshal(state.State{UID: "u", Generation: generation, UpdatedAt: at, Data: event.Marshal(state.Tenant{Namespace: "default", Name: "demo"})})
 		m := nats.NewMsg("$KV." + key.Bucket() + ".spec")

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	mrand "math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -100,14 +101,17 @@ func startServer(t *testing.T) *server {
 	}
 }
 
+// freeAddress is one that nobody listens on, of a port that no process is given that asks for any.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		if l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10000+mrand.IntN(20000))); err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
 
 func run(t *testing.T, program string, args ...string) {
@@ -143,6 +147,22 @@ func (c *counted) RoundTrip(r *http.Request) (*http.Response, error) {
 		(*f)(r)
 	}
 	return c.RoundTripper.RoundTrip(r)
+}
+
+// awaitCache waits until what the server has in memory, of which lists and watches are, is as new as a version: a write is answered
+// before it is there.
+func (s *server) awaitCache(ctx context.Context, c *Client, r Resource, version string) {
+	s.t.Helper()
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // between two looks at a condition
+		_, err := (&watcher{client: c, resource: r}).pages(ctx, "", version, func(*metav1.PartialObjectMetadata) {})
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.t.Error(err)
+			return
+		}
+	}
 }
 
 // client returns a client whose requests are counted.

@@ -126,14 +126,16 @@ func TestAWatchMovesWithThePartitions(t *testing.T) {
 	ctx := context.WithoutCancel(t.Context())
 	write := func(n string, p int, value string) {
 		t.Helper()
-		err := admin.Apply(ctx, ConfigMaps, &corev1.ConfigMap{
+		o := &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: "default", Name: n, Labels: map[string]string{name.LabelPartition: strconv.Itoa(p), "of": "test"},
 			}, Data: map[string]string{"key": value},
-		})
-		if err != nil {
-			t.Error(err)
 		}
+		if err := admin.Apply(ctx, ConfigMaps, o); err != nil {
+			t.Error(err)
+			return
+		}
+		server.awaitCache(ctx, admin, ConfigMaps, o.ResourceVersion)
 	}
 	var mu sync.Mutex
 	var lists []string

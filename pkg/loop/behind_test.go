@@ -140,7 +140,7 @@ func TestWhatIsReadBehindAnEvent(t *testing.T) {
 	}{
 		"the leader knows what the server that answers doesn't":         {true, Event{Service: "intake", What: event.Accepted}, 0, 2},
 		"a server that says nothing":                                    {false, Event{Service: "intake", What: event.Accepted}, 0, 2},
-		"the leader is behind, too, and is asked again":                 {true, Event{Service: "certs", What: event.Issued}, time.Second, 0},
+		"the leader is behind, too, and is asked again":                 {true, Event{Service: "certs", What: event.Issued}, -8 * time.Second, 0},
 		"the leader never heard of it, so the fact tells of what isn't": {true, Event{Service: "certs", What: event.Issued}, time.Hour, 2},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -34,7 +34,7 @@ func TestAJumpOfTheWallClockEndsTheLeaseAndItsTerms(t *testing.T) {
 	natstest.Eventually(t, "partition 3 is held", func() bool { return l.holds(3) })
 	term := l.term(3)
 	ahead.Store(int64(time.Hour))
-	if l.holds(3) {
+	if l.holds(3) && l.term(3) == term { // it may be held again by now
 		t.Error("it is held after an hour")
 	}
 	natstest.Eventually(t, "partition 3 is held again", func() bool { return l.holds(3) })
@@ -240,9 +240,7 @@ func TestWhatAReplicaMakesOfWhatItKnows(t *testing.T) {
 	bus := s.Connect(t, "certs", "a")
 	first := working(bus)
 	first.deadline = deadline{} // as at its start
-	if !first.beat(t.Context()) || !first.holds(3) {
-		t.Fatal("it holds nothing")
-	}
+	natstest.Eventually(t, "it holds a partition", func() bool { return first.beat(t.Context()) && first.holds(3) })
 	l := func() *lease { // another that knows the same
 		l := working(bus)
 		l.claims = first.claims
@@ -317,10 +315,7 @@ func TestWhatAReplicaMakesOfWhatItKnows(t *testing.T) {
 	t.Run("a partition that it gave back and that is still in its name is claimed again", func(t *testing.T) {
 		l := l()
 		l.owned[3] = false
-		l.assign(t.Context())
-		if !l.holds(3) {
-			t.Error("it isn't")
-		}
+		natstest.Eventually(t, "it is", func() bool { l.assign(t.Context()); return l.holds(3) })
 	})
 	t.Run("claims that somebody wrote are read", func(t *testing.T) {
 		l := l()
@@ -334,7 +329,7 @@ func TestWhatAReplicaMakesOfWhatItKnows(t *testing.T) {
 		if err := l.writeClaims(t.Context(), theirs, revision); err != nil {
 			t.Fatal(err)
 		}
-		l.assign(t.Context())
+		natstest.Eventually(t, "they are", func() bool { l.assign(t.Context()); return !l.rewritten })
 		if l.holds(3) || !l.holds(4) || !l.lives("b") {
 			t.Errorf("%+v", l)
 		}
@@ -350,7 +345,11 @@ func TestASignOfLife(t *testing.T) {
 	l.regained, l.lost = func() { regained++ }, func() { lost++ }
 	beat := func(what string, times, term int) {
 		t.Helper()
-		if !l.beat(t.Context()) || !l.holds(own) || l.term(own) != term || regained != times {
+		beats := l.beats
+		natstest.Eventually(t, what, func() bool { // a server that is busy may answer too late
+			return l.beat(t.Context()) || l.beats > beats
+		})
+		if !l.holds(own) || l.term(own) != term || regained != times {
 			t.Errorf("%s: regained %d times, term %d, %+v", what, regained, l.term(own), l)
 		}
 	}

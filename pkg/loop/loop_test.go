@@ -12,7 +12,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
@@ -23,7 +22,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/partition"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { natstest.Main(m) }
 
 // run runs a loop until the test ends or the returned function is called; that waits for it.
 func run(t *testing.T, l *loop.Loop) (stop func()) {
@@ -278,10 +277,10 @@ func TestATimerGoesOffAtTheTimeItWasSetForLastAndNotBefore(t *testing.T) {
 				return nil
 			}
 		}
-		if err := turn.At(ctx, time.Now().Add(time.Second)); err != nil {
+		if err := turn.At(ctx, time.Now().Add(5*time.Second)); err != nil { // late enough for the next to be set before
 			return err
 		}
-		at = time.Now().Add(3 * time.Second)
+		at = time.Now().Add(7 * time.Second)
 		return turn.At(ctx, at)
 	}})
 	apply(t, s.Connect(t, events.UserPortal, ""), events.Tenant("default", "demo"), "cmd")
@@ -290,7 +289,7 @@ func TestATimerGoesOffAtTheTimeItWasSetForLastAndNotBefore(t *testing.T) {
 		if d > 0 {
 			t.Errorf("the timer went off %s before its time", d)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(60 * time.Second):
 		t.Fatal("the timer never came")
 	}
 }
@@ -319,6 +318,8 @@ func TestEventsOfOneTenantAreInOrder(t *testing.T) {
 		defer mu.Unlock()
 		return len(order["a"])+len(order["b"])+len(order["c"]) == 60
 	})
+	mu.Lock()
+	defer mu.Unlock()
 	for n, ids := range order {
 		for i, id := range ids {
 			if want := fmt.Sprintf("%s-%02d", n, i); id != want {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
-	"go.uber.org/goleak"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
@@ -22,7 +21,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { natstest.Main(m) }
 
 // world is a NATS server with Stoker's users and streams, and connections as those whose part the tests play.
 type world struct {
@@ -295,12 +294,12 @@ func TestACommandIsSentAgainUntilItIsAnswered(t *testing.T) {
 		}
 	})
 	t.Run("until ctx ends, and what is stored is said to be", func(t *testing.T) {
-		w := start(t)
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		defer cancel()
-		_, err := w.client(t).Apply(ctx, demo(), ID("order-1"))
+		c := start(t).client(t)
 		var unanswered *UnansweredError
-		if !errors.As(err, &unanswered) || !unanswered.Stored || unanswered.Command != "order-1" || !errors.Is(err, context.DeadlineExceeded) {
+		err := within(t, func(ctx context.Context) error { _, err := c.Apply(ctx, demo(), ID("order-1")); return err }, func(err error) bool {
+			return errors.As(err, &unanswered) && unanswered.Stored
+		})
+		if unanswered == nil || unanswered.Command != "order-1" || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v", err)
 		}
 	})

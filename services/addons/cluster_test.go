@@ -9,8 +9,10 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"maps"
 	"math/big"
+	mrand "math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -184,18 +186,20 @@ func until(t testing.TB, what string, ok func() bool) {
 	}
 }
 
+// freePorts are addresses that nobody listens on, of ports that no process is given that asks for any.
 func freePorts(t testing.TB, n int) []string {
 	t.Helper()
 	var free []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
+	for range 100 {
+		if l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10000+mrand.IntN(20000))); err == nil {
+			defer l.Close()
+			if free = append(free, l.Addr().String()); len(free) == n {
+				return free
+			}
 		}
-		defer l.Close()
-		free = append(free, l.Addr().String())
 	}
-	return free
+	t.Fatal("too few ports are free")
+	return nil
 }
 
 // certificate is signed by the CA, or by itself.
@@ -356,27 +360,24 @@ func TestCluster(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- tn.Watch(ctx, versions, seen.add) }()
-	// probe changes an object until that is told, and returns what else was.
-	probe := func(path string, want Ref) (others []Event) {
-		t.Helper()
-		until(t, "the watch tells of "+want.String(), func() (told bool) {
-			tn.raw(t, http.MethodPatch, path, merge, `{"metadata":{"annotations":{"probe":"`+time.Now().String()+`"}}}`)
-			for _, e := range seen.take() {
-				if e.Ref == want {
-					told = true
-				} else {
-					others = append(others, e)
-				}
+	coredns, last := Ref{"Deployment", "kube-system", "coredns"}, ""
+	note := func() (told bool) {
+		for _, e := range seen.take() {
+			if e.Ref == coredns {
+				last, told = e.Version, true
 			}
-			return told
-		})
-		return others
+		}
+		return told
 	}
-	probe("/apis/apps/v1/namespaces/kube-system/deployments/coredns", Ref{"Deployment", "kube-system", "coredns"})
+	until(t, "the watch tells of a change", func() (told bool) {
+		tn.raw(t, http.MethodPatch, "/apis/apps/v1/namespaces/kube-system/deployments/coredns", merge,
+			`{"metadata":{"annotations":{"probe":"`+time.Now().String()+`"}}}`)
+		return note()
+	})
 	if versions, err = tn.Apply(t.Context(), objs); err != nil {
 		t.Fatal(err)
 	}
-	seen.take()
+	until(t, "the watch has told of all changes", func() bool { note(); return last == versions[coredns.String()] })
 
 	for name, c := range map[string]struct {
 		ref                             Ref

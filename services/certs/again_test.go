@@ -46,17 +46,22 @@ func TestAnEtcdThatIsFull(t *testing.T) {
 	outOfSpace(t, etcd, true)
 
 	s, tried := newService(r.bus("certs"), r.kube, testLog()), make(chan struct{}, 1000)
-	var wake loop.Waker
+	wakes := make(chan loop.Waker, 1) // turns may begin before the watch
 	r.run(&loop.Loop{
 		Bus: r.bus("certs"), Service: "certs",
 		Watch: func(ctx context.Context, held *partition.Held, w loop.Waker) error {
-			wake = w
+			select {
+			case wakes <- w:
+			default:
+			}
 			return s.watch(ctx, held, w)
 		},
 		Handle: func(ctx context.Context, turn *loop.Turn) error {
 			err := s.handle(ctx, turn)
 			if err != nil && turn.Tenant != nil {
 				tried <- struct{}{}
+				wake := <-wakes
+				wakes <- wake
 				wake(turn.Key, loop.Wake{Kind: "hurry", Version: fmt.Sprint(turn.Attempt())}) // else the pauses take minutes
 			}
 			return err

@@ -30,14 +30,19 @@ func TestOfAPartitionThatIsGainedWhatIsMissingIsTold(t *testing.T) {
 	}
 	write := func(key events.Key, note string) {
 		t.Helper()
-		err := admin.Apply(t.Context(), kube.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+		o := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
 			Namespace: key.Namespace, Name: name.CA(key.Name), Annotations: map[string]string{"note": note}, Labels: map[string]string{
 				name.LabelName: key.Name, name.LabelPartition: fmt.Sprint(key.Partition()),
 			},
-		}})
-		if err != nil {
+		}}
+		if err := admin.Apply(t.Context(), kube.Secrets, o); err != nil {
 			t.Fatal(err)
 		}
+		// Lists and watches are of what the server has in memory, where a write comes after its answer.
+		eventually(t, "the server has it in memory", func() bool {
+			all, err := admin.Metadata(t.Context(), kube.Secrets, name.LabelName+"="+key.Name)
+			return err == nil && len(all) == 1 && !kube.Older(all[0].ResourceVersion, o.ResourceVersion)
+		})
 	}
 	lost, stays, gained := tenant(1), tenant(2), tenant(3)
 	for _, key := range []events.Key{lost, stays, gained} {

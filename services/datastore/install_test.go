@@ -112,7 +112,7 @@ func (in *installation) await(key, what string, v any) {
 // awaitOf returns the next fact of a kind about the object of a UID.
 func (in *installation) awaitOf(key, uid, what string, v any) {
 	in.t.Helper()
-	late := time.After(45 * time.Second)
+	late := time.After(90 * time.Second)
 	for {
 		select {
 		case f := <-in.facts:
@@ -178,7 +178,7 @@ func (x *tenant) await(what string, v any) {
 
 // told returns when the last fact of a kind about the tenant was told, and an error while it wasn't; v, if not nil, gets it.
 func (x *tenant) told(what string, v any) (time.Time, error) {
-	msg, err := x.bus[events.UserOperator].Conn().Request("$JS.API.DIRECT.GET."+events.StreamFacts+"."+x.key.FactSubject(name.ServiceDatastore, what), nil, 5*time.Second)
+	msg, err := x.bus[events.UserOperator].Conn().Request("$JS.API.DIRECT.GET."+events.StreamFacts+"."+x.key.FactSubject(name.ServiceDatastore, what), nil, time.Minute)
 	if err == nil && msg.Header.Get("Status") != "" {
 		err = errors.New(what + " was not told")
 	}
@@ -228,7 +228,7 @@ func (x *tenant) secret(n string) (*corev1.Secret, error) {
 
 func (x *tenant) state() (s state.State, d state.Datastore) {
 	x.installation.t.Helper()
-	msg, err := x.bus[events.UserOperator].Conn().Request("$JS.API.DIRECT.GET.KV_"+x.key.Bucket()+".$KV."+x.key.Bucket()+".datastore", nil, 5*time.Second)
+	msg, err := x.bus[events.UserOperator].Conn().Request("$JS.API.DIRECT.GET.KV_"+x.key.Bucket()+".$KV."+x.key.Bucket()+".datastore", nil, time.Minute)
 	x.must(err)
 	if len(msg.Data) > 0 {
 		x.must(json.Unmarshal(msg.Data, &s))

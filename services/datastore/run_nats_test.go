@@ -108,7 +108,7 @@ func TestServiceOnNATS(t *testing.T) {
 			if keys := slices.Sorted(maps.Keys(data)); fmt.Sprint(keys) != "[DB_CONNECTION_STRING DB_PASSWORD DB_REPLICAS DB_SCHEMA DB_USER]" || string(data["DB_REPLICAS"]) != "1" {
 				t.Errorf("the Secret holds %q", data)
 			}
-			in.must(write(t.Context(), x, x.account().Schema))
+			drivertest.Eventually(t, time.Minute, func() error { return write(t.Context(), x, x.account().Schema) })
 		}
 		if write(t.Context(), demo, second.account().Schema) == nil {
 			t.Error("and others'")
@@ -144,8 +144,8 @@ func TestServiceOnNATS(t *testing.T) {
 		if bytes.Equal(before.Data[name.KeyDatastoreContext], after.Data[name.KeyDatastoreContext]) {
 			t.Error("the credentials are the same")
 		}
-		in.must(writeBy(t.Context(), after, second.account().Schema))
-		in.must(writeBy(t.Context(), before, second.account().Schema))
+		drivertest.Eventually(t, time.Minute, func() error { return writeBy(t.Context(), after, second.account().Schema) })
+		drivertest.Eventually(t, time.Minute, func() error { return writeBy(t.Context(), before, second.account().Schema) })
 		// until reads the end of those of before.
 		until := func() time.Time {
 			t.Helper()
@@ -232,7 +232,7 @@ func TestServiceOnNATS(t *testing.T) {
 		if _, owners := orphans("nats"); slices.Contains(owners, third.Owner) {
 			t.Errorf("after its removal: %v", owners)
 		}
-		in.must(write(t.Context(), kept, kept.account().Schema))
+		drivertest.Eventually(t, time.Minute, func() error { return write(t.Context(), kept, kept.account().Schema) })
 	})
 	t.Run("a tenant that waits for a DataStore to exist is not forgotten at a restart", func(t *testing.T) {
 		patient := in.tenant("patient")

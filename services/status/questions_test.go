@@ -43,7 +43,7 @@ func TestQuestionsAreAnswered(t *testing.T) {
 	}
 	ask := func(subject, question string) *nats.Msg {
 		t.Helper()
-		m, err := s.operator.Conn().Request(subject, []byte(question), 5*time.Second)
+		m, err := s.operator.Conn().Request(subject, []byte(question), time.Minute)
 		if err != nil {
 			t.Fatalf("%s: %v", subject, err)
 		}

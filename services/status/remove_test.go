@@ -42,7 +42,7 @@ func TestTheEndOfATenantIsTold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := c.Next(jetstream.FetchMaxWait(15 * time.Second))
+		m, err := c.Next(jetstream.FetchMaxWait(time.Minute))
 		if err != nil {
 			t.Fatalf("%s: %v", subject, err)
 		}

@@ -33,14 +33,28 @@ func TestAWatchGoesOnForThePartitionsThatStayWhenOthersMove(t *testing.T) {
 			name.LabelProject: name.Project, name.LabelName: key.Name, name.LabelPartition: fmt.Sprint(key.Partition()),
 		}
 	}
+	// listed waits until the server has an object in memory, of which lists and watches are: a write comes there after its answer.
+	listed := func(r kube.Resource, n, version string) {
+		t.Helper()
+		eventually(t, r.Plural+" "+n+" is in the server's memory", func() error {
+			all, err := c.admin.Metadata(t.Context(), r, "")
+			if i := slices.IndexFunc(all, func(o metav1.PartialObjectMetadata) bool { return o.Name == n }); err == nil && n != "" &&
+				(i < 0 || kube.Older(all[i].ResourceVersion, version)) {
+				err = fmt.Errorf("there is %d of %d", i, len(all))
+			}
+			return err
+		})
+	}
 	service := func(key events.Key, note string) {
 		t.Helper()
-		c.must(c.admin.Apply(t.Context(), kube.Services, &corev1.Service{
+		o := &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: key.Namespace, Name: name.Service(key.Name), Labels: labels(key), Annotations: map[string]string{"note": note},
 			},
 			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 6443}}},
-		}))
+		}
+		c.must(c.admin.Apply(t.Context(), kube.Services, o))
+		listed(kube.Services, o.Name, o.ResourceVersion)
 	}
 	lost, stays, gained := tenantIn(1, "l"), tenantIn(2, "s"), tenantIn(3, "g")
 	missing := []events.Key{tenantIn(1, "ml"), tenantIn(2, "ms"), tenantIn(3, "mg")}
@@ -51,6 +65,11 @@ func TestAWatchGoesOnForThePartitionsThatStayWhenOthersMove(t *testing.T) {
 		c.tenant(key.Namespace, key.Name)
 		service(key, "")
 	}
+	for _, key := range append(missing, lost, stays, gained) {
+		listed(kube.TenantControlPlanes, key.Name, "")
+	}
+	listed(kube.Deployments, "", "")
+	listed(kube.Ingresses, "", "")
 
 	s, held, woken := newService(c.own, slog.New(slog.DiscardHandler), 1), partition.Of(1, 2), make(chan string, 100)
 	ctx, cancel := context.WithCancel(t.Context())

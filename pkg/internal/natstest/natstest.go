@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nkeys"
+	"go.uber.org/goleak"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -184,6 +185,25 @@ func (f logTo) Handle(_ context.Context, r slog.Record) error {
 }
 func (f logTo) WithAttrs([]slog.Attr) slog.Handler { return f }
 func (f logTo) WithGroup(string) slog.Handler      { return f }
+
+// Main runs the tests of a package, and has them fail when goroutines of theirs don't end. They may take as long as they need on a
+// machine that is busy: goleak.VerifyTestMain waits for half a second.
+func Main(m *testing.M) {
+	code := m.Run()
+	if code == 0 {
+		var left error
+		for deadline := time.Now().Add(30 * time.Second); ; {
+			if left = goleak.Find(); left == nil || time.Now().After(deadline) {
+				break
+			}
+		}
+		if left != nil {
+			fmt.Fprintln(os.Stderr, left)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
 
 // Eventually waits until something is so.
 func Eventually(t testing.TB, what string, is func() bool) {

@@ -59,7 +59,7 @@ func (c contract) atOnce(t *testing.T) {
 				for i := range n {
 					wg.Go(func() {
 						began := time.Now()
-						if err := step(account(fmt.Sprint("many", i))); err != nil {
+						if err := Persist(func() error { return step(account(fmt.Sprint("many", i))) }); err != nil {
 							t.Errorf("%s %d: %v", what, i, err)
 						}
 						took[i] = time.Since(began)

@@ -66,7 +66,7 @@ func (w world) edit(t *testing.T, schema string, change func(*jwt.AccountClaims)
 	change(claims)
 	changed, err := claims.Encode(w.Signing)
 	check(t, err)
-	answer, err := w.system(t).Request("$SYS.REQ.CLAIMS.UPDATE", []byte(changed), 2*time.Second)
+	answer, err := w.system(t).Request("$SYS.REQ.CLAIMS.UPDATE", []byte(changed), 30*time.Second)
 	check(t, err)
 	if strings.Contains(string(answer.Data), `"error"`) {
 		t.Fatalf("%s", answer.Data)
@@ -80,7 +80,7 @@ func (w world) remove(t *testing.T, schema string) {
 	claims.Data["accounts"] = []string{nats.AccountOf(schema)}
 	token, err := claims.Encode(w.Signing)
 	check(t, err)
-	answer, err := w.system(t).Request("$SYS.REQ.CLAIMS.DELETE", []byte(token), 2*time.Second)
+	answer, err := w.system(t).Request("$SYS.REQ.CLAIMS.DELETE", []byte(token), 30*time.Second)
 	check(t, err)
 	if strings.Contains(string(answer.Data), `"error"`) {
 		t.Fatalf("%s", answer.Data)

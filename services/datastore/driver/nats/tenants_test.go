@@ -79,7 +79,7 @@ func (c tenant) send(m *gonats.Msg) error {
 	if err := nc.PublishMsg(m); err != nil {
 		return err
 	}
-	return nc.FlushTimeout(2 * time.Second)
+	return nc.FlushTimeout(30 * time.Second)
 }
 
 func TestDroppedTenants(t *testing.T) {
@@ -313,7 +313,7 @@ func TestPasswordIsReplaced(t *testing.T) {
 	join("second")
 	t.Run("the former credentials go on, however old the account is, and nobody is thrown out", func(t *testing.T) {
 		is(true, true)
-		check(t, first.FlushTimeout(5*time.Second))
+		check(t, first.FlushTimeout(30*time.Second))
 	})
 	pass(t, d, days+30*time.Minute)
 	join("third")
@@ -366,7 +366,8 @@ func TestManyAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 200 {
 		wg.Go(func() {
-			if _, err := d.Provision(t.Context(), account(fmt.Sprint("many-", i))); err != nil {
+			err := drivertest.Persist(func() error { _, err := d.Provision(t.Context(), account(fmt.Sprint("many-", i))); return err })
+			if err != nil {
 				t.Error(err)
 			}
 		})
@@ -589,7 +590,7 @@ func TestCluster(t *testing.T) {
 		_, err := kine.Client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", 0)).Then(clientv3.OpPut(key, "value")).Commit()
 		return err
 	}
-	check(t, put("/registry/a"))
+	drivertest.Eventually(t, 30*time.Second, func() error { return put("/registry/a") })
 	for i, server := range servers {
 		server.Stop()
 		drivertest.Eventually(t, 30*time.Second, func() error { return put(fmt.Sprint("/registry/", i)) })
@@ -622,7 +623,7 @@ func TestOneTenantInAnAccountOfSomebodyElses(t *testing.T) {
 	claims.Limits.DiskStorage, claims.Limits.Streams, claims.Limits.Consumer = -1, -1, -1
 	token, err := claims.Encode(w.Signing)
 	check(t, err)
-	_, err = w.system(t).Request("$SYS.REQ.CLAIMS.UPDATE", []byte(token), 2*time.Second)
+	_, err = w.system(t).Request("$SYS.REQ.CLAIMS.UPDATE", []byte(token), 30*time.Second)
 	check(t, err)
 	user, err := nkeys.CreateUser()
 	check(t, err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -223,7 +224,7 @@ func (r *Process) End(sig syscall.Signal) {
 // Await asks until the server answers, which ends the test when it has died or takes too long.
 func (r *Process) Await(t testing.TB, d *Dir, answers func(ctx context.Context) error) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		err := answers(ctx)
@@ -244,13 +245,16 @@ func (r *Process) Await(t testing.TB, d *Dir, answers func(ctx context.Context) 
 	}
 }
 
-// Free returns a port of the loopback that was free a moment ago.
+// Free returns a port of the loopback that was free a moment ago, and that no process is given that asks for any.
 func Free(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		port := 10000 + rand.IntN(20000) //nolint:gosec // no secret
+		if l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port)); err == nil {
+			_ = l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatal("no port is free")
+	return 0
 }

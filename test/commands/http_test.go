@@ -90,22 +90,23 @@ func postOnce(t testing.TB, url string, c command, structured bool) response {
 		}
 	}
 	header.Set("Authorization", "Bearer "+secret)
-	var resp *http.Response
+	var r response
+	var data []byte
 	env.Eventually(t, url+" to answer", func() error {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(string(body)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		req.Header = header
-		resp, err = http.DefaultClient.Do(req)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		data, err = io.ReadAll(resp.Body)
+		r = response{code: resp.StatusCode, header: resp.Header, body: string(data)}
 		return err
 	})
-	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := response{code: resp.StatusCode, header: resp.Header, body: string(data)}
 	if err := json.Unmarshal(data, &r.IntakeAccepted); err != nil {
 		t.Errorf("%d %s", r.code, data)
 	}

@@ -36,6 +36,7 @@ type Process struct {
 	http          string
 	exited        chan struct{} // closed when the process has ended
 	read          int64         // how much of the log was searched
+	before        int64         // how long the log was when the process was started
 
 	mu     sync.Mutex
 	asked  bool    // a test has ended it
@@ -79,6 +80,9 @@ func (p *Process) run(cmd *exec.Cmd) (err error) {
 		return err
 	}
 	defer p.log.Close()
+	if p.before, err = p.log.Seek(0, io.SeekEnd); err != nil {
+		return err
+	}
 	cmd.Stdout, cmd.Stderr = p.log, p.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -188,7 +192,7 @@ func (p *Process) Stop() error {
 		_ = p.cmd.Process.Signal(syscall.SIGCONT) // one that was stopped hears nothing
 		select {
 		case <-p.exited:
-			if !p.cmd.ProcessState.Success() {
+			if !p.cmd.ProcessState.Success() && !p.endedBeforeItBegan() {
 				p.fault(fmt.Errorf("%s %s: %s at SIGTERM; log:\n%s", p.Name, p.Replica, p.cmd.ProcessState, p.tail()))
 			}
 		case <-time.After(endTime):
@@ -199,6 +203,16 @@ func (p *Process) Stop() error {
 	}
 	<-p.exited
 	return p.told()
+}
+
+// endedBeforeItBegan reports whether a process was terminated before it asked for signals: it had written nothing yet.
+func (p *Process) endedBeforeItBegan() bool {
+	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if !ok || status.Signal() != syscall.SIGTERM {
+		return false
+	}
+	log, err := os.Stat(p.Log())
+	return err == nil && log.Size() == p.before
 }
 
 // Remove stops the process and forgets it.

@@ -23,7 +23,7 @@ func process(t *testing.T, script string) (*Env, *Process) {
 
 // living is a script that does something, and then waits until it is asked to end.
 func living(first string) string {
-	return first + "; echo started; trap 'exit 0' TERM; while :; do sleep 0.05; done"
+	return first + "; trap 'exit 0' TERM; echo started; while :; do sleep 0.05; done"
 }
 
 // logged waits until a process has written something.
@@ -87,6 +87,19 @@ func TestProcess(t *testing.T) {
 			}
 		})
 	}
+	t.Run("one that is told to end before it began is fine", func(t *testing.T) {
+		_, p := process(t, "exec sleep 60")
+		if err := p.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("one that had begun, and doesn't hear that it is to end", func(t *testing.T) {
+		_, p := process(t, "echo started; exec sleep 60")
+		logged(t, p, "started")
+		if err := p.Stop(); !says(err, "signal: terminated at SIGTERM") {
+			t.Error(err)
+		}
+	})
 	t.Run("one that is stopped (SIGSTOP) ends, too", func(t *testing.T) {
 		_, p := process(t, living(":"))
 		logged(t, p, "started")

@@ -186,9 +186,9 @@ func (s *server) heard(ctx context.Context, f func() error) error {
 	}
 }
 
-// unheard reports what a server says that has not heard of an account, or is just making it: it refuses the account's users, has
-// nobody who answers them about JetStream, or, if it leads JetStream or is to keep a bucket, knows no such account, or none that has
-// JetStream, or can't create the bucket, or says nothing.
+// unheard reports whether an error is that of a server which has not heard of an account, or is just making it. Such a server refuses
+// the account's users, or has nobody who answers them about JetStream. If it leads JetStream or is to keep a bucket, it knows no such
+// account, finds no JetStream in it, can't create the bucket, or doesn't answer.
 func unheard(err error) bool {
 	switch codeOf(err) {
 	case codeNoAccount, codeNotEnabled, codeNotCreated:

@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 MODULES := pkg services/intake services/certs services/datastore services/workload services/addons services/status \
-	deployments/natsserver deployments/local deployments/stack cmd/stoker examples/portal test
+	deployments/natsserver deployments/local deployments/docker deployments/stack cmd/stoker examples/portal test
 SERVICES = $(patsubst services/%,%,$(filter services/%,$(MODULES)))
 BENCH ?= ./bench/...
 # golangci-lint keeps the paths of files beside what it found in them, so each checkout has a cache of its own: with one for all,
@@ -25,7 +25,7 @@ NORACE = go run ./test/run services/addons services/datastore/driver/drivertest 
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 bin/stoker: $(GO_FILES)
 	@$(GO_BUILD) -o bin/stoker ./cmd/stoker
@@ -33,6 +33,14 @@ bin/stoker: $(GO_FILES)
 .PHONY: build
 build: ## build the stoker command and the six services into bin/
 	@$(GO_BUILD) -o bin/ ./cmd/stoker $(foreach s,$(SERVICES),./services/$(s)/cmd/stoker-$(s))
+
+# What `make container-images` does with the images, in this order: pushes them (REGISTRY), loads them into a container engine (LOAD=1), or
+# writes them to a directory.
+IMAGES_TO = $(if $(LOAD),-load) $(if $(REGISTRY),-registry $(REGISTRY)) $(if $(or $(LOAD),$(REGISTRY)),,-output $(or $(OUTPUT),bin/images))
+.PHONY: container-images
+container-images: ## build the container images, without any engine: REGISTRY=host/path to push, LOAD=1 for `docker load`, else into bin/images; IMAGES='stoker-certs nats', TAG, PLATFORMS=linux/arm64
+	@go run -trimpath ./deployments/docker/cmd/containerimages $(IMAGES_TO) -version $(VERSION) -revision $(REVISION) \
+		-tag $(or $(TAG),$(VERSION)) $(if $(or $(PLATFORMS),$(LOAD)),-platforms $(or $(PLATFORMS),linux/$(shell go env GOARCH))) $(IMAGES)
 
 .PHONY: up
 up: bin/stoker ## start everything on this machine and create the example tenant; Ctrl-C ends it
@@ -71,10 +79,11 @@ lint: ## check the code with golangci-lint
 	@bad=0; for m in $(MODULES); do echo "== $$m"; (cd $$m && GOWORK=off go tool -modfile=$(CURDIR)/tools/lint/go.mod golangci-lint run ./...) || bad=1; done; exit $$bad
 
 .PHONY: generate
-generate: ## generate deepcopy code, CRDs, JSON Schemas, the catalogue of events, the table of reasons and the NATS users' rights
+generate: ## generate deepcopy code, CRDs, JSON Schemas, the catalogue of events, the tables of reasons and metrics, and the NATS users' rights
 	cd pkg && GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod controller-gen object \
 		crd:generateEmbeddedObjectMeta=false paths=./api/v1alpha1/... output:crd:artifacts:config=../deployments/crds
 	cd pkg && go generate ./...
+	cd deployments/stack && go generate ./...
 
 .PHONY: verify
 verify: ## check that what is generated (deepcopy code, CRDs, schemas, docs, rights) and every go.mod is up to date

@@ -145,7 +145,8 @@ func commands(a *app) []*cobra.Command {
 	return []*cobra.Command{
 		applyCommand(a), patchCommand(a), deleteCommand(a), pauseCommand(a), resumeCommand(a), sleepCommand(a), wakeCommand(a),
 		getCommand(a), watchCommand(a), whyCommand(a), kubeconfigCommand(a), dataStoresCommand(a), portalCommand(a), tokenCommand(a),
-		upCommand(a), downCommand(a), versionCommand(a),
+		deadCommand(a), replicasCommand(a), resyncCommand(a),
+		upCommand(a), downCommand(a), bootstrapCommand(a), natsReloadCommand(a), versionCommand(a),
 	}
 }
 

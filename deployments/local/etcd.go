@@ -63,22 +63,27 @@ func (d *dataStore) secure(ctx context.Context, endpoint string, admin pki.Pair)
 		if err := d.component.giveUp(); err != nil {
 			return stopWaiting{err}
 		}
-		status, err := client.AuthStatus(ctx)
-		if err != nil || status.Enabled {
-			return err
-		}
-		// A crash may have left any part of this done.
-		if _, err := client.RoleAdd(ctx, root); err != nil && !errors.Is(err, rpctypes.ErrRoleAlreadyExist) {
-			return err
-		}
-		_, err = client.UserAddWithOptions(ctx, root, "", &clientv3.UserAddOptions{NoPassword: true})
-		if err != nil && !errors.Is(err, rpctypes.ErrUserAlreadyExist) {
-			return err
-		}
-		if _, err := client.UserGrantRole(ctx, root, root); err != nil {
-			return err
-		}
-		_, err = client.AuthEnable(ctx)
-		return err
+		return EnableAuthentication(ctx, client)
 	})
+}
+
+// EnableAuthentication has an etcd tell its clients apart, unless it does: client must have a certificate with the common name root.
+// What a crash left half done is done. Errors are those of the client.
+func EnableAuthentication(ctx context.Context, client *clientv3.Client) error {
+	status, err := client.AuthStatus(ctx)
+	if err != nil || status.Enabled {
+		return err
+	}
+	if _, err := client.RoleAdd(ctx, root); err != nil && !errors.Is(err, rpctypes.ErrRoleAlreadyExist) {
+		return err
+	}
+	_, err = client.UserAddWithOptions(ctx, root, "", &clientv3.UserAddOptions{NoPassword: true})
+	if err != nil && !errors.Is(err, rpctypes.ErrUserAlreadyExist) {
+		return err
+	}
+	if _, err := client.UserGrantRole(ctx, root, root); err != nil {
+		return err
+	}
+	_, err = client.AuthEnable(ctx)
+	return err
 }

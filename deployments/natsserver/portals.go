@@ -89,8 +89,45 @@ func (p Portals) Remove(name string) error {
 	return nil
 }
 
+// Set makes the portals these and no others. Those that there were keep their nkeys. Errors are those of [Portals.Add]; nothing
+// is written then.
+func (p Portals) Set(portals []events.Portal) error {
+	next, err := CheckPortals(portals)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(p.Dir, 0o700); err != nil {
+		return err
+	}
+	for n := range next {
+		if next[n].NKey, err = ensureKey(p.SeedFile(next[n].Name)); err != nil {
+			return err
+		}
+	}
+	return p.write(next)
+}
+
+// CheckPortals returns portals with what was left to defaults, or says by portal and field what is wrong with them.
+func CheckPortals(portals []events.Portal) ([]events.Portal, error) {
+	var checked []events.Portal
+	for _, portal := range portals {
+		if slices.ContainsFunc(checked, func(o events.Portal) bool { return o.Name == portal.Name }) {
+			return nil, fmt.Errorf("portal %q: %w", portal.Name, ErrPortalExists)
+		}
+		var err error
+		if portal.NKey, err = unusedKey(); err != nil {
+			return nil, err
+		}
+		if err := portal.Validate(); err != nil {
+			return nil, fmt.Errorf("portal %q: %w", portal.Name, err)
+		}
+		checked = append(checked, portal)
+	}
+	return checked, nil
+}
+
 // SeedFile of a portal's nkey.
-func (p Portals) SeedFile(name string) string { return seedFile(p.Dir, name) }
+func (p Portals) SeedFile(name string) string { return SeedFile(p.Dir, name) }
 
 // ensure adds the portals that are missing. The file is there afterwards, as the server's configuration wants it.
 func (p Portals) ensure(portals []events.Portal) error {

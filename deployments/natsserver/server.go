@@ -28,7 +28,7 @@ type Server struct {
 }
 
 // Start runs a server on addr (host:port) that keeps JetStream and the users' nkeys under dir. Nkeys are made once:
-// dir/<user>.nk, mode 0600. Portals that dir/portals.conf ([Portals]) doesn't know yet are added to it.
+// dir/<user>.nk, mode 0600; contexts of the NATS command line are in dir/context. Portals that dir/portals.conf ([Portals]) doesn't know yet are added to it.
 func Start(ctx context.Context, dir, addr string, log *slog.Logger, portals ...events.Portal) (*Server, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -45,7 +45,7 @@ func (s *Server) Portals() Portals { return Portals{Dir: s.dir} }
 
 // configure writes the configuration file. Everything is in it, so that the server can read it again while it runs.
 func (s *Server) configure() (file string, err error) {
-	keys, err := ensureKeys(s.dir)
+	keys, err := EnsureKeys(s.dir)
 	if err != nil {
 		return "", err
 	}
@@ -61,7 +61,7 @@ func (s *Server) configure() (file string, err error) {
 		n = natsd.RANDOM_PORT
 	}
 	file = filepath.Join(s.dir, "nats.conf")
-	text := fmt.Sprintf("server_name: stoker\nhost: %q\nport: %d\njetstream { store_dir: %q }\n", host, n, s.dir) + events.Authorization(keys)
+	text := fmt.Sprintf("server_name: stoker\nhost: %q\nport: %d\njetstream { store_dir: %q }\n", host, n, s.dir) + events.Authorization(keys, nil)
 	return file, os.WriteFile(file, []byte(text), 0o600)
 }
 
@@ -106,14 +106,14 @@ func (s *Server) Restart(ctx context.Context) error {
 		return errors.New("nats server on " + s.addr + " did not start: is the port taken?")
 	}
 	s.srv, s.addr = srv, srv.Addr().String()
-	return nil
+	return s.writeContexts()
 }
 
 // URL for clients.
 func (s *Server) URL() string { return "nats://" + s.addr }
 
 // SeedFile of a user's nkey.
-func (s *Server) SeedFile(user string) string { return seedFile(s.dir, user) }
+func (s *Server) SeedFile(user string) string { return SeedFile(s.dir, user) }
 
 // JetStreamDir holds everything JetStream stores.
 func (s *Server) JetStreamDir() string { return filepath.Join(s.dir, "jetstream") }
@@ -126,17 +126,18 @@ func (s *Server) Stop() {
 	}
 }
 
-func seedFile(dir, user string) string { return filepath.Join(dir, user+".nk") }
+// SeedFile is where the seed of a user's nkey is kept in a directory.
+func SeedFile(dir, user string) string { return filepath.Join(dir, user+".nk") }
 
-// ensureKeys makes the users' nkeys where they are missing and returns the public ones.
-func ensureKeys(dir string) (map[string]string, error) {
+// EnsureKeys makes the users' nkeys where they are missing and returns the public ones.
+func EnsureKeys(dir string) (map[string]string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	public := map[string]string{}
 	for _, user := range events.Users() {
 		var err error
-		if public[user], err = ensureKey(seedFile(dir, user)); err != nil {
+		if public[user], err = ensureKey(SeedFile(dir, user)); err != nil {
 			return nil, err
 		}
 	}

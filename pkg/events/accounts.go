@@ -35,17 +35,22 @@ func Account(user string) string {
 }
 
 // Authorization is the accounts block of a NATS server's configuration. It includes [PortalsFile], beside the file it is in. Public
-// nkeys are given by user; a missing one is written as a variable, STOKER_NKEY_<USER>, to be set in the server's environment.
-func Authorization(nkeys map[string]string) string {
-	key := func(user string) string {
-		if nkeys[user] != "" {
-			return nkeys[user]
+// nkeys are given by user; a missing one is written as a variable, STOKER_NKEY_<USER>, to be set in the server's environment. former are
+// those that still count beside them, while users change from one to the other; nil for none.
+func Authorization(nkeys, former map[string]string) string {
+	keys := func(user string) []string {
+		key := nkeys[user]
+		if key == "" {
+			key = "$STOKER_NKEY_" + strings.ToUpper(user)
 		}
-		return "$STOKER_NKEY_" + strings.ToUpper(user)
+		if former[user] == "" {
+			return []string{key}
+		}
+		return []string{key, former[user]}
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "accounts {\n  %s {\n    jetstream: enabled\n", AccountStoker)
-	writeUsers(&b, key, name.ServiceIntake, UserOperator)
+	writeUsers(&b, keys, name.ServiceIntake, UserOperator)
 	b.WriteString("    exports = [\n")
 	for _, subject := range portalServices {
 		fmt.Fprintf(&b, "      { service: %q }\n", subject)
@@ -73,7 +78,7 @@ func Authorization(nkeys map[string]string) string {
 	b.WriteString("    ]\n  }\n")
 	for _, s := range services {
 		fmt.Fprintf(&b, "  %s {\n", Account(s))
-		writeUsers(&b, key, s)
+		writeUsers(&b, keys, s)
 		b.WriteString("    exports = [\n")
 		for _, subject := range asked(s) {
 			fmt.Fprintf(&b, "      { service: %q, accounts: [%s], response: stream }\n", subject, AccountStoker)
@@ -90,7 +95,8 @@ func Authorization(nkeys map[string]string) string {
 		}
 		b.WriteString("    ]\n  }\n")
 	}
-	fmt.Fprintf(&b, "  %s {\n    users = [ { nkey: %s } ]\n  }\n  include %q\n}\n", Account(UserSystem), key(UserSystem), PortalsFile)
+	system := "{ nkey: " + strings.Join(keys(UserSystem), " }, { nkey: ") + " }"
+	fmt.Fprintf(&b, "  %s {\n    users = [ %s ]\n  }\n  include %q\n}\n", Account(UserSystem), system, PortalsFile)
 	return b.String()
 }
 
@@ -100,12 +106,12 @@ func imports(service string) []string {
 	return publish
 }
 
-// asked are the subjects on which a service is asked by users of Stoker's account.
+// asked are the subjects on which a service is asked by users of Stoker's account. A question to all replicas has many answers.
 func asked(service string) []string {
 	if len(questions[service]) == 0 {
-		return nil
+		return answered(service)
 	}
-	return append(slices.Clone(questions[service]), microSubjects)
+	return append(answered(service), microSubjects)
 }
 
 // response says that requests on a subject have more than one answer.
@@ -119,16 +125,18 @@ func response(subject string) string {
 // connections are those a user may make: none that acts for others, as leaf nodes do, whose reply subjects are not checked.
 const connections = `allowed_connection_types: ["STANDARD", "WEBSOCKET"]`
 
-func writeUsers(b *strings.Builder, key func(user string) string, users ...string) {
+func writeUsers(b *strings.Builder, keys func(user string) []string, users ...string) {
 	b.WriteString("    users = [\n")
 	for _, user := range users {
 		publish, subscribe := Permissions(user)
 		responses := ""
-		if len(questions[user]) > 0 {
+		if slices.Contains(name.Services(), user) {
 			responses = "        allow_responses: true\n"
 		}
-		fmt.Fprintf(b, "      # %s\n      { nkey: %s, %s, permissions: {\n%s%s      } }\n",
-			user, key(user), connections, permissions(publish, denied(user), subscribe), responses)
+		for _, key := range keys(user) {
+			fmt.Fprintf(b, "      # %s\n      { nkey: %s, %s, permissions: {\n%s%s      } }\n",
+				user, key, connections, permissions(publish, denied(user), subscribe), responses)
+		}
 	}
 	b.WriteString("    ]\n")
 }

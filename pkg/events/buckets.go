@@ -73,19 +73,37 @@ func (b *Bus) ReadStateOfLeader(ctx context.Context, key Key, of string) (*state
 // LastOfLeader asks a stream's leader for the last message on a subject, for any other server that holds the stream may lag:
 // [ErrNotFound] when there is none, [jetstream.ErrStreamNotFound] when there is no such stream.
 func (b *Bus) LastOfLeader(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
+	msg, err := b.getOfLeader(ctx, stream, messageRequest{LastOn: subject})
+	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, fmt.Errorf("last message on %s: %w", subject, err)
+	}
+	return msg, err
+}
+
+// messageRequest asks for one message of a stream: the last on a subject, or the first from a sequence on, of those on a subject if one is
+// given.
+type messageRequest struct {
+	LastOn string `json:"last_by_subj,omitempty"`
+	From   uint64 `json:"seq,omitempty"`
+	NextOn string `json:"next_by_subj,omitempty"`
+}
+
+// getOfLeader asks a stream's leader for a message. Errors are those of [Bus.LastOfLeader].
+func (b *Bus) getOfLeader(ctx context.Context, stream string, of messageRequest) (*jetstream.RawStreamMsg, error) {
 	ask, cancel := context.WithTimeout(ctx, stateTimeout)
 	defer cancel()
-	request, err := json.Marshal(map[string]string{"last_by_subj": subject})
+	request, err := json.Marshal(of)
 	if err != nil {
 		return nil, err
 	}
-	reply, err := b.nc.RequestWithContext(ask, "$JS.API.STREAM.MSG.GET."+stream, request)
+	reply, err := b.nc.RequestWithContext(ask, leaderGet+stream, request)
 	if err != nil {
-		return nil, classifyRequest(ctx, fmt.Errorf("last message on %s: %w", subject, err))
+		return nil, classifyRequest(ctx, err)
 	}
 	var got struct {
 		Error   *jetstream.APIError `json:"error"`
 		Message struct {
+			Subject  string    `json:"subject"`
 			Sequence uint64    `json:"seq"`
 			Time     time.Time `json:"time"`
 			Header   []byte    `json:"hdrs"`
@@ -93,7 +111,7 @@ func (b *Bus) LastOfLeader(ctx context.Context, stream, subject string) (*jetstr
 		} `json:"message"`
 	}
 	if err := json.Unmarshal(reply.Data, &got); err != nil {
-		return nil, fmt.Errorf("last message on %s: %w", subject, err)
+		return nil, err
 	}
 	switch {
 	case got.Error != nil && got.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
@@ -101,10 +119,11 @@ func (b *Bus) LastOfLeader(ctx context.Context, stream, subject string) (*jetstr
 	case got.Error != nil:
 		return nil, Classify(got.Error)
 	}
-	msg := &jetstream.RawStreamMsg{Subject: subject, Sequence: got.Message.Sequence, Time: got.Message.Time, Data: got.Message.Data}
-	if len(got.Message.Header) > 0 {
-		if msg.Header, err = nats.DecodeHeadersMsg(got.Message.Header); err != nil {
-			return nil, fmt.Errorf("last message on %s: %w", subject, err)
+	m := got.Message
+	msg := &jetstream.RawStreamMsg{Subject: m.Subject, Sequence: m.Sequence, Time: m.Time, Data: m.Data}
+	if len(m.Header) > 0 {
+		if msg.Header, err = nats.DecodeHeadersMsg(m.Header); err != nil {
+			return nil, err
 		}
 	}
 	return msg, nil
@@ -196,7 +215,7 @@ func (b *Bus) WriteState(ctx context.Context, key Key, of string, s *state.State
 	}
 	msg := nats.NewMsg("$KV." + key.Bucket() + "." + of)
 	msg.Data = data
-	ack, err := b.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(revision))
+	ack, err := b.publish(ctx, msg, jetstream.WithExpectLastSequencePerSubject(revision))
 	switch {
 	case isWrongLast(err):
 		return 0, fmt.Errorf("%w: %s of %s", intent.ErrStale, of, key)

@@ -16,6 +16,7 @@ import (
 	ce "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -55,6 +56,7 @@ type Bus struct {
 	js     jetstream.JetStream
 	log    *slog.Logger
 	health *health.Health
+	counts counts
 }
 
 // Connect opens a connection that survives any outage of the servers. While they are away at the start it returns at once
@@ -105,12 +107,14 @@ func (b *Bus) options() ([]nats.Option, error) {
 			if nc.IsClosed() {
 				return
 			}
+			b.counts.disconnects.Add(1)
 			if err == nil {
 				err = errors.New("disconnected")
 			}
 			b.health.Down(Dependency, err)
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			b.counts.noteError(err)
 			b.log.Error("nats refused", "error", err)
 		}),
 	}
@@ -118,7 +122,7 @@ func (b *Bus) options() ([]nats.Option, error) {
 		options = append(options, nats.CustomInboxPrefix("_INBOX_"+b.cfg.User))
 	}
 	if b.cfg.SeedFile != "" {
-		nkey, err := nats.NkeyOptionFromSeed(b.cfg.SeedFile)
+		nkey, err := nkeyFrom(b.cfg.SeedFile)
 		if err != nil {
 			return nil, fmt.Errorf("nkey seed of user %s in %s: %w", b.cfg.User, b.cfg.SeedFile, err)
 		}
@@ -128,6 +132,24 @@ func (b *Bus) options() ([]nats.Option, error) {
 		options = append(options, nats.RootCAs(b.cfg.CAFile))
 	}
 	return options, nil
+}
+
+// nkeyFrom is the nkey whose seed a file has, read once: while nkeys are changed the file has another one, and that of before counts as
+// long as this process runs.
+func nkeyFrom(file string) (nats.Option, error) {
+	seed, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := nkeys.ParseDecoratedNKey(seed)
+	if err != nil {
+		return nil, err
+	}
+	public, err := pair.PublicKey()
+	if err != nil {
+		return nil, err
+	}
+	return nats.Nkey(public, pair.Sign), nil
 }
 
 // pingInterval is long for services, whose signs of life find out what pings would ([Bus.LeaveSilentServer]).
@@ -187,7 +209,7 @@ func (b *Bus) PublishMsg(ctx context.Context, msg *nats.Msg) (duplicate bool, er
 	}
 	ask, cancel := context.WithTimeout(ctx, stateTimeout)
 	defer cancel()
-	ack, err := b.js.PublishMsg(ask, msg)
+	ack, err := b.publish(ask, msg)
 	if err != nil {
 		return false, classifyRequest(ctx, fmt.Errorf("publish %s: %w", msg.Subject, err))
 	}
@@ -201,7 +223,7 @@ func (b *Bus) PublishFirst(ctx context.Context, subject string, e ce.Event) (sto
 	if err := fence.Check(ctx); err != nil {
 		return false, err
 	}
-	ack, err := b.js.PublishMsg(ask, Encode(subject, e), jetstream.WithExpectLastSequencePerSubject(0))
+	ack, err := b.publish(ask, Encode(subject, e), jetstream.WithExpectLastSequencePerSubject(0))
 	switch {
 	case isWrongLast(err):
 		return false, nil
@@ -278,12 +300,17 @@ func (b *Bus) LastFact(ctx context.Context, subject string) (*ce.Event, error) {
 // SetTimer has the server publish the fact <service>.due of the connection's service at a time, in place of an earlier timer
 // of that service about the object. Whole seconds, and never before its time. The server keeps it; it outlives every replica.
 func (b *Bus) SetTimer(ctx context.Context, key Key, due ce.Event, at time.Time) error {
+	return b.TellAt(ctx, key, event.Due, due, at)
+}
+
+// TellAt is [Bus.SetTimer] for another fact of the connection's service.
+func (b *Bus) TellAt(ctx context.Context, key Key, what string, fact ce.Event, at time.Time) error {
 	service := b.cfg.User
-	msg := Encode(key.TimerSubject(service, event.Due), due)
+	msg := Encode(key.TimerSubject(service, what), fact)
 	// A timer replaces the one before, so that a repeat is harmless; by its id the server would drop a timer that is set again.
 	msg.Header.Del(nats.MsgIdHdr)
 	msg.Header.Set("Nats-Schedule", "@at "+at.UTC().Add(time.Second-1).Format(time.RFC3339))
-	msg.Header.Set("Nats-Schedule-Target", key.FactSubject(service, event.Due))
+	msg.Header.Set("Nats-Schedule-Target", key.FactSubject(service, what))
 	_, err := b.PublishMsg(ctx, msg)
 	return err
 }

@@ -55,6 +55,7 @@ func consumers() map[string][]jetstream.ConsumerConfig {
 			for _, f := range facts {
 				filters = append(filters, fmt.Sprintf("stoker.fact.%d.*.*.%s", p, f))
 			}
+			filters = append(filters, fmt.Sprintf("stoker.replay.%s.%d.*.*", service, p))
 			add(StreamFacts, Consumer(service, p), maxAckPending, filters...)
 		}
 	}

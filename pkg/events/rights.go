@@ -1,6 +1,8 @@
 package events
 
 import (
+	"slices"
+
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 )
@@ -28,7 +30,7 @@ var wakes = withRemovals(map[string][]string{
 	"workload":  {"intake.accepted", "intake.deleting", "intake.released", "certs.issued", "certs.rotated", "datastore.provisioned", "intake.checked"},
 	"addons":    {"intake.accepted", "intake.deleting", "intake.released", "workload.available", "certs.rotated", "intake.checked"},
 	// Of what fails, intake looks for its spec that others can't read.
-	"intake": {"datastore.withdrawn", "intake.due", "datastore.failed", "certs.failed", "workload.failed", "addons.failed", "status.failed"},
+	"intake": {"datastore.withdrawn", "intake.due", "intake.asked", "datastore.failed", "certs.failed", "workload.failed", "addons.failed", "status.failed"},
 	// Every fact but status' own, which would wake it to find nothing new.
 	"status": {"intake.*", "certs.*", "datastore.*", "workload.*", "addons.*"},
 })
@@ -63,10 +65,12 @@ func Permissions(user string) (publish, subscribe []string) {
 
 func operatorRights() (publish, subscribe []string) {
 	return []string{
-			"stoker.intake.*.*.*", "stoker.status.get", "stoker.status.why", "stoker.datastore.orphans", "stoker.datastore.drop", "$SRV.>", "$JS.API.INFO",
+			"stoker.intake.*.*.*", "stoker.status.get", "stoker.status.why", "stoker.datastore.orphans", "stoker.datastore.drop",
+			event.QueryDeadList, event.QueryDeadReplay, event.QueryDeadDrop, event.QueryReplicas, event.QueryPartitions, event.QueryResync, "$SRV.>", "$JS.API.INFO",
 			"$JS.API.DIRECT.GET.>", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES",
 			"$JS.API.STREAM.MSG.GET.*", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.NAMES.*", "$JS.API.CONSUMER.INFO.>",
 			"$JS.API.CONSUMER.CREATE.*.>", "$JS.API.CONSUMER.MSG.NEXT.>", "$JS.FC.>", "$JS.ACK.>",
+			"$JS.API.STREAM.SNAPSHOT.*", "$JS.SNAPSHOT.ACK.>", // backups; what restores them would also write
 		},
 		[]string{"stoker.>", "_INBOX_operator.>", "_INBOX.>", "$KV.>"}
 }
@@ -103,6 +107,7 @@ func serviceRights(service string) (publish, subscribe []string) {
 		publish = append(publish, consumerRights(StreamIntake, service)...)
 		publish = append(publish, AnswerSubjects, "stoker.intake.*.*.*", "$KV."+BucketCommands+".*",
 			"$JS.API.STREAM.MSG.DELETE."+StreamIntake, // commands that hold secrets
+			replicaSubjects, replaySubjects, "$JS.API.STREAM.MSG.DELETE."+StreamDead, // dead letters, replayed and dropped
 			"$JS.API.STREAM.LIST", "$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.DELETE.*", "$JS.API.STREAM.PURGE."+StreamFacts,
 			"$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DURABLE.CREATE.>", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.DELETE.>")
 		subscribe = append(subscribe, AnswerSubjects)
@@ -110,13 +115,21 @@ func serviceRights(service string) (publish, subscribe []string) {
 	if service == name.ServiceStatus {
 		publish = append(publish, statusSubjects)
 	}
-	return publish, append(subscribe, questions[service]...)
+	return publish, append(subscribe, answered(service)...)
+}
+
+// answered are the subjects on which a service answers: those of its questions, and the one on which intake asks each of its replicas.
+func answered(service string) []string {
+	return append(slices.Clone(questions[service]), ReplicaSubject(service))
 }
 
 // questions are the subjects on which services answer the operator; with them, that of all NATS micro services.
 var questions = map[string][]string{
 	name.ServiceDatastore: {"stoker.datastore.orphans", "stoker.datastore.drop"},
-	name.ServiceStatus:    {"stoker.status.get", "stoker.status.why"},
+	name.ServiceIntake: {
+		event.QueryDeadList, event.QueryDeadReplay, event.QueryDeadDrop, event.QueryReplicas, event.QueryPartitions, event.QueryResync,
+	},
+	name.ServiceStatus: {"stoker.status.get", "stoker.status.why"},
 }
 
 // notRead are the streams of which no service but intake reads a message through the leader.

@@ -59,8 +59,8 @@ func streams(replicas int) []jetstream.StreamConfig {
 		},
 		{
 			Name:        StreamFacts,
-			Description: "what happened, and timers",
-			Subjects:    []string{"stoker.fact.*.*.*.*.*", "stoker.timer.>"},
+			Description: "what happened, timers, and dead letters that are replayed",
+			Subjects:    []string{"stoker.fact.*.*.*.*.*", "stoker.timer.>", replaySubjects},
 			MaxAge:      FactsKept, AllowMsgSchedules: true, AllowMsgTTL: true,
 			// A service that missed a fact finds what it told in the state when it looks at the tenant next, within a day.
 			Discard: jetstream.DiscardOld, MaxBytes: 512 * mebibyte, MaxMsgsPerSubject: keptFacts, MaxMsgSize: maxFact,

@@ -119,6 +119,24 @@ func (k Key) DeadSubject(service string) string {
 	return fmt.Sprintf("stoker.dead.%s.%d.%s.%s", service, k.Partition(), k.scope(), name.Token(k.Name))
 }
 
+// ReplicaSubject is where all replicas of a service are asked what they hold ([Bus.AskReplicas]).
+func ReplicaSubject(service string) string { return replicaPrefix + service }
+
+const (
+	replicaPrefix   = "stoker.replica."
+	replicaSubjects = replicaPrefix + "*"
+)
+
+// Where dead letters are, and where one of them goes that is replayed: to the service that gave it up and to no other.
+const (
+	deadPrefix     = "stoker.dead."
+	replayPrefix   = "stoker.replay."
+	replaySubjects = replayPrefix + "*.*.*.*"
+)
+
+// IsReplay reports whether a delivered message is a dead letter that is replayed; its header [HeaderSubject] says where it was before.
+func IsReplay(subject string) bool { return strings.HasPrefix(subject, replayPrefix) }
+
 func (k Key) place() string {
 	return strconv.Itoa(k.Partition()) + "." + k.scope() + "." + name.Token(k.Name)
 }

@@ -5,7 +5,9 @@ package health
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"sort"
 	"sync"
 )
@@ -43,6 +45,13 @@ func (h *Health) Up(dependency string) {
 	}
 	h.seen[dependency] = true
 	delete(h.down, dependency)
+}
+
+// Away names the dependencies that are away, sorted.
+func (h *Health) Away() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Sorted(maps.Keys(h.down))
 }
 
 // Handle adds /livez and /readyz to a mux, in the form of the Kubernetes API server's: one line per dependency.

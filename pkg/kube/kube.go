@@ -48,6 +48,8 @@ type Options struct {
 	// WatchFilter limits lists and watches of Kamaji's kinds to the objects whose label name.LabelWatchFilter has this
 	// value; empty: all. Several installations share a management cluster that way.
 	WatchFilter string
+	// Requests is told of each request; nil for nobody.
+	Requests RequestFunc
 }
 
 // Connect makes a client from a kubeconfig file; empty means the Pod's own service account. It doesn't connect yet.
@@ -105,7 +107,7 @@ func New(cfg *rest.Config, o Options) (*Client, error) {
 		return nil, fmt.Errorf("connection to %s: %w", cfg.Host, err)
 	}
 	c := &Client{manager: o.FieldManager, health: o.Health, dependency: Dependency, scope: o, http: &http.Client{
-		Transport:     fenced{transport},
+		Transport:     fenced{transport, o.Requests},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // an API server is where it is
 	}}
 	if c.rest, err = rest.UnversionedRESTClientForConfigAndClient(cfg, c.http); err != nil {

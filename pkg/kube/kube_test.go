@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"reflect"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,7 +36,7 @@ func TestInScope(t *testing.T) {
 			if k.InScope(c.r, c.object) != c.want {
 				t.Error(!c.want)
 			}
-			if !k.Unscoped().InScope(c.r, c.object) || k.scope != c.scope {
+			if !k.Unscoped().InScope(c.r, c.object) || !reflect.DeepEqual(k.scope, c.scope) {
 				t.Error("without limits everything is in scope, and the limits stay where they were")
 			}
 		})

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -16,12 +18,21 @@ import (
 
 // fenced lets no write of a replica that lost its lease onto the wire, and has no write repeated behind the caller's back. It is the
 // outermost transport.
-type fenced struct{ http.RoundTripper }
+type fenced struct {
+	http.RoundTripper
+	told RequestFunc
+}
+
+// RequestFunc is told of a request when its answer begins, or when there is none. It is called from several goroutines.
+//   - verb is get, list, watch, create, update, patch, apply or delete;
+//   - code is the answer's, 0 without one;
+//   - took is the time until then.
+type RequestFunc func(verb string, code int, took time.Duration)
 
 // RoundTrip sends the request; [fence.ErrFenced] for a write that may not be sent.
 func (f fenced) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Method == http.MethodGet {
-		return f.RoundTripper.RoundTrip(req)
+		return f.send(req)
 	}
 	if err := fence.Check(req.Context()); err != nil {
 		if req.Body != nil {
@@ -31,7 +42,61 @@ func (f fenced) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	once := *req
 	once.GetBody = nil // without it, the transport can't send the body a second time
-	return f.RoundTripper.RoundTrip(&once)
+	return f.send(&once)
+}
+
+// send sends a request and tells of it.
+func (f fenced) send(req *http.Request) (*http.Response, error) {
+	if f.told == nil {
+		return f.RoundTripper.RoundTrip(req)
+	}
+	began := time.Now()
+	resp, err := f.RoundTripper.RoundTrip(req)
+	code := 0
+	if err == nil {
+		code = resp.StatusCode
+	}
+	f.told(verbOf(req), code, time.Since(began))
+	return resp, err
+}
+
+// verbOf names a request in the words of [RequestFunc].
+func verbOf(req *http.Request) string {
+	switch req.Method {
+	case http.MethodGet:
+		if req.URL.Query().Has("watch") {
+			return "watch"
+		}
+		if isCollection(req.URL.Path) {
+			return "list"
+		}
+		return "get"
+	case http.MethodPost:
+		return "create"
+	case http.MethodPut:
+		return "update"
+	case http.MethodPatch:
+		if req.Header.Get("Content-Type") == string(types.ApplyPatchType) {
+			return "apply"
+		}
+		return "patch"
+	}
+	return "delete"
+}
+
+// isCollection reports whether a path that is read is that of several objects: below group and version it names a resource without
+// an object.
+func isCollection(path string) bool {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	switch {
+	case len(parts) > 2 && parts[0] == "api":
+		parts = parts[2:]
+	case len(parts) > 3 && parts[0] == "apis":
+		parts = parts[3:]
+	default:
+		return false
+	}
+	return len(parts)%2 == 1
 }
 
 // WrappedRoundTripper lets client-go find the transport below.

@@ -1,13 +1,18 @@
 package kube
 
 import (
+	"context"
 	"encoding/pem"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 )
 
@@ -62,5 +67,54 @@ func TestForTenantTakesNothingFromOutsideTheKubeconfig(t *testing.T) {
 				t.Log(err)
 			}
 		})
+	}
+}
+
+// Each request is told of by the verb that Kubernetes has for it, in the order in which they are sent here.
+func TestRequestsAreToldOf(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodDelete {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		_, _ = w.Write([]byte(`{"metadata":{"resourceVersion":"1"}}`))
+	}))
+	defer server.Close()
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	var told []string
+	watch, end := context.WithCancel(t.Context())
+	k, err := New(&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}, Options{
+		FieldManager: "test", Requests: func(verb string, code int, took time.Duration) {
+			told = append(told, fmt.Sprint(verb, " ", code))
+			if verb == "watch" {
+				end()
+			}
+			if took <= 0 {
+				t.Errorf("%s took %s", verb, took)
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, out := t.Context(), &metav1.PartialObjectMetadata{}
+	meta := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "b"}}
+	for _, send := range []func() error{
+		func() error { return k.Get(ctx, Namespaces, "", "a", out) },
+		func() error { return k.Get(ctx, TenantControlPlanes, "a", "b", out) },
+		func() error { return k.List(ctx, TenantControlPlanes, "", "", out) },
+		func() error { return k.List(ctx, Secrets, "a", "", out) },
+		func() error { return k.Create(ctx, Secrets, meta) },
+		func() error { return k.Apply(ctx, Secrets, meta) },
+		func() error { return k.MergePatch(ctx, Secrets, "a", "b", map[string]any{}, nil) },
+		func() error { _, err := k.Delete(ctx, Secrets, "a", "b", metav1.DeleteOptions{}); return err },
+	} {
+		_ = send()
+	}
+	_ = k.Watch(watch, Secrets, "a", "", func(Change) {})
+	server.Close()
+	_ = k.Get(ctx, Namespaces, "", "a", out)
+	want := []string{"get 200", "get 200", "list 200", "list 200", "create 200", "apply 200", "patch 200", "delete 403", "list 200", "watch 200", "get 0"}
+	if !slices.Equal(told, want) {
+		t.Errorf("told of %q, want %q", told, want)
 	}
 }

@@ -67,7 +67,7 @@ func (s *lease) claim(ctx context.Context, confirm bool) bool {
 	defer s.mu.Unlock()
 	s.claims = next
 	for _, p := range taken {
-		s.owned[p] = true
+		s.owned[p], s.since[p] = true, s.wall()
 	}
 	s.tell()
 	return true

@@ -43,6 +43,7 @@ type delivery struct {
 	partition int
 	count     uint64 // how often it was delivered when it arrived here, that time included
 	origin    origin
+	begun     bool // a turn about it has begun
 	ended     bool // it is a command that has its answer; what is left of its turn goes on without it
 }
 
@@ -117,8 +118,8 @@ func (l *Loop) opened(stream string, created time.Time) {
 // receive takes a delivered message into its object's lane.
 func (l *Loop) receive(m *nats.Msg, partition int) {
 	d := &delivery{partition: partition, latest: m}
-	key, _, service, what, err := events.ParseSubject(m.Subject)
-	if err != nil { // the filter lets no such subject through
+	key, _, service, what, err := events.ParseSubject(subjectOf(m))
+	if err != nil { // the filter lets no such subject through, and no such dead letter is replayed
 		l.log.Error("message on an unknown subject", "subject", m.Subject)
 		_ = m.Term()
 		return

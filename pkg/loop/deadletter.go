@@ -48,7 +48,8 @@ func deadLetter(key events.Key, service string, e Event, reason, message string)
 	m := nats.NewMsg(key.DeadSubject(service))
 	size := 0
 	for k, v := range e.Raw.Header {
-		if size += len(k) + len(strings.Join(v, "")); !strings.HasPrefix(k, "Nats-") && size <= events.MaxPayload {
+		ours := strings.HasPrefix(k, "Nats-") || strings.HasPrefix(k, "Stoker-") // the server's or this letter's, not the sender's
+		if size += len(k) + len(strings.Join(v, "")); !ours && size <= events.MaxPayload {
 			m.Header[k] = v
 		}
 	}
@@ -57,17 +58,26 @@ func deadLetter(key events.Key, service string, e Event, reason, message string)
 		m.Data, _ = event.Redact(key.Kind, m.Data) // no password or private key stays in JetStream
 	}
 	if len(m.Data) > events.MaxPayload {
-		m.Header.Set("Stoker-Truncated", strconv.Itoa(len(m.Data)))
+		m.Header.Set(events.HeaderTruncated, strconv.Itoa(len(m.Data)))
 		m.Data = m.Data[:events.MaxPayload]
 	}
-	m.Header.Set("Stoker-Subject", e.Raw.Subject)
-	m.Header.Set("Stoker-Reason", reason)
-	m.Header.Set("Stoker-Cause", strings.Map(printable, events.Clip(message)))
+	m.Header.Set(events.HeaderSubject, subjectOf(e.Raw))
+	m.Header.Set(events.HeaderReason, reason)
+	m.Header.Set(events.HeaderCause, strings.Map(printable, events.Clip(message)))
 	if meta, err := e.Raw.Metadata(); err == nil {
+		m.Header.Set(events.HeaderDeliveries, strconv.FormatUint(meta.NumDelivered, 10))
 		sequence := strconv.FormatUint(meta.Sequence.Stream, 10)
 		m.Header.Set(nats.MsgIdHdr, events.ID("dead", service, meta.Stream, sequence, meta.Timestamp.String()))
 	}
 	return m
+}
+
+// subjectOf is the subject of a message's event: of a dead letter that is replayed, the one it had before.
+func subjectOf(m *nats.Msg) string {
+	if events.IsReplay(m.Subject) {
+		return m.Header.Get(events.HeaderSubject)
+	}
+	return m.Subject
 }
 
 // printable keeps header values on one line.

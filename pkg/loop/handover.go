@@ -51,6 +51,9 @@ func (l *Loop) handOver(gone []*partitionConsumer) {
 			<-ln.done
 		}
 	}
+	l.mu.Lock()
+	maps.DeleteFunc(l.owing, func(key events.Key, _ struct{}) bool { return partitions[key.Partition()] })
+	l.mu.Unlock()
 	l.alarms.stop(func(key events.Key) bool { return partitions[key.Partition()] })
 	l.lease.release(slices.Collect(maps.Keys(partitions)))
 }

@@ -10,8 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/health"
@@ -180,7 +178,7 @@ func startLanes(t *testing.T, handle func(n int, turn *Turn) error) *lanes {
 	log := slog.New(slog.DiscardHandler)
 	x := &lanes{t: t, key: events.DataStore("main"), loop: &Loop{
 		lanes: map[events.Key]*lane{}, holding: map[origin]*delivery{}, turns: t.Context(), log: log, health: health.New(log),
-		metrics: newMetrics(prometheus.NewRegistry()), lease: working(nil), alarms: &alarms{}, running: make(chan struct{}, 1), failing: make(chan struct{}, 1),
+		metrics: newMetrics(), lease: working(nil), alarms: &alarms{}, running: make(chan struct{}, 1), failing: make(chan struct{}, 1),
 	}}
 	began := time.Now()
 	x.loop.Handle = func(_ context.Context, turn *Turn) error {

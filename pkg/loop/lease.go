@@ -65,6 +65,8 @@ type lease struct {
 	// lease was over is leaving and not owned.
 	owned, leaving [name.Partitions]bool
 	told           []int // what changed last got
+	// since is when each of the owned was claimed, by the wall clock.
+	since [name.Partitions]time.Time
 	// terms count how often each partition was lost, or the lease was over: what began in one term must not go on in the next,
 	// though the partition may be held again.
 	terms [name.Partitions]int
@@ -103,6 +105,13 @@ const (
 
 // over reports whether the lease is over. s.mu is held.
 func (s *lease) over() bool { return s.deadline.passed(time.Now(), s.wall()) }
+
+// valid reports whether the lease lasts, on whatever partitions.
+func (s *lease) valid() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.over()
+}
 
 // holds reports whether this replica may work on a partition now.
 func (s *lease) holds(partition int) bool {

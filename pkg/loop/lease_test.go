@@ -36,12 +36,18 @@ func tenantIn(partition int) events.Key {
 // held is the gauge of partitions that a replica works on.
 func held(t *testing.T, r *prometheus.Registry) float64 {
 	t.Helper()
+	return gauge(t, r, "stoker_partitions_held")
+}
+
+// gauge is the value of a metric without labels, -1 when there is none.
+func gauge(t *testing.T, r *prometheus.Registry, name string) float64 {
+	t.Helper()
 	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range families {
-		if f.GetName() == "stoker_partitions_held" {
+		if f.GetName() == name {
 			return f.GetMetric()[0].GetGauge().GetValue()
 		}
 	}
@@ -108,6 +114,7 @@ func TestAnOutageOfNATSKeepsWatchesAlarmsAndWakes(t *testing.T) {
 	<-turns
 	s.Stop()
 	natstest.Eventually(t, "the lease is over", func() bool { return held(t, r.registry) == 0 })
+	natstest.Eventually(t, "the replica shows no lease", func() bool { return gauge(t, r.registry, "stoker_lease_held") == 0 })
 	(*r.wake.Load())(key, loop.Wake{Kind: "seen"})
 	if err := s.Restart(t.Context()); err != nil {
 		t.Fatal(err)
@@ -118,6 +125,7 @@ func TestAnOutageOfNATSKeepsWatchesAlarmsAndWakes(t *testing.T) {
 	if !slices.Equal(got, []string{"alarm", "seen"}) {
 		t.Errorf("turns after the outage: %v", got)
 	}
+	natstest.Eventually(t, "the replica shows its lease", func() bool { return gauge(t, r.registry, "stoker_lease_held") == 1 })
 	if len(r.lists) > 0 {
 		t.Errorf("everything was listed anew: %v", <-r.lists)
 	}

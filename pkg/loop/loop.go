@@ -32,8 +32,8 @@ type Loop struct {
 	Service string
 	Handle  Handler
 	// Paused is called in Handle's place for a tenant that is paused, and lets go of what the service holds in memory for
-	// it: connections, places in a queue. May be nil.
-	Paused func(events.Key)
+	// it: connections, places in a queue. It writes nothing. May be nil.
+	Paused func(*Turn)
 	// Known reports whether a service knows what watches saw of an object, so that it needs no turn for it. May be nil.
 	Known func(key events.Key, wakes []Wake) bool
 	// Watch runs watches for the partitions this replica holds, as they change, until ctx ends. At its start, and for each partition
@@ -65,9 +65,10 @@ type Loop struct {
 
 	mu        sync.Mutex
 	lanes     map[events.Key]*lane
-	holding   map[origin]*delivery  // received, not yet answered
-	published map[events.Key]uint64 // revision of the own state whose facts are known to be in the stream
-	created   map[string]time.Time  // of the streams that are consumed, as last seen
+	holding   map[origin]*delivery    // received, not yet answered
+	published map[events.Key]uint64   // revision of the own state whose facts are known to be in the stream
+	owing     map[events.Key]struct{} // objects whose facts may lack there
+	created   map[string]time.Time    // of the streams that are consumed, as last seen
 	drifts    map[events.Key]*drifts
 }
 
@@ -85,6 +86,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	l.ensure(ctx)
 	leaseCtx, endLease := context.WithCancel(context.WithoutCancel(ctx))
 	defer endLease()
+	defer l.answerAsReplica()()
 	leaseDone := make(chan error, 1)
 	go func() { leaseDone <- l.lease.run(leaseCtx) }()
 
@@ -125,10 +127,10 @@ func (l *Loop) Run(ctx context.Context) error {
 
 func (l *Loop) prepare(turns context.Context) {
 	cfg := l.Bus.Config()
-	l.log, l.health, l.metrics = cfg.Log, cfg.Health, newMetrics(l.Metrics)
+	l.log, l.health, l.metrics = cfg.Log, cfg.Health, newMetrics()
 	l.running, l.failing, l.turns = make(chan struct{}, maxTurns), make(chan struct{}, maxFailing), turns
 	l.lanes, l.holding, l.published = map[events.Key]*lane{}, map[origin]*delivery{}, map[events.Key]uint64{}
-	l.drifts, l.created = map[events.Key]*drifts{}, map[string]time.Time{}
+	l.owing, l.drifts, l.created = map[events.Key]struct{}{}, map[events.Key]*drifts{}, map[string]time.Time{}
 	l.lost, l.alarms = make(chan bool, 1), &alarms{wake: l.wake}
 	if l.againAfter == nil {
 		l.againAfter = tryAgainAfter
@@ -140,6 +142,9 @@ func (l *Loop) prepare(turns context.Context) {
 	l.lease.regained = l.tryNow
 	if l.Ensure != nil {
 		l.lease.lost = l.noteLeasesLost
+	}
+	if l.Metrics != nil {
+		l.metrics.register(l.Metrics, l)
 	}
 }
 

@@ -146,13 +146,13 @@ func (t *Turn) write(ctx context.Context, s *state.State, tells []Tell) error {
 		}
 		return nil
 	}
-	t.owed = true
+	t.owe(true)
 	for _, f := range s.Facts {
 		if err := t.publish(ctx, s, f); err != nil {
 			return err
 		}
 	}
-	t.owed = false
+	t.owe(false)
 	t.notePublished()
 	t.loop.log.Info("step done", "tenant", t.Key.String(), "generation", s.Generation, "step", tells[len(tells)-1].What)
 	return nil

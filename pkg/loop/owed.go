@@ -28,10 +28,11 @@ func (l *Loop) unmet(key events.Key) bool {
 func (t *Turn) payOwed(ctx context.Context, again bool) error {
 	if t.own == nil {
 		t.forgetPublished()
+		t.owe(false)
 		return nil
 	}
 	if again || !t.published() {
-		t.owed = true
+		t.owe(true)
 		for _, f := range t.own.Facts {
 			if time.Since(f.Time) > oldestOwed {
 				continue
@@ -40,7 +41,7 @@ func (t *Turn) payOwed(ctx context.Context, again bool) error {
 				return err
 			}
 		}
-		t.owed = false
+		t.owe(false)
 	}
 	t.notePublished()
 	return nil
@@ -66,6 +67,26 @@ func (t *Turn) publish(ctx context.Context, s *state.State, f state.Fact) error 
 	bus := t.loop.Bus
 	_, err := bus.Publish(ctx, t.Key.FactSubject(t.loop.Service, f.What), t.factEvent(s.Generation, f))
 	return err
+}
+
+// owe notes whether facts of the own state may lack in the stream.
+func (t *Turn) owe(owed bool) {
+	t.owed = owed
+	l := t.loop
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if owed {
+		l.owing[t.Key] = struct{}{}
+	} else {
+		delete(l.owing, t.Key)
+	}
+}
+
+// owingObjects counts the objects whose facts may lack in the stream.
+func (l *Loop) owingObjects() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.owing)
 }
 
 // published reports whether the facts of the own state are known to be in the stream.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -33,7 +35,8 @@ func TestFactsOwedByAFailedPublishAreTold(t *testing.T) {
 		return err
 	}
 	refused := false
-	run(t, &loop.Loop{Bus: s.Connect(t, "certs", ""), Service: "certs", Handle: func(ctx context.Context, turn *loop.Turn) error {
+	registry := prometheus.NewRegistry()
+	run(t, &loop.Loop{Bus: s.Connect(t, "certs", ""), Service: "certs", Metrics: registry, Handle: func(ctx context.Context, turn *loop.Turn) error {
 		inputs := fmt.Sprint(turn.Generation)
 		if own := turn.Own(); turn.Tenant == nil || own != nil && own.Inputs == inputs {
 			return nil // the common case: nothing to do
@@ -61,10 +64,14 @@ func TestFactsOwedByAFailedPublishAreTold(t *testing.T) {
 		st, err := operator.State(t.Context(), key, "certs")
 		return err == nil && st.Inputs == "2" && st.Failure != nil
 	})
+	if n := gauge(t, registry, "stoker_facts_owed"); n != 1 {
+		t.Errorf("%v objects owe facts", n)
+	}
 	if err := limit(false); err != nil {
 		t.Fatal(err)
 	}
 	natstest.Eventually(t, "the fact of what was done", func() bool { return told() == 2 })
+	natstest.Eventually(t, "nothing is owed", func() bool { return gauge(t, registry, "stoker_facts_owed") == 0 })
 }
 
 // A write that got no answer in time may be in the bucket only after the next turn has read the state before it.

@@ -83,7 +83,8 @@ func (w *witness) loop(b *events.Bus, service string) *loop.Loop {
 			}
 			return nil
 		},
-		Paused: func(key events.Key) {
+		Paused: func(turn *loop.Turn) {
+			key := turn.Key
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.passed[key]++

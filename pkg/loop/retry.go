@@ -65,6 +65,7 @@ func (l *Loop) turn(n *lane, w work) error {
 	defer l.keepAlive(w.batch)()
 
 	started := time.Now()
+	l.metrics.noteAges(w.batch, started)
 	t := &Turn{Key: n.key, Wakes: w.wakes, loop: l, attempt: w.attempts}
 	for _, d := range w.batch {
 		t.Events = append(t.Events, d.event)
@@ -176,7 +177,7 @@ func (l *Loop) guarded(ctx context.Context, t *Turn, again bool) (err error) {
 	}
 	if t.Paused() {
 		if l.Paused != nil {
-			l.Paused(t.Key)
+			l.Paused(t)
 		}
 		return nil
 	}

@@ -172,6 +172,7 @@ func TestATurnGetsItsEventsAndSaysWhichCommandsHaveEnded(t *testing.T) {
 	n := newLane()
 	n.key, e.loop.lease = key, working(e.loop.Bus)
 	w := work{batch: []*delivery{delivered(key, event.Accepted, 1, 1), delivered(key, event.Checked, 2, 1)}, wakes: []Wake{{Kind: "seen"}}}
+	w.batch[0].origin.stored = time.Now().Add(-time.Minute).UnixNano()
 	e.loop.Handle = func(_ context.Context, turn *Turn) error {
 		if len(turn.Events) != 3 || turn.Events[0].What != event.Accepted || turn.Events[1].What != event.Checked || !turn.Due() || !turn.Woken("seen") {
 			t.Errorf("it gets %+v and %v", turn.Events, turn.Wakes)
@@ -182,8 +183,9 @@ func TestATurnGetsItsEventsAndSaysWhichCommandsHaveEnded(t *testing.T) {
 	if err := e.loop.turn(n, w); err == nil || w.batch[0].ended || !w.batch[1].ended {
 		t.Errorf("%v; ended: %v, %v", err, w.batch[0].ended, w.batch[1].ended)
 	}
+	_ = e.loop.turn(n, w) // once more, at an age that is not its own
 	r := prometheus.NewRegistry()
-	r.MustRegister(e.loop.metrics.turns, e.loop.metrics.events)
+	r.MustRegister(e.loop.metrics.turns, e.loop.metrics.events, e.loop.metrics.ages)
 	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +196,7 @@ func TestATurnGetsItsEventsAndSaysWhichCommandsHaveEnded(t *testing.T) {
 			counted[f.GetName()] += m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
 	}
-	if want := map[string]float64{"stoker_step_duration_seconds": 1, "stoker_events_total": 2}; !maps.Equal(counted, want) {
+	if want := map[string]float64{"stoker_step_duration_seconds": 2, "stoker_events_total": 4, "stoker_event_age_seconds": 1}; !maps.Equal(counted, want) {
 		t.Errorf("counted: %v", counted)
 	}
 }
@@ -325,7 +327,11 @@ func TestWhatIsDoneBeforeTheHandlerIsCalled(t *testing.T) {
 	var due bool
 	var fails error
 	e.loop.Handle = func(_ context.Context, turn *Turn) error { handled++; due = turn.Due(); return fails }
-	e.loop.Paused = func(events.Key) { passed++ }
+	e.loop.Paused = func(turn *Turn) {
+		if passed++; turn.Tenant == nil {
+			t.Error("of a tenant that is paused, nothing is read")
+		}
+	}
 	try := func(ctx context.Context, key events.Key, w work) (*Turn, error) {
 		handled, passed, due = 0, 0, false
 		turn := &Turn{Key: key, Wakes: w.wakes, loop: e.loop}

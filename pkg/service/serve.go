@@ -44,6 +44,8 @@ func (cfg *Config) httpFlags(flags *flag.FlagSet, text Flag) {
 	text(&cfg.MetricsKey, "metrics-tls-key", "", "`file` with the key of that certificate")
 	flags.BoolVar(&cfg.MetricsAuth, "metrics-auth", os.Getenv("STOKER_METRICS_AUTH") == "true",
 		"/metrics needs a token of the management cluster whose owner may get the non-resource URL /metrics ($STOKER_METRICS_AUTH=true)")
+	flags.BoolVar(&cfg.TenantMetrics, "tenant-metrics", os.Getenv("STOKER_TENANT_METRICS") == "true",
+		"/metrics has series for each tenant, where the service has such ($STOKER_TENANT_METRICS=true)")
 }
 
 // checkHTTP says what of the settings can't be.
@@ -90,7 +92,7 @@ func (c *Clients) Serve(ctx context.Context, cfg Config) error {
 func (c *Clients) server(cfg Config) (*http.Server, error) {
 	mux := http.NewServeMux()
 	c.Health.Handle(mux)
-	metrics := promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{})
+	metrics := promhttp.HandlerFor(c.registry, promhttp.HandlerOpts{})
 	if cfg.MetricsAuth {
 		metrics = (&reviewer{kube: c.Kube, log: c.Log, known: map[[sha256.Size]byte]verdict{}}).lets(metrics)
 	}

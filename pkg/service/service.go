@@ -14,7 +14,6 @@ import (
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -46,26 +45,32 @@ type Config struct {
 	// those get /metrics who show a token of the management cluster and may get the non-resource URL /metrics there.
 	MetricsCert, MetricsKey string
 	MetricsAuth             bool
+	// TenantMetrics has /metrics show each tenant by name, besides how many there are.
+	TenantMetrics bool
 	// Log gets the service's log; required.
 	Log *slog.Logger
 }
 
 // Clients are a service's connections.
 type Clients struct {
-	Bus     *events.Bus
-	Kube    *kube.Client
-	Health  *health.Health
-	Metrics *prometheus.Registry
-	Log     *slog.Logger
+	Bus    *events.Bus
+	Kube   *kube.Client
+	Health *health.Health
+	// Metrics takes what the service measures, and puts the label service on it. Kamaji takes the metrics that Kamaji has, whose labels
+	// are Kamaji's.
+	Metrics, Kamaji prometheus.Registerer
+	Log             *slog.Logger
+	// TenantRequests is told of the requests to tenants' API servers.
+	TenantRequests kube.RequestFunc
 
-	labelled prometheus.Registerer // Metrics, with the service's name on what is registered
+	registry *prometheus.Registry
 }
 
 // Connect opens the connections. It does not wait for NATS or Kubernetes to be there.
 func Connect(cfg Config) (*Clients, error) {
 	log := cfg.Log.With("service", cfg.Name)
 	h := health.New(log)
-	registry, labels := metrics(cfg.Name)
+	registry, labelled := newRegistry(cfg.Name)
 	bus, err := events.Connect(events.Config{
 		URL: cfg.NATS, User: cfg.Name, SeedFile: cfg.NATSSeed, CAFile: cfg.NATSCA, Replica: cfg.Replica,
 		StreamReplicas: cfg.StreamReplicas, Log: log, Health: h,
@@ -73,28 +78,20 @@ func Connect(cfg Config) (*Clients, error) {
 	if err != nil {
 		return nil, err
 	}
+	requests := newAPIRequests(labelled)
 	k, err := kube.Connect(cfg.Kubeconfig, kube.Options{
 		FieldManager: name.FieldManager(cfg.Name), Health: h, Namespace: cfg.Namespace, WatchFilter: cfg.WatchFilter,
+		Requests: requests.to(managementCluster),
 	})
 	if err != nil {
 		bus.Close()
 		return nil, err
 	}
-	return &Clients{Bus: bus, Kube: k, Health: h, Metrics: registry, Log: log, labelled: labels}, nil
-}
-
-// metrics makes a service's registry, with what every Go program tells and which build this is. What is registered with
-// labels has the label service.
-func metrics(service string) (registry *prometheus.Registry, labels prometheus.Registerer) {
-	registry = prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	labels = prometheus.WrapRegistererWith(prometheus.Labels{"service": service}, registry)
-	build := version.Get()
-	labels.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "stoker_build_info", Help: "Which build this is; always 1.",
-		ConstLabels: prometheus.Labels{"version": build.Version, "revision": build.Revision, "goversion": build.Go},
-	}, func() float64 { return 1 }))
-	return registry, labels
+	labelled.MustRegister(natsMetrics(bus))
+	return &Clients{
+		Bus: bus, Kube: k, Health: h, Metrics: labelled, Kamaji: registry, Log: log, TenantRequests: requests.to(tenantCluster),
+		registry: registry,
+	}, nil
 }
 
 // Close ends the connections.
@@ -114,7 +111,7 @@ func Run(ctx context.Context, cfg Config, build func(*Clients) (*loop.Loop, erro
 	if err != nil {
 		return err
 	}
-	l.Metrics = c.labelled
+	l.Metrics, l.Handle = c.Metrics, newHandlerTime(c.Kamaji).of(cfg.Name, l.Handle)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	served := make(chan struct{})

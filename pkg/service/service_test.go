@@ -68,7 +68,7 @@ func TestThePortOfHTTPCanBeLeftOut(t *testing.T) {
 func TestMetricsSayWhichBuildThisIs(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	c := &Clients{Health: health.New(log), Log: log}
-	c.Metrics, _ = metrics("certs")
+	c.registry, _ = newRegistry("certs")
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

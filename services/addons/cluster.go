@@ -38,9 +38,10 @@ const (
 // Cluster is a tenant's API: what this service applies there, deletes and watches. Safe for concurrent use.
 type Cluster struct{ kube *kube.Client }
 
-// NewCluster makes a Cluster of a kubeconfig with embedded certificates, such as super-admin.conf. It doesn't connect.
-func NewCluster(kubeconfig []byte) (*Cluster, error) {
-	k, err := kube.ForTenant(kubeconfig, kube.Options{FieldManager: name.FieldManagerAddons})
+// NewCluster makes a Cluster of a kubeconfig with embedded certificates, such as super-admin.conf. It doesn't connect. requests
+// is told of each request; nil for nobody.
+func NewCluster(kubeconfig []byte, requests kube.RequestFunc) (*Cluster, error) {
+	k, err := kube.ForTenant(kubeconfig, kube.Options{FieldManager: name.FieldManagerAddons, Requests: requests})
 	if err != nil {
 		return nil, err
 	}

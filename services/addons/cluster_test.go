@@ -26,6 +26,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -106,7 +107,7 @@ func startTenant(t testing.TB) *tenant {
 	}
 	tn.in = input()
 	tn.in.Endpoint, tn.in.CACertPEM = secure, caCert
-	if tn.Cluster, err = NewCluster(tn.kubeconfig); err != nil {
+	if tn.Cluster, err = NewCluster(tn.kubeconfig, nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(tn.Close)
@@ -539,8 +540,11 @@ func TestCluster(t *testing.T) {
 		if err := tn.Probe(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		_ = tn.apiserver.Process.Signal(syscall.SIGSTOP)
+		if err := tn.apiserver.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
 		defer func() { _ = tn.apiserver.Process.Signal(syscall.SIGCONT) }()
+		awaitStop(tn.apiserver.Process.Pid)
 		turn, cancel := context.WithTimeout(t.Context(), 9*time.Second) // less than one request may take
 		defer cancel()
 		err := tn.Probe(turn)
@@ -623,7 +627,7 @@ func TestCluster(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := NewCluster(text)
+		c, err := NewCluster(text, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -679,7 +683,7 @@ func TestWatchMemory(t *testing.T) {
 		for range n {
 			e := &watched{}
 			seen = append(seen, e)
-			c, err := NewCluster(tn.kubeconfig)
+			c, err := NewCluster(tn.kubeconfig, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -704,4 +708,11 @@ func TestWatchMemory(t *testing.T) {
 	rest := 10 * time.Second
 	time.Sleep(rest) //nolint:forbidigo // the time that is measured
 	t.Logf("%d tenants at rest took %s of CPU in %s", tenants, cpu()-used, rest)
+}
+
+// awaitStop returns when a child has stopped or ended: a signal to stop reaches each thread when the kernel next looks at it, and until
+// then it may answer. How it ended stays for [exec.Cmd.Wait] to see.
+func awaitStop(pid int) {
+	for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
+	}
 }

@@ -122,7 +122,7 @@ func (s *addons) dial(ctx context.Context, key events.Key, field string) (*Clust
 	if len(secret.Data[field]) == 0 {
 		return nil, fmt.Errorf("secret %s has no key %q (annotation %s)", secretName, field, name.AnnotationKubeconfigSecretKey)
 	}
-	cluster, err := NewCluster(secret.Data[field])
+	cluster, err := NewCluster(secret.Data[field], s.clients.TenantRequests)
 	if err != nil {
 		return nil, fmt.Errorf("secret %s, key %s: %w", secretName, field, err)
 	}

@@ -136,7 +136,7 @@ func TestAWatchThatIsRefusedIsBegunAgain(t *testing.T) {
 			versions = after
 		})
 		t.Run(sentence+": that is waited for, and the next turn connects anew", func(t *testing.T) {
-			c, err := NewCluster(bad)
+			c, err := NewCluster(bad, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

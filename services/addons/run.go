@@ -30,7 +30,7 @@ func Run(ctx context.Context, cfg service.Config) error {
 		return &loop.Loop{
 			// Nothing is watched during a pause. What drifts meanwhile is told when the watch starts again, from the versions
 			// that are in the state.
-			Bus: c.Bus, Service: name.ServiceAddons, Handle: s.handle, Paused: s.drop, Watch: s.watch,
+			Bus: c.Bus, Service: name.ServiceAddons, Handle: s.handle, Paused: func(t *loop.Turn) { s.drop(t.Key) }, Watch: s.watch,
 		}, nil
 	})
 	if s != nil {

@@ -33,6 +33,7 @@ func (s *svc) issue(ctx context.Context, t *loop.Turn) error {
 		return fmt.Errorf("own state: %w", err)
 	}
 	own.IssuedFor = state.IssuedFor(t.Own(), &own)
+	s.expiries.note(t.Key, &own)
 	drift := drifted(t.Wakes, &own)
 	if len(t.Events) == 0 && !drift && !t.Woken(generator.WakeKubeconfig) && t.Attempt() == 0 {
 		return nil // echoes of what we wrote
@@ -143,7 +144,11 @@ func (s *svc) done(ctx context.Context, t *loop.Turn, in pki.Input, inputs strin
 			o.Facts = []loop.Tell{{What: what, Data: fact(t.About(), r)}}
 		}
 	}
-	return t.Done(ctx, o)
+	if err := t.Done(ctx, o); err != nil {
+		return err
+	}
+	s.expiries.note(t.Key, &r.Data)
+	return nil
 }
 
 // logChanges logs what was made anew or put right.

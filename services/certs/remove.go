@@ -31,7 +31,11 @@ func (s *svc) remove(ctx context.Context, t *loop.Turn) error {
 		return err
 	}
 	before.About = t.About()
-	return t.Removed(ctx, nil, before.With(name.ServiceCerts, removed(&own, ours)))
+	if err := t.Removed(ctx, nil, before.With(name.ServiceCerts, removed(&own, ours))); err != nil {
+		return err
+	}
+	s.expiries.forget(t.Key)
+	return nil
 }
 
 // removed counts what this service has removed. A Secret that state knows counts too: a crash between the deletion and the fact

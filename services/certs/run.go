@@ -36,11 +36,15 @@ type svc struct {
 	generators *generator.Generators
 	log        *slog.Logger
 	now        func() time.Time
+	expiries   *expiries
 }
 
 func newService(bus *events.Bus, k *kube.Client, log *slog.Logger) *svc {
 	secrets := &pki.Secrets{Kube: k}
-	return &svc{kube: k, secrets: secrets, generators: generator.New(bus, secrets, log, time.Now), log: log, now: time.Now}
+	return &svc{
+		kube: k, secrets: secrets, generators: generator.New(bus, secrets, log, time.Now), log: log, now: time.Now,
+		expiries: newExpiries(time.Now, false),
+	}
 }
 
 // Run works until ctx ends. It returns early only with an error that no waiting helps. Safe to run several times in a
@@ -48,8 +52,18 @@ func newService(bus *events.Bus, k *kube.Client, log *slog.Logger) *svc {
 func Run(ctx context.Context, cfg service.Config) error {
 	return service.Run(ctx, cfg, func(c *service.Clients) (*loop.Loop, error) {
 		s := newService(c.Bus, c.Kube, c.Log)
-		return &loop.Loop{Bus: c.Bus, Service: name.ServiceCerts, Handle: s.handle, Watch: s.watch}, nil
+		s.expiries.perTenant = cfg.TenantMetrics
+		s.expiries.register(c.Metrics, c.Kamaji)
+		return &loop.Loop{Bus: c.Bus, Service: name.ServiceCerts, Handle: s.handle, Paused: s.paused, Watch: s.watch}, nil
 	})
+}
+
+// paused takes down the certificates of a tenant that is paused: nobody renews them.
+func (s *svc) paused(t *loop.Turn) {
+	var own state.Certs
+	if t.OwnData(&own) == nil {
+		s.expiries.note(t.Key, &own)
+	}
 }
 
 // handle is a turn, of a tenant or of a KubeconfigGenerator.
@@ -58,6 +72,7 @@ func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
 	case t.Key.Kind == event.KubeconfigGenerators:
 		return s.generators.Status(ctx, t)
 	case t.Tenant == nil:
+		s.expiries.forget(t.Key)
 		return nil
 	case t.Tenant.Deleting:
 		return s.remove(ctx, t)

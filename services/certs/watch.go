@@ -31,6 +31,12 @@ func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) 
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.watchSecrets(ctx, held, wake) })
 	g.Go(func() error { return s.generators.Watch(ctx, held, wake) })
+	g.Go(func() error {
+		for m := range held.Moves(ctx) {
+			s.expiries.keep(m.Held)
+		}
+		return nil
+	})
 	return g.Wait()
 }
 

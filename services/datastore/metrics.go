@@ -2,73 +2,129 @@ package datastore
 
 import (
 	"cmp"
+	"errors"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/metric"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
-// gauges shows the DataStores as metrics at the time of a scrape.
+// DescribeMetrics registers the metrics that datastore has beside those of every service, without a service.
+func DescribeMetrics(own, kamaji prometheus.Registerer) { (*stores)(nil).register(own, kamaji, true) }
+
+// gauges are what is measured of each DataStore.
 type gauges struct {
-	of                                        *stores
-	up, latency, bytes, keys, ofBytes, ofKeys *prometheus.Desc
+	perTenant                                                   bool // all schemas have series, not the largest alone
+	up, latency, breaker, waiting, bytes, keys, ofBytes, ofKeys *prometheus.Desc
 }
 
-func newGauges(of *stores) *gauges {
+func newGauges(perTenant bool) gauges {
 	desc := func(n, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("stoker_datastore_"+n, help, append([]string{"datastore"}, labels...), nil)
 	}
-	return &gauges{
-		of:      of,
-		up:      desc("up", "Whether the database answered this replica last."),
-		latency: desc("check_seconds", "How long the database took to answer this replica's last check."),
-		bytes:   desc("tenant_bytes", "Sizes of the DataStore's tenants, as measured by the replica that works on it."),
-		keys:    desc("tenant_keys", "Keys of the DataStore's tenants, as measured by the replica that works on it."),
-		ofBytes: desc("schema_bytes", "Size of a tenant, of the ten largest or, by annotation, of all.", "schema"),
-		ofKeys:  desc("schema_keys", "Keys of a tenant, of the ten largest or, by annotation, of all.", "schema"),
+	return gauges{
+		perTenant: perTenant,
+		up:        desc("up", "Whether the database answered this replica last."),
+		latency:   desc("check_seconds", "How long the database took to answer this replica's last check."),
+		breaker:   desc("breaker_open", "Whether this replica takes the database for away, and asks it now and then instead of at each turn."),
+		waiting:   desc("tenants_waiting", "Tenants of this replica that wait for the DataStore to be there."),
+		bytes:     desc("tenant_bytes", "Sizes of the DataStore's tenants, as measured by the replica that works on it."),
+		keys:      desc("tenant_keys", "Keys of the DataStore's tenants, as measured by the replica that works on it."),
+		ofBytes:   desc("schema_bytes", "Size of a tenant, of the ten largest or, by flag or annotation, of all.", "schema"),
+		ofKeys:    desc("schema_keys", "Keys of a tenant, of the ten largest or, by flag or annotation, of all.", "schema"),
 	}
 }
 
-// Describe implements prometheus.Collector.
-func (g *gauges) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{g.up, g.latency, g.bytes, g.keys, g.ofBytes, g.ofKeys} {
-		c <- d
+// register has the DataStores shown at each scrape.
+func (s *stores) register(own, kamaji prometheus.Registerer, perTenant bool) {
+	g := newGauges(perTenant)
+	own.MustRegister(metric.AtScrape{
+		Gauges:     []*prometheus.Desc{g.up, g.latency, g.breaker, g.waiting, g.ofBytes, g.ofKeys},
+		Histograms: []*prometheus.Desc{g.bytes, g.keys},
+		Values: func(c chan<- prometheus.Metric) {
+			for _, n := range s.names() {
+				g.show(s.get(n), c)
+			}
+		},
+	})
+	desc := func(n, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("kamaji_datastore"+n, help, append([]string{"datastore_name"}, labels...), nil)
 	}
+	info := desc("_info", "What a DataStore is; always 1.", "driver")
+	status := desc("_status", "Whether a DataStore can be used: True, False, or Unknown before it was tried; always 1.", "status", "ready")
+	current := desc("s_current", "DataStores, by whether they can be used; always 1.", "ready", "driver")
+	kamaji.MustRegister(metric.AtScrape{Gauges: []*prometheus.Desc{info, status, current}, Values: func(c chan<- prometheus.Metric) {
+		for _, n := range s.names() {
+			usable, driver, mine := s.get(n).standing()
+			if !mine {
+				continue // the replica that works on it shows it
+			}
+			ready := strconv.FormatBool(usable == metav1.ConditionTrue)
+			c <- metric.Gauge(info, 1, n, driver)
+			c <- metric.Gauge(status, 1, n, string(usable), ready)
+			c <- metric.Gauge(current, 1, n, ready, driver)
+		}
+	}})
 }
 
-// Collect implements prometheus.Collector.
-func (g *gauges) Collect(c chan<- prometheus.Metric) {
-	for _, n := range g.of.names() {
-		st := g.of.get(n)
-		st.mu.Lock()
-		up, latency, there, sizes, all := 0.0, st.latency, st.object != nil, st.sizes, st.annotations[name.AnnotationTenantMetrics] == "true"
-		if st.conn != nil && st.away == nil {
-			up = 1
-		}
-		if !st.mine {
-			sizes = nil
-		}
-		st.mu.Unlock()
-		if there {
-			c <- prometheus.MustNewConstMetric(g.up, prometheus.GaugeValue, up, n)
-		}
-		if there && latency > 0 {
-			c <- prometheus.MustNewConstMetric(g.latency, prometheus.GaugeValue, latency.Seconds(), n)
-		}
-		if sizes == nil {
-			continue
-		}
-		ofBytes := func(s driver.Size) int64 { return s.Bytes }
-		ofKeys := func(s driver.Size) int64 { return s.Keys }
-		c <- histogram(g.bytes, sizes, ofBytes, []float64{1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30, 4 << 30}, n)
-		c <- histogram(g.keys, sizes, ofKeys, []float64{1e2, 1e3, 1e4, 1e5, 1e6}, n)
-		for _, schema := range shown(sizes, all) {
-			c <- prometheus.MustNewConstMetric(g.ofBytes, prometheus.GaugeValue, float64(sizes[schema].Bytes), n, schema)
-			c <- prometheus.MustNewConstMetric(g.ofKeys, prometheus.GaugeValue, float64(sizes[schema].Keys), n, schema)
-		}
+// standing says whether a DataStore can be used, which database it is on, and whether there is such an object and this replica works
+// on it.
+func (st *store) standing() (usable metav1.ConditionStatus, driver string, mine bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.object == nil {
+		return metav1.ConditionUnknown, "", false
+	}
+	usable = metav1.ConditionTrue
+	switch {
+	case st.err != nil:
+		usable = metav1.ConditionFalse
+	case st.conn == nil || errors.Is(st.away, errNotTried):
+		usable = metav1.ConditionUnknown
+	case st.away != nil:
+		usable = metav1.ConditionFalse
+	}
+	return usable, string(st.object.Spec.Driver), st.mine
+}
+
+// show sends what is known of one DataStore.
+func (g gauges) show(st *store, c chan<- prometheus.Metric) {
+	n := st.name
+	st.mu.Lock()
+	latency, there, sizes, waiting := st.latency, st.object != nil, st.sizes, len(st.waiting)
+	up, open := st.conn != nil && st.away == nil, st.away != nil && !errors.Is(st.away, errNotTried)
+	all := g.perTenant || st.annotations[name.AnnotationTenantMetrics] == "true"
+	if !st.mine {
+		sizes = nil
+	}
+	st.mu.Unlock()
+	if !there {
+		return
+	}
+	c <- metric.Gauge(g.up, metric.Bool(up), n)
+	c <- metric.Gauge(g.breaker, metric.Bool(open), n)
+	c <- metric.Gauge(g.waiting, float64(waiting), n)
+	if latency > 0 {
+		c <- metric.Gauge(g.latency, latency.Seconds(), n)
+	}
+	if sizes == nil {
+		return
+	}
+	bytes, keys := make([]float64, 0, len(sizes)), make([]float64, 0, len(sizes))
+	for _, size := range sizes {
+		bytes, keys = append(bytes, float64(size.Bytes)), append(keys, float64(size.Keys))
+	}
+	c <- metric.Histogram(g.bytes, bytes, []float64{1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30, 4 << 30}, n)
+	c <- metric.Histogram(g.keys, keys, []float64{1e2, 1e3, 1e4, 1e5, 1e6}, n)
+	for _, schema := range shown(sizes, all) {
+		c <- metric.Gauge(g.ofBytes, float64(sizes[schema].Bytes), n, schema)
+		c <- metric.Gauge(g.ofKeys, float64(sizes[schema].Keys), n, schema)
 	}
 }
 
@@ -81,24 +137,4 @@ func shown(sizes map[string]driver.Size, all bool) []string {
 		return schemas
 	}
 	return schemas[:min(len(schemas), largest)]
-}
-
-// histogram of the sizes as they are, not of samples over time.
-func histogram(
-	desc *prometheus.Desc, sizes map[string]driver.Size, of func(driver.Size) int64, bounds []float64, dataStore string,
-) prometheus.Metric {
-	buckets, sum := map[float64]uint64{}, 0.0
-	for _, bound := range bounds {
-		buckets[bound] = 0
-	}
-	for _, s := range sizes {
-		v := float64(of(s))
-		sum += v
-		for _, bound := range bounds {
-			if v <= bound {
-				buckets[bound]++
-			}
-		}
-	}
-	return prometheus.MustNewConstHistogram(desc, uint64(len(sizes)), sum, buckets, dataStore)
 }

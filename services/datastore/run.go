@@ -48,7 +48,7 @@ func Run(ctx context.Context, cfg Config) error {
 			_, _, _ = st.load(ctx) // what is wrong is reported by the turns of those who need it
 		})
 		s.stores.onRead = func(n string, o *v1alpha1.DataStore) { s.references.set(n, r.secretsOf(o)) }
-		c.Metrics.MustRegister(newGauges(s.stores))
+		s.stores.register(c.Metrics, c.Kamaji, cfg.TenantMetrics)
 		if _, err := c.Bus.AnswerQuestions(ctx, s.questions()); err != nil {
 			return nil, err
 		}

@@ -39,9 +39,7 @@ func TestSizes(t *testing.T) {
 		t.Fatal(opened, err)
 	}
 	registry, now := prometheus.NewPedanticRegistry(), time.Now()
-	if err := registry.Register(newGauges(st.of)); err != nil {
-		t.Fatal(err)
-	}
+	st.of.register(registry, registry, false)
 	series := func() (names map[string]int, told string) {
 		t.Helper()
 		families, err := registry.Gather()
@@ -55,7 +53,7 @@ func TestSizes(t *testing.T) {
 		}
 		return names, told
 	}
-	if names, _ := series(); names["stoker_datastore_up"] != 1 || len(names) != 1 {
+	if names, _ := series(); names["stoker_datastore_up"] != 1 || len(names) != 3 {
 		t.Errorf("unmeasured, it shows %v", names)
 	}
 	if err := st.ping(t.Context()); err != nil {
@@ -87,7 +85,8 @@ func TestSizes(t *testing.T) {
 		t.Errorf("with the annotation it shows %v", names)
 	}
 	st.noteSizes(nil, time.Time{})
-	if names, _ := series(); len(names) != 2 {
+	st.concerns(false)
+	if names, _ := series(); len(names) != 4 {
 		t.Errorf("measured by another replica, it shows %v", names)
 	}
 }

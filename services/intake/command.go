@@ -233,7 +233,7 @@ func (s *intake) eraseSecrets(ctx context.Context, key events.Key, e loop.Event,
 		refused[i].Value = ""
 	}
 	meta, err := e.Raw.Metadata()
-	if err != nil {
+	if err != nil || meta.Stream != events.StreamIntake { // a dead letter that is replayed is in another stream, and was redacted
 		return err
 	}
 	return s.bus.EraseCommand(ctx, meta.Sequence.Stream)

@@ -114,7 +114,7 @@ func (s *intake) dailyLook(
 			looked = last.Time()
 		}
 	}
-	if !s.daily.over(t.Key, looked, now) {
+	if over := s.daily.over(t.Key, looked, now); !over && !asked(t) {
 		if !hasNews(t) {
 			return nil
 		}

@@ -66,6 +66,16 @@ type httpIntake struct {
 	waiting map[string]chan ce.Event // by subject of the answer
 }
 
+// newHTTPTime registers how long requests take.
+func newHTTPTime(r prometheus.Registerer) *prometheus.HistogramVec {
+	took := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "stoker_http_events_duration_seconds", Help: "Time of one request to /events.",
+		Buckets: []float64{.005, .02, .1, .5, 2, 10, 30},
+	}, []string{"code"})
+	r.MustRegister(took)
+	return took
+}
+
 // open begins to listen; nil when there is to be no such way in. Its end is that of serve.
 func (h HTTP) open(ctx context.Context, c *service.Clients) (*httpIntake, error) {
 	if h.Address == "" {
@@ -74,12 +84,8 @@ func (h HTTP) open(ctx context.Context, c *service.Clients) (*httpIntake, error)
 	in := &httpIntake{
 		bus: c.Bus, log: c.Log, slots: make(chan struct{}, maxInFlight), gone: make(chan struct{}), bodyIn: bodyTime, answerIn: answerTime,
 		waiting: map[string]chan ce.Event{},
-		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "stoker_http_events_duration_seconds", Help: "Time of one request to /events.",
-			Buckets: []float64{.005, .02, .1, .5, 2, 10, 30},
-		}, []string{"code"}),
+		took:    newHTTPTime(c.Metrics),
 	}
-	prometheus.WrapRegistererWith(prometheus.Labels{"service": name.ServiceIntake}, c.Metrics).MustRegister(in.took)
 	var err error
 	if in.tokens, err = newReloaded(c.Log, readTokens, h.Tokens); err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -250,6 +251,20 @@ func (x *index) ours(partitions []int) []events.Key {
 			keys = append(keys, key)
 		}
 	}
+	return keys
+}
+
+// tenantsOf are the installation's tenants of a namespace and name, sorted; empty ones stand for all.
+func (x *index) tenantsOf(namespace, named string) []events.Key {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var keys []events.Key
+	for key, s := range x.tenants {
+		if s.ours && (namespace == "" || key.Namespace == namespace) && (named == "" || key.Name == named) {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, func(a, b events.Key) int { return strings.Compare(a.String(), b.String()) })
 	return keys
 }
 

@@ -27,7 +27,7 @@ func (s *svc) paused(ctx context.Context, t *loop.Turn) error {
 		in.Previous = state.Status{} // ours to write anew
 	}
 	if own := t.Own(); own != nil && own.Generation == t.Generation && saysPaused(t.Tenant, in.Previous.Conditions) {
-		s.metrics.note(t.Key, PhasePaused)
+		s.metrics.note(t.Key, tenantOf(t.Tenant, v1alpha1.TenantControlPlaneStatus{}, in.Previous))
 		if t.Due() {
 			return s.refill(ctx, t, in.Previous)
 		}

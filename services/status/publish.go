@@ -114,7 +114,11 @@ func (s *svc) write(ctx context.Context, t *loop.Turn, in States, status v1alpha
 			return fmt.Errorf("status of %s: %w", t.Key, err)
 		}
 	}
-	return s.finish(ctx, t, in, next, in.changed(t, next))
+	if err := s.finish(ctx, t, in, next, in.changed(t, next)); err != nil {
+		return err
+	}
+	s.metrics.note(t.Key, tenantOf(t.Tenant, status, next))
+	return nil
 }
 
 // finish publishes what portals see when it changed, and writes the own state last: until then everything is done again.
@@ -148,6 +152,5 @@ func (s *svc) finish(ctx context.Context, t *loop.Turn, in States, next state.St
 	if next.ReadyGeneration != in.Previous.ReadyGeneration {
 		s.metrics.timeToReady.Observe(next.ReadyAt.Sub(t.Tenant.AcceptedAt).Seconds())
 	}
-	s.metrics.note(t.Key, next.Phase)
 	return nil
 }

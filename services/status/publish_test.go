@@ -5,13 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/metric"
 )
 
 func TestTheDailyLookPublishesALastStatusThatWasLost(t *testing.T) {
@@ -37,7 +36,7 @@ func TestTheDailyLookPublishesALastStatusThatWasLost(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			service := &svc{bus: s.status, metrics: newMetrics(prometheus.NewRegistry())}
+			service := &svc{bus: s.status, metrics: newMetrics(&metric.Catalogue{}, &metric.Catalogue{}, false)}
 			turns := make(chan struct{}, 10)
 			l := &loop.Loop{Bus: s.status, Service: name.ServiceStatus, Handle: func(ctx context.Context, turn *loop.Turn) error {
 				handle := service.handle

@@ -11,6 +11,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/metric"
 )
 
 func TestQuestionsAreAnswered(t *testing.T) {
@@ -32,7 +33,7 @@ func TestQuestionsAreAnswered(t *testing.T) {
 	_, own := Compute(demo(), complete(), clock)
 	keep(s.status, name.ServiceStatus, state.State{UID: "u1", Generation: 2, Step: event.Changed, Data: encode(t, own)})
 
-	svc := &svc{bus: s.status, metrics: newMetrics(nil)}
+	svc := &svc{bus: s.status, metrics: newMetrics(&metric.Catalogue{}, &metric.Catalogue{}, false)}
 	stop, err := s.status.AnswerQuestions(t.Context(), svc.questions())
 	if err != nil {
 		t.Fatal(err)

@@ -12,12 +12,13 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/metric"
 )
 
 func TestTheEndOfATenantIsTold(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	svc := &svc{bus: s.status, metrics: newMetrics(nil)}
+	svc := &svc{bus: s.status, metrics: newMetrics(&metric.Catalogue{}, &metric.Catalogue{}, false)}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	loop := &loop.Loop{Bus: s.status, Service: name.ServiceStatus, Handle: svc.handle}

@@ -22,7 +22,8 @@ import (
 // Run runs the service until ctx ends.
 func Run(ctx context.Context, cfg service.Config) error {
 	return service.Run(ctx, cfg, func(c *service.Clients) (*loop.Loop, error) {
-		s := &svc{bus: c.Bus, kube: c.Kube, metrics: newMetrics(c.Metrics)}
+		s := &svc{bus: c.Bus, kube: c.Kube, metrics: newMetrics(c.Metrics, c.Kamaji, cfg.TenantMetrics)}
+		s.letters = newLetters(c.Bus, c.Metrics) //nolint:contextcheck // a scrape has no context
 		if _, err := c.Bus.AnswerQuestions(ctx, s.questions()); err != nil {
 			return nil, err
 		}
@@ -34,4 +35,5 @@ type svc struct {
 	bus     *events.Bus
 	kube    *kube.Client
 	metrics *metrics
+	letters *letters
 }

@@ -68,13 +68,15 @@ func (s *svc) look(ctx context.Context, t *loop.Turn) error {
 	same := in.changed(t, next) == nil && next.Applied == in.Previous.Applied
 	plan := lookAt(in.Previous, next, current, same, t.Woken(wakeLook), age)
 	if plan.Later {
-		s.metrics.note(t.Key, next.Phase)
+		s.metrics.note(t.Key, tenantOf(t.Tenant, status, next))
+		s.metrics.noteSteps(t, next)
 		t.Alarm(plan.Again, loop.Wake{Kind: wakeLook})
 		return nil
 	}
 	if err := s.write(ctx, t, in, status, next); err != nil {
 		return err
 	}
+	s.metrics.noteSteps(t, next)
 	if plan.Again > 0 {
 		t.Alarm(plan.Again, loop.Wake{Kind: wakeLook})
 	} else {

@@ -25,6 +25,7 @@ const (
 func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) error {
 	for m := range held.Moves(ctx) {
 		s.metrics.keep(m.Held)
+		s.letters.keep(m.Held)
 		// Those that intake has taken up: the others have no state yet.
 		err := s.kube.TenantsIn(ctx, m.Gained, func(o *metav1.PartialObjectMetadata) {
 			wake(events.Tenant(o.Namespace, o.Name), loop.Wake{Kind: wakeTakeover})

@@ -16,6 +16,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/metric"
 	"github.com/stoker-k8s/stoker/pkg/partition"
 )
 
@@ -36,7 +37,7 @@ func TestATakeoverAsksForTheNamesOfItsOwnTenantsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(k.Close)
-	s := &svc{kube: k, metrics: newMetrics(nil)}
+	s := &svc{kube: k, metrics: newMetrics(&metric.Catalogue{}, &metric.Catalogue{}, false), letters: &letters{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var woken []string

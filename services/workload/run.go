@@ -23,8 +23,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -87,14 +85,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return service.Run(ctx, cfg.Config, func(c *service.Clients) (*loop.Loop, error) {
 		s := newService(c.Kube, c.Log, rollouts)
 		s.kineImage = cfg.KineImage
-		c.Metrics.MustRegister(
-			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-				Name: "stoker_workload_rollouts", Help: "Tenants whose pods are being rolled out.",
-			}, func() float64 { held, _ := s.slots.count(); return float64(held) }),
-			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-				Name: "stoker_workload_rollouts_waiting", Help: "Tenants that wait for a rollout slot.",
-			}, func() float64 { _, waiting := s.slots.count(); return float64(waiting) }),
-		)
+		c.Metrics.MustRegister(s.slots.metrics())
 		return s.loop(c.Bus), nil
 	})
 }
@@ -112,6 +103,6 @@ func newService(client *kube.Client, log *slog.Logger, rollouts int) *svc {
 func (s *svc) loop(bus *events.Bus) *loop.Loop {
 	return &loop.Loop{
 		// A tenant that is paused rolls out nothing; its slot is for others.
-		Bus: bus, Service: name.ServiceWorkload, Handle: s.handle, Paused: s.slots.free, Watch: s.watch,
+		Bus: bus, Service: name.ServiceWorkload, Handle: s.handle, Paused: func(t *loop.Turn) { s.slots.free(t.Key) }, Watch: s.watch,
 	}
 }

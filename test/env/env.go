@@ -73,12 +73,16 @@ type Option func(*options)
 
 type options struct {
 	apiOnly  bool
+	command  bool
 	services []string // to build
 }
 
 // APIOnly starts an API server and NATS, nothing that acts on objects, and makes intake's binary only: what events and
 // kubectl are answered needs no more.
 func APIOnly(o *options) { o.apiOnly, o.services = true, []string{name.ServiceIntake} }
+
+// Command makes the binary of the command line ([Env.StokerBin]) also with [APIOnly].
+func Command(o *options) { o.command = true }
 
 // Main starts an installation without services, runs a package's tests with it, and takes it down: for TestMain.
 func Main(m *testing.M, set func(*Env), opts ...Option) {
@@ -197,7 +201,7 @@ func (e *Env) build(o options) error {
 	for _, s := range o.services {
 		args = append(args, "./services/"+s+"/cmd/stoker-"+s)
 	}
-	if !o.apiOnly {
+	if !o.apiOnly || o.command {
 		args = append(args, "./cmd/stoker")
 	}
 	if err := os.MkdirAll(e.bins, 0o755); err != nil {

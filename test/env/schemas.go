@@ -59,7 +59,7 @@ func (e *Env) checkEvents(ctx context.Context) error {
 	}
 	for _, stream := range []string{events.StreamFacts, events.StreamStatus} {
 		err := e.each(ctx, stream, func(m jetstream.Msg) {
-			if strings.HasPrefix(m.Subject(), "stoker.timer.") {
+			if strings.HasPrefix(m.Subject(), "stoker.timer.") || events.IsReplay(m.Subject()) { // a dead letter may be anything
 				return
 			}
 			said, err := events.Decode(m.Headers(), m.Data())

@@ -74,7 +74,7 @@ func TestStandInTakesWhatAddonsAskFor(t *testing.T) {
 	if p.tenant != "default/shop-1" {
 		t.Errorf("stands in for %q", p.tenant)
 	}
-	c, err := addons.NewCluster(kubeconfig(ca))
+	c, err := addons.NewCluster(kubeconfig(ca), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

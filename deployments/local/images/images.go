@@ -63,6 +63,12 @@ func Names() []string {
 	return names
 }
 
+// Version returns the version of an image, with its leading v, and whether there is one of that name.
+func Version(name string) (version string, ok bool) {
+	img, err := find(name)
+	return img.version, err == nil
+}
+
 // UnknownError tells that an image reference names nothing that can be built here, and what can.
 type UnknownError struct {
 	Reference string   // as the pod gave it

@@ -59,6 +59,7 @@ func Catalogue() []Entry {
 		fact("intake", Rejected, IntakeRejected{}, "a command was refused and changed nothing"),
 		fact("intake", Deleting, IntakeDeleting{}, "deletion has begun"),
 		fact("intake", Checked, IntakeChecked{}, "a tenant's or a DataStore's object was looked at, as once a day: every service looks at all of its part"),
+		fact("intake", Asked, IntakeAsked{}, "the operator asked that all services look at the tenant anew"),
 		fact("intake", Due, TimerDue{}, "a pause ends"),
 		fact("intake", Released, IntakeReleased{}, "the object is another installation's now; this one forgets it"),
 		fact("intake", Removed, Removals{}, "the object, its bucket and its timers are gone"),
@@ -110,6 +111,12 @@ func Questions() []Question {
 		{StatusService, "why", QueryWhy, Query{}, WhyReply{}, "where each service stands with the tenant: last step, what it waits for, what failed"},
 		{DatastoreService, "orphans", QueryOrphans, OrphansQuery{}, OrphansReply{}, "what DataStores keep for owners that are no tenant of the management cluster"},
 		{DatastoreService, "drop", QueryDrop, DropQuery{}, DropReply{}, "what became of orphans that were to be removed"},
+		{IntakeService, "dead-list", QueryDeadList, DeadListQuery{}, DeadListReply{}, "the dead letters, newest first, without what the events hold"},
+		{IntakeService, "dead-replay", QueryDeadReplay, DeadReplayQuery{}, DeadReplayReply{}, "which dead letters were handed once more to the service that had given them up, and which were left"},
+		{IntakeService, "dead-drop", QueryDeadDrop, DeadDropQuery{}, DeadDropReply{}, "which dead letters were removed"},
+		{IntakeService, "replicas", QueryReplicas, ReplicasQuery{}, ReplicasReply{}, "the replicas of each service: what they hold, whether they are ready, which build they are"},
+		{IntakeService, "partitions", QueryPartitions, ReplicasQuery{}, PartitionsReply{}, "which replica of each service holds which partition, and which are held by nobody"},
+		{IntakeService, "resync", QueryResync, ResyncQuery{}, ResyncReply{}, "how many tenants all services will look at anew"},
 	}
 }
 

@@ -55,6 +55,7 @@ const (
 	Deleting    = "deleting"
 	Provisioned = "provisioned"
 	Checked     = "checked"
+	Asked       = "asked"
 	Measured    = "measured"
 	Issued      = "issued"
 	Rotated     = "rotated"
@@ -172,6 +173,9 @@ type FieldError struct {
 // desired state says what the object says. Every service then looks at all of its part and sets its timers again. Of a DataStore it has
 // the name alone.
 type IntakeChecked struct{ About }
+
+// IntakeAsked tells that the operator asked for a look at a tenant; IntakeChecked follows. It has the tenant's names alone.
+type IntakeAsked struct{ About }
 
 // IntakeDeleting says: the object has a deletion timestamp; the services take down what they made, one after the other.
 type IntakeDeleting struct{ About }

@@ -117,3 +117,187 @@ type Dropped struct {
 	// Error says why it, or what is left of it, was not removed.
 	Error string `json:"error,omitempty"`
 }
+
+// Subjects of the questions that the intake service answers (NATS micro service stoker-intake), and its name there.
+const (
+	IntakeService   = "stoker-intake"
+	QueryDeadList   = "stoker.dead.list"
+	QueryDeadReplay = "stoker.dead.replay"
+	QueryDeadDrop   = "stoker.dead.drop"
+	QueryReplicas   = "stoker.replicas.list"
+	QueryPartitions = "stoker.replicas.partitions"
+	QueryResync     = "stoker.tenants.resync"
+)
+
+// MaxDeadLetters is how many dead letters an answer names, and a request replays or drops.
+const MaxDeadLetters = 100
+
+// DeadFilter picks dead letters. What is empty picks all.
+type DeadFilter struct {
+	// Service that gave the event up.
+	Service string `json:"service,omitempty"`
+	// Namespace and Name of the object the event is about. DataStores have the namespace "-", KubeconfigGenerators
+	// "-kubeconfiggenerators".
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+}
+
+// DeadListQuery asks for dead letters.
+type DeadListQuery struct {
+	DeadFilter
+	// Before is the sequence before which they are wanted, for the next page; 0 for the newest.
+	Before uint64 `json:"before,omitempty"`
+	// Limit is how many are wanted, 1 to MaxDeadLetters; 0 for 20.
+	Limit int `json:"limit,omitempty"`
+}
+
+// DeadLetter says what is known of a dead letter, but not what the event holds.
+type DeadLetter struct {
+	// Sequence in the stream STOKER_DEAD, by which the letter is replayed or dropped.
+	Sequence uint64 `json:"sequence"`
+	// Time it was given up (UTC).
+	Time time.Time `json:"time"`
+	// Service that gave it up.
+	Service   string `json:"service"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Subject on which it was delivered.
+	Subject string `json:"subject,omitempty"`
+	// Type, ID and Source of the event, as its sender wrote them; empty for what is no CloudEvent.
+	Type   string `json:"type,omitempty"`
+	ID     string `json:"id,omitempty"`
+	Source string `json:"source,omitempty"`
+	// Reason is one of pkg/api/reason, Cause is for people.
+	Reason string `json:"reason"`
+	Cause  string `json:"cause"`
+	// Deliveries counts how often the server had delivered it; 0 when that isn't known.
+	Deliveries int `json:"deliveries,omitempty"`
+	// Truncated is the size in bytes of data that was cut off, 0 when all is there.
+	Truncated int `json:"truncated,omitempty"`
+}
+
+// DeadListReply answers QueryDeadList.
+type DeadListReply struct {
+	// Letters, newest first.
+	Letters []DeadLetter `json:"letters"`
+	// More is true when there are older ones: ask again, before the sequence of the last.
+	More bool `json:"more,omitempty"`
+}
+
+// DeadReplayQuery asks to hand dead letters once more to the service that gave them up: one by its sequence, or all that a filter
+// picks.
+type DeadReplayQuery struct {
+	Sequence uint64 `json:"sequence,omitempty"`
+	DeadFilter
+	// All must be true for those of a filter.
+	All bool `json:"all,omitempty"`
+	// Force replays a command also when its object was changed after it was given up: that change is undone.
+	Force bool `json:"force,omitempty"`
+}
+
+// DeadReplayReply answers QueryDeadReplay.
+type DeadReplayReply struct {
+	// Replayed are gone from the dead letters, in the order in which they had been given up.
+	Replayed []DeadLetter `json:"replayed"`
+	// Left are still there.
+	Left []DeadLeft `json:"left,omitempty"`
+	// More is true when the filter picks more than were looked at: ask again.
+	More bool `json:"more,omitempty"`
+}
+
+// DeadLeft says why a dead letter was left.
+type DeadLeft struct {
+	DeadLetter
+	Error string `json:"error"`
+}
+
+// DeadDropQuery asks to remove dead letters for good: one by its sequence, or all that a filter picks.
+type DeadDropQuery struct {
+	Sequence uint64 `json:"sequence,omitempty"`
+	DeadFilter
+	// All must be true for those of a filter.
+	All bool `json:"all,omitempty"`
+}
+
+// DeadDropReply answers QueryDeadDrop.
+type DeadDropReply struct {
+	// Dropped are gone, newest first.
+	Dropped []DeadLetter `json:"dropped"`
+	// More is true when the filter picks more: ask again.
+	More bool `json:"more,omitempty"`
+}
+
+// ReplicasQuery asks for the replicas, or for who holds which partition.
+type ReplicasQuery struct {
+	// Service it is about, empty for all.
+	Service string `json:"service,omitempty"`
+}
+
+// ReplicasReply answers QueryReplicas.
+type ReplicasReply struct {
+	// Replicas by service and name.
+	Replicas []Replica `json:"replicas"`
+	// Missing are the services of which no replica answers.
+	Missing []string `json:"missing,omitempty"`
+}
+
+// Replica is what a replica says of itself.
+type Replica struct {
+	Service string `json:"service"`
+	Replica string `json:"replica"`
+	// Silent is true for one that is known and doesn't answer: of it, only what it holds is said.
+	Silent  bool   `json:"silent,omitempty"`
+	Version string `json:"version,omitempty"`
+	// Ready is false while something is away that it depends on; Away names that.
+	Ready bool     `json:"ready"`
+	Away  []string `json:"away,omitempty"`
+	// Heartbeat is when NATS stored its last one (UTC, by its own clock); absent while it has no lease.
+	Heartbeat time.Time `json:"heartbeat,omitzero"`
+	// Partitions it holds.
+	Partitions []Holding `json:"partitions"`
+}
+
+// Holding is a partition that a replica holds.
+type Holding struct {
+	Partition int `json:"partition"`
+	// Since when (UTC, by the replica's clock); absent when that isn't known.
+	Since time.Time `json:"since,omitzero"`
+}
+
+// PartitionsReply answers QueryPartitions.
+type PartitionsReply struct {
+	Services []ServicePartitions `json:"services"`
+}
+
+// ServicePartitions says who holds the partitions of a service.
+type ServicePartitions struct {
+	Service string `json:"service"`
+	// Held by replicas, by partition.
+	Held []HeldPartition `json:"held"`
+	// Nobody holds these: tenants in them wait.
+	Nobody []int `json:"nobody,omitempty"`
+}
+
+// HeldPartition says which replica holds a partition.
+type HeldPartition struct {
+	Holding
+	Replica string `json:"replica"`
+	// Silent is true when that replica doesn't answer: others take over when they have not heard it for seconds.
+	Silent bool `json:"silent,omitempty"`
+}
+
+// ResyncQuery asks that every service looks at tenants anew, as it does once a day: one, those of a namespace, or all.
+type ResyncQuery struct {
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	// All must be true for all tenants.
+	All bool `json:"all,omitempty"`
+}
+
+// ResyncReply answers QueryResync.
+type ResyncReply struct {
+	// Asked is how many tenants will be looked at.
+	Asked int `json:"asked"`
+	// Until is when the last of them is (UTC): many are looked at one after the other.
+	Until time.Time `json:"until"`
+}

@@ -140,6 +140,8 @@ func fill(v reflect.Value) {
 		v.SetBool(true)
 	case reflect.Int, reflect.Int32, reflect.Int64:
 		v.SetInt(3)
+	case reflect.Uint64:
+		v.SetUint(3)
 	case reflect.Float64:
 		v.SetFloat(2.5)
 	case reflect.Pointer:

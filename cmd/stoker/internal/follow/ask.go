@@ -22,6 +22,8 @@ const (
 	askTimeout     = 5 * time.Second
 	orphansTimeout = 30 * time.Second
 	dropTimeout    = 6 * time.Minute
+	// operatorTimeout is a little longer than intake takes at most.
+	operatorTimeout = 30 * time.Second
 )
 
 // Errors of questions about what isn't there.
@@ -67,8 +69,42 @@ func about[T any](ctx context.Context, bus *events.Bus, subject string, key even
 	return reply, err
 }
 
-// errNothing means that there is nothing of the name that was asked for.
+// Dead lists dead letters.
+func Dead(ctx context.Context, bus *events.Bus, q event.DeadListQuery) (event.DeadListReply, error) {
+	return ask[event.DeadListReply](ctx, bus, operatorTimeout, name.ServiceIntake, event.QueryDeadList, q)
+}
+
+// ReplayDead has dead letters replayed.
+func ReplayDead(ctx context.Context, bus *events.Bus, q event.DeadReplayQuery) (event.DeadReplayReply, error) {
+	return ask[event.DeadReplayReply](ctx, bus, operatorTimeout, name.ServiceIntake, event.QueryDeadReplay, q)
+}
+
+// DropDead has dead letters removed.
+func DropDead(ctx context.Context, bus *events.Bus, q event.DeadDropQuery) (event.DeadDropReply, error) {
+	return ask[event.DeadDropReply](ctx, bus, operatorTimeout, name.ServiceIntake, event.QueryDeadDrop, q)
+}
+
+// Replicas asks for the replicas of a service, or of all.
+func Replicas(ctx context.Context, bus *events.Bus, service string) (event.ReplicasReply, error) {
+	q := event.ReplicasQuery{Service: service}
+	return ask[event.ReplicasReply](ctx, bus, operatorTimeout, name.ServiceIntake, event.QueryReplicas, q)
+}
+
+// Resync has tenants looked at anew by every service.
+func Resync(ctx context.Context, bus *events.Bus, q event.ResyncQuery) (event.ResyncReply, error) {
+	return ask[event.ResyncReply](ctx, bus, operatorTimeout, name.ServiceIntake, event.QueryResync, q)
+}
+
+// errNothing means that there is nothing of what was asked for.
 var errNothing = errors.New("there is no such thing")
+
+// nothingError is errNothing in the service's words.
+type nothingError string
+
+func (e nothingError) Error() string { return string(e) }
+
+// Is makes it errNothing.
+func (nothingError) Is(target error) bool { return target == errNothing }
 
 func ask[T any](ctx context.Context, bus *events.Bus, patience time.Duration, service, subject string, query any) (reply T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -83,7 +119,7 @@ func ask[T any](ctx context.Context, bus *events.Bus, patience time.Duration, se
 	switch code := m.Header.Get(micro.ErrorCodeHeader); code {
 	case "":
 	case "404":
-		return reply, errNothing
+		return reply, nothingError(m.Header.Get(micro.ErrorHeader))
 	default:
 		return reply, fmt.Errorf("%s answers %s: %s", subject, code, m.Header.Get(micro.ErrorHeader))
 	}

@@ -1,0 +1,108 @@
+package docker
+
+import (
+	"bytes"
+	"debug/buildinfo"
+	_ "embed" // go.mod
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/CycloneDX/cyclonedx-go"
+	"golang.org/x/mod/modfile"
+)
+
+// module is what the paths of Stoker's own modules begin with.
+const module = "github.com/stoker-k8s/stoker/"
+
+// rootsModule is where the certificate authorities in images are from.
+const rootsModule = "golang.org/x/crypto/x509roots/fallback"
+
+//go:embed go.mod
+var goMod []byte
+
+// rootsVersion is the version of rootsModule.
+func rootsVersion() (string, error) {
+	file, err := modfile.ParseLax("go.mod", goMod, nil)
+	if err != nil {
+		return "", err
+	}
+	for _, r := range file.Require {
+		if r.Mod.Path == rootsModule {
+			return r.Mod.Version, nil
+		}
+	}
+	return "", errors.New("go.mod requires no " + rootsModule)
+}
+
+// sbom lists what is in an image, in CycloneDX (https://cyclonedx.org/specification/overview): the Go modules that its program says it
+// was built from, Go itself, and the module that the certificate authorities are from.
+func (b Build) sbom(i Image, program string) ([]byte, error) {
+	info, err := buildinfo.ReadFile(program)
+	if err != nil {
+		return nil, fmt.Errorf("what %s was built from: %w", program, err)
+	}
+	version := i.Version
+	if i.Component == "" {
+		version = b.Version
+	}
+	sbom := cyclonedx.NewBOM()
+	image := component(i.Name, version)
+	image.Type, image.Description, image.PackageURL = cyclonedx.ComponentTypeContainer, i.Description, ""
+	image.BOMRef = i.Name
+	sbom.Metadata = &cyclonedx.Metadata{Timestamp: b.Created.Format(time.RFC3339), Component: &image}
+	std := component("std", strings.TrimPrefix(info.GoVersion, "go"))
+	all := []cyclonedx.Component{std}
+	for _, m := range modules(info) {
+		if strings.HasPrefix(m.Path, module) {
+			m.Version = version // built together
+		}
+		c := component(m.Path, m.Version)
+		if sum, ok := strings.CutPrefix(m.Sum, "h1:"); ok {
+			if raw, err := base64.StdEncoding.DecodeString(sum); err == nil {
+				c.Hashes = &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: hex.EncodeToString(raw)}}
+			}
+		}
+		all = append(all, c)
+	}
+	roots, err := rootsVersion()
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, component(rootsModule, roots))
+	sbom.Components = &all
+	var refs []string
+	for _, c := range all {
+		refs = append(refs, c.BOMRef)
+	}
+	sbom.Dependencies = &[]cyclonedx.Dependency{{Ref: i.Name, Dependencies: &refs}}
+	var text bytes.Buffer
+	err = cyclonedx.NewBOMEncoder(&text, cyclonedx.BOMFileFormatJSON).SetPretty(true).Encode(sbom)
+	return text.Bytes(), err
+}
+
+// modules of a program, its own among them, as they were used: a replacement counts for what it replaces.
+func modules(info *debug.BuildInfo) []debug.Module {
+	var all []debug.Module
+	for _, m := range append([]*debug.Module{&info.Main}, info.Deps...) {
+		used := *m
+		if m.Replace != nil && m.Replace.Version != "" {
+			used = *m.Replace
+		}
+		used.Replace = nil
+		all = append(all, used)
+	}
+	slices.SortFunc(all, func(a, b debug.Module) int { return strings.Compare(a.Path, b.Path) })
+	return all
+}
+
+// component is a Go module. Its package URL is that of https://github.com/package-url/purl-spec.
+func component(path, version string) cyclonedx.Component {
+	url := "pkg:golang/" + path + "@" + version
+	return cyclonedx.Component{Type: cyclonedx.ComponentTypeLibrary, BOMRef: url, Name: path, Version: version, PackageURL: url}
+}

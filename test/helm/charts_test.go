@@ -1,0 +1,187 @@
+package helm
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/test/env"
+)
+
+func TestValuesThatCanNotBe(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, chart, namespace, set, want string }{
+		{"another namespace", "stoker", "default", "", "--namespace stoker-system"},
+		{"a setting that isn't one", "stoker", "stoker-system", "replcas=3", "replcas"},
+		{"two NATS servers", "stoker", "stoker-system", "nats.replicas=2", "/nats/replicas"},
+		{"no NATS", "stoker", "stoker-system", "nats.enabled=false", "nats.external.url"},
+		{"HTTP without a certificate", "stoker", "stoker-system", "services.intake.http.enabled=true", "services.intake.http"},
+		{"a portal without a name", "stoker", "stoker-system", "portals[0].namespaces[0]=acme", "name"},
+		{"etcd in another namespace", "stoker-etcd", "default", "", "--namespace stoker-system"},
+		{"etcd of two members", "stoker-etcd", "stoker-system", "replicas=2", "/replicas"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			out, err := tryHelm(t, "template", c.chart, chart(c.chart), "--namespace", c.namespace, "--set", c.set)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want one that says %q; %d bytes of output", err, c.want, len(out))
+			}
+		})
+	}
+}
+
+// What charts render with every setting is what an API server takes, without a field that it doesn't know and with pods that the Pod
+// Security level restricted lets in.
+func TestWhatIsRendered(t *testing.T) {
+	t.Parallel()
+	// Kubernetes' controllers, which don't run here, would have made it.
+	kubectl(t, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: default, namespace: stoker-system}\n", "apply", "-f", "-")
+	kubectl(t, "", "label", "--overwrite", "namespace", "stoker-system", "pod-security.kubernetes.io/warn=restricted")
+	for _, c := range []struct {
+		name, chart string
+		args        []string
+	}{
+		{"stoker", "stoker", nil},
+		{"stoker with all settings", "stoker", []string{
+			"--set", "portals[0].name=shop,portals[0].namespaces[0]=acme,portals[0].kinds[0]=datastores,nats.hosts[0]=nats.example.com",
+			"--set", "services.intake.http.enabled=true,services.intake.http.tlsSecret=tls,services.intake.http.tokensSecret=tokens",
+			"--set", "services.certs.replicas=3,services.certs.args[0]=--log-level=debug,services.certs.env[0].name=A,services.certs.env[0].value=b",
+			"--set", "imagePullSecrets[0].name=pull,nodeSelector.a=b,tolerations[0].key=a,priorityClassName=system-cluster-critical",
+			"--set", "podAnnotations.a=b,podLabels.a=b,nats.service.annotations.a=b,nats.service.type=LoadBalancer,nats.persistence.storageClass=fast",
+			"--set-json", `networkPolicies={"metricsFrom":[{"namespaceSelector":{}}],"natsFrom":[{"podSelector":{}}]}`,
+			"--set-json", `affinity={"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[]}}`,
+			"--set-json", `topologySpreadConstraints=[{"maxSkew":1,"topologyKey":"a","whenUnsatisfiable":"DoNotSchedule","labelSelector":{"matchLabels":{"a":"b"}}}]`,
+		}},
+		{"stoker with one NATS server without a volume", "stoker", []string{"--set", "nats.replicas=1,nats.persistence.enabled=false"}},
+		{"stoker with a NATS of its user's", "stoker", []string{"--set", "nats.enabled=false,nats.external.url=tls://nats:4222,nats.external.caConfigMap=ca"}},
+		{"stoker for one namespace", "stoker", []string{"--set", "namespace=default,watchFilter=a,logLevel=debug,podSecurity="}},
+		{"etcd", "stoker-etcd", nil},
+		{"etcd with all settings", "stoker-etcd", []string{
+			"--set", "backup.enabled=true,backup.storageClass=slow,persistence.storageClass=fast,args[0]=--log-level=debug,datastore.annotations.a=b",
+			"--set", "imagePullSecrets[0].name=pull,nodeSelector.a=b,tolerations[0].key=a,priorityClassName=a,podAnnotations.a=b,podLabels.a=b",
+			"--set-json", `networkPolicies={"clientsFrom":[{"podSelector":{}}]}`,
+			"--set-json", `affinity={"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[]}}`,
+		}},
+		{"etcd of one member without a volume", "stoker-etcd", []string{"--set", "replicas=1,persistence.enabled=false"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			objects := render(t, c.chart, c.args...)
+			maps.DeleteFunc(objects, func(n string, _ map[string]any) bool { return strings.HasPrefix(n, "CustomResourceDefinition/") }) // below
+			out := kubectl(t, text(t, slices.Collect(maps.Values(objects))...),
+				"apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-")
+			for line := range strings.Lines(out) {
+				if strings.Contains(line, "Warning") {
+					t.Error(line)
+				}
+			}
+		})
+	}
+}
+
+func TestLint(t *testing.T) {
+	t.Parallel()
+	for _, n := range []string{"stoker", "stoker-etcd"} {
+		helm(t, "lint", "--strict", "--namespace", "stoker-system", chart(n))
+	}
+}
+
+func TestImages(t *testing.T) {
+	t.Parallel()
+	for tag, want := range map[string]string{"v9": "example/stoker-certs:v9", "sha256:abc": "example/stoker-certs@sha256:abc", "": "example/stoker-certs:v0.1.0"} {
+		set := render(t, "stoker", "--set", "image.registry=example,image.tag="+tag)["StatefulSet/stoker-certs"]
+		if got := text(t, set); !strings.Contains(got, "image: "+want+"\n") {
+			t.Errorf("tag %q: no image %s in\n%s", tag, want, got)
+		}
+	}
+}
+
+// Each service has the name of its pod as replica, its own account, and no other's seed.
+func TestEachServiceHasWhatIsItsOwn(t *testing.T) {
+	t.Parallel()
+	objects := render(t, "stoker")
+	for _, service := range name.Services() {
+		got := text(t, objects["StatefulSet/stoker-"+service])
+		for _, want := range []string{"serviceAccountName: stoker-" + service, "secretName: stoker-nats-" + service, "fieldPath: metadata.name"} {
+			if !strings.Contains(got, want+"\n") {
+				t.Errorf("%s has no %q", service, want)
+			}
+		}
+		if n := strings.Count(got, "secretName:"); n != 1 {
+			t.Errorf("%s has %d Secrets", service, n)
+		}
+		if objects["PodDisruptionBudget/stoker-"+service] == nil || objects["ServiceAccount/stoker-"+service] == nil {
+			t.Errorf("%s has no disruption budget or no account", service)
+		}
+	}
+	if monitor := objects["ServiceMonitor/stoker"]; monitor != nil {
+		t.Error("there is a ServiceMonitor where its kind isn't")
+	}
+	if with := render(t, "stoker", "--api-versions", "monitoring.coreos.com/v1/ServiceMonitor"); with["ServiceMonitor/stoker"] == nil {
+		t.Error("there is no ServiceMonitor where its kind is")
+	}
+}
+
+// The definitions come with the chart, and stay when it goes, and with them all tenants. Hooks are jobs, which nobody runs here.
+func TestInstallUpgradeRollbackUninstall(t *testing.T) {
+	run := func(args ...string) {
+		t.Helper()
+		helm(t, append(args, "--namespace", "stoker-system", "--no-hooks")...)
+	}
+	replicas := func(want string) {
+		t.Helper()
+		if got := kubectl(t, "", "-n", "stoker-system", "get", "statefulset", "stoker-certs", "-o", "jsonpath={.spec.replicas}"); got != want {
+			t.Errorf("%s replicas, want %s", got, want)
+		}
+	}
+	// The test's installation has accounts, roles and policies already, by kubectl: the chart takes them over.
+	run("install", "stoker", chart("stoker"), "--take-ownership", "--force-conflicts")
+	replicas("2")
+	run("install", "stoker-etcd", chart("stoker-etcd"))
+	run("upgrade", "stoker", chart("stoker"), "--set", "replicas=3", "--force-conflicts")
+	replicas("3")
+	run("rollback", "stoker", "1", "--force-conflicts")
+	replicas("2")
+	kubectl(t, fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n", "left"), "apply", "-f", "-")
+	tenant := env.Tenant("left", "v1.36.3")
+	tenant.Namespace = "left"
+	kubectl(t, text(t, env.JSON(t, tenant)), "create", "-f", "-")
+	run("uninstall", "stoker")
+	if got := kubectl(t, "", "-n", "stoker-system", "get", "statefulsets,clusterroles,validatingadmissionpolicies", "-l", "helm.sh/chart=stoker-0.1.0", "-o", "name"); got != "" {
+		t.Errorf("left behind: %s", got)
+	}
+	if got := kubectl(t, "", "-n", "left", "get", "tcp", "-o", "name"); !strings.Contains(got, "left") {
+		t.Errorf("the tenant is gone: %s", got)
+	}
+	run("install", "stoker", chart("stoker")) // finds its definitions again
+	replicas("2")
+	kubectl(t, "", "-n", "stoker-system", "delete", "statefulsets", "--all") // other tests try charts with fields that can't be changed
+}
+
+// `kubectl apply -k deployments` is for who has NATS and the services by other means: it leaves no file out.
+func TestKustomization(t *testing.T) {
+	t.Parallel()
+	listed, err := os.ReadFile(filepath.Join(env.Root(), "deployments", "kustomization.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"crds", "rbac", "policies"} {
+		all, err := filepath.Glob(filepath.Join(env.Root(), "deployments", dir, "*.yaml"))
+		if err != nil || len(all) == 0 {
+			t.Fatalf("%s: %v", dir, err)
+		}
+		for _, file := range all {
+			if entry := "  - " + dir + "/" + filepath.Base(file) + "\n"; !strings.Contains(string(listed), entry) {
+				t.Errorf("no %s", entry)
+			}
+		}
+	}
+	objects := parse(t, kubectl(t, "", "kustomize", filepath.Join(env.Root(), "deployments")))
+	maps.DeleteFunc(objects, func(n string, _ map[string]any) bool { return strings.HasPrefix(n, "CustomResourceDefinition/") })
+	kubectl(t, text(t, slices.Collect(maps.Values(objects))...), "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
+}

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -33,6 +34,8 @@ type Build struct {
 	Platforms []v1.Platform
 	// Say gets what goes on.
 	Say progress.Func
+
+	made map[[sha256.Size]byte]v1.Layer // by what is in them
 }
 
 // Created is when the sources were: SOURCE_DATE_EPOCH (https://reproducible-builds.org/specs/source-date-epoch), else the time of the
@@ -73,7 +76,7 @@ func (b Build) Compile(ctx context.Context, platform v1.Platform, selected []Ima
 	var packages []string
 	for _, i := range selected {
 		if i.Package != "" {
-			packages = append(packages, i.Package)
+			packages = append(append(packages, i.Package), i.Tools...)
 		}
 	}
 	if len(packages) == 0 {
@@ -87,12 +90,36 @@ func (b Build) Compile(ctx context.Context, platform v1.Platform, selected []Ima
 	}.Run(ctx, b.Say)
 }
 
-// component copies the programs of other projects that were built for this machine into dir.
-func (b Build) component(ctx context.Context, image Image, dir string) error {
+// Programs builds the programs of images for one platform into dir.
+func (b Build) Programs(ctx context.Context, platform v1.Platform, selected []Image, dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if err := b.Compile(ctx, platform, selected, dir); err != nil {
+		return err
+	}
 	store, err := images.Open(b.Source)
 	if err != nil {
 		return err
 	}
+	for _, i := range selected {
+		if !own(platform) {
+			continue
+		}
+		if i.Component != "" {
+			err = b.component(ctx, store, i, dir)
+		} else if i.Node {
+			err = b.components(ctx, store, filepath.Join(dir, "node"))
+		}
+		if err != nil {
+			return fmt.Errorf("image %s: %w", i.Name, err)
+		}
+	}
+	return nil
+}
+
+// component copies the program of another project that was built for this machine into dir.
+func (b Build) component(ctx context.Context, store *images.Store, image Image, dir string) error {
 	from, err := store.Build(ctx, image.Component, b.Say)
 	if err != nil {
 		return err
@@ -104,7 +131,24 @@ func (b Build) component(ctx context.Context, image Image, dir string) error {
 	// One program may be several images (Kubernetes'): it is there once.
 	err = os.Link(program, filepath.Join(dir, image.file()))
 	if err != nil && !errors.Is(err, os.ErrExist) {
-		return copyFile(program, filepath.Join(dir, image.file()))
+		return copyFile(program, filepath.Join(dir, image.file()), 0o755)
+	}
+	return nil
+}
+
+// components links the directories of all components' programs below dir, by the components' names.
+func (b Build) components(ctx context.Context, store *images.Store, dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, component := range images.Names() {
+		from, err := store.Build(ctx, component, b.Say)
+		if err != nil {
+			return err
+		}
+		if err := os.Symlink(from, filepath.Join(dir, component)); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -117,12 +161,12 @@ func (i Image) file() string {
 	return i.Name
 }
 
-func copyFile(from, to string) error {
+func copyFile(from, to string, mode os.FileMode) error {
 	data, err := os.ReadFile(from)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(to, data, 0o755) //nolint:gosec // a program
+	return os.WriteFile(to, data, mode)
 }
 
 // Built is an image for some platforms.
@@ -137,22 +181,11 @@ type Built struct {
 // Build makes the images. dir is for the programs, of which the images read when they are written.
 func (b Build) Build(ctx context.Context, selected []Image, dir string) ([]Built, error) {
 	for _, p := range b.Platforms {
-		at := filepath.Join(dir, p.OS+"_"+p.Architecture)
-		if err := os.MkdirAll(at, 0o700); err != nil {
+		if err := b.Programs(ctx, p, selected, filepath.Join(dir, p.OS+"_"+p.Architecture)); err != nil {
 			return nil, err
-		}
-		if err := b.Compile(ctx, p, selected, at); err != nil {
-			return nil, err
-		}
-		for _, i := range selected {
-			if i.Component == "" || !own(p) {
-				continue
-			}
-			if err := b.component(ctx, i, at); err != nil {
-				return nil, fmt.Errorf("image %s: %w", i.Name, err)
-			}
 		}
 	}
+	b.made = map[[sha256.Size]byte]v1.Layer{}
 	var all []Built
 	for _, i := range selected {
 		built, err := b.image(ctx, i, dir)

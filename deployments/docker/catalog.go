@@ -20,6 +20,10 @@ type Image struct {
 	Description string
 	// Package is that of the program, as go build takes it in the root of the repository. The program has the image's name.
 	Package string
+	// Tools are packages of programs that the image has as well.
+	Tools []string
+	// Node has the image carry the programs that pods of the local stack run, and the manifests of an installation.
+	Node bool
 	// Ports that the program listens on unless it is told otherwise, such as 8080/tcp.
 	Ports []string
 	// Component is what a program of another project is built from, one of images.Names; then there is no Package.
@@ -35,7 +39,7 @@ type Image struct {
 // binaries is the directory of Stoker's programs in their images.
 const binaries = "/usr/bin/"
 
-// Images are Stoker's own: one for each service, and the command line.
+// Images are Stoker's own: one for each service, the command line, and the node of docker-compose.yaml.
 func Images() []Image {
 	descriptions := map[string]string{
 		name.ServiceIntake:    "Turns commands into objects of the management cluster, and objects into desired state.",
@@ -56,8 +60,14 @@ func Images() []Image {
 	return append(all, Image{
 		Name: "stoker", Description: "The command line of Stoker: managed Kubernetes control planes, by event.",
 		Package: "./cmd/stoker", Path: binaries + "stoker",
+	}, Image{
+		Name: "stoker-node", Description: "The keys, first objects and process node of docker-compose.yaml, with the programs of tenants' pods.",
+		Package: "./deployments/compose/cmd/stoker-node", Path: binaries + "stoker-node", Tools: []string{"./deployments/compose/cmd/probe"}, Node: true,
 	})
 }
+
+// others tells whether programs of other projects are in an image, which are built for this machine alone.
+func (i Image) others() bool { return i.Component != "" || i.Node }
 
 // Components are images of other projects' programs that an installation runs, built from their sources for where their own images
 // can't be pulled. They have those images' names, tags and paths, so that a registry with them stands in for the public ones.

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/x509roots/fallback/bundle"
+
+	"github.com/stoker-k8s/stoker/deployments/local/images"
 )
 
 // user is who programs run as, by number so that Kubernetes' runAsNonRoot can tell.
@@ -75,14 +77,70 @@ func zones(ctx context.Context) ([]byte, error) {
 	return os.ReadFile(filepath.Join(strings.TrimSpace(string(out)), "lib", "time", "zoneinfo.zip"))
 }
 
-// program is what an image adds to the base. A Kubernetes program knows which one it is by its name, so that several images
-// share its file.
-func (i Image) program(dir string) []file {
-	from := filepath.Join(dir, i.file())
-	if i.Component == "" || !strings.HasPrefix(i.Component, "kubernetes-") {
-		return []file{{path: i.Path, mode: 0o755, from: from}}
+// share is where the node's image has the manifests of an installation, components the programs of other projects.
+const (
+	share      = "/usr/share/stoker/"
+	components = "/usr/lib/stoker/"
+)
+
+// layers are what an image adds to the base, from the programs in dir. Each program is a layer, for it may be that of several images. A
+// Kubernetes program knows which one it is by its name, so that several images share its file.
+func (b Build) layers(i Image, dir string) ([][]file, error) {
+	if i.Component != "" {
+		from := filepath.Join(dir, i.file())
+		if !strings.HasPrefix(i.Component, "kubernetes-") {
+			return [][]file{{{path: i.Path, mode: 0o755, from: from}}}, nil
+		}
+		kubernetes := components + i.Component + "/kubernetes"
+		return [][]file{{{path: kubernetes, mode: 0o755, from: from}}, {{path: i.Path, mode: 0o777, link: "../../.." + kubernetes}}}, nil
 	}
-	return []file{{path: "/usr/local/bin/kubernetes", mode: 0o755, from: from}, {path: i.Path, mode: 0o777, link: "kubernetes"}}
+	all := [][]file{{{path: i.Path, mode: 0o755, from: filepath.Join(dir, i.file())}}}
+	for _, tool := range i.Tools {
+		name := path.Base(tool)
+		all = append(all, []file{{path: binaries + name, mode: 0o755, from: filepath.Join(dir, name)}})
+	}
+	if !i.Node {
+		return all, nil
+	}
+	more, err := b.node(filepath.Join(dir, "node"))
+	return append(all, more...), err
+}
+
+// node is what the process node needs: for each component its directory of programs, as package images has it, and manifests.
+func (b Build) node(dir string) (all [][]file, err error) {
+	var links []file
+	for _, component := range images.Names() {
+		from, err := filepath.EvalSymlinks(filepath.Join(dir, component))
+		if err != nil {
+			return nil, err
+		}
+		entries, err := os.ReadDir(from)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			f := file{path: components + component + "/" + e.Name(), mode: 0o755, from: filepath.Join(from, e.Name())}
+			if e.Type()&os.ModeSymlink == 0 {
+				all = append(all, []file{f})
+				continue
+			}
+			if f.link, err = os.Readlink(f.from); err != nil {
+				return nil, err
+			}
+			f.mode, f.from = 0o777, ""
+			links = append(links, f)
+		}
+	}
+	for _, kind := range []string{"crds", "policies", "rbac"} {
+		manifests, err := filepath.Glob(filepath.Join(b.Source, "deployments", kind, "*.yaml"))
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range manifests {
+			links = append(links, file{path: share + kind + "/" + filepath.Base(m), mode: 0o644, from: m})
+		}
+	}
+	return append(all, links), nil
 }
 
 // writeTar writes files, sorted by the caller, with the directories above them. Equal files are equal bytes.
@@ -147,16 +205,23 @@ func write(t *tar.Writer, f file, at time.Time) error {
 	return err
 }
 
-// WriteRoot writes the files of images into the directory dir, each image's below its name: what the Dockerfile copies.
-func WriteRoot(ctx context.Context, selected []Image, programs, dir string) error {
+// WriteRoot writes the files of images into the directory dir, each image's below its name: what the Dockerfile copies. Programs is
+// where [Build.Programs] put the programs.
+func (b Build) WriteRoot(ctx context.Context, selected []Image, programs, dir string) error {
 	common, err := base(ctx)
 	if err != nil {
 		return err
 	}
 	for _, i := range selected {
-		for _, f := range append(common, i.program(programs)...) {
-			if err := writeFile(filepath.Join(dir, i.Name), f); err != nil {
-				return err
+		layers, err := b.layers(i, programs)
+		if err != nil {
+			return err
+		}
+		for _, files := range append([][]file{common}, layers...) {
+			for _, f := range files {
+				if err := writeFile(filepath.Join(dir, i.Name), f); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -179,7 +244,7 @@ func writeFile(root string, f file) error {
 	case f.link != "":
 		return os.Symlink(f.link, at)
 	case f.from != "":
-		return copyFile(f.from, at)
+		return copyFile(f.from, at, mode)
 	}
 	return os.WriteFile(at, f.content, mode)
 }

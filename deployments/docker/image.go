@@ -2,6 +2,8 @@ package docker
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"io"
 	"path/filepath"
 	"runtime"
@@ -28,42 +30,39 @@ func own(p v1.Platform) bool { return p.OS == runtime.GOOS && p.Architecture == 
 // image makes one image for all platforms.
 func (b Build) image(ctx context.Context, i Image, dir string) (Built, error) {
 	built := Built{Image: i, Index: mutate.IndexMediaType(empty.Index, types.OCIImageIndex)}
-	var all []v1.Image
 	for _, p := range b.Platforms {
-		if i.Component != "" && !own(p) {
+		if i.others() && !own(p) {
 			continue
 		}
-		img, err := b.manifest(ctx, i, p, filepath.Join(dir, p.OS+"_"+p.Architecture))
+		programs := filepath.Join(dir, p.OS+"_"+p.Architecture)
+		added, err := b.layers(i, programs)
+		if err != nil {
+			return built, err
+		}
+		img, err := b.manifest(ctx, i, p, added)
 		if err != nil {
 			return built, err
 		}
 		built.Index = mutate.AppendManifests(built.Index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &p}})
-		all = append(all, img)
-	}
-	built.Index, _ = mutate.Annotations(built.Index, b.labels(i)).(v1.ImageIndex)
-	for n, img := range all {
-		artifact, err := b.sbomOf(i, img, filepath.Join(dir, b.Platforms[n].OS+"_"+b.Platforms[n].Architecture, i.file()))
+		artifact, err := b.sbomOf(i, img, added)
 		if err != nil {
 			return built, err
 		}
 		built.SBOMs = append(built.SBOMs, artifact)
 	}
+	built.Index, _ = mutate.Annotations(built.Index, b.labels(i)).(v1.ImageIndex)
 	return built, nil
 }
 
-// manifest makes an image for one platform.
-func (b Build) manifest(ctx context.Context, i Image, p v1.Platform, dir string) (v1.Image, error) {
+// manifest makes an image for one platform, with layers beside the base.
+func (b Build) manifest(ctx context.Context, i Image, p v1.Platform, added [][]file) (v1.Image, error) {
 	common, err := base(ctx)
 	if err != nil {
 		return nil, err
 	}
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	var adds []mutate.Addendum
-	layers := [][]file{common}
-	for _, f := range i.program(dir) { // each a layer of its own, for a program may be that of several images
-		layers = append(layers, []file{f})
-	}
-	for _, files := range layers {
+	for _, files := range append([][]file{common}, added...) {
 		layer, err := b.layer(files)
 		if err != nil {
 			return nil, err
@@ -123,18 +122,30 @@ func (b Build) labels(i Image) map[string]string {
 	return labels
 }
 
-// layer of files. It reads them anew each time it is read.
+// layer of files. It reads them anew each time it is read. Images share layers of the same files, so that each is compressed once.
 func (b Build) layer(files []file) (v1.Layer, error) {
-	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+	h := sha256.New()
+	for _, f := range files {
+		fmt.Fprintf(h, "%q %o %q %q %x\n", f.path, f.mode, f.from, f.link, sha256.Sum256(f.content))
+	}
+	key := [sha256.Size]byte(h.Sum(nil))
+	if layer, ok := b.made[key]; ok {
+		return layer, nil
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 		r, w := io.Pipe()
 		go func() { w.CloseWithError(writeTar(w, files, b.Created)) }() // ends when the reader closes
 		return r, nil
 	}, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
+	if err == nil && b.made != nil {
+		b.made[key] = layer
+	}
+	return layer, err
 }
 
 // sbomOf makes an artifact with the SBOM of an image for one platform, which refers to that image.
-func (b Build) sbomOf(i Image, img v1.Image, program string) (v1.Image, error) {
-	text, err := b.sbom(i, program)
+func (b Build) sbomOf(i Image, img v1.Image, layers [][]file) (v1.Image, error) {
+	text, err := b.sbom(i, layers)
 	if err != nil {
 		return nil, err
 	}

@@ -42,11 +42,7 @@ func rootsVersion() (string, error) {
 
 // sbom lists what is in an image, in CycloneDX (https://cyclonedx.org/specification/overview): the Go modules that its program says it
 // was built from, Go itself, and the module that the certificate authorities are from.
-func (b Build) sbom(i Image, program string) ([]byte, error) {
-	info, err := buildinfo.ReadFile(program)
-	if err != nil {
-		return nil, fmt.Errorf("what %s was built from: %w", program, err)
-	}
+func (b Build) sbom(i Image, layers [][]file) ([]byte, error) {
 	version := i.Version
 	if i.Component == "" {
 		version = b.Version
@@ -56,25 +52,31 @@ func (b Build) sbom(i Image, program string) ([]byte, error) {
 	image.Type, image.Description, image.PackageURL = cyclonedx.ComponentTypeContainer, i.Description, ""
 	image.BOMRef = i.Name
 	sbom.Metadata = &cyclonedx.Metadata{Timestamp: b.Created.Format(time.RFC3339), Component: &image}
-	std := component("std", strings.TrimPrefix(info.GoVersion, "go"))
-	all := []cyclonedx.Component{std}
-	for _, m := range modules(info) {
-		if strings.HasPrefix(m.Path, module) {
-			m.Version = version // built together
+	var all []cyclonedx.Component
+	known := map[string]bool{}
+	add := func(c cyclonedx.Component) {
+		if !known[c.BOMRef] {
+			known[c.BOMRef] = true
+			all = append(all, c)
 		}
-		c := component(m.Path, m.Version)
-		if sum, ok := strings.CutPrefix(m.Sum, "h1:"); ok {
-			if raw, err := base64.StdEncoding.DecodeString(sum); err == nil {
-				c.Hashes = &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: hex.EncodeToString(raw)}}
+	}
+	for _, files := range layers {
+		for _, f := range files {
+			if f.from == "" || f.mode&0o111 == 0 {
+				continue
 			}
+			info, err := buildinfo.ReadFile(f.from)
+			if err != nil {
+				return nil, fmt.Errorf("what %s was built from: %w", f.from, err)
+			}
+			b.compiled(info, version, add)
 		}
-		all = append(all, c)
 	}
 	roots, err := rootsVersion()
 	if err != nil {
 		return nil, err
 	}
-	all = append(all, component(rootsModule, roots))
+	add(component(rootsModule, roots))
 	sbom.Components = &all
 	var refs []string
 	for _, c := range all {
@@ -105,4 +107,21 @@ func modules(info *debug.BuildInfo) []debug.Module {
 func component(path, version string) cyclonedx.Component {
 	url := "pkg:golang/" + path + "@" + version
 	return cyclonedx.Component{Type: cyclonedx.ComponentTypeLibrary, BOMRef: url, Name: path, Version: version, PackageURL: url}
+}
+
+// compiled tells what a program was built from.
+func (b Build) compiled(info *buildinfo.BuildInfo, version string, add func(cyclonedx.Component)) {
+	add(component("std", strings.TrimPrefix(info.GoVersion, "go")))
+	for _, m := range modules(info) {
+		if strings.HasPrefix(m.Path, module) {
+			m.Version = version // built together
+		}
+		c := component(m.Path, m.Version)
+		if sum, ok := strings.CutPrefix(m.Sum, "h1:"); ok {
+			if raw, err := base64.StdEncoding.DecodeString(sum); err == nil {
+				c.Hashes = &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: hex.EncodeToString(raw)}}
+			}
+		}
+		add(c)
+	}
 }

@@ -13,16 +13,13 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/restmapper"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
@@ -39,71 +36,20 @@ var (
 
 // bootstrap applies the manifests of the repository and what the stack adds: the services' accounts and the DataStores.
 func (s *Stack) bootstrap(ctx context.Context) error {
-	client, err := dynamic.NewForConfig(s.admin)
+	manifests := filepath.Join(s.cfg.Source, "deployments")
+	err := ApplyManifests(ctx, s.admin, filepath.Join(manifests, "crds"), filepath.Join(manifests, "rbac"), filepath.Join(manifests, "policies"))
 	if err != nil {
 		return err
-	}
-	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(s.client.Discovery()))
-	apply := applyConfig(client, mapper)
-
-	namespace := applycorev1.Namespace(Namespace)
-	if _, err := s.client.CoreV1().Namespaces().Apply(ctx, namespace, applyOptions()); err != nil {
-		return fmt.Errorf("namespace %s: %w", Namespace, err)
-	}
-	for _, dir := range []string{"crds", "rbac", "policies"} {
-		objects, err := readManifests(filepath.Join(s.cfg.Source, "deployments", dir))
-		if err != nil {
-			return err
-		}
-		for _, object := range objects {
-			if err := apply(ctx, object); err != nil {
-				return fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err)
-			}
-		}
-		for _, object := range objects {
-			if object.GetKind() != "CustomResourceDefinition" {
-				continue
-			}
-			if err := established(ctx, client, object.GetName()); err != nil {
-				return err
-			}
-		}
-		mapper.Reset()
 	}
 	if err := s.identities(ctx); err != nil {
 		return err
 	}
 	for _, d := range s.stores {
-		if err := s.applyDataStore(ctx, client, d); err != nil {
+		if err := d.objects.Apply(ctx, s.admin); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// applyDataStore applies a DataStore, if there is a definition of what that is, and its Secrets.
-func (s *Stack) applyDataStore(ctx context.Context, client dynamic.Interface, d *dataStore) error {
-	for _, secret := range d.secretObjects() {
-		if _, err := s.client.CoreV1().Secrets(Namespace).Apply(ctx, secret, applyOptions()); err != nil {
-			return fmt.Errorf("secret %s: %w", *secret.Name, err)
-		}
-	}
-	_, err := client.Resource(crds).Get(ctx, dataStores.GroupResource().String(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		s.log.Warn("no DataStore applied: its definition isn't installed", "datastore", d.name)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return wait(ctx, 50*time.Millisecond, "DataStore "+d.name, func(ctx context.Context) error {
-		_, err := client.Resource(dataStores).
-			Apply(ctx, d.name, &unstructured.Unstructured{Object: d.object()}, applyOptions())
-		if err != nil && !apierrors.IsNotFound(err) {
-			return stopWaiting{fmt.Errorf("DataStore %s: %w", d.name, err)}
-		}
-		return err // established, yet not served for another moment
-	})
 }
 
 // identities gives each service its account and a kubeconfig with a fresh token of it.

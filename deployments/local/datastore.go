@@ -11,10 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
-	"k8s.io/client-go/dynamic"
-
 	"github.com/stoker-k8s/stoker/deployments/local/pki"
 )
 
@@ -44,10 +40,8 @@ type dataStore struct {
 	component *Component
 	// ready waits until tenants can be put there.
 	ready func(context.Context) error
-	// secrets hold what it takes to administer it, by name, in Namespace.
-	secrets map[string]map[string][]byte
-	// spec of the object.
-	spec map[string]any
+	// objects say to the services how it is reached.
+	objects DataStoreObjects
 }
 
 // openDataStore prepares a database; its component is still to be added.
@@ -97,16 +91,12 @@ func (s *Stack) AddDataStore(ctx context.Context, want DataStore) error {
 	if _, err := s.state.want([]DataStore{want}); err != nil {
 		return err
 	}
-	client, err := dynamic.NewForConfig(s.admin)
-	if err != nil {
-		return err
-	}
 	d, err := s.openDataStore(ctx, want)
 	if err != nil {
 		return err
 	}
 	s.add(d.component)
-	return errors.Join(s.save(), d.ready(ctx), s.applyDataStore(ctx, client, d))
+	return errors.Join(s.save(), d.ready(ctx), d.objects.Apply(ctx, s.admin))
 }
 
 // password returns the administrator's, which is made once.
@@ -118,46 +108,6 @@ func (s *Stack) password(component string) (file, password string, err error) {
 		err = writeFile(file, data)
 	}
 	return file, string(data), err
-}
-
-// basicAuth describes a database that clients log in to with a password, over TLS.
-func (d *dataStore) basicAuth(driver, component, endpoint, user, password string) {
-	certs, admin := component+"-certs", component+"-admin"
-	d.secrets = map[string]map[string][]byte{
-		certs: {"ca.crt": d.ca.Cert},
-		admin: {"username": []byte(user), "password": []byte(password)},
-	}
-	d.spec = map[string]any{
-		"driver": driver, "endpoints": []any{endpoint},
-		"tlsConfig": map[string]any{"certificateAuthority": map[string]any{"certificate": ref(certs, "ca.crt")}},
-		"basicAuth": map[string]any{"username": ref(admin, "username"), "password": ref(admin, "password")},
-	}
-}
-
-// ref is how a DataStore says where a value is.
-func ref(secret, key string) map[string]any {
-	return map[string]any{"secretReference": map[string]any{"name": secret, "namespace": Namespace, "keyPath": key}}
-}
-
-// secretObjects are the Secrets as they are applied.
-func (d *dataStore) secretObjects() []*applycorev1.SecretApplyConfiguration {
-	var all []*applycorev1.SecretApplyConfiguration
-	for name, data := range d.secrets {
-		kind := corev1.SecretTypeOpaque
-		if _, pair := data["tls.key"]; pair {
-			kind = corev1.SecretTypeTLS
-		}
-		all = append(all, applycorev1.Secret(name, Namespace).WithType(kind).WithData(data))
-	}
-	return all
-}
-
-// object is the DataStore.
-func (d *dataStore) object() map[string]any {
-	return map[string]any{
-		"apiVersion": "kamaji.clastix.io/v1alpha1", "kind": "DataStore",
-		"metadata": map[string]any{"name": d.name}, "spec": d.spec,
-	}
 }
 
 // want are the DataStores to run: those asked for and those that Dir remembers, whose tenants are still there. A

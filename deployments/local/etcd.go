@@ -29,18 +29,7 @@ func (s *Stack) openEtcd(d *dataStore, component string, at netip.Addr, server p
 		return err
 	}
 	d.ready = func(ctx context.Context) error { return d.secure(ctx, endpoint, client) }
-	certs, admin := component+"-certs", component+"-client"
-	d.secrets = map[string]map[string][]byte{
-		certs: {"ca.crt": d.ca.Cert, "ca.key": d.ca.Key},
-		admin: {"tls.crt": client.Cert, "tls.key": client.Key},
-	}
-	d.spec = map[string]any{
-		"driver": "etcd", "endpoints": []any{endpoint},
-		"tlsConfig": map[string]any{
-			"certificateAuthority": map[string]any{"certificate": ref(certs, "ca.crt"), "privateKey": ref(certs, "ca.key")},
-			"clientCertificate":    map[string]any{"certificate": ref(admin, "tls.crt"), "privateKey": ref(admin, "tls.key")},
-		},
-	}
+	d.objects = EtcdObjects(d.name, component, endpoint, d.ca.Pair, client)
 	return nil
 }
 

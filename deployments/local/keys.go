@@ -2,6 +2,7 @@ package local
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"path/filepath"
 
@@ -13,8 +14,8 @@ import (
 	"github.com/stoker-k8s/stoker/deployments/local/pki"
 )
 
-// kubeletClient is whom the API server is when it asks the node for logs.
-const kubeletClient = "kube-apiserver-kubelet-client"
+// KubeletClient is whom the API server is when it asks the node for logs.
+const KubeletClient = "kube-apiserver-kubelet-client"
 
 // keys are the management cluster's own.
 type keys struct {
@@ -53,7 +54,7 @@ func openKeys(dir string, block address.Block) (keys, error) {
 		{&k.controllerManager, k.ca, pki.Leaf{File: "controller-manager", Name: "system:kube-controller-manager", Organization: []string{"system:masters"}}},
 		{&k.scheduler, k.ca, pki.Leaf{File: "scheduler", Name: "system:kube-scheduler"}},
 		{&k.node, k.ca, pki.Leaf{File: "node", Name: "system:node:" + NodeName, Organization: []string{"system:nodes"}}},
-		{&k.apiServerKubeletClient, k.ca, pki.Leaf{File: "apiserver-kubelet-client", Name: kubeletClient}},
+		{&k.apiServerKubeletClient, k.ca, pki.Leaf{File: "apiserver-kubelet-client", Name: KubeletClient}},
 		{&k.etcdServer, k.etcdCA, pki.Leaf{File: "server", Name: "etcd-management", Hosts: []string{self}}},
 		{&k.etcdClient, k.etcdCA, pki.Leaf{File: "client", Name: "kube-apiserver"}},
 	} {
@@ -65,19 +66,19 @@ func openKeys(dir string, block address.Block) (keys, error) {
 	return k, err
 }
 
-// kubeletTLS admits the management API server and nobody else.
-func (k keys) kubeletTLS() (*tls.Config, error) {
-	cert, err := k.kubelet.TLS()
+// KubeletTLS is the node's: it admits the management API server, [KubeletClient] of the authorities, and nobody else.
+func KubeletTLS(kubelet pki.Pair, authorities *x509.CertPool) (*tls.Config, error) {
+	cert, err := kubelet.TLS()
 	if err != nil {
 		return nil, err
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert},
-		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: k.ca.Pool(),
+		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authorities,
 		// Of resumed sessions, too.
 		VerifyConnection: func(c tls.ConnectionState) error {
 			for _, chain := range c.VerifiedChains {
-				if chain[0].Subject.CommonName == kubeletClient {
+				if chain[0].Subject.CommonName == KubeletClient {
 					return nil
 				}
 			}

@@ -324,7 +324,7 @@ func (s *Stack) startNode(kubelet net.Listener) error {
 	if err != nil {
 		return err
 	}
-	tlsConfig, err := s.keys.kubeletTLS()
+	tlsConfig, err := KubeletTLS(s.keys.kubelet, s.keys.ca.Pool())
 	if err != nil {
 		return err
 	}
@@ -340,7 +340,7 @@ func (s *Stack) startNode(kubelet net.Listener) error {
 		}
 	})
 	b := balancer.New(balancer.Config{
-		Client: s.client, Pods: pods, Addresses: s.block.LoadBalancers(), Log: s.log.With("component", "balancer"),
+		Client: s.client, Pods: pods, Addresses: s.block.LoadBalancers(), Node: s.block.Management(), Log: s.log.With("component", "balancer"),
 	})
 	s.work.Go(func() {
 		if err := b.Run(s.workCtx); err != nil && s.workCtx.Err() == nil {

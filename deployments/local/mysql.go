@@ -82,7 +82,7 @@ func (s *Stack) openMySQL(ctx context.Context, d *dataStore, component string, a
 			return conn.Close()
 		})
 	}
-	d.basicAuth("MySQL", component, endpoint, mysqlAdmin, password)
+	d.objects = PasswordObjects("MySQL", d.name, component, endpoint, d.ca.Cert, mysqlAdmin, password)
 	return nil
 }
 

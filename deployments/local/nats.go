@@ -68,7 +68,7 @@ resolver_preload { %s: %s }
 			return conn.Close()
 		})
 	}
-	d.basicAuth("NATS", component, endpoint, natsAdmin, o.Credentials+"\n"+o.Signing+"\n")
+	d.objects = PasswordObjects("NATS", d.name, component, endpoint, d.ca.Cert, natsAdmin, o.Credentials+"\n"+o.Signing+"\n")
 	return nil
 }
 

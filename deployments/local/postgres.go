@@ -76,7 +76,7 @@ func (s *Stack) openPostgres(ctx context.Context, d *dataStore, component string
 			return postgresReady(data, d.component.PID())
 		})
 	}
-	d.basicAuth("PostgreSQL", component, net.JoinHostPort(at.String(), "5432"), postgresAdmin, password)
+	d.objects = PasswordObjects("PostgreSQL", d.name, component, net.JoinHostPort(at.String(), "5432"), d.ca.Cert, postgresAdmin, password)
 	return nil
 }
 

@@ -1,5 +1,5 @@
-// Package balancer gives Services of type LoadBalancer an address, and forwards connections to it to the Service's
-// ready pods.
+// Package balancer gives Services of type LoadBalancer an address, and forwards connections to it, and to the node ports of Services of
+// type NodePort, to the Service's ready pods.
 //
 // It finds pods by the Service's selector: EndpointSlices refuse loopback addresses, and pods here have no others.
 package balancer
@@ -39,11 +39,12 @@ const Class = "stoker.dev/local"
 
 const dialTimeout = 2 * time.Second
 
-// Config is what a balancer needs. All fields are required.
+// Config is what a balancer needs.
 type Config struct {
 	Client    kubernetes.Interface // may watch Services and patch their status
 	Pods      corelisters.PodLister
-	Addresses *address.Pool
+	Addresses *address.Pool // for Services of type LoadBalancer; nil: they get none
+	Node      netip.Addr    // has the node ports; all of the machine's addresses if it is unspecified (0.0.0.0)
 	Log       *slog.Logger
 }
 
@@ -113,9 +114,14 @@ func (b *Balancer) Run(ctx context.Context) error {
 	return nil
 }
 
-func served(s *corev1.Service) bool {
+func (b *Balancer) served(s *corev1.Service) bool {
+	return s.DeletionTimestamp == nil && (s.Spec.Type == corev1.ServiceTypeNodePort || b.balanced(s))
+}
+
+// balanced tells whether a Service gets an address of its own.
+func (b *Balancer) balanced(s *corev1.Service) bool {
 	class := s.Spec.LoadBalancerClass
-	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.DeletionTimestamp == nil && (class == nil || *class == Class)
+	return b.cfg.Addresses != nil && s.Spec.Type == corev1.ServiceTypeLoadBalancer && (class == nil || *class == Class)
 }
 
 func current(s *corev1.Service) (netip.Addr, bool) {
@@ -129,7 +135,7 @@ func current(s *corev1.Service) (netip.Addr, bool) {
 
 // keep gives a Service the address its status names, if it can have it.
 func (b *Balancer) keep(s *corev1.Service) {
-	if !served(s) {
+	if !b.served(s) || !b.balanced(s) {
 		return
 	}
 	if a, ok := current(s); ok && b.cfg.Addresses.Take(a) {
@@ -149,9 +155,11 @@ func (b *Balancer) sync(ctx context.Context, key string) error {
 		return err
 	}
 	s := b.services[key]
-	if s != nil && (gone || s.uid != object.UID || !served(object)) {
+	if s != nil && (gone || s.uid != object.UID || !b.served(object) || s.address.IsValid() != b.balanced(object)) {
 		s.close()
-		b.cfg.Addresses.Release(s.address)
+		if s.address.IsValid() {
+			b.cfg.Addresses.Release(s.address)
+		}
 		delete(b.services, key)
 		s = nil
 		if !gone && object.DeletionTimestamp == nil && object.Spec.Type != corev1.ServiceTypeLoadBalancer {
@@ -160,19 +168,24 @@ func (b *Balancer) sync(ctx context.Context, key string) error {
 			}
 		}
 	}
-	if gone || !served(object) {
+	if gone || !b.served(object) {
 		return nil
 	}
 	if s == nil {
-		a, err := b.pick(object)
-		if err != nil {
-			return err
+		var a netip.Addr
+		if b.balanced(object) {
+			if a, err = b.pick(object); err != nil {
+				return err
+			}
 		}
 		s = b.newService(object, a)
 		b.services[key] = s
 	}
 	if err := s.serve(object); err != nil {
 		return err
+	}
+	if !b.balanced(object) {
+		return nil
 	}
 	if a, ok := current(object); ok && a == s.address {
 		return nil
@@ -219,29 +232,45 @@ func (b *Balancer) report(ctx context.Context, object *corev1.Service, ingress [
 type service struct {
 	uid       types.UID
 	namespace string
-	address   netip.Addr
+	address   netip.Addr // its own; the zero value if it has none
+	node      netip.Addr // has its node ports
 	pods      corelisters.PodLister
 	log       *slog.Logger
-	fronts    map[int32]*front // by port
+	fronts    map[netip.AddrPort]*front
 }
 
 func (b *Balancer) newService(object *corev1.Service, a netip.Addr) *service {
 	return &service{
-		uid: object.UID, namespace: object.Namespace, address: a, pods: b.cfg.Pods,
+		uid: object.UID, namespace: object.Namespace, address: a, node: b.cfg.Node, pods: b.cfg.Pods,
 		log:    b.cfg.Log.With("service", object.Namespace+"/"+object.Name),
-		fronts: map[int32]*front{},
+		fronts: map[netip.AddrPort]*front{},
 	}
+}
+
+// at is where connections to one of the Service's ports come in; not valid while it has no node port.
+func (s *service) at(port corev1.ServicePort) netip.AddrPort {
+	if s.address.IsValid() {
+		return netip.AddrPortFrom(s.address, uint16(port.Port))
+	}
+	if port.NodePort == 0 {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(s.node, uint16(port.NodePort))
 }
 
 // serve listens on the Service's ports and no others.
 func (s *service) serve(object *corev1.Service) error {
-	want := map[int32]bool{}
+	want := map[netip.AddrPort]bool{}
 	var failed error
 	for _, port := range object.Spec.Ports {
 		if port.Protocol != corev1.ProtocolTCP && port.Protocol != "" {
 			continue
 		}
-		want[port.Port] = true
+		at := s.at(port)
+		if !at.IsValid() {
+			continue
+		}
+		want[at] = true
 		to := &backend{selector: labels.SelectorFromSet(object.Spec.Selector), port: port.TargetPort}
 		if len(object.Spec.Selector) == 0 {
 			to.selector = labels.Nothing()
@@ -249,11 +278,11 @@ func (s *service) serve(object *corev1.Service) error {
 		if port.TargetPort == (intstr.IntOrString{}) {
 			to.port = intstr.FromInt32(port.Port)
 		}
-		if f, ok := s.fronts[port.Port]; ok {
+		if f, ok := s.fronts[at]; ok {
 			f.backend.Store(to)
 			continue
 		}
-		listener, err := net.Listen("tcp", netip.AddrPortFrom(s.address, uint16(port.Port)).String())
+		listener, err := net.Listen("tcp", at.String())
 		if err != nil {
 			failed = errors.Join(failed, err)
 			continue
@@ -261,12 +290,12 @@ func (s *service) serve(object *corev1.Service) error {
 		f := &front{service: s, listener: listener, connections: map[net.Conn]bool{}}
 		f.backend.Store(to)
 		f.done.Go(f.accept)
-		s.fronts[port.Port] = f
+		s.fronts[at] = f
 	}
-	for port, f := range s.fronts {
-		if !want[port] {
+	for at, f := range s.fronts {
+		if !want[at] {
 			f.close()
-			delete(s.fronts, port)
+			delete(s.fronts, at)
 		}
 	}
 	return failed
@@ -284,7 +313,7 @@ type backend struct {
 	port     intstr.IntOrString
 }
 
-// A front is one port of a Service.
+// A front is where connections to one port of a Service come in.
 type front struct {
 	service  *service
 	listener net.Listener

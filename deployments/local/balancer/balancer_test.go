@@ -77,6 +77,42 @@ func freePort(t *testing.T) int32 {
 	return int32(l.Addr().(*net.TCPAddr).Port)
 }
 
+func TestNodePort(t *testing.T) {
+	a := backendServer(t, "a")
+	store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	if err := store.Add(pod("a", a, corev1.ConditionTrue)); err != nil {
+		t.Fatal(err)
+	}
+	balancer := &Balancer{cfg: Config{
+		Pods: corelisters.NewPodLister(store), Node: netip.MustParseAddr("127.0.0.1"), Log: slog.New(slog.DiscardHandler),
+	}}
+	object := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "ns"},
+		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Selector: map[string]string{"app": "x"}, Ports: []corev1.ServicePort{
+			{Port: 1, TargetPort: intstr.FromString("api")},
+		}},
+	}
+	s := balancer.newService(object, netip.Addr{})
+	if err := s.serve(object); err != nil || len(s.fronts) > 0 {
+		t.Fatalf("without a node port it listens on %v: %v", s.fronts, err)
+	}
+	for tries := 1; ; tries++ { // somebody else may take a port that was free
+		object.Spec.Ports[0].NodePort = freePort(t)
+		err := s.serve(object)
+		if err == nil {
+			break
+		}
+		if tries == 10 {
+			t.Fatal(err)
+		}
+	}
+	defer s.close()
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(int(object.Spec.Ports[0].NodePort)))
+	if got := ask(t, address, "hello"); got != "a:hello" {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestForward(t *testing.T) {
 	a, b := backendServer(t, "a"), backendServer(t, "b")
 	store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})

@@ -22,11 +22,18 @@ import (
 // name. What was built before from the same files with the same Go is found in the cache; otherwise it is built, which
 // takes minutes for a Kubernetes. Whoever asks meanwhile, in this process or another, waits for that one build.
 //
+// A Store of built images ([At]) has it, or says that it isn't there.
+//
 // While it builds or waits, say (which may be nil) gets a line every two seconds.
 func (s *Store) Build(ctx context.Context, name string, say progress.Func) (string, error) {
 	img, err := find(name)
 	if err != nil {
 		return "", err
+	}
+	if s.ready != "" {
+		dir := filepath.Join(s.ready, img.name)
+		_, err := os.Stat(dir)
+		return dir, err
 	}
 	if say == nil {
 		say = progress.None
@@ -66,7 +73,7 @@ func (s *Store) Build(ctx context.Context, name string, say progress.Func) (stri
 // Fetch downloads what the build of an image takes, unless it is built already. A Build meanwhile or later finds it.
 func (s *Store) Fetch(ctx context.Context, name string) error {
 	img, err := find(name)
-	if err != nil {
+	if err != nil || s.ready != "" {
 		return err
 	}
 	source, target, err := s.target(ctx, img)

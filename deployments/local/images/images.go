@@ -124,11 +124,16 @@ func split(reference string) (name, tag string) {
 	return name, tag
 }
 
-// A Store builds images from a source tree into a cache. It is safe for concurrent use, also by several processes.
+// A Store builds images from a source tree into a cache, or has them built already. It is safe for concurrent use, also by several
+// processes.
 type Store struct {
 	source string
 	cache  string
+	ready  string // has all images built, in directories of their names; then there is neither source nor cache
 }
+
+// At returns the Store of images that are built: dir has a directory for each, with its programs.
+func At(dir string) *Store { return &Store{ready: dir} }
 
 // Open returns the Store of the source tree at root (the repository's root). Its cache is $STOKER_CACHE, or stoker in
 // the user's cache directory.

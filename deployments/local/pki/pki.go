@@ -37,6 +37,15 @@ type Pair struct {
 // TLS returns the pair in the form crypto/tls takes.
 func (p Pair) TLS() (tls.Certificate, error) { return tls.X509KeyPair(p.Cert, p.Key) }
 
+// Pool returns a pool that trusts this certificate alone.
+func (p Pair) Pool() (*x509.CertPool, error) {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(p.Cert) {
+		return nil, errors.New("no certificate in PEM")
+	}
+	return pool, nil
+}
+
 // An Authority is a CA of which certificates can be had. Not safe for concurrent use.
 type Authority struct {
 	Pair

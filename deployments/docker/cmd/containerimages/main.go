@@ -94,10 +94,10 @@ func (f flags) run(ctx context.Context, selected []string) error {
 	}
 	defer os.RemoveAll(programs)
 	if f.root != "" {
-		if err := build.Compile(ctx, build.Platforms[0], images, programs); err != nil {
+		if err := build.Programs(ctx, build.Platforms[0], images, programs); err != nil {
 			return err
 		}
-		return docker.WriteRoot(ctx, images, programs, f.root)
+		return build.WriteRoot(ctx, images, programs, f.root)
 	}
 	built, err := build.Build(ctx, images, programs)
 	if err != nil {

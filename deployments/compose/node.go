@@ -75,7 +75,7 @@ func (n Node) Run(ctx context.Context) error {
 		Pull: images.At(n.Images).Pull, Start: node.StartProcess, Log: n.Log.With("component", "node"),
 	})
 	ports := balancer.New(balancer.Config{
-		Client: client, Pods: runs.Lister(), Node: netip.IPv4Unspecified(), Log: n.Log.With("component", "balancer"),
+		Client: client, Pods: runs.Lister(), Node: n.Address, Log: n.Log.With("component", "balancer"),
 	})
 	return together(ctx, runs.Run, ports.Run, func(ctx context.Context) error { return serve(ctx, health, client) })
 }

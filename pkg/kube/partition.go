@@ -43,6 +43,7 @@ func (c *Client) TenantsIn(ctx context.Context, partitions []int, each func(*met
 		_, err := w.pages(quiet(ctx), selector, "0", each)
 		switch {
 		case err == nil:
+			c.answered()
 			return nil
 		case ctx.Err() == nil && refused(err):
 			return fmt.Errorf("list tenants: %w", err)

@@ -1,12 +1,15 @@
 package kube
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -14,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+
+	"github.com/stoker-k8s/stoker/pkg/health"
 )
 
 // script is an API server whose answers are given: one for each request, in order.
@@ -127,6 +132,24 @@ func TestWatch(t *testing.T) {
 	// From where the list was, then from the last that was seen, then anew since the server doesn't know that any more.
 	if want := []string{"GET /0", "GET 1/10", "GET 1/20", "GET /0"}; !slices.Equal(s.sent()[:len(want)], want) {
 		t.Errorf("requested %q, want %q", s.sent(), want)
+	}
+}
+
+// A list that succeeds after it didn't says that the server is back: it may be the last thing that is asked for a long time.
+func TestTenantsInAfterAnOutage(t *testing.T) {
+	var said bytes.Buffer
+	s := &script{answers: []func(http.ResponseWriter, *http.Request){
+		answer(http.StatusTooManyRequests, status(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests)),
+		answer(http.StatusOK, list("5", object("a", "3"))),
+	}}
+	k := s.client(t)
+	k.health = health.New(slog.New(slog.NewTextHandler(&said, nil)))
+	var seen []string
+	if err := k.TenantsIn(t.Context(), []int{0}, func(o *metav1.PartialObjectMetadata) { seen = append(seen, o.Name) }); err != nil || len(seen) != 1 {
+		t.Errorf("saw %v: %v", seen, err)
+	}
+	if away := k.health.Away(); len(away) > 0 || !strings.Contains(said.String(), "is away") {
+		t.Errorf("away are %v, said was %s", away, said.String())
 	}
 }
 

@@ -44,7 +44,7 @@ type Config struct {
 	Client    kubernetes.Interface // may watch Services and patch their status
 	Pods      corelisters.PodLister
 	Addresses *address.Pool // for Services of type LoadBalancer; nil: they get none
-	Node      netip.Addr    // has the node ports; all of the machine's addresses if it is unspecified (0.0.0.0)
+	Node      netip.Addr    // has the node ports, which pods may have at their own addresses, too
 	Log       *slog.Logger
 }
 

@@ -50,6 +50,8 @@ type Keys struct {
 	Volumes string
 	// NodeAddress is the IP address of the process node.
 	NodeAddress string
+	// APIPort is the port of 127.0.0.1 that the engine's machine has the management cluster at.
+	APIPort string
 	// Portal orders tenants of the namespace default.
 	Portal string
 	// NATSServers are the names of NATS servers that are a cluster; fewer than two are none.
@@ -175,7 +177,7 @@ func (m *maker) kubeconfigs(kubernetes, api string) error {
 	}{
 		{"admin", "kubeconfig", api, admin},
 		{"operator", "kubeconfig", api, admin},
-		{"operator", "host.kubeconfig", "https://127.0.0.1:6443", admin},
+		{"operator", "host.kubeconfig", "https://127.0.0.1:" + m.APIPort, admin},
 		// In system:masters, for its own user's rights need a service account for each controller.
 		{kubernetes, "kube-controller-manager.kubeconfig", api, pki.Leaf{
 			File: "controller-manager-client", Name: "system:kube-controller-manager", Organization: []string{"system:masters"},

@@ -22,7 +22,8 @@ const usage = `Usage: stoker-node COMMAND
 What docker-compose.yaml runs beside the services; its directories are volumes.
 
   keys                     make keys, certificates and configuration below /volumes, and give the volumes below /data to who uses them;
-                           $NODE_ADDRESS is the node's, $PORTAL the portal's name, $NATS_SERVERS those of a NATS cluster, separated by commas
+                           $NODE_ADDRESS is the node's, $API_PORT the API server's port of 127.0.0.1, $PORTAL the portal's name, $NATS_SERVERS those of a NATS cluster, separated
+                           by commas
   manifests                apply definitions, roles and policies to the management cluster
   datastore NAME           register a database as DataStore: default (on etcd), %s
   run                      be the node of the management cluster, at $NODE_ADDRESS; $LOG_LEVEL is debug, info, warn or error
@@ -76,7 +77,7 @@ func keys(context.Context, []string) error {
 	if err != nil {
 		return err
 	}
-	k := compose.Keys{Dir: keysDir, Volumes: volumesDir, NodeAddress: address.String(), Portal: os.Getenv("PORTAL"), Own: own}
+	k := compose.Keys{Dir: keysDir, Volumes: volumesDir, NodeAddress: address.String(), APIPort: os.Getenv("API_PORT"), Portal: os.Getenv("PORTAL"), Own: own}
 	if servers := os.Getenv("NATS_SERVERS"); servers != "" {
 		k.NATSServers = strings.Split(servers, ",")
 	}

@@ -1,0 +1,136 @@
+// Package compose tests docker-compose.yaml on a container engine.
+package compose
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/compose-spec/compose-go/v2/dotenv"
+)
+
+// root of the repository.
+const root = "../.."
+
+// tag of the images that are tested.
+const tag = "compose-test"
+
+func TestMain(m *testing.M) {
+	// The image of the container that removes what is left of tests can't be had everywhere; these remove what they make.
+	if err := os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// docker runs the command line of the container engine.
+func docker(ctx context.Context, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, "docker", args...).Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		err = fmt.Errorf("docker %s: %w: %s", strings.Join(args, " "), err, exit.Stderr)
+	}
+	return strings.TrimSpace(string(out)), err
+}
+
+// needEngine skips the test where no container engine answers.
+func needEngine(t *testing.T) {
+	t.Helper()
+	if _, err := docker(t.Context(), "info"); err != nil {
+		t.Skipf("no container engine answers: %v", err)
+	}
+}
+
+// there tells whether the engine has an image, or can pull it.
+func there(t *testing.T, image string) bool {
+	t.Helper()
+	if _, err := docker(t.Context(), "image", "inspect", image); err == nil {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	_, err := docker(ctx, "pull", "--quiet", image)
+	if err != nil {
+		t.Logf("image %s can't be pulled: %v", image, err)
+	}
+	return err == nil
+}
+
+// build gives the engine the images of this tree, and of others where theirs can't be pulled.
+func build(t *testing.T, names ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{
+		"run", "-trimpath", "./deployments/docker/cmd/containerimages", "-load", "-tag", tag, "-version", tag, "-platforms", "linux/" + goarch(t),
+	}, names...)...)
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "GOWORK=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+func goarch(t *testing.T) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "env", "GOARCH").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// environment is what .env and further files have, with changes.
+func environment(t *testing.T, changes map[string]string, more ...string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, file := range append([]string{".env"}, more...) {
+		values, err := dotenv.Read(filepath.Join(root, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		maps.Copy(all, values)
+	}
+	maps.Copy(all, changes)
+	return all
+}
+
+// port that nobody listens on at the moment.
+func port(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, p, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// eventually tries until there is no error.
+func eventually(t *testing.T, what string, try func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := try(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("waited for %s: %v", what, err)
+		}
+	}
+}

@@ -4,6 +4,8 @@ SHELL := /bin/bash
 
 MODULES := pkg services/intake services/certs services/datastore services/workload services/addons services/status \
 	deployments/natsserver deployments/local deployments/compose deployments/docker deployments/stack cmd/stoker examples/portal test
+# Outside go.work, for what these take would have all others take other versions of what they share.
+APART := test/compose
 SERVICES = $(patsubst services/%,%,$(filter services/%,$(MODULES)))
 BENCH ?= ./bench/...
 # golangci-lint keeps the paths of files beside what it found in them, so each checkout has a cache of its own: with one for all,
@@ -60,6 +62,10 @@ test-all: images ## run every test, the long ones too
 	@$(TEST) $(TEST_FLAGS)
 	@$(NORACE)
 
+.PHONY: test-containers
+test-containers: images ## run the tests that need a container engine: docker-compose.yaml, by testcontainers-go
+	cd test/compose && GOWORK=off go test -v -count=1 -timeout 40m $(TEST_FLAGS) ./...
+
 .PHONY: bench
 bench: ## measure tenants (seconds, CPU, memory), intake, the drivers of DataStores; BENCH=./bench/datastore for one
 	cd test && STOKER_TEST_RACE=0 go test -p 1 -run '^$$' -bench '$(or $(ONLY),.)' -benchtime 1x -timeout 60m $(BENCH)
@@ -76,7 +82,7 @@ mutation: images ## change the deciding code in small ways; tests must notice; F
 
 .PHONY: lint
 lint: ## check the code with golangci-lint
-	@bad=0; for m in $(MODULES); do echo "== $$m"; (cd $$m && GOWORK=off go tool -modfile=$(CURDIR)/tools/lint/go.mod golangci-lint run ./...) || bad=1; done; exit $$bad
+	@bad=0; for m in $(MODULES) $(APART); do echo "== $$m"; (cd $$m && GOWORK=off go tool -modfile=$(CURDIR)/tools/lint/go.mod golangci-lint run ./...) || bad=1; done; exit $$bad
 
 .PHONY: generate
 generate: ## generate deepcopy code, CRDs, JSON Schemas, the catalogue of events, the tables of reasons and metrics, and the NATS users' rights
@@ -101,4 +107,4 @@ images: ## build the programs that the local stack's pods run: Kubernetes v1.36.
 
 .PHONY: tidy
 tidy: ## tidy every module's go.mod
-	@set -e; for m in $(MODULES); do (cd $$m && GOWORK=off go mod tidy); done
+	@set -e; for m in $(MODULES) $(APART); do (cd $$m && GOWORK=off go mod tidy); done

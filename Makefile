@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 MODULES := pkg services/intake services/certs services/datastore services/workload services/addons services/status \
-	deployments/natsserver deployments/local deployments/docker deployments/stack cmd/stoker examples/portal test
+	deployments/natsserver deployments/local deployments/docker deployments/stack deployments/monitoring cmd/stoker examples/portal test
 SERVICES = $(patsubst services/%,%,$(filter services/%,$(MODULES)))
 BENCH ?= ./bench/...
 # golangci-lint keeps the paths of files beside what it found in them, so each checkout has a cache of its own: with one for all,

@@ -79,11 +79,12 @@ lint: ## check the code with golangci-lint
 	@bad=0; for m in $(MODULES); do echo "== $$m"; (cd $$m && GOWORK=off go tool -modfile=$(CURDIR)/tools/lint/go.mod golangci-lint run ./...) || bad=1; done; exit $$bad
 
 .PHONY: generate
-generate: ## generate deepcopy code, CRDs, JSON Schemas, the catalogue of events, the tables of reasons and metrics, and the NATS users' rights
+generate: ## generate deepcopy code, CRDs, JSON Schemas, the catalogue of events, the tables of reasons and metrics, the dashboards, and the NATS users' rights
 	cd pkg && GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod controller-gen object \
 		crd:generateEmbeddedObjectMeta=false paths=./api/v1alpha1/... output:crd:artifacts:config=../deployments/crds
 	cd pkg && go generate ./...
 	cd deployments/stack && go generate ./...
+	cd deployments/monitoring && go generate ./...
 
 .PHONY: verify
 verify: ## check that what is generated (deepcopy code, CRDs, schemas, docs, rights) and every go.mod is up to date

@@ -10,6 +10,7 @@ require (
 	github.com/nats-io/nuid v1.0.1
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/stoker-k8s/stoker/deployments/local v0.0.0
+	github.com/stoker-k8s/stoker/deployments/monitoring v0.0.0
 	github.com/stoker-k8s/stoker/deployments/natsserver v0.0.0
 	github.com/stoker-k8s/stoker/deployments/stack v0.0.0
 	github.com/stoker-k8s/stoker/pkg v0.0.0
@@ -94,7 +95,7 @@ require (
 	github.com/nats-io/jwt/v2 v2.8.2 // indirect
 	github.com/nats-io/nats-server/v2 v2.15.2 // indirect
 	github.com/pmezard/go-difflib v1.0.1-0.20181226105442-5d4384ee4fb2 // indirect
-	github.com/prometheus/client_golang v1.24.1 // indirect
+	github.com/prometheus/client_golang v1.24.1
 	github.com/prometheus/client_model v0.6.2
 	github.com/prometheus/common v0.70.1
 	github.com/prometheus/procfs v0.21.1 // indirect
@@ -142,6 +143,7 @@ require (
 replace (
 	github.com/stoker-k8s/stoker/cmd/stoker => ../cmd/stoker
 	github.com/stoker-k8s/stoker/deployments/local => ../deployments/local
+	github.com/stoker-k8s/stoker/deployments/monitoring => ../deployments/monitoring
 	github.com/stoker-k8s/stoker/deployments/natsserver => ../deployments/natsserver
 	github.com/stoker-k8s/stoker/deployments/stack => ../deployments/stack
 	github.com/stoker-k8s/stoker/pkg => ../pkg

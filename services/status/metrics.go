@@ -93,6 +93,11 @@ func newMetrics(own, kamaji prometheus.Registerer, perTenant bool) *metrics {
 		}, []string{"step"}),
 		perTenant: perTenant, now: time.Now, tenants: map[events.Key]tenant{},
 	}
+	for service, facts := range stepsToReady {
+		for _, what := range facts {
+			m.timeToStep.WithLabelValues(service + "." + what) // a rate sees the first only beside a nought before it
+		}
+	}
 	phases := prometheus.NewDesc("stoker_tenants", "Tenants of the partitions this replica holds.", []string{"phase"}, nil)
 	longest := prometheus.NewDesc("stoker_tenant_longest_not_ready_seconds",
 		"How long the tenant has not been Ready that has not been for the longest; 0 without one. Paused, sleeping and deleted ones don't count.", nil, nil)

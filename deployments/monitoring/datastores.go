@@ -8,13 +8,17 @@ func dataStores() *Dashboard {
 or
   sum by (datastore) (stoker_datastore_tenant_bytes_sum{` + of + `}) / max by (datastore) (stoker_datastore_max_bytes{` + of + `} > 0)
 )`
-	return dashboard("stoker-datastores", "Stoker / DataStores", "The databases that hold the state of many tenants each: whether they answer, how fast, and what they hold.",
+	const usable = `max by (datastore_name, driver) (kamaji_datastore_info{datastore_name=~"$datastore"})
+* on (datastore_name) group_left (status) max by (datastore_name, status) (kamaji_datastore_status{datastore_name=~"$datastore"})`
+	return dashboard("stoker-datastores", "Stoker / DataStores",
+		"The databases that hold the state of many tenants each: whether they answer, how fast, and what they hold.",
 		[]Variable{choose("datastore", "DataStore", "label_values(stoker_datastore_up, datastore)", true)},
 		row{"Now", []*Panel{
 			table("DataStores", "Whether each can be used.", 12, 8,
-				`max by (datastore_name, driver) (kamaji_datastore_info{datastore_name=~"$datastore"}) * on (datastore_name) group_left (status) max by (datastore_name, status) (kamaji_datastore_status{datastore_name=~"$datastore"})`,
+				usable,
 				[]column{{"datastore_name", "DataStore"}, {"driver", "Database"}, {"status", "Usable"}}, runbook("StokerDataStoreAway")),
-			bars("Full", "Of the tenants or bytes that its annotations allow, whichever is nearer. Without limits it is never full.", unitPart, 12,
+			bars("Full", "Of the tenants or bytes that its annotations allow, whichever is nearer. Without limits it is never full.",
+				unitPart, 12,
 				query("{{datastore}}", full), colors("green", 0.8, "orange", 0.9, "red"), most(1), runbook("StokerDataStoreFull")),
 		}},
 		row{"Answers", []*Panel{
@@ -26,9 +30,12 @@ or
 				query("{{datastore}}", "sum by (datastore) (stoker_datastore_tenants_waiting{"+of+"})")),
 		}},
 		row{"Contents", []*Panel{
-			graph("Tenants", "Tenants whose data it holds.", unitShort, 8, query("{{datastore}}", "sum by (datastore) (stoker_datastore_tenants{"+of+"})"), stacked),
-			graph("Bytes", "What all tenants hold together.", unitBytes, 8, query("{{datastore}}", "sum by (datastore) (stoker_datastore_tenant_bytes_sum{"+of+"})"), stacked),
-			graph("Keys", "Keys of all tenants together.", unitShort, 8, query("{{datastore}}", "sum by (datastore) (stoker_datastore_tenant_keys_sum{"+of+"})"), stacked),
+			graph("Tenants", "Tenants whose data it holds.", unitShort, 8,
+				query("{{datastore}}", "sum by (datastore) (stoker_datastore_tenants{"+of+"})"), stacked),
+			graph("Bytes", "What all tenants hold together.", unitBytes, 8,
+				query("{{datastore}}", "sum by (datastore) (stoker_datastore_tenant_bytes_sum{"+of+"})"), stacked),
+			graph("Keys", "Keys of all tenants together.", unitShort, 8,
+				query("{{datastore}}", "sum by (datastore) (stoker_datastore_tenant_keys_sum{"+of+"})"), stacked),
 			bars("Largest tenants", "The ten schemas with the most bytes.", unitBytes, 12,
 				query("{{datastore}} {{schema}}", "topk(10, max by (datastore, schema) (stoker_datastore_schema_bytes{"+of+"}))")),
 			bars("Size of tenants", "Half of the tenants hold less than p50, nine in ten less than p90.", unitBytes, 12,

@@ -1,12 +1,19 @@
 package monitoring
 
-// percentile of a histogram over the last interval, by labels beside le.
-func percentile(q, histogram, by string) string {
+// percentile of a histogram over the last interval, by labels beside le, of what a selector picks.
+func percentile(q, histogram, by, selector string) string {
 	if by != "" {
 		by += ", "
 	}
-	return "histogram_quantile(" + q + ", sum by (" + by + "le) (rate(" + histogram + "_bucket[$__rate_interval])))"
+	if selector != "" {
+		selector = "{" + selector + "}"
+	}
+	return "histogram_quantile(" + q + ", sum by (" + by + "le) (rate(" + histogram + "_bucket" + selector + "[$__rate_interval])))"
 }
+
+// meanSteps is the mean time to each step on the way to Ready.
+const meanSteps = `sum by (step) (rate(stoker_time_to_step_seconds_sum[$__rate_interval]))
+/ sum by (step) (rate(stoker_time_to_step_seconds_count[$__rate_interval]))`
 
 // red is a number that should be nought.
 func red() option { return colors("green", 1, "red") }
@@ -23,24 +30,30 @@ func fleet() *Dashboard {
 			stat("Tenants", "All tenants, whatever their phase.", unitShort, 4, query("", "sum(stoker_tenants) or vector(0)")),
 			stat("Ready", "Tenants whose API is as their last accepted generation asks.", unitShort, 4,
 				query("", `sum(kamaji_tenant_control_planes_current{ready="true"})`), colors("green")),
-			stat("Longest not Ready", "How long the tenant has not been Ready that has not been for the longest. Paused, sleeping and deleted ones don't count.",
+			stat("Longest not Ready",
+				"How long the tenant has not been Ready that has not been for the longest. Paused, sleeping and deleted ones don't count.",
 				unitS, 4, query("", "max(stoker_tenant_longest_not_ready_seconds)"), colors("green", 180, "orange", 600, "red"), digits(0),
 				runbook("StokerTenantNotReady")),
 			stat("Dead letters", "Events that were given up, until somebody drops them.", unitShort, 4,
 				query("", "max(stoker_dead_letters_held)"), red(), runbook("StokerDeadLetters")),
-			stat("First certificate ends in", "When the first of all certificates ends. They are renewed when a third of their life is left.", unitS, 4,
+			stat("First certificate ends in", "When the first of all certificates ends. They are renewed when a third of their life is left.",
+				unitS, 4,
 				query("", "min(stoker_certificate_soonest_expiry_timestamp_seconds) - time()"), colors("red", 30*86400, "green"), digits(0),
 				runbook("StokerCertificateExpiring")),
 			stat("Alerts", "Alerts of Stoker that fire.", unitShort, 4,
 				query("", `count(ALERTS{alertname=~"Stoker.+", alertstate="firing"}) or vector(0)`), red()),
 		}},
 		row{"Tenants", []*Panel{
-			graph("Tenants by phase", "Where tenants stand.", unitShort, 12, query("{{phase}}", "sum by (phase) (stoker_tenants)"), stacked),
-			graph("Time to Ready", "From the acceptance of a generation to Ready: half of the tenants take less than p50, nine in ten less than p90.", unitS, 12,
-				query("p50", percentile("0.5", "stoker_time_to_ready_seconds", "")), query("p90", percentile("0.9", "stoker_time_to_ready_seconds", "")),
+			graph("Tenants by phase", "Where tenants stand.", unitShort, 12,
+				query("{{phase}}", "sum by (phase) (stoker_tenants)"), stacked),
+			graph("Time to Ready",
+				"From the acceptance of a generation to Ready: half of the tenants take less than p50, nine in ten less than p90.", unitS, 12,
+				query("p50", percentile("0.5", "stoker_time_to_ready_seconds", "", "")),
+				query("p90", percentile("0.9", "stoker_time_to_ready_seconds", "", "")),
 				colors("transparent", 180, "red"), runbook("StokerProvisioningSlow")),
-			graph("Time to each step", "Mean time from the acceptance of a generation to the steps on its way to Ready. The longest step is where to look.", unitS, 12,
-				query("{{step}}", "sum by (step) (rate(stoker_time_to_step_seconds_sum[$__rate_interval])) / sum by (step) (rate(stoker_time_to_step_seconds_count[$__rate_interval]))")),
+			graph("Time to each step",
+				"Mean time from the acceptance of a generation to the steps on its way to Ready. The longest step is where to look.", unitS, 12,
+				query("{{step}}", meanSteps)),
 			graph("Rollouts", "Tenants whose pods are being rolled out, and those that wait for a place among them.", unitShort, 12,
 				query("going on", "sum(stoker_workload_rollouts)"), query("waiting", "sum(stoker_workload_rollouts_waiting)")),
 			graph("Commands", "Commands that were taken, by what became of their turn.", unitOps, 12,
@@ -74,18 +87,24 @@ func tenant() *Dashboard {
 				query("", `max(kamaji_tenant_control_plane_status{`+of+`, ready="true"}) or vector(0)`), colors("red", 1, "green"),
 				words(map[string][2]string{"0": {"not Ready", "red"}, "1": {"Ready", "green"}}), runbook("StokerTenantNotReady")),
 			stat("First certificate ends in", "When the first certificate of the tenant ends.", unitS, 6,
-				query("", "min(stoker_tenant_certificate_expiry_timestamp_seconds{"+of+"}) - time()"), colors("red", 30*86400, "green"), digits(0),
+				query("", "min(stoker_tenant_certificate_expiry_timestamp_seconds{"+of+"}) - time()"), colors("red", 30*86400, "green"),
+				digits(0),
 				runbook("StokerCertificateExpiring")),
-			table("What it is", "Version, database and address.", 12, 4, "max by (kubernetes_version, datastore_driver, exposure_strategy, address) (kamaji_tenant_control_plane_info{"+of+"})",
-				[]column{{"kubernetes_version", "Version"}, {"datastore_driver", "Database"}, {"exposure_strategy", "Exposed by"}, {"address", "Address"}}),
+			table("What it is", "Version, database and address.", 12, 4,
+				"max by (kubernetes_version, datastore_driver, exposure_strategy, address) (kamaji_tenant_control_plane_info{"+of+"})",
+				[]column{
+					{"kubernetes_version", "Version"}, {"datastore_driver", "Database"}, {"exposure_strategy", "Exposed by"}, {"address", "Address"},
+				}),
 			graph("Status", "Its status over time.", unitShort, 16,
 				query("{{status}}", "max by (status) (kamaji_tenant_control_plane_status{"+of+"})"), stacked, most(1)),
-			bars("Certificates", "Its certificates, by their state and by whether they are in a Secret of their own (x509) or in a kubeconfig.", unitShort, 8,
+			bars("Certificates", "Its certificates, by their state and by whether they are in a Secret of their own (x509) or in a kubeconfig.",
+				unitShort, 8,
 				query("{{status}} {{strategy}}", "sum by (status, strategy) (kamaji_certificates_current{"+of+"})")),
 		}},
 		row{"What all tenants share", []*Panel{
 			graph("Time to Ready", "Of all tenants: half of them take less than p50, nine in ten less than p90.", unitS, 8,
-				query("p50", percentile("0.5", "stoker_time_to_ready_seconds", "")), query("p90", percentile("0.9", "stoker_time_to_ready_seconds", "")),
+				query("p50", percentile("0.5", "stoker_time_to_ready_seconds", "", "")),
+				query("p90", percentile("0.9", "stoker_time_to_ready_seconds", "", "")),
 				runbook("StokerProvisioningSlow")),
 			graph("Answers of tenants' APIs", "Requests of Stoker to the API servers of all tenants, by code; 0 is no answer.", unitOps, 8,
 				query("{{code}}", `sum by (code) (rate(stoker_api_requests_total{cluster="tenant"}[$__rate_interval]))`)),

@@ -34,7 +34,9 @@ func dashboard(uid, title, description string, variables []Variable, rows ...row
 	d := &Dashboard{
 		UID: uid, Title: title, Description: description, Tags: []string{"stoker"}, SchemaVersion: 39, Editable: true, GraphTooltip: 1,
 		Refresh: "30s", Time: Time{From: "now-1h", To: "now"},
-		Templating: Templating{List: append([]Variable{{Name: "datasource", Label: "Data source", Type: "datasource", Query: "prometheus"}}, variables...)},
+		Templating: Templating{
+			List: append([]Variable{{Name: "datasource", Label: "Data source", Type: "datasource", Query: "prometheus"}}, variables...),
+		},
 		Links: []Link{
 			{Title: "Stoker", Type: "dashboards", Tags: []string{"stoker"}, AsDropdown: true, KeepTime: true},
 			{Title: "Runbooks", Type: "link", URL: "https://github.com/stoker-k8s/stoker/tree/main/docs/runbooks", TargetBlank: true},

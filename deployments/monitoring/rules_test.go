@@ -45,7 +45,8 @@ type rule struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// TestRunbooks holds alerts and runbooks together: each alert has a page, which tells each of its expressions and severities, and each page an alert.
+// TestRunbooks holds alerts and runbooks together: each alert has a page, which tells each of its expressions and severities, and each
+// page an alert.
 func TestRunbooks(t *testing.T) {
 	pages, err := filepath.Glob(runbooks + "/Stoker*.md")
 	if err != nil || len(pages) == 0 {

@@ -4,6 +4,7 @@ package monitoring
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -11,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -36,6 +36,8 @@ const interval = time.Second
 type monitored struct {
 	promv1.API
 	services map[string]*env.Process
+	targets  string // file with the addresses that are scraped
+	nats     string
 	since    time.Time
 }
 
@@ -48,20 +50,17 @@ func start(t *testing.T, rules string) *monitored {
 	e.NoServices(t)
 	m := &monitored{services: e.Services(t), since: time.Now()}
 	t.Cleanup(func() { e.NoServices(t) })
-	nats := free(t)
-	run(t, exec.Command(e.StokerBin(), "nats-metrics", "--monitor", e.NATS.MonitorURL(), "--http", nats))
+	m.nats = free(t)
+	run(t, exec.Command(e.StokerBin(), "nats-metrics", "--monitor", e.NATS.MonitorURL(), "--http", m.nats))
 
-	var targets []string
-	for _, s := range name.Services() {
-		targets = append(targets, m.services[s].Address())
-	}
 	dir := t.TempDir()
+	m.targets = filepath.Join(dir, "targets.json")
+	m.scrape(t)
 	config := fmt.Sprintf(`global: {scrape_interval: %[1]s, evaluation_interval: %[1]s}
 rule_files: [%[2]q]
 scrape_configs:
-  - {job_name: stoker, honor_labels: true, static_configs: [{targets: [%[3]s]}]}
-  - {job_name: nats, honor_labels: true, static_configs: [{targets: [%[4]s]}]}
-`, interval, rules, strings.Join(targets, ", "), nats)
+  - {job_name: stoker, honor_labels: true, file_sd_configs: [{files: [%[3]q]}]}
+`, interval, rules, m.targets)
 	if err := os.WriteFile(filepath.Join(dir, "prometheus.yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -83,6 +82,25 @@ scrape_configs:
 	return m
 }
 
+// scrape has Prometheus scrape the first replica of each service, NATS, and more.
+func (m *monitored) scrape(t *testing.T, more ...string) {
+	t.Helper()
+	targets := append([]string{m.nats}, more...)
+	for _, s := range name.Services() {
+		targets = append(targets, m.services[s].Address())
+	}
+	data, err := json.Marshal([]map[string]any{{"targets": targets}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(m.targets+".new", data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(m.targets+".new", m.targets); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // free is an address of the test's that nobody listens on.
 func free(t *testing.T) string {
 	t.Helper()
@@ -94,8 +112,8 @@ func free(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// run runs a program until the test ends.
-func run(t *testing.T, cmd *exec.Cmd) {
+// run runs a program until the test ends, or stop is called.
+func run(t *testing.T, cmd *exec.Cmd) (stop func()) {
 	t.Helper()
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
@@ -103,15 +121,19 @@ func run(t *testing.T, cmd *exec.Cmd) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	t.Cleanup(func() {
+	ended := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(ended) }()
+	stop = func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		<-ended
+	}
+	t.Cleanup(func() {
+		stop()
 		if t.Failed() {
 			t.Logf("%s:\n%s", filepath.Base(cmd.Path), log.Bytes())
 		}
 	})
+	return stop
 }
 
 // answers reports whether a URL answers 200.

@@ -45,10 +45,11 @@ func nats() *Dashboard {
 			graph("Storage", "What JetStream has on each server's disk.", unitBytes, 8, query("{{server}}", named(server+"storage_bytes"))),
 			graph("CPU", "Processors in use.", unitShort, 8, query("{{server}}", named(server+"cpu_ratio"))),
 			graph("Memory", "Of the servers' processes.", unitBytes, 8, query("{{server}}", named(server+"memory_bytes"))),
-			graph("Trouble", "In the last ten minutes: clients that were too slow, and requests to JetStream that were refused.",
+			graph("Trouble", "In the last ten minutes: clients that were too slow, and requests to JetStream answered by an error. "+
+				"Some of these are normal: what is asked for may not be there yet.",
 				unitShort, 8,
 				query("slow clients", "sum(increase("+server+"slow_consumers_total[10m]))"),
-				query("refused requests", "sum(increase("+server+"api_errors_total[10m]))")),
+				query("answered by an error", "sum(increase("+server+"api_errors_total[10m]))")),
 		}},
 	)
 }

@@ -49,7 +49,8 @@ func eventPath() *Dashboard {
 		}},
 		row{"Commands by HTTP", []*Panel{
 			graph("Requests", "Requests to /events, by code of the answer; nought where that way in is off.", unitOps, 12,
-				query("{{code}}", `sum by (code) (rate(stoker_http_events_duration_seconds_count[$__rate_interval])) or vector(0)`)),
+				query("{{code}}", `sum by (code) (rate(stoker_http_events_duration_seconds_count[$__rate_interval]))
+or on () label_replace(vector(0), "code", "none", "", "")`)),
 			graph("Time of a request (p90)", "How long a request to /events takes.", unitS, 12,
 				query("p90", percentile("0.9", "stoker_http_events_duration_seconds", "", "")+" or vector(0)")),
 		}},

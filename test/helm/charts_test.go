@@ -130,7 +130,7 @@ func TestMonitoring(t *testing.T) {
 	t.Parallel()
 	const group = "monitoring.coreos.com/v1/"
 	kinds := []string{"--api-versions", group + "ServiceMonitor", "--api-versions", group + "PodMonitor", "--api-versions", group + "PrometheusRule"}
-	all := []string{"ServiceMonitor/stoker", "PodMonitor/stoker-nats", "PrometheusRule/stoker", "ConfigMap/stoker-fleet"}
+	all := []string{"ServiceMonitor/stoker", "PodMonitor/stoker-nats", "PrometheusRule/stoker", "ConfigMap/stoker-dashboard-fleet"}
 	for _, c := range []struct {
 		name string
 		args []string
@@ -139,7 +139,7 @@ func TestMonitoring(t *testing.T) {
 		{"without the kinds", []string{"--set", "nats.metrics=true"}, nil},
 		{"with the kinds", kinds, []string{"ServiceMonitor/stoker", "PrometheusRule/stoker"}},
 		{"without alerts", append([]string{"--set", "monitoring.rules=false"}, kinds...), []string{"ServiceMonitor/stoker"}},
-		{"dashboards without the kinds", []string{"--set", "monitoring.dashboards=true"}, []string{"ConfigMap/stoker-fleet"}},
+		{"dashboards without the kinds", []string{"--set", "monitoring.dashboards=true"}, []string{"ConfigMap/stoker-dashboard-fleet"}},
 		{"all of it", append([]string{"--set", "monitoring.dashboards=true,nats.metrics=true"}, kinds...), all},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -176,7 +176,7 @@ func TestMonitoring(t *testing.T) {
 				t.Fatal(err)
 			}
 			n := filepath.Base(file)
-			data, _ := objects["ConfigMap/"+strings.TrimSuffix(n, ".json")]["data"].(map[string]any)
+			data, _ := objects["ConfigMap/"+strings.Replace(strings.TrimSuffix(n, ".json"), "stoker-", "stoker-dashboard-", 1)]["data"].(map[string]any)
 			if data[n] != string(want) {
 				t.Errorf("%s in its ConfigMap is not the file", n)
 			}

@@ -123,9 +123,8 @@ func TestAlerts(t *testing.T) {
 		refused(t, "refused")
 		return func() { drop(t) }
 	})
-	m.see(t, alert{"StokerDataStoreFull", "tenants"}, "`stoker.dev/max-tenants: \"1\"` on a DataStore with a tenant", func(t *testing.T) func() {
-		return limit(t, name.AnnotationMaxTenants, "1")
-	})
+	m.see(t, alert{"StokerDataStoreFull", "tenants"}, "`stoker.dev/max-tenants: \"1\"` on a DataStore with a tenant",
+		func(t *testing.T) func() { return limit(t, name.AnnotationMaxTenants, "1") })
 	m.see(t, alert{"StokerDataStoreFull", "bytes"}, "`stoker.dev/max-bytes: 1Ki` on a DataStore with a tenant", func(t *testing.T) func() {
 		return limit(t, name.AnnotationMaxBytes, "1Ki")
 	})
@@ -134,11 +133,12 @@ func TestAlerts(t *testing.T) {
 		must(t, etcd.Stop(t.Context()))
 		return func() { must(t, etcd.Start(t.Context())) }
 	})
-	m.see(t, alert{"StokerCertificateExpiring", ""}, "a tenant whose authority, which somebody brought, ends in 10 days", func(t *testing.T) func() {
-		bring(t, "brought", 10*24*time.Hour)
-		key := create(t, "brought")
-		return func() { remove(t, key) }
-	})
+	m.see(t, alert{"StokerCertificateExpiring", ""}, "a tenant whose authority, which somebody brought, ends in 10 days",
+		func(t *testing.T) func() {
+			bring(t, "brought", 10*24*time.Hour)
+			key := create(t, "brought")
+			return func() { remove(t, key) }
+		})
 	pending := events.Tenant(metav1.NamespaceDefault, "pending")
 	m.see(t, alert{"StokerTenantNotReady", ""}, "a tenant whose pods fit on no node", func(t *testing.T) func() {
 		o := env.Tenant(pending.Name, "v1.36.3")
@@ -264,7 +264,8 @@ func bring(t *testing.T, tenant string, life time.Duration) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
 	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "brought"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(life),
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "brought"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(life),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, ca, ca, key.Public(), key)

@@ -43,9 +43,13 @@ func dashboards(t *testing.T) (all []*monitoring.Dashboard) {
 	return all
 }
 
+// rateInterval is what Grafana would take, or a bit more, for an interval of a second.
+const rateInterval = "20s"
+
 // fill puts values in the place of a query's variables, as Grafana does.
 func fill(expr string) string {
-	return strings.NewReplacer("$__rate_interval", "10s", "$namespace", "default", "$tenant", "busy-0", "$service", ".*", "$datastore", ".*").Replace(expr)
+	values := []string{"$__rate_interval", rateInterval, "$namespace", "default", "$tenant", "busy-0", "$service", ".*", "$datastore", ".*"}
+	return strings.NewReplacer(values...).Replace(expr)
 }
 
 // ask asks Prometheus what a panel asks: for one moment, or for the time since the installation was started.

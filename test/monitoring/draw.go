@@ -243,11 +243,13 @@ func graphOf(p *monitoring.Panel, lines []line, width, height int) (template.HTM
 			graph.Add(drawn)
 		}
 	}
-	graph.Y.Max = max(graph.Y.Max*1.08, 1e-9)
+	if graph.Y.Max *= 1.08; graph.Y.Max == 0 {
+		graph.Y.Max = 1
+	}
 	if d.Max != nil {
 		graph.Y.Max = *d.Max
 	}
-	graph.X.Tick.Marker = plot.TimeTicks{Format: "15:04", Time: plot.UTCUnixTime}
+	graph.X.Tick.Marker = plot.TickerFunc(minutes)
 	graph.Y.Tick.Marker = ticks{d.Unit}
 	for _, axis := range []*plot.Axis{&graph.X, &graph.Y} {
 		axis.Tick.Label.Font.Size, axis.Tick.Length, axis.LineStyle.Width = vg.Points(8), 0, 0
@@ -280,13 +282,24 @@ func whole(points plotter.XYs) (all []plotter.XYs) {
 	return all
 }
 
+// minutes are ticks at whole minutes.
+func minutes(low, high float64) (all []plot.Tick) {
+	for at := math.Ceil(low/60) * 60; at <= high; at += 60 {
+		all = append(all, plot.Tick{Value: at, Label: time.Unix(int64(at), 0).UTC().Format("15:04")})
+	}
+	return all
+}
+
 // ticks are those of an axis with a unit.
 type ticks struct{ unit string }
 
 // Ticks implements plot.Ticker.
 func (t ticks) Ticks(low, high float64) (all []plot.Tick) {
 	step := math.Pow(10, math.Floor(math.Log10(high-low)))
-	for _, part := range []float64{1, .5, .2} {
+	if t.unit == "bytes" || t.unit == "Bps" {
+		step = math.Pow(2, math.Floor(math.Log2(high-low)))
+	}
+	for _, part := range []float64{1, .5, .25, .2} {
 		if (high-low)/(step*part) >= 3 {
 			step *= part
 			break
@@ -300,7 +313,8 @@ func (t ticks) Ticks(low, high float64) (all []plot.Tick) {
 
 // palette is that of lines.
 var palette = []color.RGBA{
-	{0x3f, 0x9f, 0x4f, 255}, {0xe0, 0xb4, 0x00, 255}, {0x3a, 0x7b, 0xd5, 255}, {0xe6, 0x7e, 0x22, 255}, {0xd6, 0x3b, 0x50, 255}, {0x8e, 0x5b, 0xb5, 255},
+	{0x3f, 0x9f, 0x4f, 255}, {0xe0, 0xb4, 0x00, 255}, {0x3a, 0x7b, 0xd5, 255}, {0xe6, 0x7e, 0x22, 255}, {0xd6, 0x3b, 0x50, 255},
+	{0x8e, 0x5b, 0xb5, 255},
 	{0x2a, 0x9d, 0x8f, 255}, {0x8d, 0x6e, 0x63, 255}, {0x60, 0x7d, 0x8b, 255}, {0xc2, 0x55, 0x9d, 255},
 }
 

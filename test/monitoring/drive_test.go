@@ -1,6 +1,7 @@
 package monitoring
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,13 +60,14 @@ func byHTTP(t *testing.T, key events.Key) {
 	}
 	for bearer, want := range map[string]bool{strings.TrimSpace(string(secret)): true, "none": false} {
 		env.Eventually(t, "an answer by HTTP", func() error {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+e.HTTP().Address+"/events", strings.NewReader(string(data)))
+			url := "http://" + e.HTTP().Address + "/events"
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(data))
 			if err != nil {
 				return err
 			}
 			for k, v := range map[string]string{
-				"Authorization": "Bearer " + bearer, "Content-Type": "application/json", "ce-specversion": "1.0", "ce-id": fmt.Sprint(time.Now().UnixNano()),
-				"ce-source": "/test", "ce-type": event.TenantApply, "ce-subject": key.String(),
+				"Authorization": "Bearer " + bearer, "Content-Type": "application/json",
+				"ce-specversion": "1.0", "ce-id": fmt.Sprint(time.Now().UnixNano()), "ce-source": "/test", "ce-type": event.TenantApply, "ce-subject": key.String(),
 			} {
 				req.Header.Set(k, v)
 			}

@@ -69,7 +69,8 @@ scrape_configs:
 		t.Fatal(err)
 	}
 	address := free(t)
-	cmd := exec.Command(program.Path, "--config.file="+filepath.Join(dir, "prometheus.yaml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
+	cmd := exec.Command(program.Path,
+		"--config.file="+filepath.Join(dir, "prometheus.yaml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+address, "--log.level=warn")
 	cmd.Env = append(os.Environ(), program.Env...)
 	run(t, cmd)

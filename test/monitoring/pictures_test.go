@@ -2,9 +2,15 @@ package monitoring
 
 import (
 	"fmt"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/png"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,6 +35,7 @@ func TestPictures(t *testing.T) {
 	for _, d := range dashboards(t) {
 		answers := map[int]Answer{}
 		for _, p := range d.Panels {
+			p.Title = fill(p.Title)
 			for _, target := range p.Targets {
 				value, err := m.ask(t.Context(), target)
 				if err != nil {
@@ -43,10 +50,10 @@ func TestPictures(t *testing.T) {
 	undo()
 }
 
-// work has tenants come and go for five minutes, with a replica that is killed and a database that is away for a while.
+// work has tenants come and go for four minutes, with a replica that is killed and a database that is away for a while.
 func work(t *testing.T) (undo func()) {
 	t.Helper()
-	end, etcd := time.Now().Add(5*time.Minute), e.Local.Component("etcd-default")
+	end, etcd := time.Now().Add(4*time.Minute), e.Local.Component("etcd-default")
 	var kept []events.Key
 	for i := 0; time.Now().Before(end); i++ {
 		key := events.Tenant(metav1.NamespaceDefault, fmt.Sprintf("shop-%d", i))
@@ -104,4 +111,29 @@ func photograph(t *testing.T, d *monitoring.Dashboard, answers map[int]Answer, f
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("chromium: %v\n%s", err, out)
 	}
+	fewerColors(t, file)
+}
+
+// fewerColors writes a picture again with its 255 most frequent colors, which makes it small.
+func fewerColors(t *testing.T, file string) {
+	t.Helper()
+	in, err := os.Open(file)
+	must(t, err)
+	defer in.Close()
+	picture, err := png.Decode(in)
+	must(t, err)
+	count := map[color.Color]int{}
+	bounds := picture.Bounds()
+	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
+		for x := bounds.Min.X; x < bounds.Max.X; x++ {
+			count[picture.At(x, y)]++
+		}
+	}
+	frequent := slices.SortedFunc(maps.Keys(count), func(a, b color.Color) int { return count[b] - count[a] })
+	reduced := image.NewPaletted(bounds, frequent[:min(len(frequent), 255)])
+	draw.Draw(reduced, bounds, picture, bounds.Min, draw.Src)
+	out, err := os.Create(file)
+	must(t, err)
+	must(t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(out, reduced))
+	must(t, out.Close())
 }

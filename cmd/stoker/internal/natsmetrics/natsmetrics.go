@@ -65,7 +65,7 @@ var (
 	cpu         = desc("cpu_ratio", "Share of one processor that the server uses.")
 	storage     = desc("storage_bytes", "What JetStream has on the server's disk.")
 	maxStorage  = desc("storage_max_bytes", "What JetStream may have on the server's disk.")
-	apiErrors   = desc("api_errors_total", "Requests to JetStream's API that the server refused.")
+	apiErrors   = desc("api_errors_total", "Requests to JetStream's API that the server answered by an error, of which some are normal.")
 	leaderKnown = desc("leader_known", "Whether the cluster has a leader as far as the server knows; 1 for a server without a cluster.")
 
 	streamMessages = desc("stream_messages", "Messages of one of Stoker's streams; shown by the stream's leader.", "stream")

@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 MODULES := pkg services/intake services/certs services/datastore services/workload services/addons services/status \
-	deployments/natsserver deployments/local deployments/compose deployments/docker deployments/stack cmd/stoker examples/portal test
+	deployments/natsserver deployments/local deployments/compose deployments/docker deployments/stack deployments/monitoring cmd/stoker examples/portal test
 # Outside go.work, for what these take would have all others take other versions of what they share.
 APART := test/compose
 SERVICES = $(patsubst services/%,%,$(filter services/%,$(MODULES)))
@@ -85,11 +85,12 @@ lint: ## check the code with golangci-lint
 	@bad=0; for m in $(MODULES) $(APART); do echo "== $$m"; (cd $$m && GOWORK=off go tool -modfile=$(CURDIR)/tools/lint/go.mod golangci-lint run ./...) || bad=1; done; exit $$bad
 
 .PHONY: generate
-generate: ## generate deepcopy code, CRDs, JSON Schemas, the catalogue of events, the tables of reasons and metrics, and the NATS users' rights
+generate: ## generate deepcopy code, CRDs, JSON Schemas, the catalogue of events, the tables of reasons and metrics, the dashboards, and the NATS users' rights
 	cd pkg && GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod controller-gen object \
 		crd:generateEmbeddedObjectMeta=false paths=./api/v1alpha1/... output:crd:artifacts:config=../deployments/crds
 	cd pkg && go generate ./...
 	cd deployments/stack && go generate ./...
+	cd deployments/monitoring && go generate ./...
 
 .PHONY: verify
 verify: ## check that what is generated (deepcopy code, CRDs, schemas, docs, rights) and every go.mod is up to date

@@ -1,6 +1,6 @@
 package main
 
-// stoker bootstrap and stoker nats-reload: what an installation on a cluster runs beside the services.
+// stoker bootstrap, stoker nats-reload and stoker nats-metrics: what an installation on a cluster runs beside the services.
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/stoker-k8s/stoker/cmd/stoker/internal/bootstrap"
+	"github.com/stoker-k8s/stoker/cmd/stoker/internal/natsmetrics"
 	"github.com/stoker-k8s/stoker/cmd/stoker/internal/reload"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
@@ -197,5 +198,23 @@ are renewed, without a restart.`,
 		},
 	}
 	c.Flags().StringArrayVar(&r.Directories, "watch", nil, "`directory` of the server's configuration; can be repeated")
+	return c
+}
+
+func natsMetricsCommand(a *app) *cobra.Command {
+	var address, monitor string
+	c := &cobra.Command{
+		Use:   "nats-metrics --monitor URL",
+		Short: "Show to Prometheus what a NATS server says of itself",
+		Long: `nats-metrics runs beside a NATS server and serves /metrics for Prometheus from what the server says on its monitoring port: connections,
+messages, storage, Stoker's streams, and what waits there for each service. Tenants' buckets are counted, not listed.`,
+		Example: `  stoker nats-metrics --monitor http://localhost:8222 --http :7777`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return natsmetrics.Serve(cmd.Context(), address, monitor, func(err error) { a.sayf(a.err, "the server doesn't answer: %v\n", err) })
+		},
+	}
+	c.Flags().StringVar(&monitor, "monitor", "http://localhost:8222", "`URL` of the server's monitoring port")
+	c.Flags().StringVar(&address, "http", ":7777", "`address` to serve /metrics at")
 	return c
 }

@@ -146,7 +146,7 @@ func commands(a *app) []*cobra.Command {
 		applyCommand(a), patchCommand(a), deleteCommand(a), pauseCommand(a), resumeCommand(a), sleepCommand(a), wakeCommand(a),
 		getCommand(a), watchCommand(a), whyCommand(a), kubeconfigCommand(a), dataStoresCommand(a), portalCommand(a), tokenCommand(a),
 		deadCommand(a), replicasCommand(a), resyncCommand(a),
-		upCommand(a), downCommand(a), bootstrapCommand(a), natsReloadCommand(a), versionCommand(a),
+		upCommand(a), downCommand(a), bootstrapCommand(a), natsReloadCommand(a), natsMetricsCommand(a), versionCommand(a),
 	}
 }
 

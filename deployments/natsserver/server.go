@@ -19,6 +19,9 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
+// DefaultPort is that of NATS servers. One that listens there says how it is by HTTP at MonitorPort.
+const DefaultPort, MonitorPort = 4222, 8222
+
 // Server is a running NATS server.
 type Server struct {
 	dir  string
@@ -57,11 +60,16 @@ func (s *Server) configure() (file string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("nats port %q: %w", port, err)
 	}
+	monitor := 0 // none
+	if n == DefaultPort {
+		monitor = MonitorPort
+	}
 	if n == 0 {
 		n = natsd.RANDOM_PORT
 	}
 	file = filepath.Join(s.dir, "nats.conf")
-	text := fmt.Sprintf("server_name: stoker\nhost: %q\nport: %d\njetstream { store_dir: %q }\n", host, n, s.dir) + events.Authorization(keys, nil)
+	text := fmt.Sprintf("server_name: stoker\nhost: %q\nport: %d\nhttp_port: %d\njetstream { store_dir: %q }\n", host, n, monitor, s.dir) +
+		events.Authorization(keys, nil)
 	return file, os.WriteFile(file, []byte(text), 0o600)
 }
 
@@ -111,6 +119,12 @@ func (s *Server) Restart(ctx context.Context) error {
 
 // URL for clients.
 func (s *Server) URL() string { return "nats://" + s.addr }
+
+// MonitorURL is where a server at [DefaultPort] says how it is.
+func (s *Server) MonitorURL() string {
+	host, _, _ := net.SplitHostPort(s.addr)
+	return "http://" + net.JoinHostPort(host, strconv.Itoa(MonitorPort))
+}
 
 // SeedFile of a user's nkey.
 func (s *Server) SeedFile(user string) string { return SeedFile(s.dir, user) }

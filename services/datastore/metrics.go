@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 
@@ -22,6 +23,7 @@ func DescribeMetrics(own, kamaji prometheus.Registerer) { (*stores)(nil).registe
 type gauges struct {
 	perTenant                                                   bool // all schemas have series, not the largest alone
 	up, latency, breaker, waiting, bytes, keys, ofBytes, ofKeys *prometheus.Desc
+	tenants, maxTenants, maxBytes                               *prometheus.Desc
 }
 
 func newGauges(perTenant bool) gauges {
@@ -34,10 +36,15 @@ func newGauges(perTenant bool) gauges {
 		latency:   desc("check_seconds", "How long the database took to answer this replica's last check."),
 		breaker:   desc("breaker_open", "Whether this replica takes the database for away, and asks it now and then instead of at each turn."),
 		waiting:   desc("tenants_waiting", "Tenants of this replica that wait for the DataStore to be there."),
-		bytes:     desc("tenant_bytes", "Sizes of the DataStore's tenants, as measured by the replica that works on it."),
-		keys:      desc("tenant_keys", "Keys of the DataStore's tenants, as measured by the replica that works on it."),
-		ofBytes:   desc("schema_bytes", "Size of a tenant, of the ten largest or, by flag or annotation, of all.", "schema"),
-		ofKeys:    desc("schema_keys", "Keys of a tenant, of the ten largest or, by flag or annotation, of all.", "schema"),
+		tenants:   desc("tenants", "Tenants of this replica whose data the DataStore holds."),
+		maxTenants: desc("max_tenants", "How many tenants the DataStore takes by its annotation stoker.dev/max-tenants; +Inf without one. "+
+			"Shown by the replica that works on it."),
+		maxBytes: desc("max_bytes", "How many bytes of tenants the DataStore takes by its annotation stoker.dev/max-bytes; +Inf without one. "+
+			"Shown by the replica that works on it."),
+		bytes:   desc("tenant_bytes", "Sizes of the DataStore's tenants, as measured by the replica that works on it."),
+		keys:    desc("tenant_keys", "Keys of the DataStore's tenants, as measured by the replica that works on it."),
+		ofBytes: desc("schema_bytes", "Size of a tenant, of the ten largest or, by flag or annotation, of all.", "schema"),
+		ofKeys:  desc("schema_keys", "Keys of a tenant, of the ten largest or, by flag or annotation, of all.", "schema"),
 	}
 }
 
@@ -45,7 +52,7 @@ func newGauges(perTenant bool) gauges {
 func (s *stores) register(own, kamaji prometheus.Registerer, perTenant bool) {
 	g := newGauges(perTenant)
 	own.MustRegister(metric.AtScrape{
-		Gauges:     []*prometheus.Desc{g.up, g.latency, g.breaker, g.waiting, g.ofBytes, g.ofKeys},
+		Gauges:     []*prometheus.Desc{g.up, g.latency, g.breaker, g.waiting, g.tenants, g.maxTenants, g.maxBytes, g.ofBytes, g.ofKeys},
 		Histograms: []*prometheus.Desc{g.bytes, g.keys},
 		Values: func(c chan<- prometheus.Metric) {
 			for _, n := range s.names() {
@@ -100,12 +107,19 @@ func (g gauges) show(st *store, c chan<- prometheus.Metric) {
 	latency, there, sizes, waiting := st.latency, st.object != nil, st.sizes, len(st.waiting)
 	up, open := st.conn != nil && st.away == nil, st.away != nil && !errors.Is(st.away, errNotTried)
 	all := g.perTenant || st.annotations[name.AnnotationTenantMetrics] == "true"
-	if !st.mine {
+	mine, tenants := st.mine, st.homeTenants()
+	maxTenants, maxBytes, _ := name.Limits(st.annotations) // one that can't be read counts as none here; the status says so
+	if !mine {
 		sizes = nil
 	}
 	st.mu.Unlock()
 	if !there {
 		return
+	}
+	c <- metric.Gauge(g.tenants, float64(tenants), n)
+	if mine {
+		c <- metric.Gauge(g.maxTenants, limit(maxTenants), n)
+		c <- metric.Gauge(g.maxBytes, limit(maxBytes), n)
 	}
 	c <- metric.Gauge(g.up, metric.Bool(up), n)
 	c <- metric.Gauge(g.breaker, metric.Bool(open), n)
@@ -126,6 +140,14 @@ func (g gauges) show(st *store, c chan<- prometheus.Metric) {
 		c <- metric.Gauge(g.ofBytes, float64(sizes[schema].Bytes), n, schema)
 		c <- metric.Gauge(g.ofKeys, float64(sizes[schema].Keys), n, schema)
 	}
+}
+
+// limit is a limit as a value, infinite without one.
+func limit(n *int64) float64 {
+	if n == nil {
+		return math.Inf(1)
+	}
+	return float64(*n)
 }
 
 // shown are the schemas that have series of their own: all, or the largest.

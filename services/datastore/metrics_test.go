@@ -2,12 +2,16 @@ package datastore
 
 import (
 	"fmt"
+	"maps"
+	"math"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
@@ -70,4 +74,39 @@ stoker_datastore_up{datastore="one"} %d
 	}
 	st.addWaiting(events.Tenant("default", "demo"))
 	shows("when it is away", kamajis("False")+own(0, 1, 1))
+}
+
+func TestRoomOfADataStoreIsShown(t *testing.T) {
+	_, st := newWorld(func() error { return nil })
+	registry := prometheus.NewPedanticRegistry()
+	st.of.register(registry, registry, false)
+	if _, opened, err := st.load(t.Context()); opened != nil || err != nil {
+		t.Fatal(opened, err)
+	}
+	own, other := events.Tenant("default", "own"), events.Tenant("default", "override")
+	st.addTenant(own)
+	st.noteAccount(own, state.Datastore{DataStore: st.name})
+	st.addTenant(other)
+	st.noteAccount(other, state.Datastore{DataStore: "another"})
+	shows := func(what string, want map[string]float64) {
+		t.Helper()
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]float64{}
+		for _, f := range families {
+			if n := strings.TrimPrefix(f.GetName(), "stoker_datastore_"); n == "tenants" || strings.HasPrefix(n, "max_") {
+				got[n] = f.GetMetric()[0].GetGauge().GetValue()
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	shows("which another replica works on", map[string]float64{"tenants": 1})
+	st.concerns(true)
+	shows("without limits", map[string]float64{"tenants": 1, "max_tenants": math.Inf(1), "max_bytes": math.Inf(1)})
+	st.annotations = map[string]string{name.AnnotationMaxTenants: "200", name.AnnotationMaxBytes: "8Ki"}
+	shows("with limits", map[string]float64{"tenants": 1, "max_tenants": 200, "max_bytes": 8192})
 }

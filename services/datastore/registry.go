@@ -163,6 +163,16 @@ func (st *store) noteAccount(key events.Key, as state.Datastore) {
 	}
 }
 
+// homeTenants is how many tenants have the DataStore as their own. st.mu is held.
+func (st *store) homeTenants() (n int) {
+	for _, on := range st.tenants {
+		if on.home {
+			n++
+		}
+	}
+	return n
+}
+
 // addWaiting notes a tenant to be woken when the store is there again.
 func (st *store) addWaiting(key events.Key) {
 	st.mu.Lock()

@@ -10,8 +10,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -28,6 +30,7 @@ type metrics struct {
 	timeToReady prometheus.Histogram
 	timeToStep  *prometheus.HistogramVec
 	perTenant   bool // each tenant has series
+	now         func() time.Time
 
 	mu      sync.Mutex
 	tenants map[events.Key]tenant
@@ -39,13 +42,15 @@ type tenant struct {
 	ready bool
 	// Kamaji's: status is that of status.kubernetesResources.version.
 	status, version, driver, address, exposure string
+	// notReady is since when it has been neither Ready nor paused, asleep or being deleted; zero while it is one of these.
+	notReady time.Time
 }
 
 // tenantOf is what metrics say of a tenant whose status is computed. What the API status lacks stays empty.
 func tenantOf(t *state.Tenant, api v1alpha1.TenantControlPlaneStatus, s state.Status) tenant {
 	m := tenant{
 		phase: s.Phase, ready: s.Ready, version: cmp.Or(s.Version, t.Spec.Kubernetes.Version), driver: api.Storage.Driver,
-		address: s.Endpoint, exposure: "unknown",
+		address: s.Endpoint, exposure: "unknown", notReady: notReadySince(s),
 	}
 	if shown := api.Kubernetes.Version.Status; shown != nil {
 		m.status = string(*shown)
@@ -57,6 +62,15 @@ func tenantOf(t *state.Tenant, api v1alpha1.TenantControlPlaneStatus, s state.St
 		m.exposure = "service"
 	}
 	return m
+}
+
+// notReadySince is since when a tenant's API is not as its last accepted generation asks; zero when it is, or need not be.
+func notReadySince(s state.Status) time.Time {
+	c := meta.FindStatusCondition(s.Conditions, ConditionReady)
+	if c == nil || s.Ready || slices.Contains([]string{PhasePaused, PhaseDeleting, string(v1alpha1.VersionSleeping)}, s.Phase) {
+		return time.Time{}
+	}
+	return c.LastTransitionTime.Time
 }
 
 // timeBuckets of what takes seconds when all is well.
@@ -77,15 +91,29 @@ func newMetrics(own, kamaji prometheus.Registerer, perTenant bool) *metrics {
 			Name: "stoker_time_to_step_seconds", Help: "From the acceptance of a generation to a step on its way to Ready, by the step's fact.",
 			Buckets: timeBuckets,
 		}, []string{"step"}),
-		perTenant: perTenant, tenants: map[events.Key]tenant{},
+		perTenant: perTenant, now: time.Now, tenants: map[events.Key]tenant{},
+	}
+	for service, facts := range stepsToReady {
+		for _, what := range facts {
+			m.timeToStep.WithLabelValues(service + "." + what) // a rate sees the first only beside a nought before it
+		}
 	}
 	phases := prometheus.NewDesc("stoker_tenants", "Tenants of the partitions this replica holds.", []string{"phase"}, nil)
-	own.MustRegister(m.timeToReady, m.timeToStep, metric.AtScrape{Gauges: []*prometheus.Desc{phases}, Values: func(c chan<- prometheus.Metric) {
-		counts := map[string]int{}
-		m.each(func(_ events.Key, t tenant) { counts[t.phase]++ })
+	longest := prometheus.NewDesc("stoker_tenant_longest_not_ready_seconds",
+		"How long the tenant has not been Ready that has not been for the longest; 0 without one. Paused, sleeping and deleted ones don't count.", nil, nil)
+	own.MustRegister(m.timeToReady, m.timeToStep, metric.AtScrape{Gauges: []*prometheus.Desc{phases, longest}, Values: func(c chan<- prometheus.Metric) {
+		counts, now := map[string]int{}, m.now()
+		first := now
+		m.each(func(_ events.Key, t tenant) {
+			counts[t.phase]++
+			if !t.notReady.IsZero() && t.notReady.Before(first) {
+				first = t.notReady
+			}
+		})
 		for phase, n := range counts {
 			c <- metric.Gauge(phases, float64(n), phase)
 		}
+		c <- metric.Gauge(longest, now.Sub(first).Seconds())
 	}})
 	kamaji.MustRegister(m.kamaji(), kamajiBuild())
 	return m

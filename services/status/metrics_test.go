@@ -102,6 +102,39 @@ kamaji_tenant_control_planes_current{ready="true"} 0
 	})
 }
 
+func TestTheTenantThatHasNotBeenReadyForTheLongest(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		change func(*state.Status)
+		want   float64
+	}{
+		"one that waits counts from when it stopped being Ready": {func(*state.Status) {}, 60},
+		"one that is paused need not be Ready":                   {func(s *state.Status) { s.Phase = PhasePaused }, 0},
+		"one that sleeps need not be Ready":                      {func(s *state.Status) { s.Phase = string(v1alpha1.VersionSleeping) }, 0},
+		"one that is deleted won't be Ready":                     {func(s *state.Status) { s.Phase = PhaseDeleting }, 0},
+		"one that failed counts":                                 {func(s *state.Status) { s.Phase = PhaseFailed }, 60},
+		"one that is Ready again doesn't count":                  {func(s *state.Status) { s.Ready = true }, 0},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			r := prometheus.NewPedanticRegistry()
+			m := newMetrics(r, r, false)
+			m.now = func() time.Time { return clock.Truncate(time.Second).Add(time.Minute) } // as conditions have it
+			for n, since := range map[string]time.Time{"first": clock, "second": clock.Add(time.Second)} {
+				api, s := Compute(demo(), States{UID: "u", Generation: 1}, since)
+				c.change(&s)
+				m.note(events.Tenant("default", n), tenantOf(demo(), api, s))
+			}
+			want := fmt.Sprintf("# HELP stoker_tenant_longest_not_ready_seconds How long the tenant has not been Ready that has not been for the longest; "+
+				"0 without one. Paused, sleeping and deleted ones don't count.\n"+
+				"# TYPE stoker_tenant_longest_not_ready_seconds gauge\nstoker_tenant_longest_not_ready_seconds %v\n", c.want)
+			if err := testutil.GatherAndCompare(r, strings.NewReader(want), "stoker_tenant_longest_not_ready_seconds"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestStepsAreMeasuredUntilReady(t *testing.T) {
 	t.Parallel()
 	tenant := demo()
@@ -134,6 +167,9 @@ func TestStepsAreMeasuredUntilReady(t *testing.T) {
 	for _, f := range families {
 		if f.GetName() == "stoker_time_to_step_seconds" {
 			for _, s := range f.GetMetric() {
+				if s.GetHistogram().GetSampleCount() == 0 {
+					continue
+				}
 				got[s.GetLabel()[0].GetValue()] = fmt.Sprint(s.GetHistogram().GetSampleCount(), " in ", s.GetHistogram().GetSampleSum())
 			}
 		}

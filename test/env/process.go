@@ -107,6 +107,9 @@ func (p *Process) run(cmd *exec.Cmd) (err error) {
 // Log is the path of the process's log.
 func (p *Process) Log() string { return filepath.Join(p.env.dir, p.Name+"-"+p.Replica+".log") }
 
+// Address is the host and port of the process's HTTP.
+func (p *Process) Address() string { return p.http }
+
 // Readyz asks the process what it waits for.
 func (p *Process) Readyz(ctx context.Context) (string, error) { return p.get(ctx, "/readyz") }
 

@@ -5,9 +5,12 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/test/env"
@@ -53,6 +56,7 @@ func TestWhatIsRendered(t *testing.T) {
 			"--set", "services.certs.replicas=3,services.certs.args[0]=--log-level=debug,services.certs.env[0].name=A,services.certs.env[0].value=b",
 			"--set", "imagePullSecrets[0].name=pull,nodeSelector.a=b,tolerations[0].key=a,priorityClassName=system-cluster-critical",
 			"--set", "podAnnotations.a=b,podLabels.a=b,nats.service.annotations.a=b,nats.service.type=LoadBalancer,nats.persistence.storageClass=fast",
+			"--set", "nats.metrics=true,monitoring.dashboards=true,monitoring.tenantMetrics=true",
 			"--set-json", `networkPolicies={"metricsFrom":[{"namespaceSelector":{}}],"natsFrom":[{"podSelector":{}}]}`,
 			"--set-json", `affinity={"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[]}}`,
 			"--set-json", `topologySpreadConstraints=[{"maxSkew":1,"topologyKey":"a","whenUnsatisfiable":"DoNotSchedule","labelSelector":{"matchLabels":{"a":"b"}}}]`,
@@ -119,12 +123,68 @@ func TestEachServiceHasWhatIsItsOwn(t *testing.T) {
 			t.Errorf("%s has no disruption budget or no account", service)
 		}
 	}
-	if monitor := objects["ServiceMonitor/stoker"]; monitor != nil {
-		t.Error("there is a ServiceMonitor where its kind isn't")
+}
+
+// What monitors is there where its kind is, or where values ask for it.
+func TestMonitoring(t *testing.T) {
+	t.Parallel()
+	const group = "monitoring.coreos.com/v1/"
+	kinds := []string{"--api-versions", group + "ServiceMonitor", "--api-versions", group + "PodMonitor", "--api-versions", group + "PrometheusRule"}
+	all := []string{"ServiceMonitor/stoker", "PodMonitor/stoker-nats", "PrometheusRule/stoker", "ConfigMap/stoker-dashboard-fleet"}
+	for _, c := range []struct {
+		name string
+		args []string
+		want []string
+	}{
+		{"without the kinds", []string{"--set", "nats.metrics=true"}, nil},
+		{"with the kinds", kinds, []string{"ServiceMonitor/stoker", "PrometheusRule/stoker"}},
+		{"without alerts", append([]string{"--set", "monitoring.rules=false"}, kinds...), []string{"ServiceMonitor/stoker"}},
+		{"dashboards without the kinds", []string{"--set", "monitoring.dashboards=true"}, []string{"ConfigMap/stoker-dashboard-fleet"}},
+		{"all of it", append([]string{"--set", "monitoring.dashboards=true,nats.metrics=true"}, kinds...), all},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			objects := render(t, "stoker", c.args...)
+			for _, n := range all {
+				if is := objects[n] != nil; is != slices.Contains(c.want, n) {
+					t.Errorf("%s is rendered: %t", n, is)
+				}
+			}
+		})
 	}
-	if with := render(t, "stoker", "--api-versions", "monitoring.coreos.com/v1/ServiceMonitor"); with["ServiceMonitor/stoker"] == nil {
-		t.Error("there is no ServiceMonitor where its kind is")
-	}
+	t.Run("it is what the files say", func(t *testing.T) {
+		t.Parallel()
+		objects := render(t, "stoker", append([]string{"--set", "monitoring.dashboards=true,nats.metrics=true"}, kinds...)...)
+		rules, err := os.ReadFile(filepath.Join(env.Root(), "deployments", "monitoring", "rules", "stoker.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want map[string]any
+		if err := yaml.Unmarshal(rules, &want); err != nil {
+			t.Fatal(err)
+		}
+		if got := objects["PrometheusRule/stoker"]["spec"]; !reflect.DeepEqual(got, any(want)) {
+			t.Errorf("the rules are %v, want %v", got, want)
+		}
+		files, err := filepath.Glob(filepath.Join(env.Root(), "deployments", "monitoring", "dashboards", "*.json"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no dashboards: %v", err)
+		}
+		for _, file := range files {
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := filepath.Base(file)
+			data, _ := objects["ConfigMap/"+strings.Replace(strings.TrimSuffix(n, ".json"), "stoker-", "stoker-dashboard-", 1)]["data"].(map[string]any)
+			if data[n] != string(want) {
+				t.Errorf("%s in its ConfigMap is not the file", n)
+			}
+		}
+		if got := text(t, objects["StatefulSet/stoker-nats"]); !strings.Contains(got, "nats-metrics") {
+			t.Error("no container shows the metrics of NATS")
+		}
+	})
 }
 
 // The definitions come with the chart, and stay when it goes, and with them all tenants. Hooks are jobs, which nobody runs here.

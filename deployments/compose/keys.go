@@ -340,7 +340,7 @@ func (m *maker) write() error {
 				return err
 			}
 		}
-		if err := errors.Join(os.Chmod(dir, 0o500), m.own(dir, uid)); err != nil {
+		if err := errors.Join(os.Chmod(dir, 0o500), m.own(dir, uid)); err != nil { //nolint:gosec // a directory
 			return err
 		}
 	}

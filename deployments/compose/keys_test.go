@@ -58,7 +58,7 @@ func TestKeys(t *testing.T) {
 	}
 	t.Cleanup(func() { // so that the directories can be removed
 		for _, dir := range []string{"postgres", "mariadb", "admin"} {
-			_ = os.Chmod(filepath.Join(k.Volumes, dir), 0o700) //nolint:gosec // a directory
+			_ = os.Chmod(filepath.Join(k.Volumes, dir), 0o700)
 		}
 	})
 	made := volumes(t, k.Volumes)

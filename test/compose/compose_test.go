@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	neturl "net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,11 +51,14 @@ func TestCompose(t *testing.T) {
 	}, "deployments/compose/built.env")
 	// The first tenant is reached at a port of this machine, others within the network of containers alone.
 	i.override(t, "services: {node: {ports: !override [\"127.0.0.1:"+p+":30443\"]}}\n")
-	for _, service := range []string{"prometheus", "grafana"} {
-		if image := i.env[strings.ToUpper(service)+"_IMAGE"]; !there(t, image) {
-			t.Logf("%s is left out", service)
-			i.override(t, "services: {"+service+": {profiles: [never]}}\n")
-		}
+	if !there(t, i.env["PROMETHEUS_IMAGE"]) {
+		i.env["PROMETHEUS_IMAGE"] = "localhost/stoker/prometheus:debian"
+		standIn(t, i.env["PROMETHEUS_IMAGE"])
+		t.Log("Prometheus is Debian's")
+	}
+	if !there(t, i.env["GRAFANA_IMAGE"]) {
+		i.override(t, "services: {grafana: {profiles: [never]}}\n")
+		t.Log("Grafana is left out")
 	}
 	t.Cleanup(func() { i.down(t) })
 	i.up(t)
@@ -61,6 +66,9 @@ func TestCompose(t *testing.T) {
 
 	tenant := i.tenant(t, "demo", "https://127.0.0.1:"+p)
 	eventually(t, "the tenant's API to answer", answers(tenant))
+	t.Run("Prometheus scrapes all, and no alert fires", func(t *testing.T) {
+		eventually(t, "Prometheus to have all", func(ctx context.Context) error { return scraped(ctx, "http://127.0.0.1:"+i.env["PROMETHEUS_PORT"]) })
+	})
 	t.Run("a portal orders a tenant by event", func(t *testing.T) { i.order(t, "ordered", 30501) })
 	for n, service := range name.Services() {
 		t.Run(service+" is killed", func(t *testing.T) {
@@ -274,6 +282,58 @@ func answers(tenant kubernetes.Interface) func(context.Context) error {
 		_, err := tenant.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{})
 		return err
 	}
+}
+
+// scraped tells whether a Prometheus has metrics of each service, NATS and the databases, and rules, none of which fires.
+func scraped(ctx context.Context, url string) error {
+	for query, want := range map[string]string{
+		"count(up == 1)": "9", "count(up == 0) or vector(0)": "0", "count(count by (service) (stoker_lease_held == 1))": "6",
+		"sum(stoker_nats_server_up)": "1", "sum(stoker_tenants)": "1", `count(ALERTS{alertstate="firing"}) or vector(0)`: "0",
+	} {
+		var answer struct {
+			Data struct {
+				Result []struct{ Value [2]any }
+			}
+		}
+		if err := get(ctx, url+"/api/v1/query?query="+neturl.QueryEscape(query), &answer); err != nil {
+			return err
+		}
+		if r := answer.Data.Result; len(r) != 1 || r[0].Value[1] != want {
+			return fmt.Errorf("%s is %v, want %s", query, r, want)
+		}
+	}
+	var rules struct {
+		Data struct {
+			Groups []struct{ Rules []struct{ Health string } }
+		}
+	}
+	if err := get(ctx, url+"/api/v1/rules", &rules); err != nil {
+		return err
+	}
+	for _, g := range rules.Data.Groups {
+		for _, r := range g.Rules {
+			if r.Health != "ok" {
+				return fmt.Errorf("a rule is %s", r.Health)
+			}
+		}
+	}
+	if len(rules.Data.Groups) == 0 {
+		return errors.New("no rules")
+	}
+	return nil
+}
+
+func get(ctx context.Context, url string, into any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	return json.NewDecoder(response.Body).Decode(into)
 }
 
 // down is `docker compose down -v`.

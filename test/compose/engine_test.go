@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/compose-spec/compose-go/v2/dotenv"
+
+	"github.com/stoker-k8s/stoker/deployments/local/debian"
 )
 
 // root of the repository.
@@ -73,6 +75,43 @@ func build(t *testing.T, names ...string) {
 	cmd.Dir, cmd.Env = root, append(os.Environ(), "GOWORK=")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// standIn gives the engine an image of Debian's Prometheus, for where its own can't be pulled.
+func standIn(t *testing.T, image string) {
+	t.Helper()
+	program, err := debian.Find(t.Context(), "prometheus", "usr/bin/prometheus", func(line string, _ bool) { t.Log(line) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ldd, err := exec.CommandContext(t.Context(), "ldd", program.Path).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	files := map[string]string{program.Path: "/bin/prometheus"}
+	for _, word := range strings.Fields(string(ldd)) {
+		if filepath.IsAbs(word) {
+			files[word] = word
+		}
+	}
+	for from, to := range files {
+		data, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to = filepath.Join(dir, to)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, data, 0o755)); err != nil { //nolint:gosec // programs
+			t.Fatal(err)
+		}
+	}
+	archive := filepath.Join(t.TempDir(), "prometheus.tar")
+	if out, err := exec.CommandContext(t.Context(), "tar", "--directory", dir, "--create", "--file", archive, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if _, err := docker(t.Context(), "import", "--change", `ENTRYPOINT ["/bin/prometheus"]`, archive, image); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/compose-spec/compose-go/v2 v2.12.1
 	github.com/nats-io/nats.go v1.55.0
+	github.com/stoker-k8s/stoker/deployments/local v0.0.0
 	github.com/stoker-k8s/stoker/pkg v0.0.0
 	github.com/testcontainers/testcontainers-go/modules/compose v0.45.0
 	k8s.io/apimachinery v0.36.3
@@ -161,7 +162,7 @@ require (
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	go.yaml.in/yaml/v4 v4.0.0-rc.6 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
-	golang.org/x/net v0.60.0 // indirect
+	golang.org/x/net v0.61.0 // indirect
 	golang.org/x/oauth2 v0.36.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
@@ -189,4 +190,8 @@ require (
 	tags.cncf.io/container-device-interface v1.1.0 // indirect
 )
 
-replace github.com/stoker-k8s/stoker/pkg => ../../pkg
+// 2026-11: the modules of this repository are released together; until the first tag they find each other by path.
+replace (
+	github.com/stoker-k8s/stoker/deployments/local => ../../deployments/local
+	github.com/stoker-k8s/stoker/pkg => ../../pkg
+)

@@ -102,7 +102,7 @@ func standIn(t *testing.T, image string) {
 			t.Fatal(err)
 		}
 		to = filepath.Join(dir, to)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, data, 0o755)); err != nil { //nolint:gosec // programs
+		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, data, 0o755)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -19,8 +19,12 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
-// DefaultPort is that of NATS servers. One that listens there says how it is by HTTP at MonitorPort.
-const DefaultPort, MonitorPort = 4222, 8222
+const (
+	// DefaultPort is that of NATS servers.
+	DefaultPort = 4222
+	// MonitorPort is where a server at DefaultPort says by HTTP how it is.
+	MonitorPort = 8222
+)
 
 // Server is a running NATS server.
 type Server struct {

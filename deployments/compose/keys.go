@@ -36,7 +36,7 @@ const (
 	NodeName    = "node"
 )
 
-// Databases are DataStores beside that on etcd, with the port of each.
+// databases are DataStores beside that on etcd, with the port of each.
 var databases = map[string]struct{ port, driver, user string }{
 	"postgres": {"5432", "PostgreSQL", "postgres"},
 	"mariadb":  {"3306", "MySQL", "root"},
@@ -297,6 +297,9 @@ func (m *maker) cluster() []byte {
 	return b.Bytes()
 }
 
+// hba has PostgreSQL take passwords over TLS alone, and those of its own container.
+const hba = "local all all scram-sha-256\nhostssl all all all scram-sha-256\n"
+
 // databases makes the certificates and passwords of databases.
 func (m *maker) databases() error {
 	for name := range databases {
@@ -322,6 +325,7 @@ func (m *maker) databases() error {
 			return err
 		}
 	}
+	m.put("postgres", "pg_hba.conf", []byte(hba))
 	return nil
 }
 
@@ -359,7 +363,10 @@ func (m *maker) file(path string, content []byte, uid int) error {
 	if err := os.WriteFile(next, content, 0o400); err != nil {
 		return err
 	}
-	return errors.Join(m.own(next, uid), os.Rename(next, path))
+	if err := m.own(next, uid); err != nil {
+		return err
+	}
+	return os.Rename(next, path)
 }
 
 func (m *maker) own(path string, uid int) error {

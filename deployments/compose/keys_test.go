@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -71,6 +72,28 @@ func TestKeys(t *testing.T) {
 		}
 		if again := volumes(t, k.Volumes); !maps.EqualFunc(made, again, bytes.Equal) {
 			t.Errorf("%d files became %d, or others", len(made), len(again))
+		}
+	})
+	t.Run("there are all files that docker-compose.yaml has containers read", func(t *testing.T) {
+		text, err := os.ReadFile("../../docker-compose.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := map[string][]string{ // volumes by where they are mounted
+			"etcd": {"etcd", "etcd-management"}, "kubernetes": {"kubernetes"}, "nats": {"nats"}, "postgres": {"postgres"}, "mariadb": {"mariadb"},
+			"stoker": append([]string{"operator"}, local.Services...),
+		}
+		read := 0
+		for _, file := range regexp.MustCompile(`/etc/(\w+)/([\w-]+[\w.-]*\w)`).FindAllStringSubmatch(string(text)+natsConf, -1) {
+			if volumes, ok := at[file[1]]; ok {
+				read++
+				if !slices.ContainsFunc(volumes, func(v string) bool { return len(made[v+"/"+file[2]]) > 0 }) {
+					t.Errorf("nothing makes %s", file[0])
+				}
+			}
+		}
+		if read < 40 {
+			t.Errorf("%d files are read", read)
 		}
 	})
 	t.Run("who has a private key of an authority", func(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/discovery"
@@ -128,7 +127,7 @@ func (d DataStoreObjects) secretObjects() []*applycorev1.SecretApplyConfiguratio
 	return all
 }
 
-// Apply applies the objects to the cluster that admin may do everything in. Without a definition of DataStores there, it is the Secrets.
+// Apply applies the objects to the cluster that admin may do everything in, and waits until that serves DataStores.
 func (d DataStoreObjects) Apply(ctx context.Context, admin *rest.Config) error {
 	typed, err := kubernetes.NewForConfig(admin)
 	if err != nil {
@@ -142,13 +141,6 @@ func (d DataStoreObjects) Apply(ctx context.Context, admin *rest.Config) error {
 		if _, err := typed.CoreV1().Secrets(Namespace).Apply(ctx, secret, applyOptions()); err != nil {
 			return fmt.Errorf("secret %s: %w", *secret.Name, err)
 		}
-	}
-	_, err = client.Resource(crds).Get(ctx, dataStores.GroupResource().String(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
 	}
 	object := map[string]any{
 		"apiVersion": "kamaji.clastix.io/v1alpha1", "kind": "DataStore",

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	neturl "net/url"
 	"os"
@@ -342,8 +341,7 @@ func (i *installation) down(t *testing.T) {
 	if t.Failed() {
 		t.Log(i.states(context.WithoutCancel(t.Context())))
 	}
-	err := i.stack(t).Down(context.WithoutCancel(t.Context()), tc.RemoveOrphans(true), tc.RemoveVolumes(true))
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err := i.stack(t).Down(context.WithoutCancel(t.Context()), tc.RemoveOrphans(true), tc.RemoveVolumes(true)); err != nil {
 		t.Error(err)
 	}
 }

@@ -94,9 +94,6 @@ func own(path string, uid int) error { return os.Chown(path, uid, uid) }
 
 // copyProbe puts the program of health checks where all containers have it.
 func copyProbe(to string) error {
-	if info, err := os.Stat(filepath.Dir(to)); err != nil || !info.IsDir() {
-		return nil // nobody wants it
-	}
 	from, err := os.Open(probeFile)
 	if err != nil {
 		return err

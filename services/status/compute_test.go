@@ -16,6 +16,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -111,6 +112,14 @@ func TestCompute(t *testing.T) {
 				in.Workload, in.Addons = Stage[state.Workload]{}, Stage[state.Addons]{}
 			},
 			want: want{"Provisioning", "Provisioning", "DatastoreInProgress", false, 0, "Reconciling", "datastore is at work"},
+		},
+		"where all wait for each other, it is said what the one waits for that they wait for": {
+			change: func(_ *state.Tenant, in *States) {
+				in.Certs.State = &state.State{Generation: 1, Wait: state.Wait{On: name.ServiceWorkload, Text: "the endpoint"}}
+				in.Workload = Stage[state.Workload]{State: &state.State{Generation: 1, Wait: state.Wait{On: kube.Services.Kind, Text: "an address"}}}
+				in.Addons.State = &state.State{Generation: 1, Wait: state.Wait{On: name.ServiceWorkload, Text: "ready pods"}}
+			},
+			want: want{"Provisioning", "Provisioning", "WorkloadWaiting", false, 0, "Reconciling DatastoreReady", "workload waits for an address"},
 		},
 		"a failure that is retried is told as Reconciling": {
 			change: func(_ *state.Tenant, in *States) {

@@ -118,8 +118,8 @@ func progressOf(service string, s *state.State, in States) progress {
 	return x
 }
 
-// first is the service that is most worth telling of: one that fails, then one at work, then one that waits, then one that has not
-// begun; nil when all are done.
+// first is the service that is most worth telling of: one that fails, then one at work, then one that waits for something else than the
+// others, which is what they wait for in the end, then one that waits, then one that has not begun; nil when all are done.
 func (p *standing) first() *progress {
 	rank := func(x *progress) int {
 		switch {
@@ -127,10 +127,12 @@ func (p *standing) first() *progress {
 			return 0
 		case x.begun && !x.wait.Waits():
 			return 1
-		case x.wait.Waits():
+		case x.wait.Waits() && (x.wait.On == x.service || p.of(x.wait.On) == nil):
 			return 2
+		case x.wait.Waits():
+			return 3
 		}
-		return 3
+		return 4
 	}
 	var best *progress
 	for _, x := range p.services() {

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -31,26 +30,10 @@ func chart(name string) string { return filepath.Join(env.Root(), "deployments",
 // admin is the kubeconfig of who may do everything.
 func admin() string { return e.Local.Kubeconfig("admin") }
 
-// helmBinary builds Helm, once.
-var helmBinary = sync.OnceValues(func() (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	bin := filepath.Join(cache, "stoker", "helm")
-	cmd := exec.Command("go", "build", "-modfile="+filepath.Join(env.Root(), "tools", "helm", "go.mod"), "-o", bin, "helm.sh/helm/v4/cmd/helm")
-	cmd.Dir = filepath.Join(env.Root(), "tools", "helm")
-	cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build Helm: %w: %s", err, out)
-	}
-	return bin, nil
-})
-
 // tryHelm runs Helm and returns what it prints.
 func tryHelm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	bin, err := helmBinary()
+	bin, err := env.Helm()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,88 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// asker asks a tenant's API ten times a second, each time on a new connection, and tries nothing twice.
+type asker struct {
+	stop func()
+
+	mu       sync.Mutex
+	answered int
+	failed   []string
+}
+
+// keepAsking begins to ask; end ends it.
+func (i *installation) keepAsking(t *testing.T, n string) *asker {
+	t.Helper()
+	config := i.client(t, n)
+	tls, err := rest.TLSConfigFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{
+		Timeout:   10 * time.Second,
+		Transport: &http.Transport{TLSClientConfig: tls, DialContext: config.Dial, DisableKeepAlives: true},
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	a := &asker{}
+	var all sync.WaitGroup
+	all.Go(func() {
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for begun := time.Now(); ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				all.Go(func() { a.ask(ctx, client, config.Host, time.Since(begun)) })
+			}
+		}
+	})
+	a.stop = func() { cancel(); all.Wait() }
+	t.Cleanup(a.stop)
+	return a
+}
+
+func (a *asker) ask(ctx context.Context, client *http.Client, host string, after time.Duration) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, host+"/api/v1/namespaces/kube-system", nil)
+	if err == nil {
+		var response *http.Response
+		if response, err = client.Do(request); err == nil {
+			_ = response.Body.Close()
+			if response.StatusCode != http.StatusOK {
+				err = fmt.Errorf("it answers %s", response.Status)
+			}
+		}
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err == nil {
+		a.answered++
+		return
+	}
+	a.failed = append(a.failed, fmt.Sprintf("%.1f s after the first: %v", after.Seconds(), err))
+}
+
+// end stops asking; each request must have been answered.
+func (a *asker) end(t *testing.T, r *report, during string) {
+	t.Helper()
+	a.stop()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.failed) > 0 || a.answered == 0 {
+		t.Errorf("during %s %d requests of %d failed: %q", during, len(a.failed), len(a.failed)+a.answered, a.failed[:min(5, len(a.failed))])
+	}
+	r.line(t, fmt.Sprintf("during %s: %d requests answered, %d failed", during, a.answered, len(a.failed)))
+}

@@ -5,7 +5,7 @@ SHELL := /bin/bash
 MODULES := pkg services/intake services/certs services/datastore services/workload services/addons services/status \
 	deployments/natsserver deployments/local deployments/compose deployments/docker deployments/stack deployments/monitoring cmd/stoker examples/portal test
 # Outside go.work, for what these take would have all others take other versions of what they share.
-APART := test/compose
+APART := test/containers
 SERVICES = $(patsubst services/%,%,$(filter services/%,$(MODULES)))
 BENCH ?= ./bench/...
 # golangci-lint keeps the paths of files beside what it found in them, so each checkout has a cache of its own: with one for all,
@@ -63,8 +63,8 @@ test-all: images ## run every test, the long ones too
 	@$(NORACE)
 
 .PHONY: test-containers
-test-containers: images ## run the tests that need a container engine: docker-compose.yaml, by testcontainers-go
-	cd test/compose && GOWORK=off go test -v -count=1 -timeout 40m $(TEST_FLAGS) ./...
+test-containers: images ## run the tests that need a container engine, by testcontainers-go: docker-compose.yaml, the drivers of DataStores on official images
+	cd test/containers && GOWORK=off go test -v -count=1 -timeout 40m $(TEST_FLAGS) ./...
 
 .PHONY: test-cluster
 test-cluster: ## install on a cluster of yours by Helm, and try everything there: KUBECONFIG=… REGISTRY=host/path, which its nodes pull from; ONLY='ten|drift' for some of it

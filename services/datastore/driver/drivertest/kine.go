@@ -60,7 +60,7 @@ func (k *RunningKine) Start(t *testing.T) {
 	t.Helper()
 	began := time.Now()
 	k.Process = k.dir.Run(t, k.program, k.args...)
-	k.Await(t, k.dir, func(ctx context.Context) error { _, err := k.Client.Get(ctx, "/registry/health"); return err })
+	k.Await(t, func(ctx context.Context) error { _, err := k.Client.Get(ctx, "/registry/health"); return err })
 	t.Logf("kine answers after %s", time.Since(began).Round(time.Millisecond))
 }
 

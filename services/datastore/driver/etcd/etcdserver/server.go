@@ -1,5 +1,5 @@
 // Package etcdserver runs a real etcd for tests, with TLS and authentication on, as a DataStore wants it. The server is
-// the one of the local stack.
+// the one of the local stack, or one in a container (testserver.Program.Contained).
 package etcdserver
 
 import (
@@ -8,8 +8,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -34,8 +32,10 @@ type Server struct {
 	// Root is connected as administrator.
 	Root *clientv3.Client
 
-	binary, dir, peer string
-	cmd               *exec.Cmd
+	program testserver.Program
+	dir     *testserver.Dir
+	peer    string
+	process *testserver.Process
 }
 
 // Authority is a certificate authority in memory.
@@ -57,7 +57,10 @@ func Start(t testing.TB) *Server {
 // stack, to which that is their own address, on 127.0.0.2.
 func StartWith(t testing.TB, ca *Authority, host string) *Server {
 	t.Helper()
-	s := &Server{CA: ca, dir: testserver.OwnDir(t, "etcd").Path, Endpoint: free(t, host), peer: free(t, host), binary: built.Program(t, "etcd", "etcd", "STOKER_TEST_ETCD")}
+	s := &Server{
+		CA: ca, dir: testserver.OwnDir(t, "etcd"), Endpoint: free(t, host), peer: free(t, host),
+		program: testserver.Program{Path: built.Program(t, "etcd", "etcd", "STOKER_TEST_ETCD")},
+	}
 	t.Cleanup(func() { s.Kill(t) })
 	s.Trust(t, ca)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -83,13 +86,11 @@ func (s *Server) Trust(t testing.TB, ca *Authority) {
 	s.RootCert, s.RootKey = ca.Issue(t, "root")
 	cert, private := ca.Issue(t, "etcd")
 	for file, data := range map[string][]byte{"ca.crt": ca.PEM, "server.crt": cert, "server.key": private} {
-		if err := os.WriteFile(filepath.Join(s.dir, file), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		s.dir.Write(t, file, data)
 	}
 	s.Run(t)
 	s.Root = s.Connect(t, s.RootCert, s.RootKey)
-	s.await(t)
+	s.process.Await(t, func(ctx context.Context) error { _, err := s.Root.Get(ctx, "/"); return err })
 }
 
 // Config is what a DataStore object of this server would say.
@@ -123,42 +124,19 @@ func (s *Server) Connect(t testing.TB, cert, key []byte) *clientv3.Client {
 // Run starts the process, with the data it had before.
 func (s *Server) Run(t testing.TB) {
 	t.Helper()
-	s.cmd = exec.Command(s.binary,
-		"--name=test", "--data-dir="+filepath.Join(s.dir, "data"), "--log-level=panic",
+	s.process = s.dir.Run(t, s.program,
+		"--name=test", "--data-dir="+filepath.Join(s.dir.Path, "data"), "--log-level=panic",
 		"--listen-client-urls=https://"+s.Endpoint, "--advertise-client-urls=https://"+s.Endpoint,
 		"--listen-peer-urls=http://"+s.peer, "--initial-advertise-peer-urls=http://"+s.peer, "--initial-cluster=test=http://"+s.peer,
-		"--client-cert-auth", "--trusted-ca-file="+filepath.Join(s.dir, "ca.crt"),
-		"--cert-file="+filepath.Join(s.dir, "server.crt"), "--key-file="+filepath.Join(s.dir, "server.key"))
-	s.cmd.Stdout, s.cmd.Stderr = t.Output(), t.Output()
-	if err := s.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+		"--client-cert-auth", "--trusted-ca-file="+filepath.Join(s.dir.Path, "ca.crt"),
+		"--cert-file="+filepath.Join(s.dir.Path, "server.crt"), "--key-file="+filepath.Join(s.dir.Path, "server.key"))
 }
 
 // Kill ends the process at once.
-func (s *Server) Kill(t testing.TB) {
-	t.Helper()
-	if s.cmd != nil {
-		_ = s.cmd.Process.Kill()
-		_ = s.cmd.Wait()
-		s.cmd = nil
-	}
-}
-
-func (s *Server) await(t testing.TB) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	for {
-		ask, done := context.WithTimeout(ctx, time.Second)
-		_, err := s.Root.Get(ask, "/")
-		done()
-		if err == nil {
-			return
-		}
-		if ctx.Err() != nil {
-			t.Fatalf("etcd at %s: %v", s.Endpoint, err)
-		}
+func (s *Server) Kill(testing.TB) {
+	if s.process != nil {
+		s.process.Kill()
+		s.process = nil
 	}
 }
 

@@ -126,16 +126,68 @@ func (d *Dir) Command(ctx context.Context, p Program, args ...string) *exec.Cmd 
 	return cmd
 }
 
-// Process is a server that runs.
+// Process is a server that runs: a process of this machine, or a container.
 type Process struct {
-	cmd  *exec.Cmd
-	done chan struct{}
+	running
+	done chan struct{} // closed when it has ended
 }
 
-// Run starts a server whose output goes to a file in the directory, shown when the test fails.
+// running is what Process needs of either.
+type running interface {
+	signal(sig syscall.Signal) error
+	// kill ends it at once, with all that belongs to it, and so that nothing goes on when done is closed and it has returned.
+	kill(done <-chan struct{})
+	pause()
+	resume()
+	// log is the end of what it has said.
+	log() []byte
+	// remove leaves nothing of one that has ended.
+	remove()
+}
+
+// Run starts a server whose output is shown when the test fails.
 func (d *Dir) Run(t testing.TB, p Program, args ...string) *Process {
 	t.Helper()
-	log, err := os.OpenFile(filepath.Join(d.Path, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	r := &Process{done: make(chan struct{})}
+	var wait func() error
+	if p.Contained() {
+		c := d.contain(t, p, args)
+		r.running, wait = c, c.wait
+	} else {
+		c := d.start(t, p, args)
+		r.running, wait = c, c.cmd.Wait
+	}
+	go func() { _ = wait(); close(r.done) }()
+	return r
+}
+
+// Signal asks the server for something.
+func (r *Process) Signal(t testing.TB, sig syscall.Signal) {
+	t.Helper()
+	if err := r.signal(sig); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Kill ends the server and its children as a crash would, and returns when all are gone.
+func (r *Process) Kill() { r.kill(r.done) }
+
+// Pause stops the server and its children where they are, so that it hangs; Resume has them go on.
+func (r *Process) Pause() { r.pause() }
+
+// Resume has a server go on that was paused.
+func (r *Process) Resume() { r.resume() }
+
+// child is a process of this machine. Its output goes to a file in the directory.
+type child struct {
+	cmd    *exec.Cmd
+	output string
+}
+
+func (d *Dir) start(t testing.TB, p Program, args []string) child {
+	t.Helper()
+	output := filepath.Join(d.Path, "log")
+	log, err := os.OpenFile(output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,30 +197,22 @@ func (d *Dir) Run(t testing.TB, p Program, args ...string) *Process {
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("%s: %v", p.Path, err)
 	}
-	r := &Process{cmd: cmd, done: make(chan struct{})}
-	go func() { _ = cmd.Wait(); close(r.done) }()
-	return r
+	return child{cmd, output}
 }
 
-// Signal asks the server for something.
-func (r *Process) Signal(t testing.TB, sig syscall.Signal) {
-	t.Helper()
-	if err := r.cmd.Process.Signal(sig); err != nil {
-		t.Fatal(err)
-	}
-}
+func (c child) signal(sig syscall.Signal) error { return c.cmd.Process.Signal(sig) }
 
-// Kill ends the server and its children as a crash would, and returns when all are gone. PostgreSQL's children are groups
-// of their own, and would go on for a moment, in which no other server may take up the data.
-func (r *Process) Kill() {
-	pid := r.cmd.Process.Pid
+// kill takes PostgreSQL's children by themselves: they are groups of their own, and would go on for a moment, in which no other server may
+// take up the data.
+func (c child) kill(done <-chan struct{}) {
+	pid := c.cmd.Process.Pid
 	_ = syscall.Kill(pid, syscall.SIGSTOP) // so that it makes no more of them
 	children := childrenOf(pid)
 	_ = syscall.Kill(-pid, syscall.SIGKILL)
 	for _, child := range children {
 		_ = syscall.Kill(child, syscall.SIGKILL)
 	}
-	<-r.done
+	<-done
 	for _, child := range children {
 		for deadline := time.Now().Add(5 * time.Second); runs(child) && time.Now().Before(deadline); {
 			<-time.After(time.Millisecond)
@@ -176,22 +220,26 @@ func (r *Process) Kill() {
 	}
 }
 
+func (c child) pause()  { c.all(syscall.SIGSTOP) }
+func (c child) resume() { c.all(syscall.SIGCONT) }
+
+func (c child) all(sig syscall.Signal) {
+	for _, pid := range append(childrenOf(c.cmd.Process.Pid), c.cmd.Process.Pid) {
+		_ = syscall.Kill(pid, sig)
+	}
+}
+
+func (c child) log() []byte {
+	log, _ := os.ReadFile(c.output)
+	return log[max(0, len(log)-4000):]
+}
+
+func (c child) remove() {}
+
 // runs reports whether a process holds anything still: one that nobody has waited for doesn't.
 func runs(pid int) bool {
 	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	return err == nil && !bytes.HasPrefix(data[bytes.LastIndexByte(data, ')')+1:], []byte(" Z"))
-}
-
-// Pause stops the server and its children where they are, so that it hangs; Resume has them go on.
-func (r *Process) Pause() { r.all(syscall.SIGSTOP) }
-
-// Resume has a server go on that was paused.
-func (r *Process) Resume() { r.all(syscall.SIGCONT) }
-
-func (r *Process) all(sig syscall.Signal) {
-	for _, pid := range append(childrenOf(r.cmd.Process.Pid), r.cmd.Process.Pid) {
-		_ = syscall.Kill(pid, sig)
-	}
 }
 
 // childrenOf looks through all processes for those of a parent.
@@ -213,16 +261,17 @@ func childrenOf(parent int) (children []int) {
 
 // End has the server end soon by a signal that means so, or by force.
 func (r *Process) End(sig syscall.Signal) {
-	_ = r.cmd.Process.Signal(sig)
+	_ = r.signal(sig)
 	select {
 	case <-r.done:
+		r.remove()
 	case <-time.After(5 * time.Second):
 		r.Kill()
 	}
 }
 
 // Await asks until the server answers, which ends the test when it has died or takes too long.
-func (r *Process) Await(t testing.TB, d *Dir, answers func(ctx context.Context) error) {
+func (r *Process) Await(t testing.TB, answers func(ctx context.Context) error) {
 	t.Helper()
 	deadline := time.Now().Add(2 * time.Minute)
 	for {
@@ -240,8 +289,7 @@ func (r *Process) Await(t testing.TB, d *Dir, answers func(ctx context.Context) 
 				continue
 			}
 		}
-		log, _ := os.ReadFile(filepath.Join(d.Path, "log"))
-		t.Fatalf("the server doesn't answer: %v\n%s", err, log[max(0, len(log)-4000):])
+		t.Fatalf("the server doesn't answer: %v\n%s", err, r.log())
 	}
 }
 

@@ -11,14 +11,14 @@ import (
 
 // Program is a program of a Debian package, installed or just unpacked.
 type Program struct {
-	// Path of the program, Root of the tree it is in: / if it is installed.
+	// Path of the program, or what runs it (Contained); Root of the tree it is in: / if it is installed.
 	Path, Root string
-	// Env is what it needs beside the environment to find its libraries.
+	// Env is what it needs beside the environment to find its libraries; of a container, all it has beside the image's.
 	Env []string
 }
 
 // Find returns a program of a package as the local stack finds it (deployments/local/debian), by its path below the root,
-// a pattern. variable, if set, names the program to take. The test fails if it can't be had.
+// a pattern. variable, if set, names the program to take, or who runs containers of it. The test fails if it can't be had.
 func Find(t testing.TB, variable, pkg, pattern string) (p Program) {
 	t.Helper()
 	if path := os.Getenv(variable); path != "" {

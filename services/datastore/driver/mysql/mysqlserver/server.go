@@ -1,5 +1,6 @@
 // Package mysqlserver runs a real MariaDB (or MySQL, where $STOKER_TEST_MYSQL names one) for tests, with TLS and
-// passwords, as a DataStore wants it. MariaDB is Debian's: the one installed, or one unpacked from its package.
+// passwords, as a DataStore wants it. MariaDB is Debian's: the one installed, or one unpacked from its package; or either is in a
+// container (testserver.Program.Contained).
 package mysqlserver
 
 import (
@@ -57,33 +58,77 @@ func Start(t testing.TB, options ...string) *Server {
 	s.data = s.dir.Mkdir(t, "data")
 	s.dir.Mkdir(t, "tmp")
 	cert, key := s.CA.Issue(t, "mysql-server")
-	version, err := s.dir.Command(t.Context(), s.program, "--version").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", s.program.Path, err, version)
-	}
-	s.MariaDB = strings.Contains(string(version), "MariaDB")
-	init := []string{
-		"CREATE USER IF NOT EXISTS '" + Admin + "'@'%' IDENTIFIED BY '" + strings.ReplaceAll(Password, "'", "''") + "';",
-		"GRANT ALL ON *.* TO '" + Admin + "'@'%' WITH GRANT OPTION;",
-	}
-	if !s.MariaDB { // to let others act as somebody takes more than ALL; MariaDB doesn't take this statement from this file
-		init = append(init, "GRANT PROXY ON ''@'' TO '"+Admin+"'@'%' WITH GRANT OPTION;")
-	}
+	s.MariaDB = strings.Contains(s.version(t), "MariaDB")
 	for file, data := range map[string][]byte{
-		"ca.crt": s.CA.PEM, "server.crt": cert, "server.key": key, "init": []byte(strings.Join(init, "\n") + "\n"),
+		"ca.crt": s.CA.PEM, "server.crt": cert, "server.key": key, "init": []byte(strings.Join(s.administrator(), ";\n") + ";\n"),
 	} {
 		s.dir.Write(t, file, data)
 	}
-	s.install(t)
+	if !s.program.Contained() {
+		s.install(t)
+	}
 	s.Run(t)
 	t.Cleanup(func() {
 		if s.process != nil {
 			s.process.End(syscall.SIGTERM)
 		}
 	})
+	if s.program.Contained() {
+		s.admit(t)
+	}
 	s.Await(t)
 	return s
 }
+
+// version is what the program says it is.
+func (s *Server) version(t testing.TB) string {
+	t.Helper()
+	if s.program.Contained() { // the URL ends with the database's name
+		return s.program.Path
+	}
+	version, err := s.dir.Command(t.Context(), s.program, "--version").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", s.program.Path, err, version)
+	}
+	return string(version)
+}
+
+// administrator is the statements that make the administrator, whenever the server starts.
+func (s *Server) administrator() []string {
+	made := []string{
+		"CREATE USER IF NOT EXISTS '" + Admin + "'@'%' IDENTIFIED BY '" + strings.ReplaceAll(Password, "'", "''") + "'",
+		"GRANT ALL ON *.* TO '" + Admin + "'@'%' WITH GRANT OPTION",
+	}
+	// To let others act as somebody takes more than ALL. MariaDB doesn't take this statement from a file.
+	if !s.MariaDB || s.program.Contained() {
+		made = append(made, "GRANT PROXY ON ''@'' TO '"+Admin+"'@'%' WITH GRANT OPTION")
+	}
+	return made
+}
+
+// rootPassword is of those that the scripts of both images take: they put it into statements as it is.
+const rootPassword = "simple"
+
+// admit makes the administrator of a server in a container. Its image makes root, who may all of that when he comes by the socket.
+func (s *Server) admit(t testing.TB) {
+	t.Helper()
+	s.await(t, "root", rootPassword)
+	config := mysql.NewConfig()
+	config.User, config.Passwd, config.Net, config.Addr = "root", rootPassword, "unix", s.socket()
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := sql.OpenDB(connector)
+	defer db.Close()
+	for _, statement := range s.administrator() {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+}
+
+func (s *Server) socket() string { return filepath.Join(s.dir.Path, "socket") }
 
 // install makes the server's own tables.
 func (s *Server) install(t testing.TB) {
@@ -118,10 +163,14 @@ func (s *Server) install(t testing.TB) {
 func (s *Server) args() []string {
 	args := []string{
 		// In a place for all, another server that starts takes its temporary tables for its own of before, and removes them.
-		"--no-defaults", "--datadir=" + s.data, "--tmpdir=" + filepath.Join(s.dir.Path, "tmp"), "--innodb-buffer-pool-size=32M",
+		"--datadir=" + s.data, "--tmpdir=" + filepath.Join(s.dir.Path, "tmp"), "--innodb-buffer-pool-size=32M",
 		// Only the machine's own crash would tell the difference.
 		"--innodb-flush-log-at-trx-commit=2",
 	}
+	if s.program.Contained() {
+		return args
+	}
+	args = append([]string{"--no-defaults"}, args...)
 	if s.MariaDB {
 		args = append(args, "--lc-messages-dir="+filepath.Join(s.program.Root, "usr/share/mysql"), "--character-sets-dir="+filepath.Join(s.program.Root, "usr/share/mysql/charsets"),
 			"--innodb-log-file-size=16M")
@@ -132,9 +181,14 @@ func (s *Server) args() []string {
 // Run starts the process, with the data it had before.
 func (s *Server) Run(t testing.TB) {
 	t.Helper()
-	args := append(s.args(), "--bind-address="+s.Host+",127.0.0.3", "--port="+strconv.Itoa(s.Port), "--socket="+filepath.Join(s.dir.Path, "socket"),
-		"--pid-file="+filepath.Join(s.dir.Path, "pid"), "--init-file="+filepath.Join(s.dir.Path, "init"), "--skip-name-resolve", "--skip-log-bin",
+	args := append(s.args(), "--bind-address="+s.Host+",127.0.0.3", "--port="+strconv.Itoa(s.Port), "--socket="+s.socket(),
+		"--pid-file="+filepath.Join(s.dir.Path, "pid"), "--skip-name-resolve", "--skip-log-bin",
 		"--ssl-ca="+filepath.Join(s.dir.Path, "ca.crt"), "--ssl-cert="+filepath.Join(s.dir.Path, "server.crt"), "--ssl-key="+filepath.Join(s.dir.Path, "server.key"))
+	if s.program.Contained() {
+		s.program.Env = []string{"MYSQL_ROOT_PASSWORD=" + rootPassword, "MYSQL_INITDB_SKIP_TZINFO=1"} // MariaDB's takes them, too
+	} else {
+		args = append(args, "--init-file="+filepath.Join(s.dir.Path, "init"))
+	}
 	if !s.MariaDB {
 		// Packages of MySQL name a directory that only their installation makes.
 		args = append(args, "--mysqlx=OFF", "--secure-file-priv=NULL")
@@ -160,10 +214,12 @@ func (s *Server) Pause() { s.process.Pause() }
 func (s *Server) Resume() { s.process.Resume() }
 
 // Await waits until the server answers.
-func (s *Server) Await(t testing.TB) {
+func (s *Server) Await(t testing.TB) { t.Helper(); s.await(t, Admin, Password) }
+
+func (s *Server) await(t testing.TB, user, password string) {
 	t.Helper()
-	s.process.Await(t, s.dir, func(ctx context.Context) error {
-		db, err := s.DB(Admin, Password, "")
+	s.process.Await(t, func(ctx context.Context) error {
+		db, err := s.DB(user, password, "")
 		if err == nil {
 			err = db.PingContext(ctx)
 			_ = db.Close()

@@ -1,14 +1,19 @@
 // Package natsserver runs a real NATS server with JetStream for tests, as a DataStore wants it: in operator mode, where
-// accounts are made while it runs, or with users and passwords in its configuration. It runs within the test.
+// accounts are made while it runs, or with users and passwords in its configuration. It runs within the test, or
+// in a container where $STOKER_TEST_NATS names who runs them (testserver.Program.Contained).
 package natsserver
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -58,7 +63,10 @@ type Server struct {
 	system        string // public key of the system account
 	systemSigning nkeys.KeyPair
 	config        string
+	dir           *testserver.Dir
+	monitor       string // host:port
 	server        *server.Server
+	process       *testserver.Process // in place of server
 }
 
 // Start runs a server.
@@ -90,19 +98,15 @@ func start(t testing.TB, o Options, ports []int) (servers []*Server) {
 	}
 	for i, port := range ports {
 		s := *first
-		dir := testserver.OwnDir(t, "nats").Path
-		s.Accounts, s.config = filepath.Join(dir, "accounts"), filepath.Join(dir, "server.conf")
-		s.Endpoint = net.JoinHostPort("127.0.0.1", strconv.Itoa(testserver.Free(t)))
-		write := func(name string, data []byte) string {
-			path := filepath.Join(dir, name)
-			check(t, os.WriteFile(path, data, 0o600))
-			return path
-		}
+		s.dir = testserver.OwnDir(t, "nats")
+		s.Accounts = filepath.Join(s.dir.Path, "accounts")
+		s.Endpoint, s.monitor = free(t), free(t)
 		text := &strings.Builder{}
 		line := func(format string, args ...any) { fmt.Fprintf(text, format+"\n", args...) }
 		cert, key := s.CA.Issue(t, "nats")
-		line("server_name: n%d\nmax_payload: 8MB\nlisten: %q\nallow_non_tls: %t", i, s.Endpoint, o.TLS == "")
-		line("tls { cert_file: %q, key_file: %q, ca_file: %q\n%s\n}", write("server.crt", cert), write("server.key", key), write("ca.crt", s.CA.PEM), o.TLS)
+		line("server_name: n%d\nmax_payload: 8MB\nlisten: %q\nhttp: %q\nallow_non_tls: %t", i, s.Endpoint, s.monitor, o.TLS == "")
+		line("tls { cert_file: %q, key_file: %q, ca_file: %q\n%s\n}",
+			s.dir.Write(t, "server.crt", cert), s.dir.Write(t, "server.key", key), s.dir.Write(t, "ca.crt", s.CA.PEM), o.TLS)
 		line("%s", accounts)
 		switch {
 		case o.Users != "":
@@ -112,12 +116,12 @@ func start(t testing.TB, o Options, ports []int) (servers []*Server) {
 			line("resolver { type: full, dir: %q, allow_delete: true, hard_delete: true }", s.Accounts)
 		}
 		if !o.NoJetStream {
-			line("jetstream { store_dir: %q }", filepath.Join(dir, "jetstream"))
+			line("jetstream { store_dir: %q }", filepath.Join(s.dir.Path, "jetstream"))
 		}
 		if len(ports) > 1 {
 			line("cluster { name: test, listen: \"127.0.0.1:%d\", routes: [%s] }", port, strings.Join(routes, ", "))
 		}
-		write("server.conf", []byte(text.String()))
+		s.config = s.dir.Write(t, "server.conf", []byte(text.String()))
 		s.Run(t)
 		t.Cleanup(s.Stop)
 		servers = append(servers, &s)
@@ -186,6 +190,11 @@ func (s *Server) User(t testing.TB) (token string, key nkeys.KeyPair) {
 // Run starts the server, with the data it had before.
 func (s *Server) Run(t testing.TB) {
 	t.Helper()
+	if p := (testserver.Program{Path: os.Getenv("STOKER_TEST_NATS")}); p.Contained() {
+		s.process = s.dir.Run(t, p, "--config", s.config)
+		s.process.Await(t, func(ctx context.Context) error { return s.ask(ctx, "/healthz?js-server-only=true", nil) })
+		return
+	}
 	options, err := server.ProcessConfigFile(s.config)
 	check(t, err)
 	options.NoSigs, options.NoLog = true, true
@@ -214,6 +223,10 @@ func (s *Server) Delete(t testing.TB, may bool) {
 
 // Stop ends the server.
 func (s *Server) Stop() {
+	if s.process != nil {
+		s.process.End(syscall.SIGTERM)
+		return
+	}
 	s.server.Shutdown()
 	s.server.WaitForShutdown()
 }
@@ -221,9 +234,34 @@ func (s *Server) Stop() {
 // JetStream says what the server holds.
 func (s *Server) JetStream(t testing.TB) *server.JSInfo {
 	t.Helper()
-	info, err := s.server.Jsz(&server.JSzOptions{Accounts: true, Streams: true, Config: true})
-	check(t, err)
+	info := &server.JSInfo{}
+	check(t, s.ask(t.Context(), "/jsz?accounts=true&streams=true&config=true", info))
 	return info
+}
+
+// ask reads an answer of the server's monitoring, if there is something to read it into.
+func (s *Server) ask(ctx context.Context, what string, into any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.monitor+what, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", request.URL, response.Status)
+	}
+	if into == nil {
+		return nil
+	}
+	return json.NewDecoder(response.Body).Decode(into)
+}
+
+func free(t testing.TB) string {
+	t.Helper()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(testserver.Free(t)))
 }
 
 // Public is the public key of a pair.

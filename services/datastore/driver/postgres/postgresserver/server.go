@@ -1,5 +1,5 @@
 // Package postgresserver runs a real PostgreSQL for tests, with TLS and passwords, as a DataStore wants it. The server
-// is Debian's: the one installed, or one unpacked from its package.
+// is Debian's: the one installed, or one unpacked from its package; or one in a container (testserver.Program.Contained).
 package postgresserver
 
 import (
@@ -26,7 +26,7 @@ const (
 )
 
 // HBA is how clients prove who they are, unless a test says otherwise: with their password, over TLS or not.
-const HBA = "host all all 127.0.0.1/32 scram-sha-256\n"
+const HBA = "local all all scram-sha-256\nhost all all 127.0.0.1/32 scram-sha-256\n"
 
 // Server is a PostgreSQL on a free port of the loopback, stopped at the end of the test.
 type Server struct {
@@ -58,12 +58,7 @@ func Start(t testing.TB, options ...string) *Server {
 	for file, data := range map[string][]byte{"ca.crt": s.CA.PEM, "server.crt": cert, "server.key": key, "password": []byte(Password), "hba": []byte(HBA)} {
 		s.dir.Write(t, file, data)
 	}
-	initdb := s.program
-	initdb.Path = filepath.Join(filepath.Dir(initdb.Path), "initdb")
-	if out, err := s.dir.Command(t.Context(), initdb, "-D", s.data, "-U", Admin, "--pwfile=password", "--auth=scram-sha-256",
-		"--encoding=UTF8", "--locale=C", "--no-sync").CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", initdb.Path, err, out)
-	}
+	s.install(t)
 	s.Run(t)
 	t.Cleanup(func() {
 		if s.process != nil {
@@ -74,12 +69,33 @@ func Start(t testing.TB, options ...string) *Server {
 	return s
 }
 
+// install makes the data directory. The image does that when it starts with none.
+func (s *Server) install(t testing.TB) {
+	t.Helper()
+	how := []string{"--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync"}
+	if s.program.Contained() {
+		s.program.Env = []string{
+			"PGDATA=" + s.data, "POSTGRES_USER=" + Admin, "POSTGRES_PASSWORD=" + Password, "POSTGRES_INITDB_ARGS=" + strings.Join(how, " "),
+		}
+		return
+	}
+	initdb := s.program
+	initdb.Path = filepath.Join(filepath.Dir(initdb.Path), "initdb")
+	cmd := s.dir.Command(t.Context(), initdb, append(how, "-D", s.data, "-U", Admin, "--pwfile=password")...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", initdb.Path, err, out)
+	}
+}
+
 // Run starts the process, with the data it had before.
 func (s *Server) Run(t testing.TB) {
 	t.Helper()
 	args := []string{"-D", s.data}
+	if !s.program.Contained() { // the image makes its data by the socket, in a place that is its own
+		args = append(args, "-c", "unix_socket_directories=")
+	}
 	for _, option := range append([]string{
-		"listen_addresses=" + s.Host + ",127.0.0.3", "port=" + strconv.Itoa(s.Port), "unix_socket_directories=", "hba_file=" + filepath.Join(s.dir.Path, "hba"),
+		"listen_addresses=" + s.Host + ",127.0.0.3", "port=" + strconv.Itoa(s.Port), "hba_file=" + filepath.Join(s.dir.Path, "hba"),
 		"ssl=on", "ssl_ca_file=" + filepath.Join(s.dir.Path, "ca.crt"), "ssl_cert_file=" + filepath.Join(s.dir.Path, "server.crt"),
 		"ssl_key_file=" + filepath.Join(s.dir.Path, "server.key"), "shared_buffers=32MB",
 		// Only the machine's own crash would tell the difference.
@@ -110,7 +126,7 @@ func (s *Server) Resume() { s.process.Resume() }
 // Await waits until the server answers.
 func (s *Server) Await(t testing.TB) {
 	t.Helper()
-	s.process.Await(t, s.dir, func(ctx context.Context) error {
+	s.process.Await(t, func(ctx context.Context) error {
 		conn, err := s.Dial(ctx, Admin, Password, "postgres")
 		if err == nil {
 			err = conn.Close(ctx)

@@ -1,5 +1,5 @@
-// Package compose tests docker-compose.yaml on a container engine.
-package compose
+// Package containers has the tests that need a container engine: docker-compose.yaml, and the drivers on official images.
+package containers
 
 import (
 	"context"

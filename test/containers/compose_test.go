@@ -1,4 +1,4 @@
-package compose
+package containers
 
 import (
 	"context"
@@ -157,7 +157,7 @@ func (i *installation) order(t *testing.T, tenant string, port int32) {
 	var client *portal.Client
 	eventually(t, "NATS to take the portal", func(context.Context) (err error) {
 		client, err = portal.Connect(portal.Config{
-			URL: i.nats(), SeedFile: filepath.Join(i.dir, "portal.nk"), CAFile: filepath.Join(i.dir, "nats-ca.crt"), Source: "/test/compose",
+			URL: i.nats(), SeedFile: filepath.Join(i.dir, "portal.nk"), CAFile: filepath.Join(i.dir, "nats-ca.crt"), Source: "/test/containers",
 		})
 		return err
 	})

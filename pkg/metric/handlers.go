@@ -14,7 +14,7 @@ const (
 	HandlerRoute               = "gateway_routes"
 	HandlerUploadConfigKubeadm = "PhaseUploadConfigKubeadm"
 	HandlerUploadConfigKubelet = "PhaseUploadConfigKubelet"
-	HandlerBootstrapToken      = "PhaseBootstrapToken" //nolint:gosec // 2026-11: a name
+	HandlerBootstrapToken      = "PhaseBootstrapToken"
 	HandlerClusterAdminRBAC    = "PhaseClusterAdminRBAC"
 	HandlerCoreDNS             = "coredns"
 	HandlerKubeProxy           = "kube-proxy"

@@ -51,7 +51,8 @@ type HandlerTime struct {
 // NewHandlerTime registers the metric with a series for each of these handlers, and never another.
 func NewHandlerTime(r prometheus.Registerer, handlers ...string) *HandlerTime {
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "kamaji_handler_time_seconds", Help: "Time that it took to make one thing of one object so, by the name of Kamaji's handler for it.",
+		Name:    "kamaji_handler_time_seconds",
+		Help:    "Time that it took to make one thing of one object so, by the name of Kamaji's handler for it.",
 		Buckets: []float64{.001, .005, .02, .1, .5, 2, 10},
 	}, []string{"handler"})
 	r.MustRegister(v)

@@ -42,8 +42,8 @@ type monitored struct {
 	since    time.Time
 }
 
-// start starts the services with all they can show, `stoker nats-metrics` for each NATS server by its monitoring URL, and a Prometheus with a
-// file of rules, until the test ends.
+// start starts the services with all they can show, `stoker nats-metrics` for each NATS server by its monitoring URL, and a Prometheus
+// with a file of rules, until the test ends.
 func start(t *testing.T, rules string, servers ...string) *monitored {
 	t.Helper()
 	t.Setenv("STOKER_EVENTS_HTTP", e.HTTP().Address)

@@ -70,7 +70,8 @@ jetstream { store_dir: %q, sync_interval: always }
 cluster {
   name: stoker, listen: %q, advertise: %q, no_advertise: true, routes: [%s]
 }
-%s`, i, n.clients[i], n.monitors[i], n.store(i), routes[i], n.routes[i].Address(), strings.Join(others, ", "), events.Authorization(public, nil))
+%s`, i, n.clients[i], n.monitors[i], n.store(i), routes[i], n.routes[i].Address(), strings.Join(others, ", "),
+			events.Authorization(public, nil))
 		if err := os.WriteFile(n.conf(i), []byte(conf), 0o600); err != nil {
 			return nil, err
 		}

@@ -118,7 +118,9 @@ func render() ([]byte, error) {
 			data.Own = append(data.Own, own)
 		}
 	}
-	for _, s := range []string{name.ServiceCerts, name.ServiceDatastore, name.ServiceWorkload, name.ServiceAddons, name.ServiceIntake, name.ServiceStatus} {
+	for _, s := range []string{
+		name.ServiceCerts, name.ServiceDatastore, name.ServiceWorkload, name.ServiceAddons, name.ServiceIntake, name.ServiceStatus,
+	} {
 		data.Handlers = append(data.Handlers, handlers{s, "`" + strings.Join(metric.Handlers(s), "`, `") + "`"})
 	}
 	slices.SortFunc(data.Kamaji, func(a, b row) int { return strings.Compare(a.Name, b.Name) })

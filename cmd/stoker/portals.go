@@ -47,7 +47,7 @@ func portalAddCommand(a *app, dir *string) *cobra.Command {
 		Use:   "add NAME --namespace NAMESPACE",
 		Short: "Add a portal and write its credentials",
 		Long: `add makes an account, a user with an nkey, and the file NAME.nk with its seed: all the portal needs to connect. Whoever
-has the file is the portal.`,
+has the file is the portal. For the local stack it also writes a context of the NATS command line; remove removes that again.`,
 		Example: `  # Tenants of two namespaces
   stoker portal add shop --namespace acme --namespace globex
 
@@ -67,6 +67,12 @@ has the file is the portal.`,
 				return fmt.Errorf("portal not added: %w", err)
 			}
 			a.sayf(a.out, "portal %s added; its credentials, for it alone: %s\n", p.Name, portals.SeedFile(p.Name))
+			if *dir == "" {
+				if err := portals.WriteContext(p.Name, a.target().NATS); err != nil {
+					return fmt.Errorf("portal %s is there, and the NATS command line has no context for it: %w", p.Name, err)
+				}
+				a.sayf(a.out, "with the NATS command line: nats --context %s\n", natsserver.ContextFile(portals.Dir, p.Name))
+			}
 			return a.applyPortals(cmd.Context(), *dir, portals)
 		},
 	}

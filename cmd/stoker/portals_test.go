@@ -53,6 +53,9 @@ func TestAPortalComesAndGoesWhileTheServerRuns(t *testing.T) {
 	if info, err := os.Stat(seed); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info, err)
 	}
+	t.Run("the NATS command line has a context for it", func(t *testing.T) {
+		fromContext(t, filepath.Join(".stoker", "nats", "context", "shop.json"))
+	})
 	kept := filepath.Join(t.TempDir(), "shop.nk") // a removed portal may have a copy of its seed
 	if data, err := os.ReadFile(seed); err != nil || os.WriteFile(kept, data, 0o600) != nil {
 		t.Fatal(err)
@@ -86,9 +89,35 @@ func TestAPortalComesAndGoesWhileTheServerRuns(t *testing.T) {
 		t.Error("others were cut off, too")
 	default:
 	}
+	if left, err := filepath.Glob(filepath.Join(".stoker", "nats", "context", "*")); err != nil || len(left) != 2 {
+		t.Errorf("of the contexts are left: %v, %v", left, err)
+	}
 	if code, _, errs := cli(t, "", "portal", "remove", "shop"); code != exitFailed || !strings.Contains(errs, "stoker portal list") {
 		t.Errorf("exit %d\n%s", code, errs)
 	}
+}
+
+// fromContext connects as the NATS command line does that is given a context.
+func fromContext(t *testing.T, file string) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c struct{ URL, NKey string }
+	if err := json.Unmarshal(data, &c); err != nil {
+		t.Fatal(err)
+	}
+	nkey, err := nats.NkeyOptionFromSeed(c.NKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir()) // it counts wherever one is
+	nc, err := nats.Connect(c.URL, nkey, nats.Timeout(time.Minute))
+	if err != nil {
+		t.Fatalf("%s: %v", data, err)
+	}
+	nc.Close()
 }
 
 func TestPortalsForServersElsewhere(t *testing.T) {

@@ -70,7 +70,7 @@ func (p Portals) Add(portal events.Portal) (events.Portal, error) {
 	return check, p.write(append(all, check))
 }
 
-// Remove a portal and its seed. [ErrNoPortal] when there is none of that name.
+// Remove a portal, its seed and its context. [ErrNoPortal] when there is none of that name.
 func (p Portals) Remove(name string) error {
 	all, err := p.List()
 	if err != nil {
@@ -83,8 +83,10 @@ func (p Portals) Remove(name string) error {
 	if err := p.write(left); err != nil {
 		return err
 	}
-	if err := os.Remove(p.SeedFile(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
+	for _, file := range []string{p.SeedFile(name), ContextFile(p.Dir, name)} {
+		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -226,6 +227,7 @@ func (s *lease) beat(ctx context.Context) bool {
 	ack, err := s.bus.JetStream().PublishMsg(ask, msg)
 	if err != nil {
 		s.findCause(ctx)
+		s.silenced(ctx, err)
 		return false
 	}
 	s.mu.Lock()
@@ -252,10 +254,24 @@ func (s *lease) beat(ctx context.Context) bool {
 	s.deadline = deadline{sent.Add(leaseTTL), wall.Add(leaseTTL)}
 	s.count.Set(float64(len(s.told)))
 	s.mu.Unlock()
+	s.bus.Config().Health.Up(leaseDependency)
 	if uncertain {
 		s.regained()
 	}
 	return true
+}
+
+// leaseDependency is in /readyz whether signs of life are stored. A server that answers is not enough for that: without a quorum it stores
+// nothing.
+const leaseDependency = "nats lease"
+
+// silenced says that this replica isn't ready once its lease is over, for it does nothing then.
+func (s *lease) silenced(ctx context.Context, cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over() && ctx.Err() == nil {
+		s.bus.Config().Health.Down(leaseDependency, fmt.Errorf("no sign of life is stored: %w", cause))
+	}
 }
 
 // findCause looks why a sign of life failed. A server that is silent is left for another one. A bucket that isn't there is reported as

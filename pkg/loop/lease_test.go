@@ -115,6 +115,8 @@ func TestAnOutageOfNATSKeepsWatchesAlarmsAndWakes(t *testing.T) {
 	s.Stop()
 	natstest.Eventually(t, "the lease is over", func() bool { return held(t, r.registry) == 0 })
 	natstest.Eventually(t, "the replica shows no lease", func() bool { return gauge(t, r.registry, "stoker_lease_held") == 0 })
+	away := func() bool { return slices.Contains(r.bus.Config().Health.Away(), "nats lease") }
+	natstest.Eventually(t, "the replica isn't ready", away)
 	(*r.wake.Load())(key, loop.Wake{Kind: "seen"})
 	if err := s.Restart(t.Context()); err != nil {
 		t.Fatal(err)
@@ -126,6 +128,7 @@ func TestAnOutageOfNATSKeepsWatchesAlarmsAndWakes(t *testing.T) {
 		t.Errorf("turns after the outage: %v", got)
 	}
 	natstest.Eventually(t, "the replica shows its lease", func() bool { return gauge(t, r.registry, "stoker_lease_held") == 1 })
+	natstest.Eventually(t, "the replica is ready", func() bool { return !away() })
 	if len(r.lists) > 0 {
 		t.Errorf("everything was listed anew: %v", <-r.lists)
 	}

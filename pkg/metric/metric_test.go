@@ -2,8 +2,10 @@ package metric_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -64,5 +66,25 @@ func TestHistogramCountsEachValueInAllBucketsAboveIt(t *testing.T) {
 	}
 	if buckets != "0:1 1:2 3:4 " || got.GetHistogram().GetSampleCount() != 5 || got.GetHistogram().GetSampleSum() != 13.5 {
 		t.Errorf("%v", &got)
+	}
+}
+
+func TestHandlerTime(t *testing.T) {
+	r := prometheus.NewPedanticRegistry()
+	h := metric.NewHandlerTime(r, "made", "idle")
+	h.Took("made", time.Second)
+	h.Took("made", 3*time.Second)
+	h.Took("demo", time.Second) // none of the metric's
+	(*metric.HandlerTime)(nil).Took("made", time.Second)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, s := range families[0].GetMetric() {
+		got[s.GetLabel()[0].GetValue()] = fmt.Sprint(s.GetHistogram().GetSampleCount(), " in ", s.GetHistogram().GetSampleSum())
+	}
+	if want := map[string]string{"made": "2 in 4", "idle": "0 in 0"}; len(families) != 1 || !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -4,6 +4,7 @@ package service
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -23,7 +24,7 @@ func DescribeMetrics(own, kamaji prometheus.Registerer) {
 	loop.DescribeMetrics(own)
 	own.MustRegister(natsMetrics(nil))
 	newAPIRequests(own)
-	newHandlerTime(kamaji)
+	metric.NewHandlerTime(kamaji)
 }
 
 // newRegistry makes a service's registry, with what every Go program tells and which build this is. What is registered with labelled
@@ -44,24 +45,13 @@ func buildInfo() prometheus.Collector {
 	}, func() float64 { return 1 })
 }
 
-// handlerTime is Kamaji's metric of how long its handlers take. Each of Kamaji's makes one thing so; a service's makes several.
-type handlerTime struct{ took *prometheus.HistogramVec }
-
-func newHandlerTime(r prometheus.Registerer) handlerTime {
-	h := handlerTime{prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "kamaji_handler_time_seconds", Help: "Time that a service's handler took for one look at one object.",
-		Buckets: []float64{.001, .005, .02, .1, .5, 2, 10},
-	}, []string{"handler"})}
-	r.MustRegister(h.took)
-	return h
-}
-
-// of is a service's handler, measured.
-func (h handlerTime) of(service string, handle loop.Handler) loop.Handler {
-	took := h.took.WithLabelValues(service)
+// wholeTurns measures the turns of a service of which Kamaji has no handlers.
+func (c *Clients) wholeTurns(service string, handle loop.Handler) loop.Handler {
+	if !slices.Contains(metric.Handlers(service), service) {
+		return handle
+	}
 	return func(ctx context.Context, t *loop.Turn) error {
-		began := time.Now()
-		defer func() { took.Observe(time.Since(began).Seconds()) }()
+		defer c.Handlers.Since(service, time.Now())
 		return handle(ctx, t)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/health"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/metric"
 	"github.com/stoker-k8s/stoker/pkg/version"
 )
 
@@ -59,7 +60,9 @@ type Clients struct {
 	// Metrics takes what the service measures, and puts the label service on it. Kamaji takes the metrics that Kamaji has, whose labels
 	// are Kamaji's.
 	Metrics, Kamaji prometheus.Registerer
-	Log             *slog.Logger
+	// Handlers is told how long it took to make something so.
+	Handlers *metric.HandlerTime
+	Log      *slog.Logger
 	// TenantRequests is told of the requests to tenants' API servers.
 	TenantRequests kube.RequestFunc
 
@@ -90,7 +93,7 @@ func Connect(cfg Config) (*Clients, error) {
 	labelled.MustRegister(natsMetrics(bus))
 	return &Clients{
 		Bus: bus, Kube: k, Health: h, Metrics: labelled, Kamaji: registry, Log: log, TenantRequests: requests.to(tenantCluster),
-		registry: registry,
+		Handlers: metric.NewHandlerTime(registry, metric.Handlers(cfg.Name)...), registry: registry,
 	}, nil
 }
 
@@ -111,7 +114,7 @@ func Run(ctx context.Context, cfg Config, build func(*Clients) (*loop.Loop, erro
 	if err != nil {
 		return err
 	}
-	l.Metrics, l.Handle = c.Metrics, newHandlerTime(c.Kamaji).of(cfg.Name, l.Handle)
+	l.Metrics, l.Handle = c.Metrics, c.wholeTurns(cfg.Name, l.Handle)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	served := make(chan struct{})

@@ -24,6 +24,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/metric"
 )
 
 const (
@@ -36,7 +37,10 @@ const (
 )
 
 // Cluster is a tenant's API: what this service applies there, deletes and watches. Safe for concurrent use.
-type Cluster struct{ kube *kube.Client }
+type Cluster struct {
+	kube     *kube.Client
+	handlers *metric.HandlerTime // nil for none
+}
 
 // NewCluster makes a Cluster of a kubeconfig with embedded certificates, such as super-admin.conf. It doesn't connect. requests
 // is told of each request; nil for nobody.
@@ -45,7 +49,7 @@ func NewCluster(kubeconfig []byte, requests kube.RequestFunc) (*Cluster, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &Cluster{k}, nil
+	return &Cluster{kube: k}, nil
 }
 
 // Close ends the connection once no request uses it. End the watches first.
@@ -87,7 +91,12 @@ func (e *ObjectError) Unwrap() error { return e.Err }
 // webhook of the tenant stops only what it intercepts. What may pass by itself is retried for some seconds; the error
 // joins an *ObjectError for each object that failed.
 func (c *Cluster) Apply(ctx context.Context, objs []*unstructured.Unstructured) (map[string]string, error) {
-	versions := make(map[string]string, len(objs))
+	versions, took := make(map[string]string, len(objs)), map[string]time.Duration{}
+	defer func() {
+		for handler, d := range took {
+			c.handlers.Took(handler, d)
+		}
+	}()
 	var mu sync.Mutex
 	var errs []error
 	// Pods made before their ServiceAccount or ConfigMap are refused or restarted, which costs more than the order.
@@ -99,9 +108,11 @@ func (c *Cluster) Apply(ctx context.Context, objs []*unstructured.Unstructured) 
 			}
 		}
 		each(wave, func(o *unstructured.Unstructured) {
+			began := time.Now()
 			version, err := c.applyOne(ctx, o)
 			mu.Lock()
 			defer mu.Unlock()
+			took[handlerOf(RefOf(o))] += time.Since(began)
 			if err != nil {
 				errs = append(errs, objectError(RefOf(o), err))
 				return

@@ -126,6 +126,7 @@ func (s *addons) dial(ctx context.Context, key events.Key, field string) (*Clust
 	if err != nil {
 		return nil, fmt.Errorf("secret %s, key %s: %w", secretName, field, err)
 	}
+	cluster.handlers = s.clients.Handlers
 	return cluster, nil
 }
 

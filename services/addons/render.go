@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/metric"
 )
 
 // The label that every object applied by this service carries in the tenant. What does not carry it is never deleted.
@@ -154,6 +155,23 @@ func Removed(in Input) []Ref {
 		)
 	}
 	return refs
+}
+
+// handlerOf is Kamaji's handler that makes an object.
+func handlerOf(r Ref) string {
+	switch r.Name {
+	case "kubeadm-config", "kubeadm:nodes-kubeadm-config":
+		return metric.HandlerUploadConfigKubeadm
+	case "kubelet-config", "kubeadm:kubelet-config":
+		return metric.HandlerUploadConfigKubelet
+	case "kubeadm:cluster-admins":
+		return metric.HandlerClusterAdminRBAC
+	case "coredns", "kube-dns", "system:coredns":
+		return metric.HandlerCoreDNS
+	case "kube-proxy", "kubeadm:node-proxier":
+		return metric.HandlerKubeProxy
+	}
+	return metric.HandlerBootstrapToken
 }
 
 // Hash is the same for two lists of objects exactly if applying one after the other changes nothing.

@@ -52,7 +52,7 @@ func newService(bus *events.Bus, k *kube.Client, log *slog.Logger) *svc {
 func Run(ctx context.Context, cfg service.Config) error {
 	return service.Run(ctx, cfg, func(c *service.Clients) (*loop.Loop, error) {
 		s := newService(c.Bus, c.Kube, c.Log)
-		s.expiries.perTenant = cfg.TenantMetrics
+		s.secrets.Handlers, s.expiries.perTenant = c.Handlers, cfg.TenantMetrics
 		s.expiries.register(c.Metrics, c.Kamaji)
 		return &loop.Loop{Bus: c.Bus, Service: name.ServiceCerts, Handle: s.handle, Paused: s.paused, Watch: s.watch}, nil
 	})

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/metric"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
@@ -108,6 +110,7 @@ func (s *datastore) applyOverrides(ctx context.Context, t *loop.Turn, p *plan, h
 		i := slices.IndexFunc(p.want.Overrides, func(o state.Override) bool { return o.DataStore == other.name })
 		g.Go(func() error {
 			err := other.do(gctx, func(d driver.Driver) error {
+				defer s.handlers.Since(metric.HandlerDatastoreSetup, time.Now())
 				if _, err := d.Provision(gctx, account); err != nil {
 					return err
 				}

@@ -17,6 +17,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/metric"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
@@ -145,9 +146,11 @@ func (s *datastore) apply(ctx context.Context, t *loop.Turn, st *store, account 
 		if err := d.Validate(account); err != nil {
 			return err
 		}
+		claiming := time.Now()
 		if err := d.Claim(ctx, account); err != nil {
 			return err
 		}
+		claimed := time.Since(claiming)
 		if account.Password, err = s.applyConfig(ctx, t, d, account, want); err != nil {
 			return err
 		}
@@ -157,9 +160,11 @@ func (s *datastore) apply(ctx context.Context, t *loop.Turn, st *store, account 
 			return err
 		})
 		g.Go(func() (err error) {
+			provisioning := time.Now()
 			if _, err = d.Provision(ctx, account); err == nil {
 				want.Account, err = surveyed(ctx, d, account)
 			}
+			s.handlers.Took(metric.HandlerDatastoreSetup, claimed+time.Since(provisioning))
 			return err
 		})
 		return g.Wait()
@@ -180,6 +185,7 @@ func (s *datastore) apply(ctx context.Context, t *loop.Turn, st *store, account 
 func (s *datastore) applyConfig(
 	ctx context.Context, t *loop.Turn, d driver.Driver, account driver.Account, want *state.Datastore,
 ) (secretPassword string, err error) {
+	defer s.handlers.Since(name.ComponentDatastoreConfig, time.Now())
 	config := secretFor(t.Key, t.UID, name.DatastoreConfig(t.Key.Name), name.ComponentDatastoreConfig)
 	want.Config, err = s.ensure(ctx, config, want.Config, func(have map[string][]byte, trusted bool) (map[string][]byte, error) {
 		data := configData(have, trusted, account, d, password)
@@ -193,6 +199,7 @@ func (s *datastore) applyConfig(
 func (s *datastore) applyCertificate(
 	ctx context.Context, t *loop.Turn, d driver.Driver, account driver.Account, want *state.Datastore,
 ) (renewAt time.Time, err error) {
+	defer s.handlers.Since(name.ComponentDatastoreCertificate, time.Now())
 	var access driver.Access
 	secret := secretFor(t.Key, t.UID, name.DatastoreCertificate(t.Key.Name), name.ComponentDatastoreCertificate)
 	before := want.Certificate.Checksum

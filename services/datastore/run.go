@@ -27,6 +27,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/metric"
 	"github.com/stoker-k8s/stoker/pkg/service"
 )
 
@@ -41,7 +42,7 @@ type Config struct {
 func Run(ctx context.Context, cfg Config) error {
 	return service.Run(ctx, cfg.Config, func(c *service.Clients) (*loop.Loop, error) {
 		r := &reader{kube: c.Kube, namespaces: strings.FieldsFunc(cmp.Or(cfg.SecretNamespaces, name.SystemNamespace), isSeparator)}
-		s := &datastore{kube: c.Kube, bus: c.Bus, log: c.Log, stores: newStores(r, Drivers()), now: time.Now}
+		s := &datastore{kube: c.Kube, bus: c.Bus, log: c.Log, stores: newStores(r, Drivers()), now: time.Now, handlers: c.Handlers}
 		s.references = newReferences(c.Kube, func(ctx context.Context, n string) {
 			st := s.stores.get(n)
 			st.invalidate()
@@ -65,6 +66,8 @@ type datastore struct {
 	log    *slog.Logger
 	stores *stores
 	now    func() time.Time
+	// handlers is told how long it took to make something so; nil for nobody.
+	handlers *metric.HandlerTime
 
 	references *references
 	// written are the checksums of Secrets that this replica wrote over others, by types.NamespacedName, until a state has them.

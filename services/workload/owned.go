@@ -4,13 +4,22 @@ package workload
 
 import (
 	"context"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/metric"
 )
 
 func (t *turn) owner() kube.Owner { return kube.Owner{Name: t.Key.Name, UID: t.UID} }
+
+// handlers are Kamaji's for the objects, by which it is measured how long that takes.
+var handlers = map[kind]string{
+	kindService: name.ComponentService, kindIngress: name.ComponentIngress, kindRoute: metric.HandlerRoute,
+	kindDeployment: name.ComponentDeployment,
+}
 
 // apply makes an object so and decodes the result into it. Errors are those of [kube.Client.ApplyOwned].
 func (t *turn) apply(ctx context.Context, r kube.Resource, k kind, o metav1.Object) error {
@@ -18,7 +27,10 @@ func (t *turn) apply(ctx context.Context, r kube.Resource, k kind, o metav1.Obje
 	if seen.gone {
 		seen.uid = ""
 	}
-	if err := t.s.kube.ApplyOwned(ctx, r, o, t.owner(), seen.uid); err != nil {
+	began := time.Now()
+	err := t.s.kube.ApplyOwned(ctx, r, o, t.owner(), seen.uid)
+	t.s.handlers.Since(handlers[k], began)
+	if err != nil {
 		return err
 	}
 	t.s.observed.setUID(t.Key, k, o.GetUID())

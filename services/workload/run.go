@@ -27,6 +27,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/metric"
 	"github.com/stoker-k8s/stoker/pkg/service"
 )
 
@@ -61,6 +62,7 @@ type svc struct {
 	now      func() time.Time
 	observed observations
 	slots    *slots
+	handlers *metric.HandlerTime
 	// kineImage is that of Config.
 	kineImage string
 	wake      atomic.Pointer[loop.Waker]
@@ -84,7 +86,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	return service.Run(ctx, cfg.Config, func(c *service.Clients) (*loop.Loop, error) {
 		s := newService(c.Kube, c.Log, rollouts)
-		s.kineImage = cfg.KineImage
+		s.kineImage, s.handlers = cfg.KineImage, c.Handlers
 		c.Metrics.MustRegister(s.slots.metrics())
 		return s.loop(c.Bus), nil
 	})

@@ -21,6 +21,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/metric"
 	"github.com/stoker-k8s/stoker/test/env"
 )
 
@@ -190,6 +191,9 @@ func TestMetrics(t *testing.T) {
 			})
 		}
 	})
+	for service, want := range handlers(t) {
+		t.Run("handlers of "+service, func(t *testing.T) { measured(t, services[service], want) })
+	}
 	t.Run("without the flag, no tenant has series", func(t *testing.T) {
 		t.Setenv("STOKER_TENANT_METRICS", "")
 		for _, service := range []string{name.ServiceStatus, name.ServiceCerts} {
@@ -212,6 +216,45 @@ func TestMetrics(t *testing.T) {
 				return nil
 			})
 		}
+	})
+}
+
+// handlers are the values of the label handler of each service, by docs/metrics.md.
+func handlers(t *testing.T) map[string][]string {
+	t.Helper()
+	all := map[string][]string{}
+	_, text, _ := strings.Cut(string(readFile(t, filepath.Join(env.Root(), "docs", "metrics.md"))), "\n| service | `handler` |\n")
+	for _, row := range regexp.MustCompile("(?m)^\\| ([a-z]+) \\| (`[^|]+`) \\|$").FindAllStringSubmatch(text, -1) {
+		all[row[1]] = strings.Split(strings.ReplaceAll(row[2], "`", ""), ", ")
+	}
+	if len(all) != len(name.Services()) {
+		t.Fatalf("the page has handlers of %d services: %v", len(all), all)
+	}
+	return all
+}
+
+// measured checks which of Kamaji's handlers a service shows, and that each has been at work that a tenant needs which is reached by its
+// Service alone.
+func measured(t *testing.T, p *env.Process, want []string) {
+	t.Helper()
+	env.Eventually(t, "each handler to have been at work", func() error {
+		served, err := scrape(t, p)
+		if err != nil {
+			return err
+		}
+		var shown []string
+		for _, s := range served["kamaji_handler_time_seconds"].GetMetric() {
+			handler := s.GetLabel()[0].GetValue()
+			shown = append(shown, handler)
+			needed := handler != name.ComponentIngress && handler != metric.HandlerRoute
+			if worked := s.GetHistogram().GetSampleCount() > 0; worked != needed {
+				err = errors.Join(err, fmt.Errorf("%s has been at work %d times", handler, s.GetHistogram().GetSampleCount()))
+			}
+		}
+		if !slices.Equal(slices.Sorted(slices.Values(shown)), slices.Sorted(slices.Values(want))) {
+			t.Fatalf("%s shows %v, by the page %v", p.Name, shown, want)
+		}
+		return err
 	})
 }
 

@@ -44,6 +44,7 @@ type Env struct {
 	// Operator and Portal are connections of those NATS users.
 	Operator, Portal *events.Bus
 
+	servers   *Servers // of a test's own; nil for the installation's
 	js        jetstream.JetStream
 	dir, bins string
 	mu        sync.Mutex
@@ -272,6 +273,24 @@ func (e *Env) Service(t testing.TB, service, replica string) *Process {
 	}
 	e.procs[service+"/"+replica] = p
 	return p
+}
+
+// Servers are NATS servers that a test has besides the installation's.
+type Servers struct {
+	URL      string
+	Seed     func(user string) (file string)
+	Replicas int // of each stream
+}
+
+// On has services that are started from now on use other NATS servers than the installation's, until the test ends.
+func (e *Env) On(t testing.TB, s Servers) {
+	t.Helper()
+	e.NoServices(t)
+	e.servers = &s
+	t.Cleanup(func() {
+		e.NoServices(t)
+		e.servers = nil
+	})
 }
 
 // Services starts one replica of each service.

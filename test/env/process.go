@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -46,6 +47,9 @@ type Process struct {
 // start starts the process with the identities of its service.
 func (p *Process) start() error {
 	cfg := p.env.Stack.Service(p.Name, p.Replica)
+	if s := p.env.servers; s != nil {
+		cfg.NATS, cfg.NATSSeed, cfg.StreamReplicas = s.URL, s.Seed(p.Name), s.Replicas
+	}
 	if p.tap != nil {
 		p.tap.Clear()
 		cfg.NATS, cfg.Kubeconfig = p.tap.nats, p.tap.kubeconfig
@@ -62,6 +66,7 @@ func (p *Process) start() error {
 	cmd.Env = append(os.Environ(),
 		"STOKER_NATS="+cfg.NATS, "STOKER_NATS_SEED="+cfg.NATSSeed, "STOKER_KUBECONFIG="+cfg.Kubeconfig,
 		"STOKER_REPLICA="+p.Replica, "STOKER_HTTP="+p.http, "STOKER_DATASTORE="+stack.DefaultDataStore,
+		"STOKER_STREAM_REPLICAS="+strconv.Itoa(cfg.StreamReplicas),
 		"STOKER_LOG_LEVEL="+logLevel(), "GORACE=halt_on_error=1")
 	return p.run(cmd)
 }

@@ -113,7 +113,7 @@ func nothing() {}
 // TestAlerts causes, one after the other, the fault that each alert is about, and sees it fire and end on a running installation.
 func TestAlerts(t *testing.T) {
 	env.Long(t)
-	m := start(t, hurried(t))
+	m := start(t, hurried(t), e.NATS.MonitorURL())
 	first := create(t, "alerted")
 	e.Ready(t, first)
 	defer remove(t, first)

@@ -96,7 +96,7 @@ func numbers(value model.Value) error {
 // TestDashboards asks a real Prometheus, which scrapes a busy installation, each query of each panel of each dashboard: none may fail, and
 // none may be answered by nothing.
 func TestDashboards(t *testing.T) {
-	m := start(t, filepath.Join(monitoringDir(), "rules", "stoker.yaml"))
+	m := start(t, filepath.Join(monitoringDir(), "rules", "stoker.yaml"), e.NATS.MonitorURL())
 	defer busy(t)()
 	asked := 0
 	for _, d := range dashboards(t) {

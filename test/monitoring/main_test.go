@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -36,13 +37,14 @@ const interval = time.Second
 type monitored struct {
 	promv1.API
 	services map[string]*env.Process
-	targets  string // file with the addresses that are scraped
-	nats     string
+	targets  string   // file with the addresses that are scraped
+	nats     []string // addresses of stoker nats-metrics
 	since    time.Time
 }
 
-// start starts the services with all they can show, `stoker nats-metrics`, and a Prometheus with a file of rules, until the test ends.
-func start(t *testing.T, rules string) *monitored {
+// start starts the services with all they can show, `stoker nats-metrics` for each NATS server by its monitoring URL, and a Prometheus
+// with a file of rules, until the test ends.
+func start(t *testing.T, rules string, servers ...string) *monitored {
 	t.Helper()
 	t.Setenv("STOKER_EVENTS_HTTP", e.HTTP().Address)
 	t.Setenv("STOKER_EVENTS_TOKEN", e.HTTP().Tokens)
@@ -50,8 +52,11 @@ func start(t *testing.T, rules string) *monitored {
 	e.NoServices(t)
 	m := &monitored{services: e.Services(t), since: time.Now()}
 	t.Cleanup(func() { e.NoServices(t) })
-	m.nats = free(t)
-	run(t, exec.Command(e.StokerBin(), "nats-metrics", "--monitor", e.NATS.MonitorURL(), "--http", m.nats))
+	for _, server := range servers {
+		at := free(t)
+		run(t, exec.Command(e.StokerBin(), "nats-metrics", "--monitor", server, "--http", at))
+		m.nats = append(m.nats, at)
+	}
 
 	dir := t.TempDir()
 	m.targets = filepath.Join(dir, "targets.json")
@@ -86,7 +91,7 @@ scrape_configs:
 // scrape has Prometheus scrape the first replica of each service, NATS, and more.
 func (m *monitored) scrape(t *testing.T, more ...string) {
 	t.Helper()
-	targets := append([]string{m.nats}, more...)
+	targets := append(slices.Clone(m.nats), more...)
 	for _, s := range name.Services() {
 		targets = append(targets, m.services[s].Address())
 	}

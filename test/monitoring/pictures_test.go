@@ -29,7 +29,7 @@ func TestPictures(t *testing.T) {
 	if dir == "" {
 		t.Skip("draws pictures for the documentation where STOKER_PICTURES names a directory")
 	}
-	m := start(t, filepath.Join(monitoringDir(), "rules", "stoker.yaml"))
+	m := start(t, filepath.Join(monitoringDir(), "rules", "stoker.yaml"), e.NATS.MonitorURL())
 	undo := busy(t)
 	later := work(t)
 	for _, d := range dashboards(t) {

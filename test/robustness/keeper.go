@@ -217,7 +217,10 @@ func (k *Keeper) gone(ctx context.Context) (gone bool) {
 	return gone
 }
 
-// awaitGone waits until the DataStore is gone, for as long as everything may take to come to rest: one of its name can't be made before.
+// patience is how long everything may take to come to rest.
+const patience = 5 * time.Minute
+
+// awaitGone waits until the DataStore is gone: one of its name can't be made before.
 func (k *Keeper) awaitGone(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

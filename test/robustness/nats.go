@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nkeys"
@@ -25,6 +26,7 @@ const servers = 3
 type NATS struct {
 	dir, bin string
 	clients  [servers]string // address for clients
+	monitors [servers]string // address where a server says how it is
 	routes   [servers]*Link  // each server is reached by the others through its link
 
 	mu    sync.Mutex // guards procs: faults overlap
@@ -41,13 +43,14 @@ func NewNATS(dir, bin, host string) (*NATS, error) {
 	if err != nil {
 		return nil, err
 	}
-	free, release, err := freeAddresses(host, 2*servers)
+	free, release, err := freeAddresses(host, 3*servers)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	routes := free[servers:]
+	routes := free[servers : 2*servers]
 	copy(n.clients[:], free)
+	copy(n.monitors[:], free[2*servers:])
 	for i := range servers {
 		if n.routes[i], err = NewLink(net.JoinHostPort(host, "0"), routes[i]); err != nil {
 			return nil, err
@@ -62,11 +65,13 @@ func NewNATS(dir, bin, host string) (*NATS, error) {
 		}
 		conf := fmt.Sprintf(`server_name: n%d
 listen: %q
+http: %q
 jetstream { store_dir: %q, sync_interval: always }
 cluster {
   name: stoker, listen: %q, advertise: %q, no_advertise: true, routes: [%s]
 }
-%s`, i, n.clients[i], n.store(i), routes[i], n.routes[i].Address(), strings.Join(others, ", "), events.Authorization(public, nil))
+%s`, i, n.clients[i], n.monitors[i], n.store(i), routes[i], n.routes[i].Address(), strings.Join(others, ", "),
+			events.Authorization(public, nil))
 		if err := os.WriteFile(n.conf(i), []byte(conf), 0o600); err != nil {
 			return nil, err
 		}
@@ -103,6 +108,24 @@ func (n *NATS) users() (map[string]string, error) {
 // Seed is the file with a user's nkey seed.
 func (n *NATS) Seed(user string) string { return filepath.Join(n.dir, user+".nk") }
 
+// URL for clients, of all servers.
+func (n *NATS) URL() string {
+	var urls []string
+	for _, address := range n.clients {
+		urls = append(urls, "nats://"+address)
+	}
+	return strings.Join(urls, ",")
+}
+
+// Monitors are the URLs where the servers say how they are.
+func (n *NATS) Monitors() []string {
+	var urls []string
+	for _, address := range n.monitors {
+		urls = append(urls, "http://"+address)
+	}
+	return urls
+}
+
 func (n *NATS) conf(i int) string  { return filepath.Join(n.dir, fmt.Sprintf("n%d.conf", i)) }
 func (n *NATS) store(i int) string { return filepath.Join(n.dir, server(i), "store") } // server(i) may be a disk
 
@@ -122,6 +145,16 @@ func (n *NATS) start(i int) (err error) {
 		Path: n.bin, Args: []string{"nats-server", "-c", n.conf(i)}, Dir: n.dir, Log: filepath.Join(n.dir, fmt.Sprintf("n%d.log", i)),
 	})
 	return err
+}
+
+// Kill ends a server as the kernel would (SIGKILL) and waits.
+func (n *NATS) Kill(i int) error {
+	p := n.process(i)
+	if err := p.Signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	<-p.Done()
+	return nil
 }
 
 // process is a server's, the one that was started last.

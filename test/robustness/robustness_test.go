@@ -28,7 +28,6 @@ const (
 const (
 	strikePause = 8 * time.Second
 	actorPause  = 10 * time.Second
-	patience    = 5 * time.Minute
 )
 
 // driftPatience is how long what drifted in a tenant may take to be put right: the shortest way back to a tenant takes half a minute.

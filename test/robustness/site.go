@@ -139,12 +139,8 @@ func (s *Site) start(ctx context.Context) error {
 	if s.Admin, err = kube.Connect(s.Local.Kubeconfig("admin"), kube.Options{FieldManager: "robustness"}); err != nil {
 		return err
 	}
-	var urls []string
-	for _, address := range s.NATS.clients {
-		urls = append(urls, "nats://"+address)
-	}
 	s.Operator, err = events.Connect(events.Config{
-		URL: strings.Join(urls, ","), User: events.UserOperator, SeedFile: s.NATS.Seed(events.UserOperator), StreamReplicas: servers,
+		URL: s.NATS.URL(), User: events.UserOperator, SeedFile: s.NATS.Seed(events.UserOperator), StreamReplicas: servers,
 	})
 	if err != nil {
 		return err

@@ -94,12 +94,16 @@ type section struct {
 	Rows  []row
 }
 
+// handlers are the values of the label handler that a service has.
+type handlers struct{ Service, Names string }
+
 // render makes the page.
 func render() ([]byte, error) {
 	all := declared()
 	var data struct {
-		Kamaji []row
-		Own    []section
+		Kamaji   []row
+		Own      []section
+		Handlers []handlers
 	}
 	for _, s := range append([]string{every}, name.Services()...) {
 		own := section{Title: strings.ToUpper(s[:1]) + s[1:]}
@@ -113,6 +117,11 @@ func render() ([]byte, error) {
 		if len(own.Rows) > 0 {
 			data.Own = append(data.Own, own)
 		}
+	}
+	for _, s := range []string{
+		name.ServiceCerts, name.ServiceDatastore, name.ServiceWorkload, name.ServiceAddons, name.ServiceIntake, name.ServiceStatus,
+	} {
+		data.Handlers = append(data.Handlers, handlers{s, "`" + strings.Join(metric.Handlers(s), "`, `") + "`"})
 	}
 	slices.SortFunc(data.Kamaji, func(a, b row) int { return strings.Compare(a.Name, b.Name) })
 	t, err := template.New(page).Parse(pageTemplate)

@@ -23,6 +23,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/metric"
 )
 
 const (
@@ -33,7 +34,11 @@ const (
 )
 
 // Secrets are the Secrets of keys, certificates and kubeconfigs in the management cluster. It is safe for concurrent use.
-type Secrets struct{ Kube *kube.Client }
+type Secrets struct {
+	Kube *kube.Client
+	// Handlers is told how long each took, by its component; nil for nobody.
+	Handlers *metric.HandlerTime
+}
 
 // Result is what has become of a tenant's own Secrets.
 type Result struct {
@@ -119,7 +124,9 @@ func (s *Secrets) applyAll(
 	for i := range list {
 		w := &list[i]
 		g.Go(func() error {
+			began := time.Now()
 			a, err := s.apply(ctx, in, w, r.Found[w.Secret], signers[w.Signer], []byte(known.CA), now)
+			s.Handlers.Since(w.Component, began)
 			if err != nil {
 				return err
 			}

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -82,8 +83,8 @@ func files(t *testing.T, name, dir string) {
 	}
 }
 
-// start runs a program until the test ends.
-func start(t *testing.T, program string, args ...string) {
+// start runs a program until the test ends or it is stopped; it returns the file of what it says.
+func start(t *testing.T, program string, args ...string) (file string, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	cmd := exec.CommandContext(ctx, program, args...)
@@ -98,14 +99,18 @@ func start(t *testing.T, program string, args ...string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		_ = cmd.Wait()
 		_ = log.Close()
+	})
+	t.Cleanup(func() {
+		stop()
 		if text, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
 			t.Logf("%s:\n%s", program, text)
 		}
 	})
+	return log.Name(), stop
 }
 
 // free is a port that nobody listens on at the moment.

@@ -22,7 +22,8 @@ func bootstrapCommand(a *app) *cobra.Command {
 		Use:   "bootstrap",
 		Short: "Make the keys and certificates of an installation on a cluster",
 		Long: `bootstrap makes what NATS and etcd servers of an installation on a cluster need before they start: keys and certificates, as
-Secrets of the installation's namespace. What is there stays; certificates are renewed 90 days before they end. The Helm charts run it before
+Secrets of the installation's namespace. What is there stays; certificates are renewed 90 days before they end, and the authority of NATS
+servers is replaced two years before its end. The Helm charts run it before
 each installation and upgrade, and every day.`,
 		Example: `  stoker bootstrap nats --config bootstrap.yaml
   stoker bootstrap etcd --config bootstrap.yaml`,
@@ -46,7 +47,9 @@ includes. The file has these fields:
   hosts: [stoker-nats, …]         # what the servers' certificate is for
   portals:                        # who orders tenants; others are removed, with their credentials
     - {name: shop, namespaces: [acme]}
-  podSecurity: restricted         # the Pod Security level of the namespace`,
+  podSecurity: restricted         # the Pod Security level of the namespace
+  keys: "1"                       # another value: users have other nkeys
+  authority: "1"                  # another value: the authority is replaced, in three steps, each by a later run`,
 		Example: `  stoker bootstrap nats --config bootstrap.yaml`,
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.bootstrap(cmd.Context(), file, bootstrap.NATS) },
@@ -65,7 +68,9 @@ file has these fields:
 
   namespace: stoker-system        # where the Secrets and the ConfigMap are
   name: stoker-etcd               # what their names begin with
-  hosts: [stoker-etcd-0.…, …]     # what the members' certificate is for`,
+  hosts: [stoker-etcd-0.…, …]     # what the members' certificate is for
+  authority: "1"                  # another value: the authority is replaced, in three steps
+  step: 1                         # which of them may be taken`,
 		Example: `  stoker bootstrap etcd --config bootstrap.yaml`,
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.bootstrap(cmd.Context(), file, bootstrap.Etcd) },

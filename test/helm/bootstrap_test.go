@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,8 +84,8 @@ func files(t *testing.T, name, dir string) {
 	}
 }
 
-// start runs a program until the test ends.
-func start(t *testing.T, program string, args ...string) {
+// start runs a program until the test ends or it is stopped; it returns the file of what it says.
+func start(t *testing.T, program string, args ...string) (file string, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	cmd := exec.CommandContext(ctx, program, args...)
@@ -98,25 +100,36 @@ func start(t *testing.T, program string, args ...string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		_ = cmd.Wait()
 		_ = log.Close()
+	})
+	t.Cleanup(func() {
+		stop()
 		if text, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
 			t.Logf("%s:\n%s", program, text)
 		}
 	})
+	return log.Name(), stop
 }
 
-// free is a port that nobody listens on at the moment.
+// lastPort is the one that free gave last. It is below those that the kernel gives to connections, which would take it before a server does.
+var lastPort atomic.Int32
+
+// free is a port that nobody listens on at the moment, and that isn't given again.
 func free(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	lastPort.CompareAndSwap(0, int32(20000+os.Getpid()%10000)) //nolint:gosec // it is that small
+	for range 1000 {
+		port := int(lastPort.Add(1))
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			_ = l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // of a TCP listener
+	t.Fatal("no port is free")
+	return 0
 }
 
 func TestBootstrapOfNATS(t *testing.T) {

@@ -6,12 +6,14 @@ package bootstrap
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,6 +36,11 @@ type Config struct {
 	// Keys is which nkeys the NATS users but system have: with another value than before they are made anew. Those of before count for an hour
 	// more, until the run after that. Empty is "1".
 	Keys string `json:"keys,omitempty"`
+	// Authority is which authority the servers have: with another value than before it is replaced, in three steps. Empty is "1".
+	Authority string `json:"authority,omitempty"`
+	// Step is which of the three may be taken, 1 to 3, for etcd servers; none is 1. With NATS servers each is taken an hour after the one
+	// before, by the run after that.
+	Step int `json:"step,omitempty"`
 	// Portals of NATS that there are to be; others are removed, with their credentials.
 	Portals []events.Portal `json:"portals,omitempty"`
 	// PodSecurity is the Pod Security level that the namespace is labelled with; empty for none.
@@ -42,7 +49,7 @@ type Config struct {
 
 // Keys of what is made. Servers of both kinds have, where <name> is [Config.Name],
 //
-//	Secret <name>-authority                         tls.crt, tls.key
+//	Secret <name>-authority                         tls.crt, tls.key; next.crt, next.key; former.crt
 //	Secret <name>-tls                               tls.crt, tls.key
 //	ConfigMap <name>-ca                             ca.crt
 //
@@ -53,7 +60,7 @@ type Config struct {
 //
 // and etcd servers
 //
-//	Secret <name>-root                              tls.crt, tls.key
+//	Secret <name>-root                              tls.crt, tls.key, ca.crt
 const (
 	KeySeed          = "seed"
 	KeyAuthority     = "ca.crt"
@@ -69,6 +76,9 @@ func labels() map[string]string {
 // meanwhile. Each change is said by say. Errors are those of [kube.Client], and of a portal that can't be, by field; running it
 // again goes on.
 func NATS(ctx context.Context, k *kube.Client, cfg Config, dir string, say func(string)) error {
+	if cfg.Step != 0 {
+		return errors.New("step is for etcd: leave it out")
+	}
 	b := bootstrap{kube: k, cfg: cfg, dir: dir, say: say, former: map[string]string{}}
 	servers := pki.Leaf{File: "tls", Name: cfg.Name, Hosts: cfg.Hosts}
 	return b.run(ctx, b.label, b.users, b.portals, b.accounts, func(ctx context.Context) error { return b.certificates(ctx, servers) })
@@ -80,7 +90,10 @@ func Etcd(ctx context.Context, k *kube.Client, cfg Config, dir string, say func(
 	if len(cfg.Portals) > 0 || cfg.Keys != "" || cfg.PodSecurity != "" {
 		return errors.New("portals, keys and podSecurity are for NATS: leave them out")
 	}
-	b := bootstrap{kube: k, cfg: cfg, dir: dir, say: say}
+	if cfg.Step < 0 || cfg.Step > 3 {
+		return fmt.Errorf("step: is %d, and there are steps 1 to 3", cfg.Step)
+	}
+	b := bootstrap{kube: k, cfg: cfg, dir: dir, say: say, byHand: true}
 	servers, root := pki.Leaf{File: "tls", Name: cfg.Name, Hosts: cfg.Hosts}, pki.Leaf{File: "root", Name: "root"}
 	return b.certificates(ctx, servers, root)
 }
@@ -91,6 +104,7 @@ type bootstrap struct {
 	dir  string
 	say  func(string)
 
+	byHand bool              // steps of another authority are taken when Config.Step says so
 	former map[string]string // public nkeys that still count, by user
 }
 
@@ -131,7 +145,7 @@ func (b bootstrap) portals(ctx context.Context) error {
 		return err
 	}
 	for _, p := range b.cfg.Portals {
-		if err := b.keep(ctx, secret(p.Name), map[string]string{KeySeed: of.SeedFile(p.Name)}); err != nil {
+		if _, err := b.keep(ctx, secret(p.Name), map[string]string{KeySeed: of.SeedFile(p.Name)}); err != nil {
 			return err
 		}
 	}
@@ -183,42 +197,6 @@ func (b bootstrap) accounts(ctx context.Context) error {
 	})
 }
 
-// certificates keeps an authority, and certificates by it, each in the Secret of its name.
-func (b bootstrap) certificates(ctx context.Context, leaves ...pki.Leaf) error {
-	dir := filepath.Join(b.dir, "pki")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	files := func(file string) map[string]string {
-		at := filepath.Join(dir, file)
-		return map[string]string{corev1.TLSCertKey: at + ".crt", corev1.TLSPrivateKeyKey: at + ".key"}
-	}
-	authority := b.cfg.Name + "-authority"
-	if err := b.fetch(ctx, authority, files("ca")); err != nil {
-		return err
-	}
-	ca, err := pki.OpenAuthority(dir, b.cfg.Name)
-	if err != nil {
-		return err
-	}
-	if err := b.keep(ctx, authority, files("ca")); err != nil {
-		return err
-	}
-	for _, leaf := range leaves {
-		secret := b.cfg.Name + "-" + leaf.File
-		if err := b.fetch(ctx, secret, files(leaf.File)); err != nil {
-			return err
-		}
-		if _, err := ca.Issue(leaf); err != nil {
-			return err
-		}
-		if err := b.keep(ctx, secret, files(leaf.File)); err != nil {
-			return err
-		}
-	}
-	return b.configMap(ctx, b.cfg.Name+"-ca", map[string]string{KeyAuthority: string(ca.Cert)})
-}
-
 // fetch writes the keys of a Secret to files, if there is that Secret.
 func (b bootstrap) fetch(ctx context.Context, name string, files map[string]string) error {
 	s := &corev1.Secret{}
@@ -239,34 +217,47 @@ func (b bootstrap) fetch(ctx context.Context, name string, files map[string]stri
 	return nil
 }
 
-// keep stores files in a Secret. One that is missing is made, and never over one that somebody else made meanwhile; one that differs is
-// a certificate that was renewed.
-func (b bootstrap) keep(ctx context.Context, name string, files map[string]string) error {
-	made := &corev1.Secret{TypeMeta: kube.Secrets.TypeMeta(), ObjectMeta: b.meta(name), Type: corev1.SecretTypeOpaque, Data: map[string][]byte{}}
+// keep stores files in a Secret, and returns when it was changed. One that is missing is made, and never over one that somebody else made
+// meanwhile; one that differs is a certificate that was renewed.
+func (b bootstrap) keep(ctx context.Context, name string, files map[string]string) (changed time.Time, err error) {
+	made := b.secret(name, corev1.SecretTypeOpaque, map[string][]byte{})
 	for key, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			return err
+		if made.Data[key], err = os.ReadFile(file); err != nil {
+			return changed, err
 		}
-		made.Data[key] = data
 	}
 	if _, tls := files[corev1.TLSCertKey]; tls {
 		made.Type = corev1.SecretTypeTLS
 	}
+	made.Annotations = map[string]string{annotationChanged: now()}
 	there := &corev1.Secret{}
-	err := b.kube.Get(ctx, kube.Secrets, b.cfg.Namespace, name, there)
+	err = b.kube.Get(ctx, kube.Secrets, b.cfg.Namespace, name, there)
 	switch {
 	case apierrors.IsNotFound(err):
 		b.say("made Secret " + name)
-		return b.kube.Create(ctx, kube.Secrets, made)
+		return changedAt(made), b.kube.Create(ctx, kube.Secrets, made)
 	case err != nil:
-		return err
+		return changed, err
 	case has(there.Data, made.Data):
-		return nil
+		return changedAt(there), nil
 	}
 	b.say("changed Secret " + name)
-	made.ResourceVersion = there.ResourceVersion // somebody else who does the same wins or loses as a whole
-	return b.kube.Apply(ctx, kube.Secrets, made)
+	made.ResourceVersion = there.ResourceVersion
+	return changedAt(made), b.replace(ctx, made)
+}
+
+// replace makes a Secret so that has the resourceVersion of the one that was read: somebody else who does the same meanwhile wins or
+// loses as a whole.
+func (b bootstrap) replace(ctx context.Context, made *corev1.Secret) error {
+	body, err := json.Marshal(made)
+	if err != nil {
+		return err
+	}
+	return b.kube.ApplyRaw(ctx, kube.Secrets, made.Namespace, made.Name, body, nil)
+}
+
+func (b bootstrap) secret(name string, kind corev1.SecretType, data map[string][]byte) *corev1.Secret {
+	return &corev1.Secret{TypeMeta: kube.Secrets.TypeMeta(), ObjectMeta: b.meta(name), Type: kind, Data: data}
 }
 
 // has reports whether a Secret has these keys with these values, whatever else somebody put there.

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nkeys"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/deployments/natsserver"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -20,11 +21,15 @@ import (
 const (
 	// annotationKeys is the [Config.Keys] that the seed was made for.
 	annotationKeys = "stoker.dev/keys"
-	// annotationFormer is the public nkey of before, annotationChanged since when it is that (RFC 3339).
-	annotationFormer, annotationChanged = "stoker.dev/former", "stoker.dev/changed"
+	// annotationFormer is the public nkey of before.
+	annotationFormer = "stoker.dev/former"
 )
 
-// formerCounts is how long nkeys of before count at least: time for the servers to hear of the new ones and for all pods to be replaced.
+// annotationChanged is when the data of a Secret or ConfigMap was changed (RFC 3339).
+const annotationChanged = "stoker.dev/changed"
+
+// formerCounts is how long nkeys and authorities of before count at least: time for kubelets to bring the new ones, for the servers to
+// read them, and for all pods to be replaced.
 const formerCounts = time.Hour
 
 // users brings the seeds of all NATS users into the directory, and makes those that are missing or to be changed.
@@ -48,7 +53,7 @@ func (b bootstrap) user(ctx context.Context, user string) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	made := &corev1.Secret{TypeMeta: kube.Secrets.TypeMeta(), ObjectMeta: b.meta(secret), Type: corev1.SecretTypeOpaque}
+	made := b.secret(secret, corev1.SecretTypeOpaque, nil)
 	made.Annotations = map[string]string{annotationKeys: cmp.Or(b.cfg.Keys, "1")}
 	if err != nil {
 		if made.Data, err = newSeed(); err != nil {
@@ -72,16 +77,16 @@ func (b bootstrap) user(ctx context.Context, user string) error {
 		if made.Data, err = newSeed(); err != nil {
 			return err
 		}
-		made.Annotations[annotationFormer], made.Annotations[annotationChanged] = public, time.Now().UTC().Format(time.RFC3339)
+		made.Annotations[annotationFormer], made.Annotations[annotationChanged] = public, now()
 		b.former[user] = public
 		b.say("changed Secret " + secret + "; the nkey of before counts until the next run in an hour or later")
-		err = b.kube.Apply(ctx, kube.Secrets, made)
+		err = b.replace(ctx, made)
 	case there.Annotations[annotationFormer] == "":
-	case stillCounts(there.Annotations[annotationChanged]):
+	case time.Since(changedAt(there)) < formerCounts:
 		b.former[user] = there.Annotations[annotationFormer]
 	default:
 		b.say("the former nkey of Secret " + secret + " doesn't count any more")
-		err = b.kube.Apply(ctx, kube.Secrets, made) // without it
+		err = b.replace(ctx, made) // without it
 	}
 	if err != nil {
 		return err
@@ -89,10 +94,16 @@ func (b bootstrap) user(ctx context.Context, user string) error {
 	return os.WriteFile(file, made.Data[KeySeed], 0o600)
 }
 
-// stillCounts reports whether a nkey counts that was replaced at a time. One whose time can't be read doesn't.
-func stillCounts(changed string) bool {
-	at, err := time.Parse(time.RFC3339, changed)
-	return err == nil && time.Since(at) < formerCounts
+// now is the time as annotations have it.
+func now() string { return time.Now().UTC().Format(time.RFC3339) }
+
+// changedAt is when an object was changed; one that doesn't say it was long ago.
+func changedAt(o metav1.Object) time.Time {
+	at, err := time.Parse(time.RFC3339, o.GetAnnotations()[annotationChanged])
+	if err != nil {
+		return time.Time{}
+	}
+	return at
 }
 
 // newSeed is the data of a Secret with a new nkey.

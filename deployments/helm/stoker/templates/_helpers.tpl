@@ -116,4 +116,5 @@ portals: {{- toYaml . | nindent 2 }}
 {{- end }}
 podSecurity: {{ .Values.podSecurity | quote }}
 keys: {{ .Values.nats.keys | quote }}
+authority: {{ .Values.nats.authority | quote }}
 {{- end -}}

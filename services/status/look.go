@@ -15,8 +15,9 @@ const (
 	// lookAgain is when a status that changed is looked at again, and how long details of a tenant that is on its way may
 	// wait to be written with others.
 	lookAgain = 2 * time.Second
-	// lookSlowest and lookSlow bound how often one is looked at that doesn't change: the longer it hasn't, the less.
-	lookSlow, lookSlowest = 20 * time.Second, time.Minute
+	// lookSlowest and lookSlow bound how often one is looked at that doesn't change: the longer it hasn't, the less. The first time is just
+	// after workload has asked pods that aren't ready for the cause, which it does when it has waited for them for 8 s.
+	lookSlow, lookSlowest = 8 * time.Second, time.Minute
 )
 
 // look is what becomes of a computed status.

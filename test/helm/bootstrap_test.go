@@ -120,7 +120,7 @@ var lastPort atomic.Int32
 // free is a port that nobody listens on at the moment, and that isn't given again.
 func free(t *testing.T) int {
 	t.Helper()
-	lastPort.CompareAndSwap(0, int32(20000+os.Getpid()%10000)) //nolint:gosec // it is that small
+	lastPort.CompareAndSwap(0, int32(20000+os.Getpid()%10000))
 	for range 1000 {
 		port := int(lastPort.Add(1))
 		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {

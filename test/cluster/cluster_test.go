@@ -112,7 +112,8 @@ func saysWhy(t *testing.T, i *installation) {
 
 func upgradeTenant(t *testing.T, i *installation) {
 	for _, replicas := range []int32{1, 2} {
-		o := i.tenant(fmt.Sprintf("upgraded-%d", replicas), v1alpha1.ServiceTypeClusterIP, older)
+		o := i.byNodePort(fmt.Sprintf("upgraded-%d", replicas))
+		o.Spec.Kubernetes.Version = older
 		o.Spec.ControlPlane.Deployment.Replicas = &replicas
 		i.apply(t, o)
 		i.ready(t, o.Name)

@@ -71,10 +71,7 @@ func open(t *testing.T) *installation {
 		t.Fatal(err)
 	}
 	t.Cleanup(i.objects.Close)
-	if _, err := i.core.CoreV1().Namespaces().Get(t.Context(), name.SystemNamespace, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Fatalf("the namespace %s is there already, or can't be looked for (%v): this test is for a cluster without Stoker, for it removes everything at its end",
-			name.SystemNamespace, err)
-	}
+	i.refuse(t)
 	classes, err := i.core.StorageV1().StorageClasses().List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -91,6 +88,17 @@ func open(t *testing.T) *installation {
 	}
 	i.home = t.TempDir()
 	return i
+}
+
+// refuse ends the test on a cluster that has Stoker, or Kamaji, whose tenants are of the same kind: at its end the test removes everything.
+func (i *installation) refuse(t *testing.T) {
+	t.Helper()
+	if _, err := i.core.CoreV1().Namespaces().Get(t.Context(), name.SystemNamespace, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Fatalf("the namespace %s is there already, or can't be looked for (%v): this test is for a cluster without Stoker", name.SystemNamespace, err)
+	}
+	if _, err := i.objects.Metadata(t.Context(), kube.TenantControlPlanes, ""); !apierrors.IsNotFound(err) {
+		t.Fatalf("the cluster has TenantControlPlanes already, or they can't be looked for (%v): this test is for one without Stoker and Kamaji", err)
+	}
 }
 
 // nodeAddress is the internal address of some node.

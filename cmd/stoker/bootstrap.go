@@ -63,14 +63,16 @@ func bootstrapEtcdCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "etcd --config FILE",
 		Short: "For etcd servers: an authority, the members' certificate, that of user root",
-		Long: `etcd makes an authority, a certificate of all members, which they show to clients and to each other, and that of the user root. The
-file has these fields:
+		Long: `etcd makes an authority, a certificate of all members, which they show to clients and to each other, that of the user root, and the claim
+of a volume for snapshots. The file has these fields:
 
-  namespace: stoker-system        # where the Secrets and the ConfigMap are
+  namespace: stoker-system        # where the Secrets, the ConfigMap and the claim are
   name: stoker-etcd               # what their names begin with
   hosts: [stoker-etcd-0.…, …]     # what the members' certificate is for
   authority: "1"                  # another value: the authority is replaced, in three steps
-  step: 1                         # which of them may be taken`,
+  step: 1                         # which of them may be taken
+  backup:                         # claim a volume for snapshots, unless it is there; none if left out
+    {size: 20Gi, storageClass: fast}`,
 		Example: `  stoker bootstrap etcd --config bootstrap.yaml`,
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.bootstrap(cmd.Context(), file, bootstrap.Etcd) },

@@ -22,6 +22,7 @@ var (
 	ConfigMaps               = Resource{schema.GroupVersion{Version: "v1"}, "configmaps", "ConfigMap", true}
 	Services                 = Resource{schema.GroupVersion{Version: "v1"}, "services", "Service", true}
 	ServiceAccounts          = Resource{schema.GroupVersion{Version: "v1"}, "serviceaccounts", "ServiceAccount", true}
+	PersistentVolumeClaims   = Resource{schema.GroupVersion{Version: "v1"}, "persistentvolumeclaims", "PersistentVolumeClaim", true}
 	Pods                     = Resource{schema.GroupVersion{Version: "v1"}, "pods", "Pod", true}
 	Namespaces               = Resource{schema.GroupVersion{Version: "v1"}, "namespaces", "Namespace", false}
 	Deployments              = Resource{schema.GroupVersion{Group: "apps", Version: "v1"}, "deployments", "Deployment", true}

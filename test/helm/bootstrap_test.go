@@ -287,9 +287,12 @@ func TestBootstrapInput(t *testing.T) {
 
 func TestBootstrapOfEtcd(t *testing.T) {
 	t.Parallel()
-	config := install(t, "stoker-etcd")
+	config := install(t, "stoker-etcd", "--set", "backup.enabled=true")
 	out := bootstrap(t, "etcd", "stoker-etcd-bootstrap", config)
-	for _, want := range []string{"Secret stoker-etcd-authority", "Secret stoker-etcd-tls", "Secret stoker-etcd-root", "ConfigMap stoker-etcd-ca"} {
+	for _, want := range []string{
+		"Secret stoker-etcd-authority", "Secret stoker-etcd-tls", "Secret stoker-etcd-root", "ConfigMap stoker-etcd-ca",
+		"PersistentVolumeClaim stoker-etcd-backup",
+	} {
 		if !strings.Contains(out, want+"\n") {
 			t.Errorf("no %s: %s", want, out)
 		}

@@ -17,6 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/deployments/local/pki"
@@ -45,6 +46,14 @@ type Config struct {
 	Portals []events.Portal `json:"portals,omitempty"`
 	// PodSecurity is the Pod Security level that the namespace is labelled with; empty for none.
 	PodSecurity string `json:"podSecurity,omitempty"`
+	// Backup is the volume of an etcd's snapshots; none for none.
+	Backup *Volume `json:"backup,omitempty"`
+}
+
+// Volume is one that is asked for once. What is there stays as it is.
+type Volume struct {
+	Size         resource.Quantity `json:"size"`
+	StorageClass string            `json:"storageClass,omitempty"`
 }
 
 // Keys of what is made. Servers of both kinds have, where <name> is [Config.Name],
@@ -61,6 +70,7 @@ type Config struct {
 // and etcd servers
 //
 //	Secret <name>-root                              tls.crt, tls.key, ca.crt
+//	PersistentVolumeClaim <name>-backup
 const (
 	KeySeed          = "seed"
 	KeyAuthority     = "ca.crt"
@@ -76,16 +86,16 @@ func labels() map[string]string {
 // meanwhile. Each change is said by say. Errors are those of [kube.Client], and of a portal that can't be, by field; running it
 // again goes on.
 func NATS(ctx context.Context, k *kube.Client, cfg Config, dir string, say func(string)) error {
-	if cfg.Step != 0 {
-		return errors.New("step is for etcd: leave it out")
+	if cfg.Step != 0 || cfg.Backup != nil {
+		return errors.New("step and backup are for etcd: leave them out")
 	}
 	b := bootstrap{kube: k, cfg: cfg, dir: dir, say: say, former: map[string]string{}}
 	servers := pki.Leaf{File: "tls", Name: cfg.Name, Hosts: cfg.Hosts}
 	return b.run(ctx, b.label, b.users, b.portals, b.accounts, func(ctx context.Context) error { return b.certificates(ctx, servers) })
 }
 
-// Etcd makes what etcd servers need: the certificate of all members, for clients and for each other, and that of their user root. The
-// rest is as with [NATS].
+// Etcd makes what etcd servers need: the certificate of all members, for clients and for each other, that of their user root, and the
+// claim of the volume for snapshots. The rest is as with [NATS].
 func Etcd(ctx context.Context, k *kube.Client, cfg Config, dir string, say func(string)) error {
 	if len(cfg.Portals) > 0 || cfg.Keys != "" || cfg.PodSecurity != "" {
 		return errors.New("portals, keys and podSecurity are for NATS: leave them out")
@@ -95,7 +105,30 @@ func Etcd(ctx context.Context, k *kube.Client, cfg Config, dir string, say func(
 	}
 	b := bootstrap{kube: k, cfg: cfg, dir: dir, say: say, byHand: true}
 	servers, root := pki.Leaf{File: "tls", Name: cfg.Name, Hosts: cfg.Hosts}, pki.Leaf{File: "root", Name: "root"}
-	return b.certificates(ctx, servers, root)
+	return b.run(ctx, b.backup, func(ctx context.Context) error { return b.certificates(ctx, servers, root) })
+}
+
+// backup claims the volume for snapshots. It isn't the chart that does: Helm waits for the claims that a chart has, and one whose class binds it
+// to its first consumer's node (WaitForFirstConsumer) waits for the first snapshot.
+func (b bootstrap) backup(ctx context.Context) error {
+	v := b.cfg.Backup
+	if v == nil {
+		return nil
+	}
+	claim := &corev1.PersistentVolumeClaim{TypeMeta: kube.PersistentVolumeClaims.TypeMeta(), ObjectMeta: b.meta(b.cfg.Name + "-backup")}
+	claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: v.Size}
+	if v.StorageClass != "" {
+		claim.Spec.StorageClassName = &v.StorageClass
+	}
+	err := b.kube.Create(ctx, kube.PersistentVolumeClaims, claim)
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	if err == nil {
+		b.say("made PersistentVolumeClaim " + claim.Name)
+	}
+	return err
 }
 
 type bootstrap struct {

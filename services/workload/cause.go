@@ -34,6 +34,7 @@ const (
 	rankRefused = iota
 	rankCrash
 	rankUnschedulable
+	rankNode
 	rankFailed
 	rankProbes
 	rankCreating
@@ -96,8 +97,13 @@ func podCauses(p *corev1.Pod) []cause {
 			all = append(all, c)
 		}
 	}
-	if len(p.Status.ContainerStatuses) == 0 && len(all) == 0 {
+	switch {
+	case len(all) > 0:
+	case len(p.Status.ContainerStatuses) == 0:
 		all = append(all, cause{reason.PodPending, "no node has taken the pod up yet", rankScheduling})
+	case len(p.Spec.ReadinessGates) == 0:
+		// A kubelet would say that the pod is ready. That it isn't comes from Kubernetes' node lifecycle controller.
+		all = append(all, cause{reason.NodeLost, join(reason.NodeLost, "node "+p.Spec.NodeName+" does not report any more"), rankNode})
 	}
 	return all
 }

@@ -40,6 +40,16 @@ func crashed(container, phase string, restarts int32, how corev1.ContainerStateT
 	return s
 }
 
+func onNode(p corev1.Pod, node string) corev1.Pod {
+	p.Spec.NodeName = node
+	return p
+}
+
+func gated(p corev1.Pod) corev1.Pod {
+	p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "example.com/gate"}}
+	return p
+}
+
 func TestCauseOf(t *testing.T) {
 	t.Parallel()
 	failed := corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error"}
@@ -72,6 +82,12 @@ func TestCauseOf(t *testing.T) {
 		"a crash loop says how the container ends: when it has ended": {
 			[]corev1.Pod{podOf("new", crashed("kube-apiserver", "terminated", 6, failed))},
 			"CrashLoopBackOff", "kube-apiserver: CrashLoopBackOff: exits with code 1, restarted",
+		},
+		"a pod whose containers were ready when its node reported last": {
+			[]corev1.Pod{onNode(podOf("new", running), "worker-1")}, "NodeLost", "NodeLost: node worker-1 does not report any more",
+		},
+		"a pod whose gates somebody else opens": {
+			[]corev1.Pod{gated(podOf("new", running))}, "", "",
 		},
 		"a container out of memory is told as such": {
 			[]corev1.Pod{podOf("new", crashed("kube-apiserver", "waiting", 3, corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}))},

@@ -17,6 +17,8 @@ type asker struct {
 
 	mu       sync.Mutex
 	answered int
+	last     time.Time     // when something was answered last
+	gap      time.Duration // the longest time without an answer
 	failed   []string
 }
 
@@ -36,7 +38,7 @@ func (i *installation) keepAsking(t *testing.T, n string) *asker {
 		Transport: &http.Transport{TLSClientConfig: tls, DisableKeepAlives: true},
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	a := &asker{}
+	a := &asker{last: time.Now()}
 	var all sync.WaitGroup
 	all.Go(func() {
 		tick := time.NewTicker(100 * time.Millisecond)
@@ -73,6 +75,7 @@ func (a *asker) ask(ctx context.Context, client *http.Client, host string, after
 	defer a.mu.Unlock()
 	if err == nil {
 		a.answered++
+		a.gap, a.last = max(a.gap, time.Since(a.last)), time.Now()
 		return
 	}
 	a.failed = append(a.failed, fmt.Sprintf("%.1f s after the first: %v", after.Seconds(), err))
@@ -88,4 +91,14 @@ func (a *asker) end(t *testing.T, r *report, during string) {
 		t.Errorf("during %s %d requests of %d failed: %q", during, len(a.failed), len(a.failed)+a.answered, a.failed[:min(5, len(a.failed))])
 	}
 	r.line(t, fmt.Sprintf("during %s: %d requests answered, %d failed", during, a.answered, len(a.failed)))
+}
+
+// endDisturbed stops asking, where requests may have failed.
+func (a *asker) endDisturbed(t *testing.T, r *report, during string) {
+	t.Helper()
+	a.stop()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r.line(t, fmt.Sprintf("during %s: %d requests answered, %d failed, %.1f s at most without an answer",
+		during, a.answered, len(a.failed), max(a.gap, time.Since(a.last)).Seconds()))
 }

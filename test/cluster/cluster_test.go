@@ -46,6 +46,7 @@ func TestCluster(t *testing.T) {
 	step("pods of each service killed", kill)
 	step("drain", drain)
 	step("a NATS server lost", loseNATS)
+	step("a node lost", loseNode)
 	step("backup", backup)
 	step("upgrade and rollback of the installation", upgrade)
 	step("ten tenants at once", ten)

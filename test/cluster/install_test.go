@@ -79,6 +79,11 @@ func (i *installation) install(t *testing.T) {
 // portal is who orders tenants by event, through a server's pod.
 func (i *installation) portal(t *testing.T) *portal.Client {
 	t.Helper()
+	return i.portalBy(t, "stoker-nats-0")
+}
+
+func (i *installation) portalBy(t *testing.T, server string) *portal.Client {
+	t.Helper()
 	dir := t.TempDir()
 	secret, err := i.core.CoreV1().Secrets(name.SystemNamespace).Get(t.Context(), "stoker-nats-portal-shop", metav1.GetOptions{})
 	if err != nil {
@@ -92,7 +97,7 @@ func (i *installation) portal(t *testing.T) *portal.Client {
 	if err := errors.Join(os.WriteFile(seed, secret.Data["seed"], 0o600), os.WriteFile(authority, []byte(ca.Data["ca.crt"]), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	port, err := i.forward(t, name.SystemNamespace, "stoker-nats-0", 4222)
+	port, err := i.forward(t, name.SystemNamespace, server, 4222)
 	if err != nil {
 		t.Fatal(err)
 	}

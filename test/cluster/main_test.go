@@ -35,6 +35,7 @@ const (
 	envKubeconfig = "STOKER_TEST_CLUSTER"
 	envRegistry   = "STOKER_TEST_REGISTRY"
 	envTag        = "STOKER_TEST_TAG"
+	envNode       = "STOKER_TEST_NODE"
 )
 
 // installation is Stoker on the cluster.
@@ -47,6 +48,8 @@ type installation struct {
 	volumes bool
 	// address of a node, for tenants by NodePort.
 	address string
+	// node is a program that takes a node from the network (`node down NAME`) and gives it back (`node up NAME`); none if empty.
+	node string
 	// helm is the program, home its directory for what it keeps.
 	helm, home string
 	report     *report
@@ -55,7 +58,9 @@ type installation struct {
 // open connects to the cluster, and skips the test where there is none.
 func open(t *testing.T) *installation {
 	t.Helper()
-	i := &installation{kubeconfig: os.Getenv(envKubeconfig), registry: os.Getenv(envRegistry), tag: os.Getenv(envTag), report: &report{}}
+	i := &installation{
+		kubeconfig: os.Getenv(envKubeconfig), registry: os.Getenv(envRegistry), tag: os.Getenv(envTag), node: os.Getenv(envNode), report: &report{},
+	}
 	if i.kubeconfig == "" || i.registry == "" {
 		t.Skip("there is no cluster to install on: make test-cluster KUBECONFIG=… REGISTRY=…")
 	}

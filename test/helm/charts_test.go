@@ -76,6 +76,11 @@ func TestWhatIsRendered(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			objects := render(t, c.chart, c.args...)
+			for n := range objects {
+				if strings.HasPrefix(n, "PersistentVolumeClaim/") {
+					t.Errorf("%s: Helm waits until it is bound, which may be when something first uses it", n)
+				}
+			}
 			maps.DeleteFunc(objects, func(n string, _ map[string]any) bool { return strings.HasPrefix(n, "CustomResourceDefinition/") }) // below
 			out := kubectl(t, text(t, slices.Collect(maps.Values(objects))...),
 				"apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-")

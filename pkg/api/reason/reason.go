@@ -77,6 +77,7 @@ const (
 	PodInitializing      = "PodInitializing"
 	PodPending           = "Pending"
 	PodFailed            = "PodFailed"
+	NodeLost             = "NodeLost"
 	DeadlineExceeded     = "ProgressDeadlineExceeded"
 	ReplicaCreationError = "FailedCreate"
 )

@@ -94,6 +94,11 @@ func Table() []Entry {
 		{PodInitializing, "a container waits for the pod's init containers", "What the pods wait for, if it lasts:", "-n {namespace} describe pods -l {selector}"},
 		{PodPending, "no node has taken the pod up yet", "What the pods wait for, if it lasts:", "-n {namespace} describe pods -l {selector}"},
 		{PodFailed, "a pod failed", "What the pods say:", "-n {namespace} describe pods -l {selector}"},
+		{
+			NodeLost, "the node of a pod does not report",
+			"Is the node to come back? If not, delete it, and the pod is replaced at once; else it is as its tolerations say, after five minutes by default.",
+			"get nodes",
+		},
 		{DeadlineExceeded, "a rollout takes longer than it should", "What the pods wait for:", "-n {namespace} describe pods -l {selector}"},
 		{ReplicaCreationError, "a pod can't be created", "Put right what the message names: a quota, a policy, a webhook.", "-n {namespace} describe replicasets -l {selector}"},
 

@@ -1,0 +1,150 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+)
+
+// loseNode takes a node from the network, with all that runs there, and gives it back later.
+func loseNode(t *testing.T, i *installation) {
+	if i.node == "" {
+		t.Skip("no program is named that takes a node from the network: make test-cluster NODE=…")
+	}
+	lost := i.nodeToLose(t)
+	two, one := i.movesSoon(i.byNodePort("two"), lost), i.movesSoon(i.byNodePort("one"), lost)
+	replicas := int32(2)
+	two.Spec.ControlPlane.Deployment.Replicas = &replicas
+	for _, o := range []*v1alpha1.TenantControlPlane{two, one} {
+		i.apply(t, o)
+		i.ready(t, o.Name)
+	}
+	i.allReady(t)
+	servers := slices.DeleteFunc(i.pods(t, "stoker-nats"), func(p corev1.Pod) bool { return p.Spec.NodeName == lost })
+	if len(servers) == 0 {
+		t.Fatalf("all NATS servers are on %s", lost)
+	}
+	client := i.portalBy(t, servers[0].Name)
+
+	other, asked := i.keepAsking(t, stays), i.keepAsking(t, two.Name)
+	begun := time.Now()
+	i.cut(t.Context(), t, "down", lost)
+	t.Cleanup(func() { i.cut(context.WithoutCancel(t.Context()), t, "up", lost) })
+	i.order(t, client, i.movesSoon(i.byNodePort("just-after-the-loss"), ""))
+	i.readyPods(t, two.Name, func(ready int32) bool { return ready < replicas })
+	i.report.took(t, begun, "Kubernetes knows that the node is lost")
+	t.Log(i.says(t, one.Name, lost))
+	i.report.took(t, begun, "a tenant of one replica there says that its node is lost")
+	i.readyPods(t, two.Name, func(ready int32) bool { return ready == replicas })
+	i.report.took(t, begun, "a tenant of two replicas has two again")
+	i.ready(t, one.Name)
+	i.report.took(t, begun, "a tenant of one replica is Ready on another node")
+	asked.endDisturbed(t, i.report, "the loss of a node, of a tenant with one of two replicas there")
+	other.endDisturbed(t, i.report, "the loss of a node, of a tenant on another one")
+
+	asked = i.keepAsking(t, two.Name)
+	i.order(t, client, i.byNodePort("without-a-node"))
+	i.cut(t.Context(), t, "up", lost)
+	begun = time.Now()
+	i.allReady(t)
+	i.report.took(t, begun, "the node is back, until all pods of the installation are ready")
+	i.order(t, i.reconnected(t, client), i.byNodePort("with-the-node-again"))
+	i.onlyPods(t, two.Name, int(replicas))
+	i.onlyPods(t, one.Name, 1)
+	asked.end(t, i.report, "the time without the node, and its return")
+	i.remove(t, two.Name, one.Name)
+}
+
+// nodeToLose is a node other than those through which and on which the tenant that stays is reached.
+func (i *installation) nodeToLose(t *testing.T) string {
+	t.Helper()
+	nodes, err := i.core.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(nodes.Items) < 3 {
+		t.Skipf("%d nodes: three are needed, so that two of three servers are left when one is lost", len(nodes.Items))
+	}
+	tenants, err := i.core.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: labels.FormatLabels(name.Selector(stays))})
+	if err != nil || len(tenants.Items) == 0 {
+		t.Fatalf("no pod of %s: %v", stays, err)
+	}
+	for _, n := range nodes.Items {
+		is := func(a corev1.NodeAddress) bool { return a.Address == i.address }
+		if n.Name != tenants.Items[0].Spec.NodeName && !slices.ContainsFunc(n.Status.Addresses, is) {
+			return n.Name
+		}
+	}
+	t.Fatalf("no node is neither at %s nor has the pod of %s", i.address, stays)
+	return ""
+}
+
+// movesSoon has the pods of a tenant on different nodes, one of them on a certain one, and has them replaced soon after a node is lost.
+func (i *installation) movesSoon(o *v1alpha1.TenantControlPlane, node string) *v1alpha1.TenantControlPlane {
+	d := &o.Spec.ControlPlane.Deployment
+	soon := int64(20)
+	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		d.Tolerations = append(d.Tolerations, corev1.Toleration{
+			Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &soon,
+		})
+	}
+	d.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+		TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: name.Selector(o.Name)},
+	}}}}
+	if node != "" {
+		d.Affinity.NodeAffinity = &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+			Weight: 100, Preference: corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{
+				Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node},
+			}}},
+		}}}
+	}
+	return o
+}
+
+// cut runs the program that takes a node from the network and gives it back.
+func (i *installation) cut(ctx context.Context, t *testing.T, state, node string) {
+	t.Helper()
+	if out, err := exec.CommandContext(ctx, i.node, state, node).CombinedOutput(); err != nil {
+		t.Fatalf("%s %s %s: %v: %s", i.node, state, node, err, out)
+	}
+}
+
+// readyPods waits until so many pods of a tenant are ready.
+func (i *installation) readyPods(t *testing.T, n string, is func(ready int32) bool) {
+	t.Helper()
+	eventually(t, "the number of ready pods to change", func() error {
+		d, err := i.core.AppsV1().Deployments(namespace).Get(t.Context(), name.Deployment(n), metav1.GetOptions{})
+		if err == nil && !is(d.Status.ReadyReplicas) {
+			err = fmt.Errorf("%d are ready", d.Status.ReadyReplicas)
+		}
+		return err
+	})
+}
+
+// allReady waits until all pods of the installation are ready.
+func (i *installation) allReady(t *testing.T) {
+	t.Helper()
+	eventually(t, "all pods of the installation to be ready", func() error {
+		sets, err := i.core.AppsV1().StatefulSets(name.SystemNamespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, s := range sets.Items {
+			if s.Status.ReadyReplicas != *s.Spec.Replicas {
+				err = errors.Join(err, fmt.Errorf("%s: %d of %d", s.Name, s.Status.ReadyReplicas, *s.Spec.Replicas))
+			}
+		}
+		return err
+	})
+}

@@ -289,7 +289,7 @@ func (m *maker) cluster() []byte {
 		return nil
 	}
 	var b bytes.Buffer
-	b.WriteString("cluster {\n  name: stoker\n  listen: 0.0.0.0:6222\n  routes: [\n")
+	b.WriteString("cluster {\n  name: stoker\n  listen: 0.0.0.0:6222\n  ping_interval: 2s\n  ping_max: 2\n  routes: [\n")
 	for _, server := range m.NATSServers {
 		fmt.Fprintf(&b, "    %q\n", "nats-route://"+server+":6222")
 	}

@@ -93,7 +93,7 @@ func (i *installation) nodeToLose(t *testing.T) string {
 // movesSoon has the pods of a tenant on different nodes, one of them on a certain one, and has them replaced soon after a node is lost.
 func (i *installation) movesSoon(o *v1alpha1.TenantControlPlane, node string) *v1alpha1.TenantControlPlane {
 	d := &o.Spec.ControlPlane.Deployment
-	soon := int64(20)
+	soon := int64(30)
 	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
 		d.Tolerations = append(d.Tolerations, corev1.Toleration{
 			Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &soon,

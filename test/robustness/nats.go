@@ -68,7 +68,7 @@ listen: %q
 http: %q
 jetstream { store_dir: %q, sync_interval: always }
 cluster {
-  name: stoker, listen: %q, advertise: %q, no_advertise: true, routes: [%s]
+  name: stoker, listen: %q, advertise: %q, no_advertise: true, ping_interval: "2s", ping_max: 2, routes: [%s]
 }
 %s`, i, n.clients[i], n.monitors[i], n.store(i), routes[i], n.routes[i].Address(), strings.Join(others, ", "),
 			events.Authorization(public, nil))

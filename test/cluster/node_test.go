@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,7 +41,11 @@ func loseNode(t *testing.T, i *installation) {
 	other, asked := i.keepAsking(t, stays), i.keepAsking(t, two.Name)
 	begun := time.Now()
 	i.cut(t.Context(), t, "down", lost)
-	t.Cleanup(func() { i.cut(context.WithoutCancel(t.Context()), t, "up", lost) })
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		i.cut(ctx, t, "up", lost)
+		i.outOfService(ctx, t, lost, false)
+	})
 	i.order(t, client, i.movesSoon(i.byNodePort("just-after-the-loss"), ""))
 	i.readyPods(t, two.Name, func(ready int32) bool { return ready < replicas })
 	i.report.took(t, begun, "Kubernetes knows that the node is lost")
@@ -55,8 +60,13 @@ func loseNode(t *testing.T, i *installation) {
 
 	asked = i.keepAsking(t, two.Name)
 	i.order(t, client, i.byNodePort("without-a-node"))
+	begun = time.Now()
+	i.outOfService(t.Context(), t, lost, true)
+	i.allReady(t, name.Services()...)
+	i.report.took(t, begun, "the node is given up, until all services have all their pods again")
 	i.cut(t.Context(), t, "up", lost)
 	begun = time.Now()
+	i.outOfService(t.Context(), t, lost, false)
 	i.allReady(t)
 	i.report.took(t, begun, "the node is back, until all pods of the installation are ready")
 	i.order(t, i.reconnected(t, client), i.byNodePort("with-the-node-again"))
@@ -132,8 +142,25 @@ func (i *installation) readyPods(t *testing.T, n string, is func(ready int32) bo
 	})
 }
 
-// allReady waits until all pods of the installation are ready.
-func (i *installation) allReady(t *testing.T) {
+// outOfService says that what a node runs won't come back, as docs/operations.md does, and takes that back.
+func (i *installation) outOfService(ctx context.Context, t *testing.T, node string, is bool) {
+	t.Helper()
+	until(ctx, t, "the node to be marked", func() error {
+		n, err := i.core.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == corev1.TaintNodeOutOfService })
+		if is {
+			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute})
+		}
+		_, err = i.core.CoreV1().Nodes().Update(ctx, n, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// allReady waits until all pods of the installation are ready, or those of certain services.
+func (i *installation) allReady(t *testing.T, services ...string) {
 	t.Helper()
 	eventually(t, "all pods of the installation to be ready", func() error {
 		sets, err := i.core.AppsV1().StatefulSets(name.SystemNamespace).List(t.Context(), metav1.ListOptions{})
@@ -141,6 +168,9 @@ func (i *installation) allReady(t *testing.T) {
 			return err
 		}
 		for _, s := range sets.Items {
+			if len(services) > 0 && !slices.Contains(services, strings.TrimPrefix(s.Name, "stoker-")) {
+				continue
+			}
 			if s.Status.ReadyReplicas != *s.Spec.Replicas {
 				err = errors.Join(err, fmt.Errorf("%s: %d of %d", s.Name, s.Status.ReadyReplicas, *s.Spec.Replicas))
 			}

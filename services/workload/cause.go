@@ -86,14 +86,15 @@ func podCauses(p *corev1.Pod) []cause {
 		}
 	}
 	var all []cause
+	missing := missingFor(p)
 	for _, s := range p.Status.InitContainerStatuses {
 		done := s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
-		if c := containerCause(s); c.Reason != "" && !done && s.State.Running == nil {
+		if c := containerCause(s, missing); c.Reason != "" && !done && s.State.Running == nil {
 			all = append(all, c)
 		}
 	}
 	for _, s := range p.Status.ContainerStatuses {
-		if c := containerCause(s); c.Reason != "" {
+		if c := containerCause(s, missing); c.Reason != "" {
 			all = append(all, c)
 		}
 	}
@@ -108,9 +109,24 @@ func podCauses(p *corev1.Pod) []cause {
 	return all
 }
 
+// missingFor is what a container waits for that is being created, as far as the pod says it: kubelet mounts volumes, then makes sandbox and network,
+// then pulls images (KEP-3085).
+func missingFor(p *corev1.Pod) string {
+	for _, c := range p.Status.Conditions {
+		switch {
+		case c.Type != corev1.PodReadyToStartContainers:
+		case c.Status == corev1.ConditionTrue:
+			return "its image is being pulled"
+		default:
+			return "the pod's volumes (do their Secrets exist?) or network are not there yet"
+		}
+	}
+	return "its image, volumes (do their Secrets exist?) or network are not there yet"
+}
+
 // containerCause says what keeps a container from being ready; empty when it is. The kubelet has several words for one cause and
-// uses them in turn; here it is one.
-func containerCause(s corev1.ContainerStatus) cause {
+// uses them in turn; here it is one. A container that is being created waits for what is missing.
+func containerCause(s corev1.ContainerStatus, missing string) cause {
 	if s.Ready {
 		return cause{}
 	}
@@ -122,8 +138,7 @@ func containerCause(s corev1.ContainerStatus) cause {
 	switch {
 	case w != nil && (w.Reason == reason.ContainerCreating || w.Reason == ""):
 		// A kubelet says no more than this, be it a Secret or an address that is missing.
-		detail := cmp.Or(w.Message, "its image, volumes (do their Secrets exist?) or network are not there yet")
-		return cause{reason.ContainerCreating, join(s.Name, reason.ContainerCreating, detail), rankCreating}
+		return cause{reason.ContainerCreating, join(s.Name, reason.ContainerCreating, cmp.Or(w.Message, missing)), rankCreating}
 	case w != nil && w.Reason == reason.PodInitializing:
 		return cause{reason.PodInitializing, s.Name + ": waits for the pod's init containers", rankScheduling}
 	case w != nil && w.Reason == imagePullBackOff:

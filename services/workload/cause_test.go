@@ -45,6 +45,11 @@ func onNode(p corev1.Pod, node string) corev1.Pod {
 	return p
 }
 
+func sandbox(p corev1.Pod, is corev1.ConditionStatus) corev1.Pod {
+	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: is})
+	return p
+}
+
 func gated(p corev1.Pod) corev1.Pod {
 	p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "example.com/gate"}}
 	return p
@@ -108,6 +113,14 @@ func TestCauseOf(t *testing.T) {
 		"and where it doesn't, what it may be": {
 			[]corev1.Pod{podOf("new", waits("kube-apiserver", "ContainerCreating", ""))},
 			"ContainerCreating", "kube-apiserver: ContainerCreating: its image, volumes (do their Secrets exist?) or network are not there yet",
+		},
+		"with a sandbox, only its image is missing": {
+			[]corev1.Pod{sandbox(podOf("new", waits("kube-apiserver", "ContainerCreating", "")), corev1.ConditionTrue)},
+			"ContainerCreating", "kube-apiserver: ContainerCreating: its image is being pulled",
+		},
+		"without one, it isn't the image": {
+			[]corev1.Pod{sandbox(podOf("new", waits("kube-apiserver", "ContainerCreating", "")), corev1.ConditionFalse)},
+			"ContainerCreating", "kube-apiserver: ContainerCreating: the pod's volumes (do their Secrets exist?) or network are not there yet",
 		},
 		"a pod without a node says what the scheduler says": {
 			[]corev1.Pod{{

@@ -115,8 +115,7 @@ func newProxy(t *testing.T, to string) *proxy {
 func (p *proxy) pause()  { p.mu.Lock() }
 func (p *proxy) resume() { p.mu.Unlock() }
 
-func TestCheckSaysWhatTheServerLacks(t *testing.T) {
-	t.Parallel()
+func TestCheckSaysWhatTheServerLacks(t *testing.T) { // its cases side by side, but with no other test: they don't try again
 	type fault struct {
 		options natsserver.Options
 		change  func(t *testing.T, server *natsserver.Server, c *driver.Config)

@@ -147,6 +147,7 @@ func must(t *testing.T, err error) {
 }
 
 func TestAPortalCanNotHaveTheServerPublishElsewhere(t *testing.T) {
+	t.Parallel()
 	x := attacked(t)
 	acme := x.Connect(t, "acme", "").Conn()
 	x.attack(t, acme, x.own.LastStatusSubject(), "")
@@ -155,6 +156,7 @@ func TestAPortalCanNotHaveTheServerPublishElsewhere(t *testing.T) {
 }
 
 func TestAServiceCanNotHaveTheServerPublishElsewhere(t *testing.T) {
+	t.Parallel()
 	x := attacked(t)
 	certs := x.Connect(t, name.ServiceCerts, "").Conn()
 	direct := "$JS.API.DIRECT.GET.KV_" + x.own.Bucket() + ".$KV." + x.own.Bucket()
@@ -169,6 +171,7 @@ func TestAServiceCanNotHaveTheServerPublishElsewhere(t *testing.T) {
 }
 
 func TestAPortalDoesWhatItMayAndNothingElse(t *testing.T) {
+	t.Parallel()
 	x := attacked(t)
 	portal := x.Connect(t, "acme", "")
 	acme := portal.Conn()
@@ -221,6 +224,7 @@ func denied(t *testing.T, b *events.Bus, m *nats.Msg) {
 }
 
 func TestNoServiceMakesAConsumer(t *testing.T) {
+	t.Parallel()
 	x := attacked(t)
 	request := func(stream string) *nats.Msg {
 		m := nats.NewMsg("$JS.API.CONSUMER.CREATE." + stream + ".push")
@@ -255,6 +259,7 @@ func TestNoServiceMakesAConsumer(t *testing.T) {
 const rollupNotPermitted jetstream.ErrorCode = 10111
 
 func TestNoServiceEmptiesWhatIsNotItsOwnByAHeader(t *testing.T) {
+	t.Parallel()
 	x := attacked(t)
 	certs := x.Connect(t, name.ServiceCerts, "")
 	before := x.world(t)
@@ -274,6 +279,7 @@ func TestNoServiceEmptiesWhatIsNotItsOwnByAHeader(t *testing.T) {
 }
 
 func TestTheOperatorHearsWhatServicesAreAsked(t *testing.T) {
+	t.Parallel()
 	x := attacked(t)
 	for _, service := range []string{name.ServiceDatastore, name.ServiceStatus} {
 		b := x.Connect(t, service, "")

@@ -11,6 +11,7 @@ import (
 )
 
 func TestAnswers(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	in := s.Connect(t, "intake", "")
 	if err := in.Provision(t.Context()); err != nil {

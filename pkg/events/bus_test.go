@@ -16,6 +16,7 @@ import (
 )
 
 func TestRequestsForEventsThatWereSeenAreForgottenWithTheirInbox(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	certs := s.Connect(t, "certs", "")
 	key := events.Tenant("default", "demo")
@@ -59,6 +60,7 @@ func TestRequestsForEventsThatWereSeenAreForgottenWithTheirInbox(t *testing.T) {
 }
 
 func TestAFencedReplicaWritesNothing(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	b, operator, key := s.Connect(t, name.ServiceIntake, ""), s.Connect(t, events.UserOperator, "").JetStream(), events.Tenant("default", "demo")
 	held := true

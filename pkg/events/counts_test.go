@@ -11,6 +11,7 @@ import (
 )
 
 func TestWhatAConnectionMeetsIsCounted(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	certs, intake := s.Connect(t, "certs", ""), s.Connect(t, "intake", "")
 	key := events.Tenant("default", "demo")

@@ -24,6 +24,7 @@ func bury(t *testing.T, bus *events.Bus, key events.Key, service, cause string) 
 }
 
 func TestDeadLetters(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	certs, intake := s.Connect(t, "certs", ""), s.Connect(t, "intake", "")
 	demo, other := events.Tenant("default", "demo"), events.Tenant("other", "demo")

@@ -97,6 +97,7 @@ func numbered(n int) (ids []string) {
 }
 
 func TestPullBringsMoreThanOneRequestDoes(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	key := events.Tenant("default", "demo")
 	ids := numbered(200)
@@ -110,6 +111,7 @@ func TestPullBringsMoreThanOneRequestDoes(t *testing.T) {
 }
 
 func TestPullGoesOnWhenARequestExpires(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	key := events.Tenant("default", "demo")
 	p := startPullExpiring(t, s, key, 100*time.Millisecond)
@@ -122,6 +124,7 @@ func TestPullGoesOnWhenARequestExpires(t *testing.T) {
 
 // What a sender writes into headers is no word of the server's.
 func TestAnEventMayHaveTheHeadersOfAStatus(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	key := events.Tenant("default", "demo")
 	m := nats.NewMsg(key.FactSubject("intake", event.Accepted))
@@ -138,6 +141,7 @@ func TestAnEventMayHaveTheHeadersOfAStatus(t *testing.T) {
 
 // A replica that is stopped keeps its connection, its inbox and its requests, which came before those of the replica that took over.
 func TestPullIsServedThoughStoppedReplicasAskedBefore(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	key := events.Tenant("default", "demo")
 	stopped := s.Connect(t, "certs", "")
@@ -166,6 +170,7 @@ func TestPullIsServedThoughStoppedReplicasAskedBefore(t *testing.T) {
 }
 
 func TestPullEnds(t *testing.T) {
+	t.Parallel()
 	key := events.Tenant("default", "demo")
 	consumer := events.Consumer("certs", key.Partition())
 	for _, c := range []struct {
@@ -198,6 +203,7 @@ func TestPullEnds(t *testing.T) {
 }
 
 func TestPullOfWhatIsNotThere(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	in := s.Connect(t, "intake", "")
 	key := events.Tenant("default", "demo")

@@ -16,6 +16,7 @@ import (
 )
 
 func TestAnswerQuestions(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	held, release := make(chan struct{}), make(chan struct{})
 	stop, err := s.Connect(t, "datastore", "").AnswerQuestions(t.Context(), events.Questions{

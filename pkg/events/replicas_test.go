@@ -9,6 +9,7 @@ import (
 )
 
 func TestEveryReplicaOfEveryServiceIsHeard(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	intake := s.Connect(t, "intake", "a")
 	expected := [][2]string{{"certs", "a"}, {"certs", "b"}, {"intake", "a"}, {"status", "a"}}

@@ -13,6 +13,7 @@ import (
 )
 
 func TestProvisionPutsRightWhatWasChangedByHand(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	in := s.Connect(t, "intake", "")
 	st, err := in.JetStream().Stream(t.Context(), events.StreamFacts)
@@ -67,6 +68,7 @@ func TestProvisionPutsRightWhatWasChangedByHand(t *testing.T) {
 }
 
 func TestWhatIsStoredIsBounded(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	in := s.Connect(t, "intake", "")
 	key := events.Tenant("default", "demo")
@@ -89,6 +91,7 @@ func TestWhatIsStoredIsBounded(t *testing.T) {
 }
 
 func TestACommandTooManyIsRefusedAndNoneIsDropped(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	in, portal := s.Connect(t, "intake", ""), s.Connect(t, events.UserPortal, "")
 	subject := events.Tenant("default", "demo").CommandSubject()
@@ -128,6 +131,7 @@ func TestACommandTooManyIsRefusedAndNoneIsDropped(t *testing.T) {
 }
 
 func TestACommandIsNotDroppedForAnIdThatSomebodyUsedBefore(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t, events.Portal{Name: "acme", Namespaces: []string{"acme"}})
 	acme, portal := s.Connect(t, "acme", ""), s.Connect(t, events.UserPortal, "")
 	command := func(key events.Key) *nats.Msg {
@@ -143,6 +147,7 @@ func TestACommandIsNotDroppedForAnIdThatSomebodyUsedBefore(t *testing.T) {
 }
 
 func TestProvisionTakesOverWhatAVersionBeforeMade(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	in, portal := s.Connect(t, "intake", ""), s.Connect(t, events.UserPortal, "")
 	js, key := in.JetStream(), events.Tenant("default", "demo")

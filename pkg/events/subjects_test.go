@@ -18,6 +18,7 @@ import (
 func TestMain(m *testing.M) { natstest.Main(m) }
 
 func TestPartitionIsTheServers(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	portal := s.Connect(t, events.UserPortal, "")
 	in := s.Connect(t, "intake", "")
@@ -72,6 +73,7 @@ func TestIsAnswer(t *testing.T) {
 }
 
 func TestSubjectsKeepUsersApart(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	in := s.Connect(t, "intake", "")
 	key := events.Tenant("default", "demo")

@@ -140,6 +140,7 @@ func tenant(t *testing.T, s *natstest.Server, key events.Key, handle Handler, al
 }
 
 func TestWhatWasGivenUpIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	for what, c := range map[string]struct {
 		err    error
 		reason string

@@ -81,6 +81,7 @@ func TestAnEventProvesThatAStateIsNotTheLast(t *testing.T) {
 }
 
 func TestAStateThatIsNotThereIsNone(t *testing.T) {
+	t.Parallel()
 	s, key := natstest.Start(t), events.Tenant("default", "demo")
 	in, put := lagging(t, s, key)
 	put(1, time.Now().UTC(), false)
@@ -128,6 +129,7 @@ func lagging(t *testing.T, s *natstest.Server, key events.Key) (in *events.Bus, 
 }
 
 func TestWhatIsReadBehindAnEvent(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	certs := s.Connect(t, "certs", "")
 	l := &Loop{Bus: certs, Service: "certs"}
@@ -178,6 +180,7 @@ func TestWhatIsReadBehindAnEvent(t *testing.T) {
 
 // A deletion whose first step is done isn't taken for a tenant that lives on, though the spec that was read says so.
 func TestARemovalIsNotHandledBeforeItsDeletion(t *testing.T) {
+	t.Parallel()
 	s, key := natstest.Start(t), events.Tenant("default", "demo")
 	in, put := lagging(t, s, key)
 	put(1, time.Now().UTC().Add(-time.Minute), false)

@@ -152,6 +152,7 @@ func (x *ending) dead(t *testing.T) nats.Header {
 }
 
 func TestEndCommand(t *testing.T) {
+	t.Parallel()
 	x := startEnding(t)
 	t.Run("one that was carried out is a state, a fact, a note and an answer", func(t *testing.T) {
 		if typ := x.send(t, "accepted", x.inbox); typ != event.FactType("intake", event.Accepted) {

@@ -14,6 +14,7 @@ import (
 )
 
 func TestACommandAsLargeAsTheServerAllowsIsBuried(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	run(t, &loop.Loop{Bus: s.Connect(t, "intake", ""), Service: "intake", Commands: true, Handle: func(context.Context, *loop.Turn) error {
 		return &intent.Permanent{Reason: "TooLarge", Message: "far too large"}

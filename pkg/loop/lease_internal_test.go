@@ -23,6 +23,7 @@ import (
 
 // A virtual machine that was paused goes on with a wall clock that is put right.
 func TestAJumpOfTheWallClockEndsTheLeaseAndItsTerms(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	l := newLease(s.Connect(t, "certs", "a"), "certs", prometheus.NewGauge(prometheus.GaugeOpts{}))
 	var ahead atomic.Int64
@@ -44,6 +45,7 @@ func TestAJumpOfTheWallClockEndsTheLeaseAndItsTerms(t *testing.T) {
 }
 
 func TestTwoThatClaimTheSamePartitionsAreOneAfterTheOther(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	start := func(n string) *lease {
 		return newLease(s.Connect(t, "certs", n), "certs", prometheus.NewGauge(prometheus.GaugeOpts{}))
@@ -87,6 +89,7 @@ func TestDeadline(t *testing.T) {
 }
 
 func TestALostBucketOfLeasesIsNoBucketWithoutClaims(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	l := newLease(s.Connect(t, "certs", "a"), "certs", prometheus.NewGauge(prometheus.GaugeOpts{}))
 	if _, revision, err := l.read(t.Context(), keyClaims); err != nil || revision != 0 {
@@ -163,6 +166,7 @@ func TestWhatAReplicaMayDoWithAPartition(t *testing.T) {
 }
 
 func TestWhatAReplicaHears(t *testing.T) {
+	t.Parallel()
 	bus := natstest.Start(t).Connect(t, "certs", "a")
 	const claimed = "claims"
 	for what, c := range map[string]struct {
@@ -236,6 +240,7 @@ func TestWhenAReplicaHasSomethingToDo(t *testing.T) {
 }
 
 func TestWhatAReplicaMakesOfWhatItKnows(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	bus := s.Connect(t, "certs", "a")
 	first := working(bus)
@@ -337,6 +342,7 @@ func TestWhatAReplicaMakesOfWhatItKnows(t *testing.T) {
 }
 
 func TestASignOfLife(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	bus := s.Connect(t, "certs", "a")
 	own, theirs := share([]string{"a", "b"}, "a")[0], share([]string{"a", "b"}, "b")[0]
@@ -406,6 +412,7 @@ func TestASignOfLife(t *testing.T) {
 }
 
 func TestAReplicaThatStopsGivesBackWhatItHoldsAndSaysGoodbye(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	bus, other := s.Connect(t, "certs", "a"), s.Connect(t, "certs", "b")
 	l := newLease(bus, "certs", prometheus.NewGauge(prometheus.GaugeOpts{Name: "held"}))
@@ -447,6 +454,7 @@ func TestAReplicaThatStopsGivesBackWhatItHoldsAndSaysGoodbye(t *testing.T) {
 
 // What can't be given back keeps nobody from ending: others take over after a time-out.
 func TestAReplicaThatCanNotGiveBackWhatItHoldsEndsAllTheSame(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	bus := s.Connect(t, "certs", "a")
 	l := newLease(bus, "certs", prometheus.NewGauge(prometheus.GaugeOpts{}))
@@ -464,6 +472,7 @@ func TestAReplicaThatCanNotGiveBackWhatItHoldsEndsAllTheSame(t *testing.T) {
 }
 
 func TestOfThoseThatItHearsAReplicaAnswersNewcomersAlone(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	other := s.Connect(t, "certs", "b")
 	l := newLease(s.Connect(t, "certs", "a"), "certs", prometheus.NewGauge(prometheus.GaugeOpts{}))

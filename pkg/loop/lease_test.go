@@ -94,6 +94,7 @@ func certsOn(t *testing.T, cfg events.Config, handle loop.Handler) *replica {
 }
 
 func TestAnOutageOfNATSKeepsWatchesAlarmsAndWakes(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	run(t, intake(s.Connect(t, "intake", "")))
 	turns := make(chan string, 100)
@@ -138,6 +139,7 @@ func TestAnOutageOfNATSKeepsWatchesAlarmsAndWakes(t *testing.T) {
 const leaseOver = 8 * time.Second
 
 func TestANewcomerWaitsForWhoHoldsAPartition(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	run(t, intake(s.Connect(t, "intake", "")))
 	var working [name.Partitions]atomic.Bool
@@ -170,6 +172,7 @@ func TestANewcomerWaitsForWhoHoldsAPartition(t *testing.T) {
 }
 
 func TestAWatchGoesOnForThePartitionsThatStayWhenMembersComeAndGo(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	run(t, intake(s.Connect(t, "intake", "")))
 	nothing := func(context.Context, *loop.Turn) error { return nil }
@@ -200,6 +203,7 @@ func thirdMember() string {
 }
 
 func TestWhatADeadReplicaHeldDoesNotWaitForWhatMovesAmongTheOthers(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	in := s.Connect(t, "intake", "")
 	run(t, intake(in))
@@ -285,6 +289,7 @@ func deleteStream(t *testing.T, b *events.Bus, stream string) {
 }
 
 func TestALostBucketOfLeasesIsMadeAnewAndWorkGoesOn(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	in := s.Connect(t, "intake", "")
 	run(t, intake(in))
@@ -319,6 +324,7 @@ func TestALostBucketOfLeasesIsMadeAnewAndWorkGoesOn(t *testing.T) {
 }
 
 func TestALostStreamOfFactsIsNoticedByWhoConsumesIt(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	in := s.Connect(t, "intake", "")
 	run(t, intake(in))
@@ -336,6 +342,7 @@ func TestALostStreamOfFactsIsNoticedByWhoConsumesIt(t *testing.T) {
 }
 
 func TestALostStreamThatNobodyConsumesIsMadeAnew(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	by := s.Connect(t, "intake", "")
 	cfg := s.Config("intake", "a")
@@ -368,6 +375,7 @@ func TestALostStreamThatNobodyConsumesIsMadeAnew(t *testing.T) {
 }
 
 func TestALossIsNoticedThoughAnotherReplicaMadeTheStreamAgain(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	in := s.Connect(t, "intake", "")
 	run(t, intake(in))
@@ -451,6 +459,7 @@ func (w *way) set(cut bool) {
 
 // At rest there is one sign of life, and nothing that it is about.
 func TestAtRestAReplicaSaysOnlyThatItLives(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	run(t, intake(s.Connect(t, "intake", "")))
 	r := certs(t, s, "a", func(context.Context, *loop.Turn) error { return nil })
@@ -487,6 +496,7 @@ func TestAtRestAReplicaSaysOnlyThatItLives(t *testing.T) {
 }
 
 func TestAnEventThatWaitedThroughManyDeliveriesIsDone(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	in := s.Connect(t, "intake", "")
 	key := tenantIn(2)
@@ -533,6 +543,7 @@ func TestAnEventThatWaitedThroughManyDeliveriesIsDone(t *testing.T) {
 
 // What waits for its turn is neither kept alive nor lost: of many events of a tenant whose turn takes long, one is in work.
 func TestOnlyEventsInWorkAreKeptAlive(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	in := s.Connect(t, "intake", "")
 	key := tenantIn(2)

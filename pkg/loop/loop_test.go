@@ -70,6 +70,7 @@ func apply(t *testing.T, b *events.Bus, key events.Key, id string) {
 }
 
 func TestCommandsBecomeFactsOfOtherServices(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	run(t, intake(s.Connect(t, "intake", "")))
 	certs := s.Connect(t, "certs", "")
@@ -120,6 +121,7 @@ func subjects(t *testing.T, b *events.Bus, filter string) map[string]uint64 {
 }
 
 func TestRetriesAndDeadLetters(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	run(t, intake(s.Connect(t, "intake", "")))
 	var mu sync.Mutex
@@ -184,6 +186,7 @@ func TestRetriesAndDeadLetters(t *testing.T) {
 }
 
 func TestReplicasShareAndTakeOver(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	run(t, intake(s.Connect(t, "intake", "")))
 	var mu sync.Mutex
@@ -229,6 +232,7 @@ func TestReplicasShareAndTakeOver(t *testing.T) {
 }
 
 func TestFactsOwedByACrashAreTold(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	in := s.Connect(t, "intake", "")
 	key := events.Tenant("default", "demo")
@@ -266,6 +270,7 @@ func TestFactsOwedByACrashAreTold(t *testing.T) {
 }
 
 func TestATimerGoesOffAtTheTimeItWasSetForLastAndNotBefore(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	run(t, intake(s.Connect(t, "intake", "")))
 	early := make(chan time.Duration, 10)
@@ -295,6 +300,7 @@ func TestATimerGoesOffAtTheTimeItWasSetForLastAndNotBefore(t *testing.T) {
 }
 
 func TestEventsOfOneTenantAreInOrder(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	var mu sync.Mutex
 	order := map[string][]string{}
@@ -330,6 +336,7 @@ func TestEventsOfOneTenantAreInOrder(t *testing.T) {
 }
 
 func TestJetStreamLost(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	run(t, intake(s.Connect(t, "intake", "")))
 	done := make(chan string, 10)

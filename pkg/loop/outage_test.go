@@ -13,6 +13,7 @@ import (
 )
 
 func TestShortOutageOfNATS(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	run(t, intake(s.Connect(t, "intake", "")))
 	done := make(chan string, 1000)

@@ -84,6 +84,7 @@ func (e *ends) written(turn *Turn) (*state.State, uint64, []string) {
 }
 
 func TestWhichFailuresAreNotedAndTold(t *testing.T) {
+	t.Parallel()
 	e := newEnds(t)
 	now := time.Now().UTC()
 	long := now.Add(-time.Hour)
@@ -174,6 +175,7 @@ func TestWhichFailuresAreNotedAndTold(t *testing.T) {
 }
 
 func TestAFailureBesideAnOutcomeIsToldWhenItIsAnother(t *testing.T) {
+	t.Parallel()
 	e := newEnds(t)
 	long := time.Now().UTC().Add(-time.Hour)
 	for what, c := range map[string]struct {
@@ -233,6 +235,7 @@ func TestAFailureBesideAnOutcomeIsToldWhenItIsAnother(t *testing.T) {
 }
 
 func TestWhatATurnWrites(t *testing.T) {
+	t.Parallel()
 	e := newEnds(t)
 	now := time.Now().UTC()
 	issued := func() *state.State {

@@ -14,6 +14,7 @@ import (
 )
 
 func TestAFailureBesideAnOutcomeIsToldOnce(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	run(t, intake(s.Connect(t, "intake", "")))
 	turns := 0
@@ -44,6 +45,7 @@ func TestAFailureBesideAnOutcomeIsToldOnce(t *testing.T) {
 // A tenant that left the installation and came back, its object unchanged, has a new bucket, whose revisions begin anew: what is told of
 // it must not be taken for a repeat.
 func TestWhatIsToldOfATenantThatCameBackIsNoRepeat(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	in := s.Connect(t, "intake", "")
 	run(t, intake(in))

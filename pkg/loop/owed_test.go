@@ -18,6 +18,7 @@ import (
 )
 
 func TestFactsOwedByAFailedPublishAreTold(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	in := s.Connect(t, "intake", "")
 	run(t, intake(in))
@@ -76,6 +77,7 @@ func TestFactsOwedByAFailedPublishAreTold(t *testing.T) {
 
 // A write that got no answer in time may be in the bucket only after the next turn has read the state before it.
 func TestTheFactOfAWriteThatShowsLateIsTold(t *testing.T) {
+	t.Parallel()
 	s, key := natstest.Start(t), events.Tenant("default", "demo")
 	in, certs := s.Connect(t, "intake", ""), s.Connect(t, "certs", "")
 	run(t, intake(in))
@@ -118,6 +120,7 @@ func TestTheFactOfAWriteThatShowsLateIsTold(t *testing.T) {
 
 // A fact that the stream has dropped for its age isn't owed: told again at each restart, it would be taken for news.
 func TestFactsOlderThanTheStreamAreNotTold(t *testing.T) {
+	t.Parallel()
 	s, key := natstest.Start(t), events.Tenant("default", "demo")
 	in, certs := s.Connect(t, "intake", ""), s.Connect(t, "certs", "")
 	if err := in.CreateBucket(t.Context(), key); err != nil {
@@ -155,6 +158,7 @@ func TestFactsOlderThanTheStreamAreNotTold(t *testing.T) {
 
 // A tenant that was made again owes its own facts, whatever the clock said that told those of the one before: it may have been ahead.
 func TestAFactIsOwedThoughThatOfAnEarlierTenantIsLaterByItsClock(t *testing.T) {
+	t.Parallel()
 	s, key := natstest.Start(t), events.Tenant("default", "demo")
 	in, certs := s.Connect(t, "intake", ""), s.Connect(t, "certs", "")
 	if err := in.CreateBucket(t.Context(), key); err != nil {

@@ -129,6 +129,7 @@ func (w *witness) wakes(t *testing.T, key events.Key, reason string) {
 }
 
 func TestPause(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	run(t, pausable(s.Connect(t, "intake", "")))
 	portal := s.Connect(t, events.UserPortal, "")
@@ -206,6 +207,7 @@ func TestPause(t *testing.T) {
 
 // A deletion goes from service to service by facts, and a pause makes one of them pass.
 func TestADeletionGoesOnAfterAPause(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	run(t, pausable(s.Connect(t, "intake", "")))
 	portal, operator := s.Connect(t, events.UserPortal, ""), s.Connect(t, events.UserOperator, "")

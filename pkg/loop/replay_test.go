@@ -37,6 +37,7 @@ func (s *seenEvents) of(what string) int {
 }
 
 func TestAReplayedDeadLetterGoesOnceToWhoGaveItUp(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	intake := s.Connect(t, "intake", "")
 	key := events.Tenant("default", "demo")

@@ -126,6 +126,7 @@ func delivered(key events.Key, what string, sequence, count uint64) *delivery {
 }
 
 func TestATurnMayWriteInTheTermInWhichItBegan(t *testing.T) {
+	t.Parallel()
 	e := newEnds(t)
 	key := events.DataStore("main")
 	p := key.Partition()
@@ -167,6 +168,7 @@ func TestATurnMayWriteInTheTermInWhichItBegan(t *testing.T) {
 }
 
 func TestATurnGetsItsEventsAndSaysWhichCommandsHaveEnded(t *testing.T) {
+	t.Parallel()
 	e := newEnds(t)
 	key := events.DataStore("main")
 	n := newLane()
@@ -202,6 +204,7 @@ func TestATurnGetsItsEventsAndSaysWhichCommandsHaveEnded(t *testing.T) {
 }
 
 func TestATurnThatSucceedsEndsTheTriesOfWhatWasGivenUpAndKnowsWhatDrifts(t *testing.T) {
+	t.Parallel()
 	e := newEnds(t)
 	turn := e.turn(&state.State{UID: "u", Generation: 2, Failure: &state.Failure{Reason: reason.KeepsDrifting}})
 	t.Cleanup(func() { e.loop.alarms.stop(func(events.Key) bool { return true }); e.loop.forgetDrift(turn.Key) })
@@ -215,6 +218,7 @@ func TestATurnThatSucceedsEndsTheTriesOfWhatWasGivenUpAndKnowsWhatDrifts(t *test
 }
 
 func TestWhatBecomesOfTheErrorOfATurn(t *testing.T) {
+	t.Parallel()
 	e := newEnds(t)
 	t.Cleanup(func() { e.loop.alarms.stop(func(events.Key) bool { return true }) })
 	gone := func(dependency string) error {
@@ -321,6 +325,7 @@ func begins(e *ends, spec state.Tenant) events.Key {
 }
 
 func TestWhatIsDoneBeforeTheHandlerIsCalled(t *testing.T) {
+	t.Parallel()
 	e := newEnds(t)
 	e.loop.lease = working(e.loop.Bus)
 	var handled, passed int

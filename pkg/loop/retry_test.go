@@ -18,6 +18,7 @@ import (
 )
 
 func TestATurnDoesNotOutliveItsLease(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	run(t, intake(s.Connect(t, "intake", "")))
 	registry := prometheus.NewRegistry()
@@ -72,6 +73,7 @@ func TestATurnDoesNotOutliveItsLease(t *testing.T) {
 
 // Twenty tenants whose servers hang have a quarter of the places at most, so that one that is well finds one at once.
 func TestTenantsThatHangDoNotKeepOthersWaiting(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	run(t, intake(s.Connect(t, "intake", "")))
 	const hanging = 20

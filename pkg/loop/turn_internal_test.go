@@ -111,6 +111,7 @@ func (r *reads) corrupt(l *Loop, key events.Key, data string) uint64 {
 }
 
 func TestWhatATurnReads(t *testing.T) {
+	t.Parallel()
 	r := newReads(t)
 	of := func(uid string, generation int64, data string) *state.State {
 		return &state.State{UID: uid, Generation: generation, Data: []byte(data)}
@@ -258,6 +259,7 @@ func TestWhatATurnReads(t *testing.T) {
 }
 
 func TestWhatATurnReadsOfAnotherService(t *testing.T) {
+	t.Parallel()
 	r := newReads(t)
 	key := r.tenant(&state.State{UID: "u", Generation: 2, Data: []byte(`{"a":"b"}`)}, nil)
 	type data map[string]string
@@ -299,6 +301,7 @@ func TestWhatATurnReadsOfAnotherService(t *testing.T) {
 }
 
 func TestATurnAdoptsAnObject(t *testing.T) {
+	t.Parallel()
 	r := newReads(t)
 	fenced := fence.With(t.Context(), func() bool { return false })
 	adopt := func(key events.Key) *Turn {

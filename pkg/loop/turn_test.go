@@ -21,6 +21,7 @@ import (
 )
 
 func TestAFactIsNotHandledBeforeItsState(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	in := s.Connect(t, "intake", "")
 	key := events.Tenant("default", "demo")
@@ -69,6 +70,7 @@ func TestAFactIsNotHandledBeforeItsState(t *testing.T) {
 // A command is worked on although the tenant's bucket, which is there, doesn't answer, as after a restart of the server: the
 // state that is there must not be taken for none.
 func TestCommandForABucketThatDoesNotAnswerYet(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	in := s.Connect(t, "intake", "")
 	key := events.Tenant("default", "demo")
@@ -123,6 +125,7 @@ func TestCommandForABucketThatDoesNotAnswerYet(t *testing.T) {
 
 // What can't be read in a tenant's bucket is made anew by its owner, and nothing of the tenant is frozen meanwhile.
 func TestStateThatCanNotBeRead(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	in, key := s.Connect(t, "intake", ""), events.Tenant("default", "demo")
 	if err := in.CreateBucket(t.Context(), key); err != nil {

@@ -10,6 +10,7 @@ import (
 )
 
 func TestAnEventWhoseTurnsNeverEndIsGivenUp(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t)
 	l := &Loop{Bus: s.Connect(t, "certs", "a"), Service: "certs"}
 	l.prepare(t.Context())

@@ -302,9 +302,15 @@ func TestDataStores(t *testing.T) {
 	in.dataStore(t, "silver-2", map[string]string{"tier": "silver"})
 	for _, n := range []string{"silver-1", "silver-2"} {
 		o := storeSays(t, n, v1alpha1.DataStoreConditionValid, metav1.ConditionTrue, v1alpha1.DataStoreReasonValid)
-		if !o.Status.Ready || o.Status.ObservedGeneration != o.Generation || !slices.Contains(o.Finalizers, name.FinalizerDataStore) {
-			t.Errorf("%+v %v", o.Status, o.Finalizers)
+		if !o.Status.Ready || o.Status.ObservedGeneration != o.Generation {
+			t.Errorf("%+v", o.Status)
 		}
+		env.Eventually(t, "intake to hold DataStore "+n, func() error { // which doesn't wait for datastore, nor that for intake
+			if o = readStore(t, n); !slices.Contains(o.Finalizers, name.FinalizerDataStore) {
+				return fmt.Errorf("finalizers %v", o.Finalizers)
+			}
+			return nil
+		})
 		usedBy(t, n)
 	}
 	var one, two, three, four, gold events.Key

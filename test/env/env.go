@@ -243,17 +243,19 @@ func (e *Env) close() error {
 	return errors.Join(all, e.Stack.Stop(ctx))
 }
 
-// endServices stops all that run, and says what was wrong with them.
+// endServices stops all that run, at once, and says what was wrong with them.
 func (e *Env) endServices() error {
 	e.mu.Lock()
-	procs := e.procs
+	procs := slices.Collect(maps.Values(e.procs))
 	e.procs = map[string]*Process{}
 	e.mu.Unlock()
-	var all error
-	for _, p := range procs {
-		all = errors.Join(all, p.Stop())
+	wrong := make([]error, len(procs))
+	var wg sync.WaitGroup
+	for i, p := range procs {
+		wg.Go(func() { wrong[i] = p.Stop() })
 	}
-	return all
+	wg.Wait()
+	return errors.Join(wrong...)
 }
 
 // Service starts a replica of a service, or returns the one that runs.
@@ -306,11 +308,8 @@ func (e *Env) Services(t testing.TB) map[string]*Process {
 // NoServices stops all that run, for a test that runs its own.
 func (e *Env) NoServices(t testing.TB) {
 	t.Helper()
-	e.mu.Lock()
-	procs := slices.Collect(maps.Values(e.procs))
-	e.mu.Unlock()
-	for _, p := range procs {
-		p.Remove(t)
+	if err := e.endServices(); err != nil {
+		t.Error(err)
 	}
 }
 

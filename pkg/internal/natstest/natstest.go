@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -50,8 +51,14 @@ func Start(t testing.TB, portals ...events.Portal) *Server {
 	if err := s.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Stop)
-	if err := s.Connect(t, name.ServiceIntake, "").Provision(t.Context()); err != nil {
+	t.Cleanup(s.kill)
+	in := s.Connect(t, name.ServiceIntake, "")
+	var err error
+	Eventually(t, "streams on a new server", func() bool { // which may take longer than a client waits, on a machine that is busy
+		err = in.Provision(t.Context())
+		return !errors.Is(err, context.DeadlineExceeded)
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -133,6 +140,16 @@ func (s *Server) Stop() {
 	s.cmd = nil
 }
 
+// kill is Stop for a server whose storage nobody reads again: to write that, a server waits some 10 ms for each consumer.
+func (s *Server) kill() {
+	s.mu.Lock()
+	if s.cmd != nil {
+		_ = s.cmd.Process.Kill()
+	}
+	s.mu.Unlock()
+	s.Stop()
+}
+
 // URL for clients.
 func (s *Server) URL() string {
 	s.mu.Lock()
@@ -186,9 +203,16 @@ func (f logTo) Handle(_ context.Context, r slog.Record) error {
 func (f logTo) WithAttrs([]slog.Attr) slog.Handler { return f }
 func (f logTo) WithGroup(string) slog.Handler      { return f }
 
+// atOnce is how many tests run side by side, each with a server of its own: most of what they do is wait.
+const atOnce = "3"
+
 // Main runs the tests of a package, and has them fail when goroutines of theirs don't end. They may take as long as they need on a
 // machine that is busy: goleak.VerifyTestMain waits for half a second.
 func Main(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", atOnce); err != nil {
+		panic(err)
+	}
 	code := m.Run()
 	if code == 0 {
 		var left error

@@ -15,6 +15,7 @@ import (
 )
 
 func TestConnections(t *testing.T) {
+	t.Parallel()
 	server := mysqlserver.Start(t)
 	newWorld(t, server).do(t,
 		"CREATE USER overtls IDENTIFIED BY 'x' REQUIRE SSL", "GRANT ALL ON *.* TO overtls WITH GRANT OPTION",
@@ -70,6 +71,7 @@ func TestConnections(t *testing.T) {
 }
 
 func TestHostileNamesAreOneIdentifier(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, mysqlserver.Start(t))
 	before := w.list(t, "SELECT User FROM mysql.user ORDER BY 1")
 	databases := w.list(t, "SHOW DATABASES")

@@ -157,6 +157,7 @@ func (w world) drifts() map[string]func(t *testing.T, a driver.Account) {
 }
 
 func TestContract(t *testing.T) {
+	t.Parallel()
 	server := mysqlserver.Start(t)
 	w := newWorld(t, server)
 	d := open(t, server.Config())
@@ -282,6 +283,7 @@ func TestContract(t *testing.T) {
 }
 
 func TestServerThatLowersNames(t *testing.T) {
+	t.Parallel()
 	server := mysqlserver.Start(t, "lower-case-table-names=1", "sql-mode=ANSI_QUOTES,NO_BACKSLASH_ESCAPES")
 	d := open(t, server.Config())
 	a := driver.Account{Owner: "uid", Schema: "lower_1", User: "Upper", Password: "password"}
@@ -370,6 +372,7 @@ func (c tenant) do(ctx context.Context, statement string) error {
 }
 
 func TestKine(t *testing.T) {
+	t.Parallel()
 	server := mysqlserver.Start(t)
 	drivertest.Kine(t, open(t, server.Config()), func(a driver.Account, _ string) string {
 		return fmt.Sprintf("mysql://%s:%s@tcp(%s)/%s", a.User, a.Password, server.Endpoint, a.Schema)

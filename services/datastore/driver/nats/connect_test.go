@@ -24,7 +24,7 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver/nats/natsserver"
 )
 
-func TestConnections(t *testing.T) {
+func TestConnections(t *testing.T) { // not side by side with others: NoFiles sets $TMPDIR
 	server := natsserver.Start(t, natsserver.Options{})
 	strict := natsserver.Start(t, natsserver.Options{TLS: "verify: true"})
 	as := func(server *natsserver.Server, changes ...func(*driver.Config)) driver.Config {
@@ -115,7 +115,7 @@ func newProxy(t *testing.T, to string) *proxy {
 func (p *proxy) pause()  { p.mu.Lock() }
 func (p *proxy) resume() { p.mu.Unlock() }
 
-func TestCheckSaysWhatTheServerLacks(t *testing.T) {
+func TestCheckSaysWhatTheServerLacks(t *testing.T) { // its cases side by side, but with no other test: they don't try again
 	type fault struct {
 		options natsserver.Options
 		change  func(t *testing.T, server *natsserver.Server, c *driver.Config)
@@ -153,6 +153,7 @@ func TestCheckSaysWhatTheServerLacks(t *testing.T) {
 }
 
 func TestOpenSaysWhatIsWrongWithThePassword(t *testing.T) {
+	t.Parallel()
 	account, err := nkeys.CreateAccount()
 	check(t, err)
 	operator, err := nkeys.CreateOperator()
@@ -251,6 +252,7 @@ func TestAnAccountThatAServerHasNotHeardOfIsWaitedFor(t *testing.T) {
 
 // A server that is to keep a bucket refuses it, or drops the question, while it has not heard of the account: it is asked again.
 func TestABucketIsMadeThoughAServerHadNotHeardOfTheAccount(t *testing.T) {
+	t.Parallel()
 	server := natsserver.Start(t, natsserver.Options{})
 	for name, unheard := range map[string]func(context.Context) error{
 		"refused": func(context.Context) error { return &jetstream.APIError{Code: 503, ErrorCode: 10039} },

@@ -20,6 +20,7 @@ func endpoint(d driver.Driver, a driver.Account, credentials string) string {
 }
 
 func TestKine(t *testing.T) {
+	t.Parallel()
 	server := natsserver.Start(t, natsserver.Options{TLS: "verify: true"})
 	c := server.Config(t)
 	c.CAKey = server.CA.KeyPEM(t)
@@ -30,6 +31,7 @@ func TestKine(t *testing.T) {
 }
 
 func TestKineOfTheOnlyTenant(t *testing.T) {
+	t.Parallel()
 	server := natsserver.Start(t, natsserver.Options{Users: natsserver.Users})
 	d := open(t, server.Config(t))
 	kineLives(t, d, server)

@@ -263,6 +263,7 @@ func (w world) drifts() map[string]func(t *testing.T, a driver.Account) {
 }
 
 func TestContract(t *testing.T) {
+	t.Parallel()
 	w := world{natsserver.Start(t, natsserver.Options{})}
 	d := open(t, w.Config(t))
 	drivertest.Run(t, drivertest.Server{

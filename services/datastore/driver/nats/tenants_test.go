@@ -41,6 +41,7 @@ func join(t *testing.T, d driver.Driver, a driver.Account) driver.Access {
 // TestAnswersStayInTheAccount shows why tenants have accounts: the server sends what it answers, acknowledges and
 // delivers to any subject that is asked for, whatever the rights of who asks.
 func TestAnswersStayInTheAccount(t *testing.T) {
+	t.Parallel()
 	w := world{natsserver.Start(t, natsserver.Options{})}
 	d := open(t, w.Config(t))
 	a, b := account("a"), account("b")
@@ -83,6 +84,7 @@ func (c tenant) send(m *gonats.Msg) error {
 }
 
 func TestDroppedTenants(t *testing.T) {
+	t.Parallel()
 	w := world{natsserver.Start(t, natsserver.Options{})}
 	d := open(t, w.Config(t))
 	a := account("reused")
@@ -155,6 +157,7 @@ func TestDroppedTenants(t *testing.T) {
 }
 
 func TestRecordsThatAreLostAreMadeAnew(t *testing.T) {
+	t.Parallel()
 	w := world{natsserver.Start(t, natsserver.Options{})}
 	d := open(t, w.Config(t))
 	a := account("again")
@@ -178,6 +181,7 @@ func TestRecordsThatAreLostAreMadeAnew(t *testing.T) {
 }
 
 func TestAccessIsAnotherWhenItMust(t *testing.T) {
+	t.Parallel()
 	server := natsserver.Start(t, natsserver.Options{})
 	c := server.Config(t)
 	d := open(t, c)
@@ -240,6 +244,7 @@ func TestAccessIsAnotherWhenItMust(t *testing.T) {
 }
 
 func TestOperatorsKeyIsReplaced(t *testing.T) {
+	t.Parallel()
 	next, err := nkeys.CreateOperator()
 	check(t, err)
 	w := world{natsserver.Start(t, natsserver.Options{Signing: []nkeys.KeyPair{next}})}
@@ -273,6 +278,7 @@ func TestOperatorsKeyIsReplaced(t *testing.T) {
 }
 
 func TestPasswordIsReplaced(t *testing.T) {
+	t.Parallel()
 	w := world{natsserver.Start(t, natsserver.Options{})}
 	d := open(t, w.Config(t))
 	const days = 72 * time.Hour
@@ -360,6 +366,7 @@ func TestPasswordIsReplaced(t *testing.T) {
 }
 
 func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
 	w := world{natsserver.Start(t, natsserver.Options{})}
 	d := open(t, w.Config(t))
 	began := time.Now()
@@ -381,6 +388,7 @@ func TestManyAtOnce(t *testing.T) {
 }
 
 func TestOneTenantWithoutAnOperator(t *testing.T) {
+	t.Parallel()
 	server := natsserver.Start(t, natsserver.Options{Users: natsserver.Users})
 	c := server.Config(t)
 	d := open(t, c)
@@ -522,6 +530,7 @@ func TestOneTenantWithoutAnOperator(t *testing.T) {
 }
 
 func TestOneTenantKnownByACertificate(t *testing.T) {
+	t.Parallel()
 	server := natsserver.Start(t, natsserver.Options{Users: `users: [{user: "CN=admin"}]`, TLS: "verify_and_map: true"})
 	c := server.Config(t)
 	c.Username, c.Password = nil, nil
@@ -537,6 +546,7 @@ func TestOneTenantKnownByACertificate(t *testing.T) {
 }
 
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	servers := natsserver.StartCluster(t, natsserver.Options{})
 	c := servers[0].Config(t)
 	c.Endpoints = nil
@@ -613,6 +623,7 @@ func TestCluster(t *testing.T) {
 }
 
 func TestOneTenantInAnAccountOfSomebodyElses(t *testing.T) {
+	t.Parallel()
 	w := world{natsserver.Start(t, natsserver.Options{})}
 	key, err := nkeys.CreateAccount()
 	check(t, err)

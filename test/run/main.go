@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -48,10 +47,9 @@ func main() {
 	}
 }
 
-// test runs go test and gives what it says to the report. Packages wait for their servers most of the time: one more runs than there are
-// processors, unless the flags say how many.
+// test runs go test and gives what it says to the report.
 func test(ctx context.Context, r *report, modules, flags []string) error {
-	args := append([]string{"test", "-json", fmt.Sprint("-p=", runtime.GOMAXPROCS(0)+1)}, flags...)
+	args := append([]string{"test", "-json"}, flags...)
 	for _, m := range modules {
 		args = append(args, "./"+m+"/...")
 	}

@@ -302,11 +302,13 @@ func keepConnecting(t *testing.T, all []*member, clients ...*client) (stop func(
 	let := make([]int, len(clients))
 	for i, c := range clients {
 		done.Go(func() {
+			pace := time.NewTicker(20 * time.Millisecond)
+			defer pace.Stop()
 			for n := 0; ; n++ {
 				select {
 				case <-stopped:
 					return
-				default:
+				case <-pace.C:
 				}
 				conn, err := c.connect(all[n%len(all)])
 				if err == nil {
@@ -598,11 +600,13 @@ func (r *etcdRotation) begin() (stop func()) {
 	for n, c := range []*tenant{r.prompt, r.slow} {
 		c.bring(r.t)
 		done.Go(func() {
+			pace := time.NewTicker(20 * time.Millisecond)
+			defer pace.Stop()
 			for i := 0; ; i++ {
 				select {
 				case <-stopped:
 					return
-				default:
+				case <-pace.C:
 				}
 				if err := c.reach(r.t, r.all[i%len(r.all)]); distrusted(err) {
 					r.t.Errorf("tenant %d: %v", n, err)

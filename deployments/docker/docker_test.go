@@ -505,7 +505,10 @@ func TestDockerfile(t *testing.T) {
 			t.Errorf("target %s: %q", i.Name, target)
 		}
 	}
-	for _, want := range []string{"USER 65532:65532", "ENV PATH=/usr/local/bin:/usr/bin:/bin SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt ZONEINFO=/usr/share/zoneinfo.zip"} {
+	for _, want := range []string{
+		"USER 65532:65532", "ENV PATH=/usr/local/bin:/usr/bin:/bin SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt ZONEINFO=/usr/share/zoneinfo.zip",
+		`org.opencontainers.image.version="${VERSION}" org.opencontainers.image.revision="${REVISION}"`,
+	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("no %q", want)
 		}

@@ -79,7 +79,7 @@ func loseNode(t *testing.T, i *installation) {
 	i.remove(t, two.Name, one.Name)
 }
 
-// nodeToLose is a node other than those through which and on which the tenant that stays is reached.
+// nodeToLose is a node that takes all pods, other than those through which and on which the tenant that stays is reached.
 func (i *installation) nodeToLose(t *testing.T) string {
 	t.Helper()
 	nodes, err := i.core.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
@@ -95,11 +95,11 @@ func (i *installation) nodeToLose(t *testing.T) string {
 	}
 	for _, n := range nodes.Items {
 		is := func(a corev1.NodeAddress) bool { return a.Address == i.address }
-		if n.Name != tenants.Items[0].Spec.NodeName && !slices.ContainsFunc(n.Status.Addresses, is) {
+		if len(n.Spec.Taints) == 0 && n.Name != tenants.Items[0].Spec.NodeName && !slices.ContainsFunc(n.Status.Addresses, is) {
 			return n.Name
 		}
 	}
-	t.Fatalf("no node is neither at %s nor has the pod of %s", i.address, stays)
+	t.Fatalf("each node without taints is at %s or has the pod of %s", i.address, stays)
 	return ""
 }
 

@@ -105,30 +105,31 @@ func Etcd(ctx context.Context, k *kube.Client, cfg Config, dir string, say func(
 	}
 	b := bootstrap{kube: k, cfg: cfg, dir: dir, say: say, byHand: true}
 	servers, root := pki.Leaf{File: "tls", Name: cfg.Name, Hosts: cfg.Hosts}, pki.Leaf{File: "root", Name: "root"}
-	return b.run(ctx, b.backup, func(ctx context.Context) error { return b.certificates(ctx, servers, root) })
+	return b.run(ctx, func(ctx context.Context) error { return b.certificates(ctx, servers, root) }, b.backup)
 }
 
-// backup claims the volume for snapshots. It isn't the chart that does: Helm waits for the claims that a chart has, and one whose class binds it
-// to its first consumer's node (WaitForFirstConsumer) waits for the first snapshot.
+// backup claims the volume for snapshots, unless it is there. It isn't the chart that does: Helm waits for the claims that a chart has, and one
+// whose class binds it to its first consumer's node (WaitForFirstConsumer) waits for the first snapshot.
 func (b bootstrap) backup(ctx context.Context) error {
 	v := b.cfg.Backup
 	if v == nil {
 		return nil
 	}
 	claim := &corev1.PersistentVolumeClaim{TypeMeta: kube.PersistentVolumeClaims.TypeMeta(), ObjectMeta: b.meta(b.cfg.Name + "-backup")}
+	err := b.kube.Get(ctx, kube.PersistentVolumeClaims, claim.Namespace, claim.Name, &corev1.PersistentVolumeClaim{})
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
 	claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: v.Size}
 	if v.StorageClass != "" {
 		claim.Spec.StorageClassName = &v.StorageClass
 	}
-	err := b.kube.Create(ctx, kube.PersistentVolumeClaims, claim)
-	if apierrors.IsAlreadyExists(err) {
-		return nil
+	if err := b.kube.Create(ctx, kube.PersistentVolumeClaims, claim); err != nil {
+		return err
 	}
-	if err == nil {
-		b.say("made PersistentVolumeClaim " + claim.Name)
-	}
-	return err
+	b.say("made PersistentVolumeClaim " + claim.Name)
+	return nil
 }
 
 type bootstrap struct {

@@ -71,8 +71,7 @@ of a volume for snapshots. The file has these fields:
   hosts: [stoker-etcd-0.…, …]     # what the members' certificate is for
   authority: "1"                  # another value: the authority is replaced, in three steps
   step: 1                         # which of them may be taken
-  backup:                         # claim a volume for snapshots, unless it is there; none if left out
-    {size: 20Gi, storageClass: fast}`,
+  backup: {size: 20Gi}            # a volume for snapshots to claim, unless it is there; it may have a storageClass`,
 		Example: `  stoker bootstrap etcd --config bootstrap.yaml`,
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.bootstrap(cmd.Context(), file, bootstrap.Etcd) },

@@ -68,9 +68,17 @@ func causeOf(pods []corev1.Pod, config string) cause {
 }
 
 func ready(p *corev1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
+	return condition(p, corev1.PodReady) == corev1.ConditionTrue
+}
+
+// condition is the status of a pod's condition, empty if it has none of this type.
+func condition(p *corev1.Pod, of corev1.PodConditionType) corev1.ConditionStatus {
+	for _, c := range p.Status.Conditions {
+		if c.Type == of {
+			return c.Status
+		}
+	}
+	return ""
 }
 
 // podCauses lists what keeps one pod from being ready, at most one cause per container.
@@ -98,28 +106,24 @@ func podCauses(p *corev1.Pod) []cause {
 			all = append(all, c)
 		}
 	}
-	switch {
-	case len(all) > 0:
-	case len(p.Status.ContainerStatuses) == 0:
+	if len(p.Status.ContainerStatuses) == 0 && len(all) == 0 {
 		all = append(all, cause{reason.PodPending, "no node has taken the pod up yet", rankScheduling})
-	case len(p.Spec.ReadinessGates) == 0:
-		// A kubelet would say that the pod is ready. That it isn't comes from Kubernetes' node lifecycle controller.
+	}
+	// A kubelet would say of such a pod that it is ready. That it isn't comes from Kubernetes' node lifecycle controller.
+	if condition(p, corev1.ContainersReady) == corev1.ConditionTrue && len(p.Spec.ReadinessGates) == 0 {
 		all = append(all, cause{reason.NodeLost, join(reason.NodeLost, "node "+p.Spec.NodeName+" does not report any more"), rankNode})
 	}
 	return all
 }
 
-// missingFor is what a container waits for that is being created, as far as the pod says it: kubelet mounts volumes, then makes sandbox and network,
-// then pulls images (KEP-3085).
+// missingFor is what a container waits for that is being created, as far as the pod says it: kubelet mounts volumes, then makes
+// sandbox and network, then pulls images (KEP-3085).
 func missingFor(p *corev1.Pod) string {
-	for _, c := range p.Status.Conditions {
-		switch {
-		case c.Type != corev1.PodReadyToStartContainers:
-		case c.Status == corev1.ConditionTrue:
-			return "its image is being pulled"
-		default:
-			return "the pod's volumes (do their Secrets exist?) or network are not there yet"
-		}
+	switch condition(p, corev1.PodReadyToStartContainers) {
+	case corev1.ConditionTrue:
+		return "its image is being pulled"
+	case corev1.ConditionFalse:
+		return "the pod's volumes (do their Secrets exist?) or network are not there yet"
 	}
 	return "its image, volumes (do their Secrets exist?) or network are not there yet"
 }

@@ -40,13 +40,14 @@ func crashed(container, phase string, restarts int32, how corev1.ContainerStateT
 	return s
 }
 
-func onNode(p corev1.Pod, node string) corev1.Pod {
+// lost is a pod whose containers were ready when its node reported last.
+func lost(p corev1.Pod, node string) corev1.Pod {
 	p.Spec.NodeName = node
-	return p
+	return with(with(p, corev1.ContainersReady, corev1.ConditionTrue), corev1.PodReady, corev1.ConditionFalse)
 }
 
-func sandbox(p corev1.Pod, is corev1.ConditionStatus) corev1.Pod {
-	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: is})
+func with(p corev1.Pod, condition corev1.PodConditionType, is corev1.ConditionStatus) corev1.Pod {
+	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: condition, Status: is})
 	return p
 }
 
@@ -89,10 +90,13 @@ func TestCauseOf(t *testing.T) {
 			"CrashLoopBackOff", "kube-apiserver: CrashLoopBackOff: exits with code 1, restarted",
 		},
 		"a pod whose containers were ready when its node reported last": {
-			[]corev1.Pod{onNode(podOf("new", running), "worker-1")}, "NodeLost", "NodeLost: node worker-1 does not report any more",
+			[]corev1.Pod{lost(podOf("new", running), "worker-1")}, "NodeLost", "NodeLost: node worker-1 does not report any more",
 		},
 		"a pod whose gates somebody else opens": {
-			[]corev1.Pod{gated(podOf("new", running))}, "", "",
+			[]corev1.Pod{gated(lost(podOf("new", running), "worker-1"))}, "", "",
+		},
+		"a pod with a sidecar that isn't ready": {
+			[]corev1.Pod{with(podOf("new", running), corev1.ContainersReady, corev1.ConditionFalse)}, "", "",
 		},
 		"a container out of memory is told as such": {
 			[]corev1.Pod{podOf("new", crashed("kube-apiserver", "waiting", 3, corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}))},
@@ -115,11 +119,11 @@ func TestCauseOf(t *testing.T) {
 			"ContainerCreating", "kube-apiserver: ContainerCreating: its image, volumes (do their Secrets exist?) or network are not there yet",
 		},
 		"with a sandbox, only its image is missing": {
-			[]corev1.Pod{sandbox(podOf("new", waits("kube-apiserver", "ContainerCreating", "")), corev1.ConditionTrue)},
+			[]corev1.Pod{with(podOf("new", waits("kube-apiserver", "ContainerCreating", "")), corev1.PodReadyToStartContainers, corev1.ConditionTrue)},
 			"ContainerCreating", "kube-apiserver: ContainerCreating: its image is being pulled",
 		},
 		"without one, it isn't the image": {
-			[]corev1.Pod{sandbox(podOf("new", waits("kube-apiserver", "ContainerCreating", "")), corev1.ConditionFalse)},
+			[]corev1.Pod{with(podOf("new", waits("kube-apiserver", "ContainerCreating", "")), corev1.PodReadyToStartContainers, corev1.ConditionFalse)},
 			"ContainerCreating", "kube-apiserver: ContainerCreating: the pod's volumes (do their Secrets exist?) or network are not there yet",
 		},
 		"a pod without a node says what the scheduler says": {

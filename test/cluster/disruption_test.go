@@ -142,12 +142,6 @@ func loseNATS(t *testing.T, i *installation) {
 	servers := i.pods(t, "stoker-nats")
 	i.lose(t, servers[len(servers)-1])
 	i.order(t, client, i.byNodePort("without-a-server"))
-	eventually(t, "the NATS server to be Ready again", func() error {
-		set, err := i.core.AppsV1().StatefulSets(name.SystemNamespace).Get(t.Context(), "stoker-nats", metav1.GetOptions{})
-		if err == nil && set.Status.ReadyReplicas != *set.Spec.Replicas {
-			err = fmt.Errorf("%d of %d", set.Status.ReadyReplicas, *set.Spec.Replicas)
-		}
-		return err
-	})
+	i.allReady(t, "nats")
 	asked.end(t, i.report, "the loss of a NATS server")
 }

@@ -24,7 +24,7 @@ func loseNode(t *testing.T, i *installation) {
 		t.Skip("no program is named that takes a node from the network: make test-cluster NODE=…")
 	}
 	lost := i.nodeToLose(t)
-	two, one := i.movesSoon(i.byNodePort("two"), lost), i.movesSoon(i.byNodePort("one"), lost)
+	two, one := movesSoon(i.byNodePort("two"), lost), movesSoon(i.byNodePort("one"), lost)
 	replicas := int32(2)
 	two.Spec.ControlPlane.Deployment.Replicas = &replicas
 	for _, o := range []*v1alpha1.TenantControlPlane{two, one} {
@@ -46,7 +46,7 @@ func loseNode(t *testing.T, i *installation) {
 		i.cut(ctx, t, "up", lost)
 		i.outOfService(ctx, t, lost, false)
 	})
-	i.order(t, client, i.movesSoon(i.byNodePort("just-after-the-loss"), ""))
+	i.order(t, client, movesSoon(i.byNodePort("just-after-the-loss"), ""))
 	i.readyPods(t, two.Name, func(ready int32) bool { return ready < replicas })
 	i.report.took(t, begun, "Kubernetes knows that the node is lost")
 	t.Log(i.says(t, one.Name, lost))
@@ -104,7 +104,7 @@ func (i *installation) nodeToLose(t *testing.T) string {
 }
 
 // movesSoon has the pods of a tenant on different nodes, one of them on a certain one, and has them replaced soon after a node is lost.
-func (i *installation) movesSoon(o *v1alpha1.TenantControlPlane, node string) *v1alpha1.TenantControlPlane {
+func movesSoon(o *v1alpha1.TenantControlPlane, node string) *v1alpha1.TenantControlPlane {
 	d := &o.Spec.ControlPlane.Deployment
 	soon := int64(30)
 	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
@@ -162,8 +162,8 @@ func (i *installation) outOfService(ctx context.Context, t *testing.T, node stri
 	})
 }
 
-// allReady waits until all pods of the installation are ready, or those of certain services.
-func (i *installation) allReady(t *testing.T, services ...string) {
+// allReady waits until all pods of the installation are ready, or those of parts of it, which are named without "stoker-".
+func (i *installation) allReady(t *testing.T, parts ...string) {
 	t.Helper()
 	eventually(t, "all pods of the installation to be ready", func() error {
 		sets, err := i.core.AppsV1().StatefulSets(name.SystemNamespace).List(t.Context(), metav1.ListOptions{})
@@ -171,7 +171,7 @@ func (i *installation) allReady(t *testing.T, services ...string) {
 			return err
 		}
 		for _, s := range sets.Items {
-			if len(services) > 0 && !slices.Contains(services, strings.TrimPrefix(s.Name, "stoker-")) {
+			if len(parts) > 0 && !slices.Contains(parts, strings.TrimPrefix(s.Name, "stoker-")) {
 				continue
 			}
 			if s.Status.ReadyReplicas != *s.Spec.Replicas {

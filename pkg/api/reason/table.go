@@ -96,7 +96,7 @@ func Table() []Entry {
 		{PodFailed, "a pod failed", "What the pods say:", "-n {namespace} describe pods -l {selector}"},
 		{
 			NodeLost, "the node of a pod does not report",
-			"Is the node to come back? If not, delete it, and the pod is replaced at once; else it is as its tolerations say, after five minutes by default.",
+			"Will the node come back? If not, delete it: the pod is replaced at once. Else it is replaced after the time that its tolerations give, five minutes by default.",
 			"get nodes",
 		},
 		{DeadlineExceeded, "a rollout takes longer than it should", "What the pods wait for:", "-n {namespace} describe pods -l {selector}"},

@@ -46,7 +46,7 @@ type Config struct {
 	Portals []events.Portal `json:"portals,omitempty"`
 	// PodSecurity is the Pod Security level that the namespace is labelled with; empty for none.
 	PodSecurity string `json:"podSecurity,omitempty"`
-	// Backup is the volume of an etcd's snapshots; none for none.
+	// Backup is the volume that an etcd's snapshots are written to, if they are.
 	Backup *Volume `json:"backup,omitempty"`
 }
 

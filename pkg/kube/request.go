@@ -254,13 +254,14 @@ func (c *Client) MergePatch(ctx context.Context, r Resource, namespace, name str
 	return c.do(ctx, req.Param("fieldValidation", metav1.FieldValidationStrict), out)
 }
 
-// JSONPatch changes an object by operations of RFC 6902; one whose test fails is refused as invalid.
-func (c *Client) JSONPatch(ctx context.Context, r Resource, namespace, name string, operations []map[string]any) error {
+// JSONPatch changes an object by operations of RFC 6902 and decodes the result into out, unless nil; one whose test fails is refused
+// as invalid.
+func (c *Client) JSONPatch(ctx context.Context, r Resource, namespace, name string, operations []map[string]any, out any) error {
 	data, err := json.Marshal(operations)
 	if err != nil {
 		return err
 	}
-	return c.do(ctx, c.write(http.MethodPatch, string(types.JSONPatchType), r, namespace, name, data), nil)
+	return c.do(ctx, c.write(http.MethodPatch, string(types.JSONPatchType), r, namespace, name, data), out)
 }
 
 // Delete removes an object and reports whether there was one; preconditions and propagation as in o.

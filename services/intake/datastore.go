@@ -118,7 +118,7 @@ func (s *intake) letGo(ctx context.Context, o *v1alpha1.DataStore) error {
 	if i < 0 {
 		return nil // held by somebody else's
 	}
-	err := s.kube.JSONPatch(ctx, kube.DataStores, "", o.Name, withoutFinalizer(string(o.UID), name.FinalizerDataStore, i))
+	err := s.kube.JSONPatch(ctx, kube.DataStores, "", o.Name, withoutFinalizer(string(o.UID), name.FinalizerDataStore, i), nil)
 	if err == nil {
 		s.log.Info("DataStore let go: no tenant uses it", "datastore", o.Name)
 	}

@@ -97,7 +97,7 @@ func (s *intake) letObjectGo(ctx context.Context, t *loop.Turn, o *v1alpha1.Tena
 		return true, nil
 	}
 	patch := withoutFinalizer(string(o.UID), name.FinalizerTenant, i)
-	err := s.kube.JSONPatch(ctx, kube.TenantControlPlanes, t.Key.Namespace, t.Key.Name, patch)
+	err := s.kube.JSONPatch(ctx, kube.TenantControlPlanes, t.Key.Namespace, t.Key.Name, patch, nil)
 	if apierrors.IsNotFound(err) {
 		err = nil
 	}

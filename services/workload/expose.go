@@ -98,7 +98,26 @@ func (t *turn) applyService(ctx context.Context, want *corev1.Service, seen obse
 	if err != nil {
 		return nil, refused(err, t.spec, want, kube.Services.Kind)
 	}
-	return live, nil
+	return live, t.freeNodePorts(ctx, live)
+}
+
+// freeNodePorts takes the node ports off a LoadBalancer Service that is to have none. Those that it was given before the spec said so
+// belong to nobody's applied configuration, so that applying it without them leaves them there.
+func (t *turn) freeNodePorts(ctx context.Context, live *corev1.Service) error {
+	if allocate := live.Spec.AllocateLoadBalancerNodePorts; allocate == nil || *allocate {
+		return nil
+	}
+	var free []map[string]any
+	for i, port := range live.Spec.Ports {
+		if port.NodePort != 0 {
+			free = append(free, map[string]any{"op": "replace", "path": fmt.Sprintf("/spec/ports/%d/nodePort", i), "value": 0})
+		}
+	}
+	if len(free) == 0 {
+		return nil
+	}
+	read := []map[string]any{{"op": "test", "path": "/metadata/resourceVersion", "value": live.ResourceVersion}}
+	return t.s.kube.JSONPatch(ctx, kube.Services, live.Namespace, live.Name, append(read, free...), live)
 }
 
 // keepAddresses makes a Service that somebody deleted request the addresses it had, so that clients find the tenant where it

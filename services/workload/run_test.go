@@ -36,6 +36,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/tools/clientcmd"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/yaml"
@@ -523,6 +524,34 @@ func TestOnARealAPIServer(t *testing.T) {
 		_, err := c.admin.Delete(t.Context(), kube.Services, "default", "other", metav1.DeleteOptions{})
 		c.must(err)
 		x.waits("its pods to be ready")
+	})
+
+	in("node ports of a load balancer that is to have none any more are freed, and given again once it may have them", func(t *testing.T) {
+		c.service(3)
+		x := c.tenant("default", "ports")
+		x.Tenant.Spec.ControlPlane.Service.ServiceType = v1alpha1.ServiceTypeLoadBalancer
+		x.Tenant.Spec.NetworkProfile.Address = "203.0.113.10"
+		x.Tenant.Spec.ControlPlane.Service.AdditionalPorts = []v1alpha1.AdditionalPort{{Name: "more", Port: 7443, TargetPort: intstr.FromInt32(7443)}}
+		has := func(allocated bool) {
+			t.Helper()
+			x.Tenant.Spec.ControlPlane.Service.AllocateLoadBalancerNodePorts = &allocated
+			x.accept()
+			eventually(t, fmt.Sprintf("node ports: %t", allocated), func() error {
+				o := &corev1.Service{}
+				if err := c.admin.Get(t.Context(), kube.Services, "default", name.Service("ports"), o); err != nil {
+					return err
+				}
+				for _, p := range o.Spec.Ports {
+					if (p.NodePort != 0) != allocated {
+						return fmt.Errorf("%+v", o.Spec.Ports)
+					}
+				}
+				return nil
+			})
+		}
+		has(true)
+		has(false)
+		has(true)
 	})
 
 	in("Service and Deployment that went while no replica ran come back when one starts", func(t *testing.T) {

@@ -66,10 +66,10 @@ func assess(spec *v1alpha1.TenantControlPlaneSpec, before state.Workload, step s
 
 	version := spec.Kubernetes.Version
 	done := complete(d) && d.DeletionTimestamp == nil
-	r.Data.Phase = string(phase(version, before.Version, done, d))
+	r.Data.Phase = string(phase(version, before, done, d))
 	switch {
 	case desired(d) == 0:
-		r.Data.Version = version
+		r.Data.Version, r.Data.CA = version, authority(d)
 		if gone := done && (s.TerminatingReplicas == nil || *s.TerminatingReplicas == 0); !gone {
 			r.Wait = podsEnding(r.Object)
 			return r
@@ -79,7 +79,7 @@ func assess(spec *v1alpha1.TenantControlPlaneSpec, before state.Workload, step s
 			r.Facts = []string{event.Slept}
 		}
 	case done:
-		r.Step, r.Data.Version = event.Available, version
+		r.Step, r.Data.Version, r.Data.CA = event.Available, version, authority(d)
 		if step != event.Available || !current || before.ConfigHash != r.Data.ConfigHash {
 			r.Facts = []string{event.Available}
 		}
@@ -104,8 +104,15 @@ func assess(spec *v1alpha1.TenantControlPlaneSpec, before state.Workload, step s
 	return r
 }
 
-// phase is the one the API status shows. running is the version of the last complete rollout, empty before the first.
-func phase(version, running string, done bool, d *appsv1.Deployment) v1alpha1.KubernetesVersionStatus {
+// authority is the checksum of the certificate authority that pods of the Deployment's template have.
+func authority(d *appsv1.Deployment) string {
+	return d.Spec.Template.Labels[name.PodChecksumLabel(name.ChecksumCA)]
+}
+
+// phase is the one the API status shows. before has the version and the authority of the last complete rollout, empty before the
+// first.
+func phase(version string, before state.Workload, done bool, d *appsv1.Deployment) v1alpha1.KubernetesVersionStatus {
+	running := before.Version
 	switch {
 	case desired(d) == 0:
 		return v1alpha1.VersionSleeping
@@ -118,6 +125,8 @@ func phase(version, running string, done bool, d *appsv1.Deployment) v1alpha1.Ku
 		return v1alpha1.VersionReady
 	case running == "":
 		return v1alpha1.VersionProvisioning
+	case before.CA != "" && before.CA != authority(d):
+		return v1alpha1.VersionCARotating
 	case running != version:
 		return v1alpha1.VersionUpgrading
 	}

@@ -24,6 +24,7 @@ func deploymentOf(desired int32, s appsv1.DeploymentStatus) *appsv1.Deployment {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "demo", Generation: 2, ResourceVersion: "7"}, Status: s}
 	d.Spec.Replicas = &desired
 	d.Spec.Template.Annotations = map[string]string{name.AnnotationConfigHash: "new"}
+	d.Spec.Template.Labels = map[string]string{name.PodChecksumLabel(name.ChecksumCA): "new"}
 	return d
 }
 
@@ -33,10 +34,13 @@ func TestAssess(t *testing.T) {
 	older.Version, older.ConfigHash = oldVersion, "old"
 	others := running
 	others.ConfigHash = "old"
+	otherCA, sameCA := others, others
+	otherCA.CA, sameCA.CA = "old", "new"
 	broken := running
 	broken.ReadyReplicas, broken.AvailableReplicas, broken.Phase = 0, 0, "NotReady"
 	asleep := state.Workload{Version: newVersion, ConfigHash: "new", Phase: "Sleeping"}
 	full := appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 2, UpdatedReplicas: 2, ReadyReplicas: 2, AvailableReplicas: 2}
+	half := appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 4, UpdatedReplicas: 2, ReadyReplicas: 2, AvailableReplicas: 2, UnavailableReplicas: 2}
 	none := appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 2, UpdatedReplicas: 2, UnavailableReplicas: 2}
 
 	tests := map[string]struct {
@@ -87,6 +91,17 @@ func TestAssess(t *testing.T) {
 		"a rollout of the same version is no upgrade": {
 			before: running, step: event.Exposed, current: true, replicas: 2, phase: "Unknown", next: event.Exposed, waiting: true, version: newVersion,
 			status: appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 4, UpdatedReplicas: 2, ReadyReplicas: 2, AvailableReplicas: 2, UnavailableReplicas: 2},
+		},
+		"nor is one with the authority that all pods have": {
+			before: sameCA, step: event.Exposed, current: true, replicas: 2, phase: "Unknown", next: event.Exposed, waiting: true, version: newVersion, status: half,
+		},
+		"with another authority it is a rotation of that": {
+			before: otherCA, step: event.Exposed, current: true, replicas: 2, phase: "CertificateAuthorityRotating", next: event.Exposed, waiting: true,
+			version: newVersion, status: half,
+		},
+		"until all pods have it": {
+			before: otherCA, step: event.Exposed, current: true, replicas: 2, status: full, phase: "Ready", next: event.Available,
+			tell: []string{event.Available}, version: newVersion,
 		},
 		"no ready pod any more is degraded": {
 			before: running, step: event.Available, current: true, replicas: 2, status: none, phase: "NotReady", next: event.Degraded,

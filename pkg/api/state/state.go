@@ -221,6 +221,8 @@ type Workload struct {
 	ConfigHash string `json:"configHash,omitempty"`
 	// Version runs in every pod of the last complete rollout.
 	Version string `json:"version,omitempty"`
+	// CA is the checksum of the certificate authority's Secret that every pod of the last complete rollout has.
+	CA string `json:"ca,omitempty"`
 	// Overrides are the DataStores beside the tenant's own that its pods use: those of the last complete rollout, and of all
 	// that were begun since.
 	Overrides []string `json:"overrides,omitempty"`

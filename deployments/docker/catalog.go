@@ -94,6 +94,9 @@ func Components() []Image {
 			all = append(all, nats)
 		case component == "kine":
 			all = append(all, described("kine", component, "/bin/kine", "kine"))
+		case component == images.Konnectivity:
+			all = append(all, described("proxy-server", component, "/proxy-server", "konnectivity's server"),
+				described("proxy-agent", component, "/proxy-agent", "konnectivity's agent"))
 		}
 	}
 	return all

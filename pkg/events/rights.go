@@ -26,7 +26,7 @@ func Users() []string {
 // wakes lists the facts each service listens to, in each with what the order of a deletion adds (event.RemovalOrder).
 var wakes = withRemovals(map[string][]string{
 	"datastore": {"intake.accepted", "intake.deleting", "workload.available", "workload.slept", "datastore.due", "intake.checked"},
-	"certs":     {"intake.accepted", "intake.deleting", "workload.exposed", "certs.due", "certs.generated", "intake.checked"},
+	"certs":     {"intake.accepted", "intake.deleting", "workload.exposed", "workload.available", "certs.due", "certs.generated", "intake.checked"},
 	"workload":  {"intake.accepted", "intake.deleting", "intake.released", "certs.issued", "certs.rotated", "datastore.provisioned", "intake.checked"},
 	"addons":    {"intake.accepted", "intake.deleting", "intake.released", "workload.available", "certs.rotated", "intake.checked"},
 	// Of what fails, intake looks for its spec that others can't read.

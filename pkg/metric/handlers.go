@@ -18,6 +18,10 @@ const (
 	HandlerClusterAdminRBAC    = "PhaseClusterAdminRBAC"
 	HandlerCoreDNS             = "coredns"
 	HandlerKubeProxy           = "kube-proxy"
+
+	HandlerKonnectivityAgent              = "konnectivity-agent"
+	HandlerKonnectivityServiceAccount     = "konnectivity-sa"
+	HandlerKonnectivityClusterRoleBinding = "konnectivity-clusterrolebinding"
 )
 
 // Handlers are those of Kamaji's handlers whose work a service does. A service that does the work of none has the one of its own name,
@@ -29,14 +33,16 @@ func Handlers(service string) []string {
 			name.ComponentCA, name.ComponentFrontProxyCA, name.ComponentServiceAccountKeys, name.ComponentAPIServerCertificate,
 			name.ComponentAPIServerKubeletClientCertificate, name.ComponentFrontProxyClientCertificate, name.ComponentAdminKubeconfig,
 			name.ComponentControllerManagerKubeconfig, name.ComponentSchedulerKubeconfig,
+			name.ComponentKonnectivityCertificate, name.ComponentKonnectivityKubeconfig,
 		}
 	case name.ServiceDatastore:
 		return []string{name.ComponentDatastoreConfig, HandlerDatastoreSetup, name.ComponentDatastoreCertificate}
 	case name.ServiceWorkload:
-		return []string{name.ComponentService, name.ComponentIngress, HandlerRoute, name.ComponentDeployment}
+		return []string{name.ComponentService, name.ComponentIngress, HandlerRoute, name.ComponentKonnectivityEgressSelector, name.ComponentDeployment}
 	case name.ServiceAddons:
 		return []string{
 			HandlerUploadConfigKubeadm, HandlerUploadConfigKubelet, HandlerBootstrapToken, HandlerClusterAdminRBAC, HandlerCoreDNS, HandlerKubeProxy,
+			HandlerKonnectivityAgent, HandlerKonnectivityServiceAccount, HandlerKonnectivityClusterRoleBinding,
 		}
 	}
 	return []string{service}

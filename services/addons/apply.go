@@ -66,11 +66,14 @@ func (s *addons) apply(ctx context.Context, t *loop.Turn, w *connection, a appli
 		}
 	}
 	after := state.Addons{
-		Objects: len(objects), CoreDNS: a.input.CoreDNS != nil, KubeProxy: a.input.KubeProxy != nil,
+		Objects: len(objects), CoreDNS: a.input.CoreDNS != nil, KubeProxy: a.input.KubeProxy != nil, Konnectivity: a.input.Konnectivity.kind(),
 		LastUpdate: time.Now().UTC().Truncate(time.Second), Versions: versions,
 	}
 	if after.Hash, err = Hash(objects); err != nil {
 		return err
+	}
+	if after.Konnectivity == a.before.Konnectivity {
+		after.Agents = a.before.Agents
 	}
 	facts := []loop.Tell{{What: event.Applied, Data: event.AddonsApplied{About: t.About(), Objects: len(objects)}}}
 	changed := after.Hash != a.before.Hash
@@ -96,7 +99,8 @@ func (s *addons) apply(ctx context.Context, t *loop.Turn, w *connection, a appli
 
 // switched reports whether an addon may have been switched on or off since the last time.
 func (a application) switched(first bool) bool {
-	return !a.repair && (first || a.before.CoreDNS != (a.input.CoreDNS != nil) || a.before.KubeProxy != (a.input.KubeProxy != nil))
+	return !a.repair && (first || a.before.CoreDNS != (a.input.CoreDNS != nil) || a.before.KubeProxy != (a.input.KubeProxy != nil) ||
+		a.before.Konnectivity != a.input.Konnectivity.kind())
 }
 
 // repaired returns the objects that were changed by applying them. An object that already was in the version it has now is as we

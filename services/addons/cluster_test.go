@@ -360,7 +360,7 @@ func TestCluster(t *testing.T) {
 	var seen watched
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- tn.Watch(ctx, versions, seen.add) }()
+	go func() { ended <- tn.Watch(ctx, versions, seen.add, nil) }()
 	coredns, last := Ref{"Deployment", "kube-system", "coredns"}, ""
 	note := func() (told bool) {
 		for _, e := range seen.take() {
@@ -603,7 +603,7 @@ func TestCluster(t *testing.T) {
 		defer cancel()
 		var seen watched
 		applied := versions
-		go func() { _ = tn.Watch(ctx, applied, seen.add) }()
+		go func() { _ = tn.Watch(ctx, applied, seen.add, nil) }()
 		a := seen.next(t)
 		b := seen.next(t)
 		if a.Ref.Name != "kubelet-config" || a.Type != watch.Modified || b.Ref.Name != "kubeadm-config" || b.Type != watch.Deleted {
@@ -632,7 +632,7 @@ func TestCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if err := c.Watch(t.Context(), versions, func(Event) {}); !apierrors.IsUnauthorized(err) {
+		if err := c.Watch(t.Context(), versions, func(Event) {}, nil); !apierrors.IsUnauthorized(err) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -688,7 +688,7 @@ func TestWatchMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(c.Close)
-			wg.Go(func() { _ = c.Watch(ctx, versions, e.add) })
+			wg.Go(func() { _ = c.Watch(ctx, versions, e.add, nil) })
 		}
 		until(t, "all watches tell of an object of each kind", func() bool {
 			kinds := tn.probe(t, objs)

@@ -165,15 +165,15 @@ func (s *addons) follow(key events.Key, w *connection, versions map[string]strin
 			if w.drifts(e) {
 				wake(key, loop.Wake{Kind: drifted, Object: e.Ref.String(), Version: e.Version, Gone: e.Type == watch.Deleted})
 			}
-		})
+		}, func() { wake(key, loop.Wake{Kind: counted}) })
 	}()
 }
 
 // watchOn watches until ctx ends. Whatever ends a watch before, it is begun again, with the kubeconfig as it is by then.
-func (s *addons) watchOn(ctx context.Context, key events.Key, w *connection, drift func(Event)) {
+func (s *addons) watchOn(ctx context.Context, key events.Key, w *connection, drift func(Event), count func()) {
 	for pause := watchPause; ; pause = min(2*pause, longestWatchPause) {
 		began := time.Now()
-		err := w.api().Watch(ctx, w.versions(), drift)
+		err := w.api().Watch(ctx, w.versions(), drift, count)
 		if ctx.Err() != nil {
 			return
 		}

@@ -2,10 +2,12 @@ package addons
 
 import (
 	"encoding/json"
+	"net"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
@@ -28,7 +30,24 @@ func inputOf(t *state.Tenant, certs state.Certs, w state.Workload) Input {
 	if a := spec.Addons.KubeProxy; a != nil {
 		in.KubeProxy = &Addon{ImageRepository: a.ImageRepository, ImageTag: a.ImageTag}
 	}
+	if a := spec.Addons.Konnectivity; a != nil {
+		in.Konnectivity = konnectivityOf(a, spec.Kubernetes.Version, w.KonnectivityEndpoint)
+	}
 	return in
+}
+
+// konnectivityOf maps the spec of the tunnel; endpoint is where agents reach its server, host:port.
+func konnectivityOf(spec *v1alpha1.KonnectivitySpec, version, endpoint string) *Konnectivity {
+	host, _, _ := net.SplitHostPort(endpoint)
+	a := &spec.Agent
+	k := &Konnectivity{
+		Host: host, Port: spec.Server.Port, Image: a.Image + ":" + v1alpha1.KonnectivityVersion(a.Version, version),
+		Deployment: a.Mode == v1alpha1.KonnectivityAgentModeDeployment, HostNetwork: a.HostNetwork, Tolerations: a.Tolerations, ExtraArgs: a.ExtraArgs,
+	}
+	if k.Deployment && a.Replicas != nil {
+		k.Replicas = *a.Replicas
+	}
+	return k
 }
 
 func hashOf(in Input, access string) string {

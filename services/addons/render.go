@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/metric"
 )
@@ -43,6 +44,8 @@ type Input struct {
 
 	CoreDNS   *Addon // nil is off
 	KubeProxy *Addon // nil is off
+
+	Konnectivity *Konnectivity `json:",omitempty"` // nil is off
 }
 
 // JSONPatch is one operation of RFC 6902.
@@ -87,6 +90,7 @@ func components() []component {
 		{"cluster-info", always, (*kubeadm).clusterInfo},
 		{"coredns", func(in Input) bool { return in.CoreDNS != nil }, (*kubeadm).coreDNS},
 		{"kube-proxy", func(in Input) bool { return in.KubeProxy != nil }, (*kubeadm).kubeProxy},
+		{"konnectivity", func(in Input) bool { return in.Konnectivity != nil }, (*kubeadm).konnectivity},
 	}
 }
 
@@ -154,7 +158,7 @@ func Removed(in Input) []Ref {
 			Ref{"ServiceAccount", "kube-system", "kube-proxy"},
 		)
 	}
-	return refs
+	return append(refs, removedKonnectivity(in.Konnectivity)...)
 }
 
 // handlerOf is Kamaji's handler that makes an object.
@@ -170,6 +174,13 @@ func handlerOf(r Ref) string {
 		return metric.HandlerCoreDNS
 	case "kube-proxy", "kubeadm:node-proxier":
 		return metric.HandlerKubeProxy
+	case name.KonnectivityAudience:
+		return metric.HandlerKonnectivityClusterRoleBinding
+	case name.KonnectivityAgent:
+		if r.Kind == kube.ServiceAccounts.Kind {
+			return metric.HandlerKonnectivityServiceAccount
+		}
+		return metric.HandlerKonnectivityAgent
 	}
 	return metric.HandlerBootstrapToken
 }

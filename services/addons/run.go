@@ -54,6 +54,8 @@ const (
 	claimed = "claimed"
 	// drifted: an object inside the tenant, named by its Ref, isn't what it should be.
 	drifted = "drifted"
+	// counted: the status of the konnectivity agents' workload may be another.
+	counted = "counted"
 )
 
 // watch looks once at the tenants of each partition that is gained, which another replica looked after, and lets go of those of lost ones.
@@ -99,7 +101,8 @@ func (s *addons) handle(ctx context.Context, t *loop.Turn) error {
 		})
 	}
 	access := certs.Secrets[name.ComponentAdminKubeconfig].Checksum
-	if certsState == nil || access == "" || workloadState == nil || workload.Endpoint == "" || workload.ReadyReplicas == 0 ||
+	tunnel := t.Tenant.Spec.Addons.Konnectivity == nil || workload.KonnectivityEndpoint != ""
+	if certsState == nil || access == "" || !tunnel || workloadState == nil || workload.Endpoint == "" || workload.ReadyReplicas == 0 ||
 		workload.Version != t.Tenant.Spec.Kubernetes.Version {
 		return t.Wait(ctx, state.Wait{
 			On: name.ServiceWorkload, Reason: reason.ControlPlaneNotReady, Text: "the control plane's pods to be ready (workload.available)",
@@ -129,7 +132,13 @@ func (s *addons) handle(ctx context.Context, t *loop.Turn) error {
 		return s.apply(ctx, t, w, a)
 	}
 	s.follow(t.Key, w, a.before.Versions) //nolint:contextcheck // the watch outlives the turn
-	if own.Generation == t.Generation && !own.Waits() {
+	before := a.before.Agents
+	if t.Woken(counted) || t.Due() {
+		if a.before.Agents, err = w.api().agents(ctx, a.before.Konnectivity); err != nil {
+			return s.refused(t.Key, err)
+		}
+	}
+	if own.Generation == t.Generation && !own.Waits() && a.before.Agents == before {
 		return nil
 	}
 	return t.Done(ctx, loop.Outcome{

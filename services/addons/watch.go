@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
@@ -36,7 +37,9 @@ type Event struct {
 //
 // Watch goes on through restarts of the tenant's API until ctx ends, and returns its error; or one of the server that
 // will not pass: it doesn't know our certificate, or we don't know its.
-func (c *Cluster) Watch(ctx context.Context, known map[string]string, drift func(Event)) error {
+//
+// count is called when the status of the konnectivity agents' workload may be another, drift or not; nil for nobody.
+func (c *Cluster) Watch(ctx context.Context, known map[string]string, drift func(Event), count func()) error {
 	ctx, end := context.WithCancelCause(ctx)
 	var watches sync.WaitGroup
 	defer watches.Wait()
@@ -51,7 +54,7 @@ func (c *Cluster) Watch(ctx context.Context, known map[string]string, drift func
 		}
 	}
 	for _, k := range kinds {
-		d := &drifting{kind: k, known: map[string]string{}, tell: tell}
+		d := &drifting{kind: k, known: map[string]string{}, tell: tell, count: count}
 		for ref, version := range known {
 			if strings.HasPrefix(ref, k.Kind+"/") {
 				d.known[ref] = version
@@ -97,6 +100,7 @@ type drifting struct {
 	// missing are those that the first list has yet to show; nil after it.
 	missing map[string]bool
 	tell    func(Event)
+	count   func()
 }
 
 // begin takes all objects for missing until they are listed.
@@ -112,6 +116,9 @@ func (d *drifting) changed(change kube.Change) {
 	e := Event{Ref: Ref{d.kind.Kind, change.Object.Namespace, change.Object.Name}, Type: change.Type}
 	delete(d.missing, e.Ref.String())
 	d.note(e, change.Object)
+	if d.kind.runs && e.Ref.Name == name.KonnectivityAgent && d.count != nil {
+		d.count()
+	}
 }
 
 // listed tells of what went before the watch.

@@ -1,5 +1,5 @@
 // A tenant's turn: every Secret is issued that can be, in two stages. What needs no endpoint is issued once the tenant is accepted;
-// the rest, once workload knows the endpoint. Then certs.issued is published for the generation, or certs.rotated when content
+// the rest, once workload knows the endpoint. What the tenant needs no more goes once no pod has it. Then certs.issued is published for the generation, or certs.rotated when content
 // changed of one for which everything had been issued before.
 
 package certs
@@ -7,6 +7,7 @@ package certs
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/services/certs/internal/generator"
 	"github.com/stoker-k8s/stoker/services/certs/internal/pki"
@@ -48,7 +50,8 @@ func (s *svc) issue(ctx context.Context, t *loop.Turn) error {
 		return err
 	}
 	in := pki.NewInput(t.UID, t.Tenant, &w)
-	check := drift || t.Due() || !wanted.Met(own.Generated, in.Exposed != nil)
+	retired := retiredOf(in, &own)
+	check := drift || t.Due() || !wanted.Met(own.Generated, in.Exposed != nil) || len(retired) > 0 && !w.Konnectivity
 	if in.Exposed == nil && t.Own() != nil && t.Own().Step == event.Issued && !check {
 		return t.Wait(ctx, waitFor(in)) // the endpoint went and will come back; what needs it stays as it is
 	}
@@ -65,10 +68,38 @@ func (s *svc) issue(ctx context.Context, t *loop.Turn) error {
 	if err := s.generators.Ensure(ctx, t, in, wanted, own.Generated, r); err != nil {
 		return err
 	}
+	if err := s.retire(ctx, t, retired, w.Konnectivity, r); err != nil {
+		return err
+	}
 	if drift && len(t.Events) == 0 {
 		t.Drifted(secretsIn(t.Wakes)...)
 	}
 	return s.done(ctx, t, in, inputs, &own, r)
+}
+
+// retiredOf are the Secrets that the state has and the tenant needs no more, by component.
+func retiredOf(in pki.Input, own *state.Certs) map[string]state.Secret {
+	retired := map[string]state.Secret{}
+	for _, component := range pki.Konnectivity() {
+		if secret, there := own.Secrets[component]; there && !in.Konnectivity {
+			retired[component] = secret
+		}
+	}
+	return retired
+}
+
+// retire deletes Secrets that the tenant needs no more, once no pod has them; until then the state keeps them.
+func (s *svc) retire(ctx context.Context, t *loop.Turn, retired map[string]state.Secret, inUse bool, r *pki.Result) error {
+	if inUse {
+		maps.Copy(r.Data.Secrets, retired)
+		return nil
+	}
+	for _, secret := range retired {
+		if err := s.secrets.Remove(ctx, kube.Owner{Name: t.Key.Name, UID: t.UID}, t.Key.Namespace, secret.Name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // onlyExposed reports whether nothing is new since the last turn but that the endpoint is known.

@@ -23,7 +23,7 @@ func (s *svc) remove(ctx context.Context, t *loop.Turn) error {
 	if err := t.OwnData(&own); err != nil {
 		return fmt.Errorf("own state: %w", err)
 	}
-	ours, err := s.secrets.Remove(ctx, kube.Owner{Name: t.Key.Name, UID: t.UID}, t.Key.Namespace, &own)
+	ours, err := s.secrets.RemoveAll(ctx, kube.Owner{Name: t.Key.Name, UID: t.UID}, t.Key.Namespace, &own)
 	if err != nil {
 		return err
 	}

@@ -96,6 +96,9 @@ func drifted(wakes []loop.Wake, own *state.Certs) bool {
 			if len(own.Secrets) > 0 && pki.NeedsEndpoint(w.Object) {
 				continue // not issued yet, or from before the state was lost; checked once the endpoint is known
 			}
+			if slices.Contains(pki.Konnectivity(), w.Object) {
+				continue // the tenant has none, or a turn that is due makes it
+			}
 			return true
 		case w.Version == have.ResourceVersion && !w.Gone:
 		case kube.Older(w.Version, have.ResourceVersion):

@@ -5,7 +5,9 @@ package status
 
 import (
 	"cmp"
+	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -151,6 +153,39 @@ func apiStatus(t *state.Tenant, in States, next state.Status, shown v1alpha1.Kub
 	}
 	s.Addons.CoreDNS = addon(t.Spec.Addons.CoreDNS != nil, a.CoreDNS, a)
 	s.Addons.KubeProxy = addon(t.Spec.Addons.KubeProxy != nil, a.KubeProxy, a)
+	s.Addons.Konnectivity = konnectivity(t, in)
+	return s
+}
+
+// konnectivity is nil for a tenant that neither wants nor has the tunnel.
+func konnectivity(t *state.Tenant, in States) *v1alpha1.KonnectivityStatus {
+	w, a, secrets := in.Workload.Data, in.Addons.Data, in.Certs.Data.Secrets
+	if t.Spec.Addons.Konnectivity == nil && !w.Konnectivity && a.Konnectivity == "" {
+		return nil
+	}
+	s := &v1alpha1.KonnectivityStatus{Enabled: w.Konnectivity && a.Konnectivity != "", Gateway: w.KonnectivityGateway}
+	if w.EgressChecksum != "" {
+		s.ConfigMap = v1alpha1.KonnectivityConfigMap{Name: name.KonnectivityEgressSelector(t.Name), Checksum: w.EgressChecksum}
+	}
+	if x, ok := secrets[name.ComponentKonnectivityCertificate]; ok {
+		s.Certificate = v1alpha1.CertificatePrivateKeyPairStatus{SecretName: x.Name, LastUpdate: at(x.LastUpdate), Checksum: x.Checksum}
+	}
+	if x, ok := secrets[name.ComponentKonnectivityKubeconfig]; ok {
+		s.Kubeconfig = v1alpha1.KubeconfigStatus{SecretName: x.Name, LastUpdate: at(x.LastUpdate), Checksum: x.Checksum}
+	}
+	if a.Konnectivity != "" {
+		inside := v1alpha1.ExternalKubernetesObjectStatus{
+			Name: name.KonnectivityAgent, Namespace: name.NamespaceKonnectivityAgent, LastUpdate: at(a.LastUpdate),
+		}
+		s.ServiceAccount = inside
+		s.Agent = v1alpha1.KonnectivityAgentStatus{ExternalKubernetesObjectStatus: inside, Mode: v1alpha1.KonnectivityAgentMode(a.Konnectivity)}
+		s.ClusterRoleBinding = v1alpha1.ExternalKubernetesObjectStatus{Name: name.KonnectivityAudience, LastUpdate: at(a.LastUpdate)}
+	}
+	if _, port, err := net.SplitHostPort(w.KonnectivityEndpoint); err == nil {
+		if n, err := strconv.ParseInt(port, 10, 32); err == nil {
+			s.Service = &v1alpha1.KubernetesServiceStatus{Name: name.Service(t.Name), Namespace: t.Namespace, Port: int32(n)}
+		}
+	}
 	return s
 }
 

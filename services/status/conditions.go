@@ -28,6 +28,8 @@ const (
 	ConditionWorkload     = "WorkloadAvailable"
 	ConditionAddons       = "AddonsReady"
 	ConditionEndpoint     = "EndpointReachable"
+	// ConditionTunnel is only there for a tenant that has konnectivity.
+	ConditionTunnel = "TunnelConnected"
 )
 
 // conditions returns those that hold, and the summary.
@@ -49,6 +51,9 @@ func conditions(t *state.Tenant, in States, p standing, next state.Status) (all 
 	}
 	all = append(all,
 		certificates(in, p), datastore(in, p), workload(t, in, p), addons(in, p), endpoint(t, in, p))
+	if t.Spec.Addons.Konnectivity != nil {
+		all = append(all, tunnel(t, in))
+	}
 	return all, ready
 }
 
@@ -178,6 +183,29 @@ func endpoint(t *state.Tenant, in States, p standing) metav1.Condition {
 		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, reason.Pending, w.Endpoint+" was not reached yet"
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, reason.Reached, w.Endpoint+" answers with a certificate of the tenant's authority"
+	}
+	return c
+}
+
+// tunnel is true when an agent inside the tenant is connected, so that the API server reaches nodes, pods and Services. It is apart from
+// Ready: agents need nodes, and nodes join a control plane that is ready.
+func tunnel(t *state.Tenant, in States) metav1.Condition {
+	c := metav1.Condition{Type: ConditionTunnel, Status: metav1.ConditionFalse}
+	agents, w := in.Addons.Data.Agents, in.Workload.Data
+	const without = "logs, exec, port-forward, webhooks and aggregated APIs inside the tenant don't work"
+	switch {
+	case w.ReadyReplicas == 0 && wantsSleep(t):
+		c.Reason, c.Message = reason.Sleeping, "agents have nothing to connect to while the tenant sleeps"
+	case !w.Konnectivity || in.Addons.Data.Konnectivity == "":
+		c.Reason, c.Message = reason.Pending, "the tunnel is being set up; until then, "+without
+	case agents.Wanted == 0:
+		c.Reason, c.Message = reason.NoAgents, "no node runs an agent yet; until one does, "+without
+	case agents.Connected == 0:
+		c.Reason = reason.AgentsNotConnected
+		c.Message = fmt.Sprintf("none of %d agents is connected to %s; until one is, %s", agents.Wanted, w.KonnectivityEndpoint, without)
+	default:
+		c.Status, c.Reason = metav1.ConditionTrue, reason.AgentsConnected
+		c.Message = fmt.Sprintf("%d of %d agents are connected to %s", agents.Connected, agents.Wanted, w.KonnectivityEndpoint)
 	}
 	return c
 }

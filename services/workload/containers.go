@@ -45,6 +45,9 @@ func (in Input) apiServer() corev1.Container {
 	if in.needsKine() {
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name.VolumeKineUDS, MountPath: dirKineSocket})
 	}
+	if in.hasTunnel() {
+		c.VolumeMounts = append(c.VolumeMounts, konnectivityMounts()...)
+	}
 	in.customize(&c, customization{
 		value(spec.Probes).APIServer, value(spec.Resources).APIServer,
 		value(spec.ContainerSecurityContexts).APIServer, value(spec.AdditionalVolumeMounts).APIServer,
@@ -152,6 +155,9 @@ func (in Input) apiServerArgs() []string {
 		"tls-private-key-file":             pki(name.KeyAPIServerKey),
 	}
 	maps.Copy(managed, in.storageFlags())
+	if in.hasTunnel() {
+		managed[flagEgress] = path.Join(dirEgress, name.KeyEgressSelectorConfiguration)
+	}
 	defaults := flags{
 		"allow-privileged":                   "true",
 		"authorization-mode":                 "Node,RBAC",

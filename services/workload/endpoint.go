@@ -34,6 +34,8 @@ type exposure struct {
 	ClusterIP         string
 	// Advertise is the address the API server announces inside the tenant.
 	Advertise string
+	// Konnectivity is where agents reach the konnectivity server, host:port; empty for a tenant without the tunnel.
+	Konnectivity string
 }
 
 // endpoint decides where the tenant is reached. wait says what is missing. The error is an *intent.Permanent.
@@ -51,6 +53,7 @@ func endpoint(t *state.Tenant, service *corev1.Service) (e exposure, wait state.
 	}
 	e = exposure{Address: reached, Port: spec.NetworkProfile.Port, ClusterIP: clusterIP(service)}
 	e.Advertise = advertise(spec, reached, e.ClusterIP)
+	e.Konnectivity = konnectivityEndpoint(spec, reached)
 	if hostname := publicHostname(&spec.ControlPlane); hostname != "" {
 		e.Address = hostname
 		if host, port, err := net.SplitHostPort(hostname); err == nil {

@@ -35,23 +35,23 @@ func TestEndpoint(t *testing.T) {
 		"its first address is the endpoint": {
 			kind: v1alpha1.ServiceTypeLoadBalancer, clusters: "10.0.0.7",
 			status: balanced(corev1.LoadBalancerIngress{IP: "203.0.113.7"}, corev1.LoadBalancerIngress{IP: "203.0.113.8"}),
-			want:   exposure{"203.0.113.7:6443", "203.0.113.7", 6443, "10.0.0.7", "203.0.113.7"},
+			want:   exposure{"203.0.113.7:6443", "203.0.113.7", 6443, "10.0.0.7", "203.0.113.7", ""},
 		},
 		"its host name is the endpoint, and the cluster IP is advertised": {
 			kind: v1alpha1.ServiceTypeLoadBalancer, clusters: "10.0.0.7", status: balanced(corev1.LoadBalancerIngress{Hostname: "lb.example.com"}),
-			want: exposure{"lb.example.com:6443", "lb.example.com", 6443, "10.0.0.7", "10.0.0.7"},
+			want: exposure{"lb.example.com:6443", "lb.example.com", 6443, "10.0.0.7", "10.0.0.7", ""},
 		},
 		"a declared address wins and is not waited for": {
 			kind: v1alpha1.ServiceTypeLoadBalancer, clusters: "10.0.0.7", spec: func(s *spec) { s.NetworkProfile.Address = "198.51.100.1" },
-			want: exposure{"198.51.100.1:6443", "198.51.100.1", 6443, "10.0.0.7", "198.51.100.1"},
+			want: exposure{"198.51.100.1:6443", "198.51.100.1", 6443, "10.0.0.7", "198.51.100.1", ""},
 		},
 		"a declared advertise address wins": {
 			kind: v1alpha1.ServiceTypeClusterIP, clusters: "10.0.0.7", spec: func(s *spec) { s.NetworkProfile.AdvertiseAddress = "198.51.100.1" },
-			want: exposure{"10.0.0.7:6443", "10.0.0.7", 6443, "10.0.0.7", "198.51.100.1"},
+			want: exposure{"10.0.0.7:6443", "10.0.0.7", 6443, "10.0.0.7", "198.51.100.1", ""},
 		},
 		"a ClusterIP Service is reached at its cluster IP": {
 			kind: v1alpha1.ServiceTypeClusterIP, clusters: "10.0.0.7",
-			want: exposure{"10.0.0.7:6443", "10.0.0.7", 6443, "10.0.0.7", "10.0.0.7"},
+			want: exposure{"10.0.0.7:6443", "10.0.0.7", 6443, "10.0.0.7", "10.0.0.7", ""},
 		},
 		"a NodePort needs a declared address": {
 			kind: v1alpha1.ServiceTypeNodePort, clusters: "10.0.0.7", reason: "AddressRequired",
@@ -59,26 +59,26 @@ func TestEndpoint(t *testing.T) {
 		"a NodePort is reached at the declared address": {
 			kind: v1alpha1.ServiceTypeNodePort, clusters: "10.0.0.7",
 			spec: func(s *spec) { s.NetworkProfile.Address, s.NetworkProfile.Port = "198.51.100.1", 30443 },
-			want: exposure{"198.51.100.1:30443", "198.51.100.1", 30443, "10.0.0.7", "198.51.100.1"},
+			want: exposure{"198.51.100.1:30443", "198.51.100.1", 30443, "10.0.0.7", "198.51.100.1", ""},
 		},
 		"a loopback address is never advertised": {
 			kind: v1alpha1.ServiceTypeLoadBalancer, clusters: "10.0.0.7", status: balanced(corev1.LoadBalancerIngress{IP: "127.20.128.1"}),
-			want: exposure{"127.20.128.1:6443", "127.20.128.1", 6443, "10.0.0.7", "192.0.2.1"},
+			want: exposure{"127.20.128.1:6443", "127.20.128.1", 6443, "10.0.0.7", "192.0.2.1", ""},
 		},
 		"an IPv6 endpoint is written in brackets": {
 			kind: v1alpha1.ServiceTypeClusterIP, clusters: "fd00::7", spec: func(s *spec) { s.NetworkProfile.ServiceCIDRs = []string{"fd00:1::/112"} },
-			want: exposure{"[fd00::7]:6443", "fd00::7", 6443, "fd00::7", "fd00::7"},
+			want: exposure{"[fd00::7]:6443", "fd00::7", 6443, "fd00::7", "fd00::7", ""},
 		},
 		"what is advertised is of the primary service network's family": {
 			kind: v1alpha1.ServiceTypeClusterIP, clusters: "10.0.0.7", spec: func(s *spec) { s.NetworkProfile.ServiceCIDRs = []string{"fd00:1::/112", "10.96.0.0/16"} },
-			want: exposure{"10.0.0.7:6443", "10.0.0.7", 6443, "10.0.0.7", "2001:db8::1"},
+			want: exposure{"10.0.0.7:6443", "10.0.0.7", 6443, "10.0.0.7", "2001:db8::1", ""},
 		},
 		"a Gateway's host name is the endpoint": {
 			kind: v1alpha1.ServiceTypeClusterIP, clusters: "10.0.0.7",
 			spec: func(s *spec) {
 				s.ControlPlane.Gateway = &v1alpha1.GatewaySpec{Hostname: "demo.example.com", ParentRefs: []gatewayv1.ParentReference{{Name: "edge"}}}
 			},
-			want: exposure{"demo.example.com:6443", "demo.example.com", 6443, "10.0.0.7", "10.0.0.7"},
+			want: exposure{"demo.example.com:6443", "demo.example.com", 6443, "10.0.0.7", "10.0.0.7", ""},
 		},
 		"at the port of its listener, if that is named": {
 			kind: v1alpha1.ServiceTypeClusterIP, clusters: "10.0.0.7",
@@ -86,17 +86,17 @@ func TestEndpoint(t *testing.T) {
 				parent := gatewayv1.ParentReference{Name: "edge", Port: new(gatewayv1.PortNumber(443))}
 				s.ControlPlane.Gateway = &v1alpha1.GatewaySpec{Hostname: "demo.example.com", ParentRefs: []gatewayv1.ParentReference{parent}}
 			},
-			want: exposure{"demo.example.com:443", "demo.example.com", 443, "10.0.0.7", "10.0.0.7"},
+			want: exposure{"demo.example.com:443", "demo.example.com", 443, "10.0.0.7", "10.0.0.7", ""},
 		},
 		"an Ingress' host name is the endpoint": {
 			kind: v1alpha1.ServiceTypeClusterIP, clusters: "10.0.0.7",
 			spec: func(s *spec) { s.ControlPlane.Ingress = &v1alpha1.IngressSpec{Hostname: "demo.example.com:443"} },
-			want: exposure{"demo.example.com:443", "demo.example.com", 443, "10.0.0.7", "10.0.0.7"},
+			want: exposure{"demo.example.com:443", "demo.example.com", 443, "10.0.0.7", "10.0.0.7", ""},
 		},
 		"without a port of its own it has the API's": {
 			kind: v1alpha1.ServiceTypeClusterIP, clusters: "10.0.0.7",
 			spec: func(s *spec) { s.ControlPlane.Ingress = &v1alpha1.IngressSpec{Hostname: "demo.example.com"} },
-			want: exposure{"demo.example.com:6443", "demo.example.com", 6443, "10.0.0.7", "10.0.0.7"},
+			want: exposure{"demo.example.com:6443", "demo.example.com", 6443, "10.0.0.7", "10.0.0.7", ""},
 		},
 		"a port that is none is the spec's fault": {
 			kind: v1alpha1.ServiceTypeClusterIP, clusters: "10.0.0.7", reason: "InvalidHostname",

@@ -22,7 +22,11 @@ import (
 func (t *turn) expose(ctx context.Context) (state.Wait, error) {
 	want := Service(t.subject)
 	profile := &t.spec.NetworkProfile
-	inputs := hash([]any{want, profile.Address, profile.AdvertiseAddress, profile.ServiceCIDRs, publicHostname(&t.spec.ControlPlane)})
+	from := []any{want, profile.Address, profile.AdvertiseAddress, profile.ServiceCIDRs, publicHostname(&t.spec.ControlPlane)}
+	if tunnel := konnectivityEndpoint(t.spec, ""); tunnel != "" {
+		from = append(from, tunnel)
+	}
+	inputs := hash(from)
 	seen, err := t.observeService(ctx)
 	if err != nil {
 		return state.Wait{}, err
@@ -48,12 +52,14 @@ func (t *turn) expose(ctx context.Context) (state.Wait, error) {
 		t.provisioning()
 		return wait, nil
 	}
-	old := exposure{t.before.Endpoint, t.before.Address, t.before.Port, t.before.ClusterIP, t.before.AdvertiseAddress}
+	old := exposure{
+		t.before.Endpoint, t.before.Address, t.before.Port, t.before.ClusterIP, t.before.AdvertiseAddress, t.before.KonnectivityEndpoint,
+	}
 	if e == old {
 		return state.Wait{}, nil
 	}
 	t.data.Endpoint, t.data.Address, t.data.Port = e.Endpoint, e.Address, e.Port
-	t.data.ClusterIP, t.data.AdvertiseAddress = e.ClusterIP, e.Advertise
+	t.data.ClusterIP, t.data.AdvertiseAddress, t.data.KonnectivityEndpoint = e.ClusterIP, e.Advertise, e.Konnectivity
 	t.provisioning()
 	// Certificates are made for the endpoint, so this fact goes out whatever becomes of the rest of the turn.
 	t.facts = []loop.Tell{{What: event.Exposed, Data: event.WorkloadExposed{About: t.About(), Endpoint: e.Endpoint}}}

@@ -17,7 +17,7 @@ func missing(
 	certs *state.State, c *state.Certs, datastore *state.State, d *state.Datastore,
 ) state.Wait {
 	switch {
-	case !issuedFor(generation, certs, c) || !hasChecksums(c):
+	case !issuedFor(generation, certs, c) || !hasChecksums(spec, c):
 		return state.Wait{On: name.ServiceCerts, Reason: reason.KeysNotIssued, Text: "certs: keys and certificates"}
 	case datastore == nil || datastore.Step == "" || d.Schema == "" || len(d.Endpoints) == 0 || d.Certificate.Checksum == "":
 		return state.Wait{On: name.ServiceDatastore, Reason: reason.AccountNotProvisioned, Text: "datastore: user and schema"}
@@ -39,7 +39,10 @@ func issuedFor(generation int64, certs *state.State, c *state.Certs) bool {
 }
 
 // hasChecksums reports whether every Secret of certs that a tenant needs is there.
-func hasChecksums(c *state.Certs) bool {
+func hasChecksums(spec *v1alpha1.TenantControlPlaneSpec, c *state.Certs) bool {
+	if spec.Addons.Konnectivity != nil && c.Secrets[name.ComponentKonnectivityKubeconfig].Checksum == "" {
+		return false
+	}
 	for component := range checksums {
 		if c.Secrets[component].Checksum == "" {
 			return false

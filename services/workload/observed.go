@@ -21,6 +21,8 @@ const (
 	kindDeployment
 	kindIngress
 	kindRoute
+	kindEgress
+	kindKonnectivityRoute
 	kinds
 )
 

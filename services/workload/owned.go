@@ -18,7 +18,8 @@ func (t *turn) owner() kube.Owner { return kube.Owner{Name: t.Key.Name, UID: t.U
 // handlers are Kamaji's for the objects, by which it is measured how long that takes.
 var handlers = map[kind]string{
 	kindService: name.ComponentService, kindIngress: name.ComponentIngress, kindRoute: metric.HandlerRoute,
-	kindDeployment: name.ComponentDeployment,
+	kindDeployment: name.ComponentDeployment, kindEgress: name.ComponentKonnectivityEgressSelector,
+	kindKonnectivityRoute: metric.HandlerRoute,
 }
 
 // apply makes an object so and decodes the result into it. Errors are those of [kube.Client.ApplyOwned].

@@ -51,6 +51,7 @@ var refusalsOf = map[string]refusals{
 	kube.Services.Kind:    {reason.ServiceRefused, reason.ServiceConflict, reason.ServiceForbidden, reason.ServiceNotServed},
 	kube.Deployments.Kind: {reason.DeploymentRefused, reason.DeploymentConflict, reason.DeploymentForbidden, reason.DeploymentNotServed},
 	kube.Ingresses.Kind:   {reason.IngressRefused, reason.IngressConflict, reason.IngressForbidden, reason.IngressNotServed},
+	kube.ConfigMaps.Kind:  {reason.ConfigMapRefused, reason.ConfigMapConflict, reason.ConfigMapForbidden, reason.ConfigMapNotServed},
 	kube.TLSRoutes.Kind:   {reason.TLSRouteRefused, reason.TLSRouteConflict, reason.TLSRouteForbidden, reason.TLSRouteNotServed},
 }
 

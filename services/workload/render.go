@@ -103,6 +103,15 @@ func Service(s Subject) *corev1.Service {
 		o.Spec.LoadBalancerSourceRanges = profile.LoadBalancerSourceRanges
 		o.Spec.AllocateLoadBalancerNodePorts = spec.AllocateLoadBalancerNodePorts
 	}
+	if s.hasTunnel() {
+		port := t.Spec.Addons.Konnectivity.Server.Port
+		o.Spec.Ports = append(o.Spec.Ports, corev1.ServicePort{
+			Name: name.PortKonnectivity, Protocol: corev1.ProtocolTCP, Port: port, TargetPort: intstr.FromInt32(port),
+		})
+		if spec.ServiceType == v1alpha1.ServiceTypeNodePort {
+			o.Spec.Ports[1].NodePort = port
+		}
+	}
 	_, err := netip.ParseAddr(profile.Address)
 	if err == nil && profile.AllowAddressAsExternalIP && spec.ServiceType != v1alpha1.ServiceTypeLoadBalancer {
 		o.Spec.ExternalIPs = []string{profile.Address}
@@ -193,6 +202,10 @@ func (in Input) podLabels() map[string]string {
 	for component, checksum := range checksums {
 		own[name.PodChecksumLabel(checksum)] = in.Certs.Secrets[component].Checksum
 	}
+	if in.hasTunnel() {
+		own[name.PodChecksumLabel(name.ChecksumKonnectivityKubeconfig)] = in.Certs.Secrets[name.ComponentKonnectivityKubeconfig].Checksum
+		own[name.PodChecksumLabel(name.ChecksumKonnectivityEgressSelector)] = egressChecksum()
+	}
 	return merge(own, t.Spec.ControlPlane.Deployment.PodAdditionalMetadata.Labels, name.Selector(t.Name))
 }
 
@@ -220,6 +233,9 @@ func (in Input) pod() corev1.PodSpec {
 	pod.Containers = append(pod.Containers, in.apiServer(), in.scheduler(), in.controllerManager())
 	if in.needsKine() {
 		pod.InitContainers = append(slices.Clone(pod.InitContainers), in.kine())
+	}
+	if in.hasTunnel() {
+		pod.InitContainers = append(slices.Clone(pod.InitContainers), in.konnectivity())
 	}
 	if spec.RuntimeClassName != "" {
 		pod.RuntimeClassName = &spec.RuntimeClassName

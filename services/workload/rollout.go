@@ -35,6 +35,9 @@ func (t *turn) rollOut(ctx context.Context) (state.Wait, error) {
 		t.step = event.Exposed // of this generation no more is done
 		return wait, err
 	}
+	if err := t.configureEgress(ctx); err != nil {
+		return state.Wait{}, err
+	}
 	want := Deployment(in)
 	seen := t.s.observed.get(t.Key, kindDeployment, t.before.DeploymentVersion)
 	if t.knowsRollout(want, seen) {
@@ -43,7 +46,7 @@ func (t *turn) rollOut(ctx context.Context) (state.Wait, error) {
 		if !t.data.WaitingSince.IsZero() {
 			t.askPodsLater()
 		}
-		return t.Own().Wait, nil
+		return t.Own().Wait, t.removeEgress(ctx)
 	}
 	live, wait, err := t.deploy(ctx, want, seen)
 	if err != nil || wait.Waits() {
@@ -53,13 +56,14 @@ func (t *turn) rollOut(ctx context.Context) (state.Wait, error) {
 
 	r := assess(t.spec, t.data, t.step, t.current(), live)
 	t.step, t.data = r.Step, r.Data
+	t.data.Konnectivity = hasServer(&want.Spec.Template.Spec) || t.before.Konnectivity && r.Step != event.Available && r.Step != event.Slept
 	t.data.Overrides = overridesInUse(r.Step, t.before.Overrides, &in.Datastore)
 	t.data.Credentials = inUse(r.Step, t.before.Credentials, []string{in.Datastore.Certificate.Checksum})
 	for _, what := range r.Facts {
 		t.facts = append(t.facts, loop.Tell{What: what, Data: t.payload(what, r)})
 	}
 	t.holdSlot()
-	return t.explainWait(ctx, r), nil
+	return t.explainWait(ctx, r), t.removeEgress(ctx)
 }
 
 // read collects what the other services have made, or says what is missing.

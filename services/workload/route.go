@@ -1,4 +1,4 @@
-// What leads to the Service from outside: an Ingress, or a TLSRoute of the Gateway API.
+// What leads to the Service from outside: an Ingress, or TLSRoutes of the Gateway API.
 
 package workload
 
@@ -20,12 +20,19 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
-// route makes Ingress and TLSRoute so, or removes what the spec no longer asks for.
+// route makes Ingress and TLSRoutes so, or removes what the spec no longer asks for.
 func (t *turn) route(ctx context.Context) error {
 	if err := t.routeByIngress(ctx); err != nil {
 		return err
 	}
-	return t.routeByGateway(ctx)
+	var err error
+	t.data.Gateway, err = t.routeByGateway(ctx, kindRoute, Route(t.subject), name.Route(t.Key.Name), t.data.Gateway, &t.data.Hashes.Route)
+	if err != nil {
+		return err
+	}
+	t.data.KonnectivityGateway, err = t.routeByGateway(ctx, kindKonnectivityRoute, KonnectivityRoute(t.subject),
+		name.KonnectivityRoute(t.Key.Name), t.data.KonnectivityGateway, &t.data.Hashes.KonnectivityRoute)
+	return err
 }
 
 func (t *turn) routeByIngress(ctx context.Context) error {
@@ -45,29 +52,30 @@ func (t *turn) routeByIngress(ctx context.Context) error {
 	return nil
 }
 
-func (t *turn) routeByGateway(ctx context.Context) error {
-	want := Route(t.subject)
+// routeByGateway makes a TLSRoute so, or, when none is wanted, removes the one that was made, and returns how it stands. before is how it
+// stood, made the hash of what it was made from.
+func (t *turn) routeByGateway(
+	ctx context.Context, k kind, want *gatewayv1.TLSRoute, object string, before *v1alpha1.KubernetesGatewayStatus, made *string,
+) (*v1alpha1.KubernetesGatewayStatus, error) {
 	if want == nil {
-		t.data.Gateway = nil
-		return t.removeMade(ctx, kube.TLSRoutes, name.Route(t.Key.Name), &t.data.Hashes.Route)
+		return nil, t.removeMade(ctx, kube.TLSRoutes, object, made)
 	}
 	inputs := hash(want)
-	if t.data.Hashes.Route == inputs && !t.s.observed.get(t.Key, kindRoute, "").changed() && !t.Due() {
-		return nil
+	if *made == inputs && !t.s.observed.get(t.Key, k, "").changed() && !t.Due() {
+		return before, nil
 	}
 	live := want.DeepCopy()
-	if err := t.apply(ctx, kube.TLSRoutes, kindRoute, live); err != nil {
-		return refused(err, t.spec, want, kube.TLSRoutes.Kind)
+	if err := t.apply(ctx, kube.TLSRoutes, k, live); err != nil {
+		return before, refused(err, t.spec, want, kube.TLSRoutes.Kind)
 	}
-	t.s.observed.setKnown(t.Key, kindRoute, live.ResourceVersion, 0)
-	t.data.Hashes.Route = inputs
+	t.s.observed.setKnown(t.Key, k, live.ResourceVersion, 0)
+	*made = inputs
 	t.s.closeOnce.Do(func() { close(t.s.routed) }) // the kind is served, so it can be watched
 	gateways, err := t.gateways(ctx, live)
 	if err != nil {
-		return err
+		return before, err
 	}
-	t.data.Gateway = gatewayStatus(live, gateways)
-	return nil
+	return gatewayStatus(live, gateways), nil
 }
 
 // removeMade removes an object that was made when the spec asked for it, and its hash.

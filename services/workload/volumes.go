@@ -30,26 +30,20 @@ const mode int32 = 0o644
 
 func (in Input) volumes() []corev1.Volume {
 	tenant := in.Tenant.Name
-	projection := func(secret string, keys ...string) corev1.VolumeProjection {
-		return corev1.VolumeProjection{Secret: &corev1.SecretProjection{
-			LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Items: items("", keys...),
-		}}
-	}
 	volumes := []corev1.Volume{{
 		Name: name.VolumePKI,
 		// Key by key: the key of the front proxy's CA, for one, is needed by none of the containers.
 		VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{DefaultMode: new(mode), Sources: []corev1.VolumeProjection{
-			projection(name.APIServerCertificate(tenant), name.KeyAPIServerCert, name.KeyAPIServerKey),
-			projection(name.CA(tenant), name.KeyCACert, name.KeyCAKey),
-			projection(name.APIServerKubeletClientCertificate(tenant), name.KeyAPIServerKubeletClientCert, name.KeyAPIServerKubeletClientKey),
-			projection(name.FrontProxyCA(tenant), name.KeyFrontProxyCACert),
-			projection(name.FrontProxyClientCertificate(tenant), name.KeyFrontProxyClientCert, name.KeyFrontProxyClientKey),
-			projection(name.ServiceAccountKeys(tenant), name.KeyServiceAccountPublic, name.KeyServiceAccountPrivate),
+			projection(name.APIServerCertificate(tenant), "", name.KeyAPIServerCert, name.KeyAPIServerKey),
+			projection(name.CA(tenant), "", name.KeyCACert, name.KeyCAKey),
+			projection(name.APIServerKubeletClientCertificate(tenant), "", name.KeyAPIServerKubeletClientCert, name.KeyAPIServerKubeletClientKey),
+			projection(name.FrontProxyCA(tenant), "", name.KeyFrontProxyCACert),
+			projection(name.FrontProxyClientCertificate(tenant), "", name.KeyFrontProxyClientCert, name.KeyFrontProxyClientKey),
+			projection(name.ServiceAccountKeys(tenant), "", name.KeyServiceAccountPublic, name.KeyServiceAccountPrivate),
 		}}},
 	}}
 	if !in.needsKine() {
-		etcd := projection(name.DatastoreCertificate(tenant))
-		etcd.Secret.Items = items(dirEtcd, name.KeyDatastoreCACert, name.KeyDatastoreCert, name.KeyDatastoreKey)
+		etcd := projection(name.DatastoreCertificate(tenant), dirEtcd, name.KeyDatastoreCACert, name.KeyDatastoreCert, name.KeyDatastoreKey)
 		volumes[0].Projected.Sources = append(volumes[0].Projected.Sources, etcd)
 	}
 	secret := func(volume, secret string, keys ...string) {
@@ -66,7 +60,17 @@ func (in Input) volumes() []corev1.Volume {
 	if in.needsKine() {
 		volumes = append(volumes, in.kineVolumes()...)
 	}
+	if in.hasTunnel() {
+		volumes = append(volumes, in.konnectivityVolumes()...)
+	}
 	return volumes
+}
+
+// projection are keys of a Secret as files of the same names below a directory of a projected volume.
+func projection(secret, dir string, keys ...string) corev1.VolumeProjection {
+	return corev1.VolumeProjection{Secret: &corev1.SecretProjection{
+		LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Items: items(dir, keys...),
+	}}
 }
 
 // items are keys of a Secret as files of the same names below a directory.

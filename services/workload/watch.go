@@ -26,19 +26,22 @@ func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) 
 		g.Go(func() error { return s.findMissing(ctx, partitions, wake) })
 	}
 	g.Go(func() error {
-		return s.watchObjects(ctx, held, wake, kube.Services, kindService, name.Service, findMissing)
+		return s.watchObjects(ctx, held, wake, kube.Services, named{kindService: name.Service}, findMissing)
 	})
 	g.Go(func() error {
-		return s.watchObjects(ctx, held, wake, kube.Deployments, kindDeployment, name.Deployment, nil)
+		return s.watchObjects(ctx, held, wake, kube.Deployments, named{kindDeployment: name.Deployment}, nil)
 	})
 	g.Go(func() error {
-		return s.watchObjects(ctx, held, wake, kube.Ingresses, kindIngress, name.Ingress, nil)
+		return s.watchObjects(ctx, held, wake, kube.Ingresses, named{kindIngress: name.Ingress}, nil)
+	})
+	g.Go(func() error {
+		return s.watchObjects(ctx, held, wake, kube.ConfigMaps, named{kindEgress: name.KonnectivityEgressSelector}, nil)
 	})
 	g.Go(func() error {
 		if !closed(ctx, s.routed) {
 			return nil
 		}
-		return s.watchObjects(ctx, held, wake, kube.TLSRoutes, kindRoute, name.Route, nil)
+		return s.watchObjects(ctx, held, wake, kube.TLSRoutes, named{kindRoute: name.Route, kindKonnectivityRoute: name.KonnectivityRoute}, nil)
 	})
 	g.Go(func() error {
 		for m := range held.Moves(ctx) {
@@ -49,24 +52,31 @@ func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) 
 	return g.Wait()
 }
 
-// watchObjects wakes the tenants whose object of one kind changed. object is the name that a tenant's object has; listed may be nil, as
-// that of [kube.PartitionWatch].
+// named has the names that a tenant's objects of one resource have.
+type named map[kind]func(tenant string) string
+
+// watchObjects wakes the tenants whose objects of one resource changed. listed may be nil, as that of [kube.PartitionWatch].
 func (s *svc) watchObjects(
-	ctx context.Context, held *partition.Held, wake loop.Waker, r kube.Resource, k kind, object func(tenant string) string, listed func([]int),
+	ctx context.Context, held *partition.Held, wake loop.Waker, r kube.Resource, objects named, listed func([]int),
 ) error {
 	changed := func(c kube.Change) {
 		tenant := c.Object.Labels[name.LabelName]
-		if tenant == "" || c.Object.Name != object(tenant) {
-			return // labelled alike by somebody else
-		}
-		key := events.Tenant(c.Object.Namespace, tenant)
-		if s.observed.see(key, k, c.Object.ResourceVersion, c.Type == watch.Deleted) {
-			wake(key, loop.Wake{Kind: wakeObject})
+		for k, object := range objects {
+			if tenant == "" || c.Object.Name != object(tenant) {
+				continue // the other, or labelled alike by somebody else
+			}
+			key := events.Tenant(c.Object.Namespace, tenant)
+			if s.observed.see(key, k, c.Object.ResourceVersion, c.Type == watch.Deleted) {
+				wake(key, loop.Wake{Kind: wakeObject})
+			}
 		}
 	}
-	return s.kube.WatchPartitions(ctx, r, kube.PartitionWatch{
-		Held: held, Changed: changed, Listed: listed, Moved: func(stayed []int) { s.observed.keep(k, stayed) },
-	})
+	moved := func(stayed []int) {
+		for k := range objects {
+			s.observed.keep(k, stayed)
+		}
+	}
+	return s.kube.WatchPartitions(ctx, r, kube.PartitionWatch{Held: held, Changed: changed, Listed: listed, Moved: moved})
 }
 
 // closed waits until a channel is closed; false when ctx ends before.

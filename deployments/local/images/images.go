@@ -1,7 +1,7 @@
 // Package images says what the name of a container image runs as on the local stack, and builds it.
 //
 // There is no registry and no container runtime here: an image is a Go module of its own beside this file
-// (kubernetes-v1.36.3, kubernetes-v1.35.4, etcd, kine, nats-server), built from the module proxy into a cache, and "pulling" an image is
+// (kubernetes-v1.36.3, kubernetes-v1.35.4, etcd, kine, konnectivity, nats-server), built from the module proxy into a cache, and "pulling" an image is
 // building it. The registry an image name begins with doesn't matter; its last path element and its tag do.
 package images
 
@@ -25,6 +25,8 @@ const Default = "kubernetes-v1.36.3"
 const (
 	Etcd = "etcd"
 	NATS = "nats-server"
+	// Konnectivity is the module of konnectivity's server and agent.
+	Konnectivity = "konnectivity"
 )
 
 // image is one module below this directory.
@@ -33,6 +35,7 @@ type image struct {
 	dir      string   // directory of the module, when versions share it
 	modfile  string   // the module's go.mod, when it isn't that: go's -modfile
 	version  string   // the tag of an image reference, with its leading v
+	also     string   // another tag that it stands for
 	programs []string // what it can run as: the last path element of an image reference
 	kube     bool     // a Kubernetes: gets its version stamped in
 }
@@ -45,6 +48,8 @@ var catalog = []image{
 	{name: "kubernetes-v1.35.4", dir: "kubernetes", modfile: "v1.35.4.mod", version: "v1.35.4", programs: kubernetesPrograms, kube: true},
 	{name: "etcd", version: "v3.6.8", programs: []string{"etcd"}},
 	{name: "kine", version: "v0.16.4", programs: []string{"kine"}},
+	// The release before can't be had from the module proxy; they speak the same protocol.
+	{name: Konnectivity, version: "v0.36.0", also: "v0.35.0", programs: []string{"proxy-server", "proxy-agent"}},
 	{name: "nats-server", version: "v2.15.2", programs: []string{"nats-server"}},
 }
 
@@ -107,7 +112,7 @@ func Resolve(reference string) (Program, error) {
 				continue
 			}
 			// etcd's own images are tagged v3.6.8 by its project and 3.6.8-0 by Kubernetes.
-			if tag == img.version || !img.kube && strings.Split(tag, "-")[0] == strings.TrimPrefix(img.version, "v") {
+			if tag == img.version || tag == img.also && tag != "" || !img.kube && strings.Split(tag, "-")[0] == strings.TrimPrefix(img.version, "v") {
 				return Program{Image: img.name, Name: name}, nil
 			}
 			unknown.Versions = append(unknown.Versions, img.version)

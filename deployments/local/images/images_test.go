@@ -14,6 +14,8 @@ func TestResolve(t *testing.T) {
 		"quay.io/coreos/etcd:v3.6.8":                               {Image: "etcd", Name: "etcd"},
 		"registry.k8s.io/etcd:3.6.8-0":                             {Image: "etcd", Name: "etcd"},
 		"docker.io/rancher/kine:v0.16.4":                           {Image: "kine", Name: "kine"},
+		"registry.k8s.io/kas-network-proxy/proxy-server:v0.36.0":   {Image: "konnectivity", Name: "proxy-server"},
+		"registry.k8s.io/kas-network-proxy/proxy-agent:v0.35.0":    {Image: "konnectivity", Name: "proxy-agent"},
 	} {
 		got, err := Resolve(reference)
 		if err != nil || got != want {

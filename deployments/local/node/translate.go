@@ -26,17 +26,20 @@ func (t translation) command(program string, args []string) []string {
 		}
 		out = append(out, arg)
 	}
-	if bind, ok := bindsEverywhere[program]; ok && !hasFlag(out, bind.flag) {
-		out = append(out, bind.flag+"="+t.address+bind.port)
+	for _, bind := range bindsEverywhere[program] {
+		if !hasFlag(out, bind.flag) {
+			out = append(out, bind.flag+"="+t.address+bind.port)
+		}
 	}
 	return out
 }
 
-// bindsEverywhere are the programs that listen on all addresses unless told otherwise, the pod's and everyone else's; the
-// flag tells them.
-var bindsEverywhere = map[string]struct{ flag, port string }{
-	"kube-apiserver": {"--bind-address", ""}, "kube-controller-manager": {"--bind-address", ""}, "kube-scheduler": {"--bind-address", ""},
-	"kine": {"--metrics-bind-address", ":8080"},
+// bindsEverywhere are the programs that listen on all addresses, or on the loopback address of all pods, unless told otherwise; the flags
+// tell them.
+var bindsEverywhere = map[string][]struct{ flag, port string }{
+	"kube-apiserver": {{"--bind-address", ""}}, "kube-controller-manager": {{"--bind-address", ""}}, "kube-scheduler": {{"--bind-address", ""}},
+	"kine":         {{"--metrics-bind-address", ":8080"}},
+	"proxy-server": {{"--agent-bind-address", ""}, {"--health-bind-address", ""}, {"--admin-bind-address", ""}},
 }
 
 func hasFlag(args []string, name string) bool {
@@ -131,10 +134,13 @@ func endsHost(after, host string) bool {
 	return after[0] == ':' && (host[0] == '[' || !strings.Contains(host, ":"))
 }
 
-// file translates a file of a Secret or ConfigMap. Only kubeconfigs change: one that leads to the pod itself leads to
-// the pod's address, and still expects the certificate of the host it named.
+// file translates a file of a Secret or ConfigMap. Kubeconfigs change: one that leads to the pod itself leads to the pod's address, and
+// still expects the certificate of the host it named. So does an egress selector configuration, which names a socket.
 func (t translation) file(name string, data []byte) []byte {
 	base := filepath.Base(name)
+	if strings.HasPrefix(base, "egress-selector") {
+		return []byte(t.path(string(data)))
+	}
 	if t.address == "" || !strings.HasSuffix(base, ".conf") && !strings.Contains(base, "kubeconfig") {
 		return data
 	}

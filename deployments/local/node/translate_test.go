@@ -107,6 +107,13 @@ clusters:
 			t.Error("the CA is lost")
 		}
 	})
+	t.Run("an egress selector configuration names the socket where it is", func(t *testing.T) {
+		tr := translation{address: "127.20.1.5", paths: map[string]string{"/run/konnectivity": "/h/uds"}}
+		got := tr.file("egress-selector-configuration.yaml", []byte("udsName: /run/konnectivity/konnectivity-server.socket\n"))
+		if string(got) != "udsName: /h/uds/konnectivity-server.socket\n" {
+			t.Errorf("%s", got)
+		}
+	})
 	t.Run("anything else stays byte for byte", func(t *testing.T) {
 		for name, data := range map[string]string{
 			"notes.txt":   config,

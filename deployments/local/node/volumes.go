@@ -117,12 +117,29 @@ func (p *pod) volume(ctx context.Context, src *source, m *mounts, root string, v
 	if err != nil {
 		return "", err
 	}
-	t := translation{address: m.address}
+	t := translation{address: m.address, paths: p.shared()}
 	for name, f := range files {
 		f.data = t.file(name, f.data)
 		files[name] = f
 	}
 	return dir, materialise(dir, files)
+}
+
+// shared is where the pod's containers find its emptyDirs, in which they may keep sockets for each other.
+func (p *pod) shared() map[string]string {
+	m := &mounts{volumes: map[string]string{}}
+	for i := range p.spec.Volumes {
+		if v := &p.spec.Volumes[i]; v.EmptyDir != nil {
+			m.volumes[v.Name] = filepath.Join(p.short, v.Name)
+		}
+	}
+	all := map[string]string{}
+	for _, list := range [][]corev1.Container{p.spec.InitContainers, p.spec.Containers} {
+		for i := range list {
+			maps.Copy(all, m.paths(&list[i]))
+		}
+	}
+	return all
 }
 
 func (p *pod) projected(ctx context.Context, src *source, m *mounts, dir string, v *corev1.ProjectedVolumeSource) (map[string]file, error) {

@@ -79,6 +79,9 @@ const (
 	ChecksumFrontProxyClientCertificate       = "front-proxy-client-certificate"
 	ChecksumServiceAccountKeys                = "service-account"
 	ChecksumSchedulerKubeconfig               = "scheduler-kubeconfig"
+	// ChecksumKonnectivityKubeconfig and ChecksumKonnectivityEgressSelector are Stoker's own, of tenants with the tunnel.
+	ChecksumKonnectivityKubeconfig     = "konnectivity-kubeconfig"
+	ChecksumKonnectivityEgressSelector = "konnectivity-egress-selector-configuration"
 )
 
 // PodChecksumLabel returns the pod template's label for one of the Checksum keys.

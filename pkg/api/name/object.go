@@ -141,6 +141,14 @@ const (
 	PortKine         = "server"
 )
 
+// Konnectivity inside the tenant: the agents' namespace, the name of their workload and of their ServiceAccount, and the audience of
+// their tokens, which is also the server's user and the name of the binding that lets it review them.
+const (
+	NamespaceKonnectivityAgent = "kube-system"
+	KonnectivityAgent          = "konnectivity-agent"
+	KonnectivityAudience       = "system:konnectivity-server"
+)
+
 // Names of the pods' volumes.
 const (
 	VolumePKI                         = "etc-kubernetes-pki"

@@ -52,6 +52,10 @@ const (
 	Repaired = "Repaired"
 	// Reached: the endpoint answers.
 	Reached = "Reached"
+	// AgentsConnected, AgentsNotConnected, NoAgents: whether konnectivity's agents inside the tenant are connected.
+	AgentsConnected    = "AgentsConnected"
+	AgentsNotConnected = "AgentsNotConnected"
+	NoAgents           = "NoAgents"
 )
 
 // Reasons of a tenant that is not Ready because of one service.
@@ -104,6 +108,13 @@ func Conditions() []Entry {
 		{Applied, "the objects inside the tenant are as they must be", "", ""},
 		{Repaired, "they are again: somebody had changed some", "", ""},
 		{Reached, "the endpoint answers with a certificate of the tenant's authority", "", ""},
+		{AgentsConnected, "an agent of konnectivity is connected, so that the API server reaches nodes, pods and Services", "", ""},
+		{
+			AgentsNotConnected, "no agent of konnectivity is connected to its server",
+			"Inside the tenant, look why: kubectl -n kube-system logs doesn't work without a tunnel, so look at the pods k8s-app=konnectivity-agent " +
+				"and their events, and on a node at their logs. Nodes must reach the address and port that the message names.", "",
+		},
+		{NoAgents, "there is no node that runs an agent of konnectivity", "Have a node join.", ""},
 
 		{CertificatesWaiting, "certs waits, or has not begun", why, ""},
 		{CertificatesInProgress, "certs is at work", "", ""},

@@ -95,21 +95,25 @@ const (
 	DeploymentRefused = "DeploymentRefused"
 	IngressRefused    = "IngressRefused"
 	TLSRouteRefused   = "TLSRouteRefused"
+	ConfigMapRefused  = "ConfigMapRefused"
 	// …Conflict: a port or an address that the object needs is another's.
 	ServiceConflict    = "ServiceConflict"
 	DeploymentConflict = "DeploymentConflict"
 	IngressConflict    = "IngressConflict"
 	TLSRouteConflict   = "TLSRouteConflict"
+	ConfigMapConflict  = "ConfigMapConflict"
 	// …Forbidden: the management cluster doesn't allow the object: a quota, a webhook, the service's rights.
 	ServiceForbidden    = "ServiceForbidden"
 	DeploymentForbidden = "DeploymentForbidden"
 	IngressForbidden    = "IngressForbidden"
 	TLSRouteForbidden   = "TLSRouteForbidden"
+	ConfigMapForbidden  = "ConfigMapForbidden"
 	// …NotServed: the management cluster doesn't have the object's kind or namespace.
 	ServiceNotServed    = "ServiceNotServed"
 	DeploymentNotServed = "DeploymentNotServed"
 	IngressNotServed    = "IngressNotServed"
 	TLSRouteNotServed   = "TLSRouteNotServed"
+	ConfigMapNotServed  = "ConfigMapNotServed"
 )
 
 // Reasons of datastore.

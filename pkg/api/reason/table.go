@@ -125,6 +125,10 @@ func Table() []Entry {
 		{TLSRouteConflict, "a port or an address of the TLSRoute is another object's", takenElsewhere, ""},
 		{TLSRouteForbidden, "the management cluster does not allow the TLSRoute", notAllowed, ""},
 		{TLSRouteNotServed, "the management cluster does not have the TLSRoute's kind or namespace", notServed, ""},
+		{ConfigMapRefused, "the management cluster says that the ConfigMap is not valid", again, ""},
+		{ConfigMapConflict, "what the ConfigMap needs is another object's", takenElsewhere, ""},
+		{ConfigMapForbidden, "the management cluster does not allow the ConfigMap", notAllowed, ""},
+		{ConfigMapNotServed, "the management cluster does not have the ConfigMap's kind or namespace", notServed, ""},
 		// datastore
 		{DataStoreMissing, "there is no DataStore of the name that the tenant names", "Create the DataStore.", "get datastores"},
 		{

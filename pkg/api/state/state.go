@@ -223,6 +223,8 @@ type Workload struct {
 	Version string `json:"version,omitempty"`
 	// CA is the checksum of the certificate authority's Secret that every pod of the last complete rollout has.
 	CA string `json:"ca,omitempty"`
+	// Konnectivity says that pods have the konnectivity server: those of the last complete rollout, or of one that was begun since.
+	Konnectivity bool `json:"konnectivity,omitempty"`
 	// Overrides are the DataStores beside the tenant's own that its pods use: those of the last complete rollout, and of all
 	// that were begun since.
 	Overrides []string `json:"overrides,omitempty"`
@@ -241,6 +243,12 @@ type Workload struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Gateway says how the TLSRoute stands, nil when the spec asks for none.
 	Gateway *v1alpha1.KubernetesGatewayStatus `json:"gateway,omitempty"`
+	// KonnectivityEndpoint is where agents reach the konnectivity server, host:port, empty for a tenant without the tunnel;
+	// KonnectivityGateway says how the TLSRoute to it stands, and EgressChecksum is that of the ConfigMap's data that has the API server
+	// use it.
+	KonnectivityEndpoint string                            `json:"konnectivityEndpoint,omitempty"`
+	KonnectivityGateway  *v1alpha1.KubernetesGatewayStatus `json:"konnectivityGateway,omitempty"`
+	EgressChecksum       string                            `json:"egressChecksum,omitempty"`
 	// ServiceVersion and DeploymentVersion are the resourceVersions last seen: a watch event that carries one is known.
 	ServiceVersion    string `json:"serviceVersion,omitempty"`
 	DeploymentVersion string `json:"deploymentVersion,omitempty"`
@@ -258,6 +266,9 @@ type ObjectHashes struct {
 	Ingress    string `json:"ingress,omitempty"`
 	Deployment string `json:"deployment,omitempty"`
 	Route      string `json:"route,omitempty"`
+	// Egress and KonnectivityRoute are those of the konnectivity server's.
+	Egress            string `json:"egress,omitempty"`
+	KonnectivityRoute string `json:"konnectivityRoute,omitempty"`
 }
 
 // Addons is addons' part.
@@ -270,11 +281,22 @@ type Addons struct {
 	CoreDNS       bool   `json:"coreDNS,omitempty"`
 	KubeProxy     bool   `json:"kubeProxy,omitempty"`
 	KubeadmConfig string `json:"kubeadmConfig,omitempty"`
+	// Konnectivity is the kind of the konnectivity agents' workload, empty without the tunnel; Agents is how it stands.
+	Konnectivity string `json:"konnectivity,omitempty"`
+	Agents       Agents `json:"agents,omitzero"`
 	// Versions of the objects as they should be, by Kind/namespace/name: after a restart, a watch that starts from them
 	// sees what changed meanwhile.
 	Versions map[string]string `json:"versions,omitempty"`
 	// LastUpdate is when they were last applied (UTC).
 	LastUpdate time.Time `json:"lastUpdate,omitzero"`
+}
+
+// Agents are konnectivity's inside a tenant.
+type Agents struct {
+	// Wanted is how many there are to be: one per node that may run one, or the replicas of a Deployment.
+	Wanted int32 `json:"wanted,omitempty"`
+	// Connected is how many are connected to a konnectivity server.
+	Connected int32 `json:"connected,omitempty"`
 }
 
 // Status is status' part.

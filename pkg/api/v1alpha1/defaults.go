@@ -146,6 +146,19 @@ func defaultKonnectivity(k *KonnectivitySpec) {
 	}
 }
 
+// KonnectivityVersion is the tag of konnectivity's images: the one that is said, else the first of the release that belongs to a
+// version of Kubernetes, v0.36.0 of v1.36.3.
+func KonnectivityVersion(said, kubernetes string) string {
+	if said != "" {
+		return said
+	}
+	parts := strings.SplitN(strings.TrimPrefix(kubernetes, "v"), ".", 3)
+	if len(parts) < 2 {
+		return ""
+	}
+	return "v0." + parts[1] + ".0"
+}
+
 // pluralCIDRs returns the plural where it is set, else the singular. The order says which family is the primary one, so
 // it stays; repetitions go.
 func pluralCIDRs(plural []string, singular string) []string {

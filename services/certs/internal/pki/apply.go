@@ -287,10 +287,16 @@ func stateOf(secret *corev1.Secret, d *decision) state.Secret {
 	}
 }
 
-// Remove deletes the tenant's Secrets and returns their names: those of its components, and those that known has for generators, each
+// Remove deletes the tenant's Secret of a name; one that is another's, or isn't there, is no error.
+func (s *Secrets) Remove(ctx context.Context, tenant kube.Owner, namespace, secret string) error {
+	_, err := s.removeOwn(ctx, tenant, namespace, secret)
+	return err
+}
+
+// RemoveAll deletes the tenant's Secrets and returns their names: those of its components, and those that known has for generators, each
 // looked at by its name. Only a state that knows of no Secret, since it was lost or there are none, can't tell those for generators:
 // then the metadata of what has the tenant's labels is listed.
-func (s *Secrets) Remove(ctx context.Context, tenant kube.Owner, namespace string, known *state.Certs) (removed []string, err error) {
+func (s *Secrets) RemoveAll(ctx context.Context, tenant kube.Owner, namespace string, known *state.Certs) (removed []string, err error) {
 	names := map[string]bool{}
 	for _, n := range Components(tenant.Name) {
 		names[n] = true

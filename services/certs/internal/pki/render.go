@@ -3,6 +3,7 @@
 package pki
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -43,7 +44,7 @@ func newSecret(in Input, w *Want, data map[string][]byte) *corev1.Secret {
 			Annotations:     map[string]string{name.AnnotationChecksum: name.Checksum(data)},
 			OwnerReferences: []metav1.OwnerReference{ownerOf(in)},
 		},
-		Data: data, Type: corev1.SecretTypeOpaque,
+		Data: data, Type: cmp.Or(w.Type, corev1.SecretTypeOpaque),
 	}
 }
 

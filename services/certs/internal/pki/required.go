@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strconv"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 )
@@ -33,11 +35,15 @@ type Input struct {
 	AdvertiseAddress string
 	// Exposed is nil for as long as the endpoint isn't known.
 	Exposed *Exposed
+	// Konnectivity says that the tenant has the tunnel, whose server has a certificate of its own.
+	Konnectivity bool `json:",omitempty"`
 }
 
 // Exposed is the part of workload's state that certificates depend on.
 type Exposed struct {
 	Endpoint, Address, ClusterIP, AdvertiseAddress string
+	// Konnectivity is where agents reach the konnectivity server, which has the API server's certificate; empty without the tunnel.
+	Konnectivity string `json:",omitempty"`
 }
 
 // NewInput collects the input. w is workload's state, its zero value when there is none.
@@ -46,10 +52,12 @@ func NewInput(uid string, t *state.Tenant, w *state.Workload) Input {
 	in := Input{
 		Namespace: t.Namespace, Name: t.Name, UID: uid,
 		Port: n.Port, ClusterDomain: n.ClusterDomain, ServiceCIDRs: n.ServiceCIDRs, CertSANs: n.CertSANs,
-		AdvertiseAddress: n.AdvertiseAddress,
+		AdvertiseAddress: n.AdvertiseAddress, Konnectivity: t.Spec.Addons.Konnectivity != nil,
 	}
 	if w.Endpoint != "" {
-		in.Exposed = &Exposed{Endpoint: w.Endpoint, Address: w.Address, ClusterIP: w.ClusterIP, AdvertiseAddress: w.AdvertiseAddress}
+		in.Exposed = &Exposed{
+			Endpoint: w.Endpoint, Address: w.Address, ClusterIP: w.ClusterIP, AdvertiseAddress: w.AdvertiseAddress, Konnectivity: w.KonnectivityEndpoint,
+		}
 	}
 	return in
 }
@@ -80,6 +88,8 @@ const (
 // Want is a Secret as it must be.
 type Want struct {
 	Component, Secret string
+	// Type of the Secret; empty is Opaque.
+	Type corev1.SecretType
 	// Generator is the KubeconfigGenerator it is made for, empty for the tenant's own.
 	Generator string
 	Kind      Kind
@@ -133,9 +143,11 @@ func (w *Want) dataKeys() []string {
 	return keys
 }
 
-// Components maps each component of this service to the name of its Secret.
+// Components maps each component of this service to the name of its Secret, those too that only some tenants have.
 func Components(tenant string) map[string]string {
 	return map[string]string{
+		name.ComponentKonnectivityCertificate:           name.KonnectivityCertificate(tenant),
+		name.ComponentKonnectivityKubeconfig:            name.KonnectivityKubeconfig(tenant),
 		name.ComponentCA:                                name.CA(tenant),
 		name.ComponentFrontProxyCA:                      name.FrontProxyCA(tenant),
 		name.ComponentServiceAccountKeys:                name.ServiceAccountKeys(tenant),
@@ -146,6 +158,11 @@ func Components(tenant string) map[string]string {
 		name.ComponentControllerManagerKubeconfig:       name.ControllerManagerKubeconfig(tenant),
 		name.ComponentSchedulerKubeconfig:               name.SchedulerKubeconfig(tenant),
 	}
+}
+
+// Konnectivity are the components that only a tenant with the tunnel has.
+func Konnectivity() []string {
+	return []string{name.ComponentKonnectivityCertificate, name.ComponentKonnectivityKubeconfig}
 }
 
 // Names and groups of the tenant's own users, as kubeadm has them.
@@ -162,6 +179,9 @@ func Required(in Input) (roots, leaves []Want, err error) {
 		return nil, nil, err
 	}
 	roots, leaves = requiredRoots(), in.requiredClients()
+	if in.Konnectivity {
+		leaves = append(leaves, in.requiredOfKonnectivity()...)
+	}
 	if in.Exposed != nil {
 		leaves = append(leaves, in.requiredOfEndpoint(dns, ips)...)
 	}
@@ -217,6 +237,27 @@ func (in Input) requiredClients() []Want {
 		Credentials: []Credential{{
 			CommonName: "system:kube-scheduler", Usage: x509.ExtKeyUsageClientAuth,
 			Kubeconfigs: []Kubeconfig{{name.KeySchedulerConf, in.Name, local}},
+		}},
+	}}
+}
+
+// userKonnectivity is who the konnectivity server is to the API server. Kamaji makes it a member of system:masters; but all it does is
+// have agents' tokens reviewed, which the add-ons allow it, and it is a server that strangers reach.
+const userKonnectivity = "system:konnectivity-server"
+
+// requiredOfKonnectivity is what the konnectivity server shows the API server: a client certificate, and one in a kubeconfig, which
+// is what it reads.
+func (in Input) requiredOfKonnectivity() []Want {
+	return []Want{{
+		Component: name.ComponentKonnectivityCertificate, Signer: name.ComponentCA, Lifecycle: name.LifecycleX509, Type: corev1.SecretTypeTLS,
+		Credentials: []Credential{{
+			CommonName: userKonnectivity, Usage: x509.ExtKeyUsageClientAuth, CertKey: name.KeyTLSCert, KeyKey: name.KeyTLSKey,
+		}},
+	}, {
+		Component: name.ComponentKonnectivityKubeconfig, Signer: name.ComponentCA, Lifecycle: name.LifecycleKubeconfig,
+		Credentials: []Credential{{
+			CommonName: userKonnectivity, Usage: x509.ExtKeyUsageClientAuth,
+			Kubeconfigs: []Kubeconfig{{name.KeyKonnectivityConf, in.Name, "https://" + net.JoinHostPort("localhost", in.port())}},
 		}},
 	}}
 }

@@ -69,7 +69,8 @@ func (in Input) altNames() (dns []string, ips []net.IP, err error) {
 		if clusterIP == "None" { // a headless Service
 			clusterIP = ""
 		}
-		for _, value := range []string{host, e.Address, e.AdvertiseAddress, clusterIP} {
+		tunnel, _, _ := net.SplitHostPort(e.Konnectivity) // empty without
+		for _, value := range []string{host, e.Address, e.AdvertiseAddress, clusterIP, tunnel} {
 			if err := add(value, reason.InvalidEndpoint, "address"); err != nil {
 				return nil, nil, err
 			}

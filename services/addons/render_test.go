@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 )
@@ -56,6 +57,17 @@ func TestRender(t *testing.T) {
 		"other-registry": func(in *Input) {
 			in.CoreDNS = &Addon{ImageRepository: "registry.example/mirror", ImageTag: "v1.14.7"}
 			in.KubeProxy = &Addon{ImageRepository: "registry.example/mirror"}
+		},
+		"konnectivity": func(in *Input) {
+			in.CoreDNS, in.KubeProxy = nil, nil
+			in.Konnectivity = &Konnectivity{
+				Host: "203.0.113.7", Port: 8132, Image: "registry.k8s.io/kas-network-proxy/proxy-agent:v0.36.0",
+				Tolerations: []corev1.Toleration{{Key: "CriticalAddonsOnly", Operator: corev1.TolerationOpExists}}, ExtraArgs: []string{"--v=4"},
+			}
+		},
+		"konnectivity-deployment": func(in *Input) {
+			in.CoreDNS, in.KubeProxy = nil, nil
+			in.Konnectivity = &Konnectivity{Host: "demo.example.org", Port: 443, Image: "mirror/agent:v1", Deployment: true, Replicas: 2, HostNetwork: true}
 		},
 		"addons-off": func(in *Input) { in.CoreDNS, in.KubeProxy = nil, nil },
 	} {

@@ -74,6 +74,56 @@ func after(t *state.Tenant, in States) States {
 	return in
 }
 
+// tunnelled gives a tenant konnectivity, with agents.
+func tunnelled(t *state.Tenant, in *States, agents state.Agents) {
+	t.Spec.Addons.Konnectivity = &v1alpha1.KonnectivitySpec{}
+	in.Workload.Data.Konnectivity, in.Workload.Data.KonnectivityEndpoint, in.Workload.Data.EgressChecksum = true, "127.50.0.2:8132", "e1"
+	in.Addons.Data.Konnectivity, in.Addons.Data.Agents = "DaemonSet", agents
+	for component, secret := range map[string]string{
+		name.ComponentKonnectivityCertificate: name.KonnectivityCertificate("demo"), name.ComponentKonnectivityKubeconfig: name.KonnectivityKubeconfig("demo"),
+	} {
+		in.Certs.Data.Secrets[component] = state.Secret{Name: secret, Checksum: "k-" + component, LastUpdate: clock}
+	}
+}
+
+func TestTheTunnel(t *testing.T) {
+	t.Parallel()
+	for sentence, test := range map[string]struct {
+		agents       state.Agents
+		change       func(*state.Tenant, *States)
+		reason, says string
+	}{
+		"is connected when one agent is":         {agents: state.Agents{Wanted: 3, Connected: 1}, reason: "AgentsConnected", says: "1 of 3 agents"},
+		"waits for nodes":                        {reason: "NoAgents", says: "no node runs an agent yet"},
+		"is not when none is, and says to where": {agents: state.Agents{Wanted: 3}, reason: "AgentsNotConnected", says: "127.50.0.2:8132"},
+		"is being set up before pods have it": {
+			change: func(_ *state.Tenant, in *States) { in.Workload.Data.Konnectivity = false }, reason: "Pending", says: "is being set up",
+		},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			tenant, in := demo(), complete()
+			tunnelled(tenant, &in, test.agents)
+			if test.change != nil {
+				test.change(tenant, &in)
+			}
+			shown, next := Compute(tenant, in, clock)
+			c := meta.FindStatusCondition(next.Conditions, ConditionTunnel)
+			if c == nil || c.Reason != test.reason || !strings.Contains(c.Message, test.says) || !next.Ready {
+				t.Fatalf("%+v", c)
+			}
+			if k := shown.Addons.Konnectivity; k == nil || k.Enabled == (test.change != nil) || k.Agent.Mode != "DaemonSet" ||
+				k.Kubeconfig.SecretName != "demo-konnectivity-kubeconfig" || k.Service.Port != 8132 || k.ConfigMap.Checksum != "e1" {
+				t.Errorf("%+v", k)
+			}
+		})
+	}
+	shown, next := Compute(demo(), complete(), clock)
+	if shown.Addons.Konnectivity != nil || meta.FindStatusCondition(next.Conditions, ConditionTunnel) != nil {
+		t.Error("a tenant without konnectivity has a tunnel")
+	}
+}
+
 func TestCompute(t *testing.T) {
 	t.Parallel()
 	type want struct {
@@ -99,6 +149,14 @@ func TestCompute(t *testing.T) {
 		"a tenant is Ready when all four have done their part of this generation": {
 			change: func(*state.Tenant, *States) {},
 			want:   want{"Ready", "Ready", "Ready", true, 1, all, "v1.36.3 answers at 127.50.0.2:6443"},
+		},
+		"a tunnel without agents holds up nothing": {
+			change: func(t *state.Tenant, in *States) { tunnelled(t, in, state.Agents{}) },
+			want:   want{"Ready", "Ready", "Ready", true, 1, all, ""},
+		},
+		"one whose agents are connected is told": {
+			change: func(t *state.Tenant, in *States) { tunnelled(t, in, state.Agents{Wanted: 3, Connected: 2}) },
+			want:   want{"Ready", "Ready", "Ready", true, 1, all + " TunnelConnected", ""},
 		},
 		"pods that are available are not enough the first time: add-ons must be there": {
 			change: func(_ *state.Tenant, in *States) { in.Addons = Stage[state.Addons]{} },

@@ -51,6 +51,9 @@ func inputOf(tcp *v1alpha1.TenantControlPlane) Input {
 	for component := range checksums {
 		in.Certs.Secrets[component] = state.Secret{Checksum: "sum-" + component}
 	}
+	if tcp.Spec.Addons.Konnectivity != nil {
+		in.Certs.Secrets[name.ComponentKonnectivityKubeconfig] = state.Secret{Checksum: "sum-konnectivity"}
+	}
 	in.Advertise = advertise(&in.Tenant.Spec, "203.0.113.7", "10.0.0.7")
 	return in
 }
@@ -76,10 +79,14 @@ func TestGolden(t *testing.T) {
 		tenants[file+"-tls"] = on(load(t, "minimal"), driver, append([]string{name.KeyDatastoreCACert}, keys...)...)
 	}
 	tenants["kine-everything"] = on(load(t, "everything"), v1alpha1.DriverPostgreSQL, name.KeyDatastoreCACert, name.KeyDatastoreCert, name.KeyDatastoreKey)
+	tenants["konnectivity"] = load(t, "minimal")
+	tenants["konnectivity"].Tenant.Spec.Addons.Konnectivity = &v1alpha1.KonnectivitySpec{Server: v1alpha1.KonnectivityServerSpec{
+		Port: 8132, Image: v1alpha1.DefaultKonnectivityServer, ExtraArgs: []string{"--v=4", "--uds-name=/elsewhere"},
+	}}
 	for tenant, in := range tenants {
 		t.Run(tenant, func(t *testing.T) {
 			var out []byte
-			for _, o := range []any{Service(in.Subject), Ingress(in.Subject), Route(in.Subject), Deployment(in)} {
+			for _, o := range []any{Service(in.Subject), Ingress(in.Subject), Route(in.Subject), KonnectivityRoute(in.Subject), Egress(in.Subject), Deployment(in)} {
 				if reflect.ValueOf(o).IsNil() {
 					continue
 				}

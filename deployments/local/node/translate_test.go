@@ -64,6 +64,13 @@ func TestTranslateCommand(t *testing.T) {
 			"kine", []string{"kine", "--listen-address=unix:///uds/kine", "--endpoint=mysql://u:p@tcp(127.20.0.3:3306)/data"},
 			[]string{"kine", "--listen-address=unix:///h/uds/kine", "--endpoint=mysql://u:p@tcp(127.20.0.3:3306)/data", "--metrics-bind-address=127.20.1.5:8080"},
 		},
+		"konnectivity's server listens on its pod's address only": {
+			"proxy-server", []string{"proxy-server", "--agent-port=8132", "--kubeconfig=/etc/kubernetes/konnectivity-server.conf"},
+			[]string{
+				"proxy-server", "--agent-port=8132", "--kubeconfig=/h/conf/konnectivity-server.conf", "--agent-bind-address=127.20.1.5",
+				"--health-bind-address=127.20.1.5", "--admin-bind-address=127.20.1.5",
+			},
+		},
 		"as two arguments, too": {
 			"kube-scheduler", []string{"kube-scheduler", "--bind-address", "127.0.0.1"},
 			[]string{"kube-scheduler", "--bind-address", "127.20.1.5"},

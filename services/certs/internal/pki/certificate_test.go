@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -101,6 +102,32 @@ func TestCertificatesServe(t *testing.T) {
 		}
 		if cert.Subject.CommonName != "kubernetes" || cert.NotAfter.Sub(cert.NotBefore) != caLife || !bytes.Equal(d[name.KeyCACert], d[name.KeyTLSCert]) {
 			t.Errorf("CA %s until %s", cert.Subject, cert.NotAfter)
+		}
+	})
+	t.Run("of the tunnel, the server's client certificate is in two Secrets, and is no administrator's", func(t *testing.T) {
+		in := demo()
+		in.Konnectivity, in.Exposed.Konnectivity = true, "tunnel.example.org:8132"
+		x := world{}
+		if got := x.turn(t, in, nil, now); len(got) != len(Components("demo")) {
+			t.Fatalf("%d Secrets: %v", len(got), got)
+		}
+		certificate, kubeconfig := x[name.ComponentKonnectivityCertificate], x[name.ComponentKonnectivityKubeconfig]
+		cert, _, err := parsePair(certificate.Data[name.KeyTLSCert], certificate.Data[name.KeyTLSKey])
+		if err != nil || certificate.Type != corev1.SecretTypeTLS {
+			t.Fatal(certificate.Type, err)
+		}
+		inside := readKubeconfig(name.KeyKonnectivityConf, kubeconfig.Data[name.KeyKonnectivityConf])
+		if inside.err != nil || inside.server != "https://localhost:6443" || kubeconfig.Labels[name.LabelCertificateLifecycle] != "kubeconfig" {
+			t.Fatal(inside.server, inside.err)
+		}
+		for _, c := range []*x509.Certificate{cert, inside.cert} {
+			if c.Subject.CommonName != "system:konnectivity-server" || len(c.Subject.Organization) != 0 {
+				t.Errorf("%s", c.Subject)
+			}
+		}
+		server, _, err := parsePair(x[name.ComponentAPIServerCertificate].Data[name.KeyAPIServerCert], x[name.ComponentAPIServerCertificate].Data[name.KeyAPIServerKey])
+		if err != nil || server.VerifyHostname("tunnel.example.org") != nil {
+			t.Errorf("agents don't find their server's name among %v: %v", server.DNSNames, err)
 		}
 	})
 	t.Run("labels, annotations, owner and keys are Kamaji's", func(t *testing.T) {

@@ -19,7 +19,7 @@ func TestTheFingerprintOfAnInputStays(t *testing.T) {
 func TestWhatNeedsTheEndpoint(t *testing.T) {
 	t.Parallel()
 	in := demo()
-	in.Exposed = nil
+	in.Exposed, in.Konnectivity = nil, true
 	roots, leaves, err := Required(in)
 	if err != nil {
 		t.Fatal(err)

@@ -36,9 +36,9 @@ type connection struct {
 	// drift has the version that was seen last of each object that isn't as it should be, until a turn has applied it: the wake for it is
 	// lost when the lease lapses at that moment.
 	drift map[string]string
-	// end ends the watch and waits for it; nil while there is none. watched is how many objects it was started for.
+	// end ends the watch and waits for it; nil while there is none. watched says which objects it was started for.
 	end     func()
-	watched int
+	watched string
 	closed  bool
 }
 
@@ -130,12 +130,17 @@ func (s *addons) dial(ctx context.Context, key events.Key, field string) (*Clust
 	return cluster, nil
 }
 
-// follow watches the tenant for drift, if it isn't watched already for these objects.
+// follow watches the tenant for drift of these objects, which are all that there are, if it isn't watched already for them.
 func (s *addons) follow(key events.Key, w *connection, versions map[string]string) {
 	w.learn(versions)
+	watched := events.ID(slices.Sorted(maps.Keys(versions))...)
 	w.mu.Lock()
+	// What is none of ours any more, as an add-on's that is off.
+	gone := func(ref, _ string) bool { _, ours := versions[ref]; return !ours }
+	maps.DeleteFunc(w.known, gone)
+	maps.DeleteFunc(w.drift, gone)
 	end := w.end
-	if w.closed || end != nil && w.watched == len(versions) {
+	if w.closed || end != nil && w.watched == watched {
 		w.mu.Unlock()
 		return
 	}
@@ -158,7 +163,7 @@ func (s *addons) follow(key events.Key, w *connection, versions map[string]strin
 		cancel()
 		return
 	}
-	w.end, w.watched = func() { cancel(); <-done }, len(versions)
+	w.end, w.watched = func() { cancel(); <-done }, watched
 	go func() {
 		defer close(done)
 		s.watchOn(ctx, key, w, func(e Event) {

@@ -11,7 +11,7 @@ import (
 
 // TestHandlers counts the objects that are measured under the name of each of Kamaji's handlers.
 func TestHandlers(t *testing.T) {
-	objects, err := Render(input())
+	objects, err := Render(withTunnel())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,6 +26,8 @@ func TestHandlers(t *testing.T) {
 		metric.HandlerClusterAdminRBAC:    1,
 		metric.HandlerCoreDNS:             6,
 		metric.HandlerKubeProxy:           6,
+
+		metric.HandlerKonnectivityAgent: 1, metric.HandlerKonnectivityServiceAccount: 1, metric.HandlerKonnectivityClusterRoleBinding: 1,
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
@@ -33,4 +35,10 @@ func TestHandlers(t *testing.T) {
 	if known := metric.Handlers(name.ServiceAddons); !slices.Equal(slices.Sorted(maps.Keys(want)), slices.Sorted(slices.Values(known))) {
 		t.Errorf("measured are %v", known)
 	}
+}
+
+func withTunnel() Input {
+	in := input()
+	in.Konnectivity = &Konnectivity{Host: "203.0.113.7", Port: 8132, Image: "agent:v1"}
+	return in
 }

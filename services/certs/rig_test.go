@@ -286,8 +286,6 @@ func (c countsLists) RoundTrip(r *http.Request) (*http.Response, error) {
 // rig is a NATS with this service and stand-ins of those around it: they write the states and tell the facts a test asks
 // them to.
 type rig struct {
-	// noTunnel takes konnectivity off the tenants that are accepted.
-	noTunnel bool
 	t      *testing.T
 	uid    string // of the tenant
 	nats   *natsserver.Server
@@ -421,9 +419,7 @@ func (r *rig) accept(number int64, sans ...string) { r.acceptLabelled(number, ni
 func (r *rig) acceptLabelled(number int64, labels map[string]string, sans ...string) {
 	tcp := &v1alpha1.TenantControlPlane{}
 	tcp.Spec.NetworkProfile.CertSANs = sans
-	if !r.noTunnel {
-		tcp.Spec.Addons.Konnectivity = &v1alpha1.KonnectivitySpec{}
-	}
+	tcp.Spec.Addons.Konnectivity = &v1alpha1.KonnectivitySpec{} // it adds Secrets to those that every tenant has
 	v1alpha1.Default(tcp)
 	r.do("intake", r.intake, loop.Outcome{
 		Step: event.Accepted, Data: generation{number, state.Tenant{Namespace: key.Namespace, Name: key.Name, Labels: labels, Spec: tcp.Spec}},

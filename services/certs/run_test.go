@@ -176,9 +176,9 @@ func TestTheService(t *testing.T) {
 		}
 		r.fact(event.Rotated, &issued)
 		after := secrets()
-		unchanged(t, before, after, name.ComponentCA,
+		unchanged(t, before, after, append(pki.Konnectivity(), name.ComponentCA,
 			name.ComponentAPIServerCertificate, name.ComponentAPIServerKubeletClientCertificate, name.ComponentAdminKubeconfig,
-			name.ComponentControllerManagerKubeconfig, name.ComponentSchedulerKubeconfig)
+			name.ComponentControllerManagerKubeconfig, name.ComponentSchedulerKubeconfig)...)
 		ca := after[name.ComponentCA]
 		if _, err := time.Parse(time.RFC3339, ca.Annotations[name.AnnotationRotate]); err != nil || issued.Reasons[name.ComponentCA] == "" {
 			t.Errorf("annotation %q, reasons %v", ca.Annotations[name.AnnotationRotate], issued.Reasons)

@@ -56,7 +56,7 @@ func Egress(s Subject) *corev1.ConfigMap {
 	}
 	t := s.Tenant
 	return &corev1.ConfigMap{
-		TypeMeta: kube.ConfigMaps.TypeMeta(),
+		TypeMeta:   kube.ConfigMaps.TypeMeta(),
 		ObjectMeta: s.meta(name.KonnectivityEgressSelector(t.Name), name.ComponentKonnectivityEgressSelector, v1alpha1.AdditionalMetadata{}),
 		Data:       map[string]string{name.KeyEgressSelectorConfiguration: egressConfiguration},
 	}
@@ -219,4 +219,3 @@ func (t *turn) removeEgress(ctx context.Context) error {
 	t.data.EgressChecksum = ""
 	return t.removeMade(ctx, kube.ConfigMaps, name.KonnectivityEgressSelector(t.Key.Name), &t.data.Hashes.Egress)
 }
-

@@ -132,7 +132,7 @@ func standing(o *v1alpha1.DataStore) []string {
 	switch {
 	case valid == nil:
 		why = append(why, v1alpha1.DataStoreReasonMissingCondition)
-	case valid.Status != metav1.ConditionTrue:
+	case valid.Reason != v1alpha1.DataStoreReasonValid: // also of one that can be used, and should be put right all the same
 		why = append(why, valid.Reason)
 	}
 	if meta.IsStatusConditionTrue(o.Status.Conditions, "Paused") {

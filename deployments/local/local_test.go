@@ -562,7 +562,7 @@ func (x *tenantFixture) lateSecret(t *testing.T) {
 	x.create(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Spec: corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever,
 		Containers: []corev1.Container{{
-			Name: "c", Image: "etcd:v3.6.8", Args: []string{"--version"},
+			Name: "c", Image: "etcd:v3.6.16", Args: []string{"--version"},
 			VolumeMounts: []corev1.VolumeMount{{Name: "s", MountPath: "/s"}},
 		}},
 		Volumes: []corev1.Volume{{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "late"}}}},
@@ -603,7 +603,7 @@ func (x *tenantFixture) apiServerAway(t *testing.T) {
 	// The node sees what is new, too.
 	x.create(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "after"}, Spec: corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever,
-		Containers:    []corev1.Container{{Name: "c", Image: "etcd:v3.6.8", Args: []string{"--version"}}},
+		Containers:    []corev1.Container{{Name: "c", Image: "etcd:v3.6.16", Args: []string{"--version"}}},
 	}})
 	x.state(t, "after", "a new pod runs", func(c corev1.ContainerStatus) bool { return c.State.Terminated != nil })
 }
@@ -643,7 +643,7 @@ func (x *tenantFixture) deleted(t *testing.T) {
 	const name = "doomed"
 	x.create(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}}, Spec: corev1.PodSpec{
 		Containers: []corev1.Container{{
-			Name: "etcd", Image: "etcd:v3.6.8",
+			Name: "etcd", Image: "etcd:v3.6.16",
 			Args: []string{
 				"--data-dir=/data", "--listen-client-urls=http://0.0.0.0:2379", "--advertise-client-urls=http://localhost:2379",
 				"--listen-peer-urls=http://localhost:2380",

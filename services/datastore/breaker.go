@@ -35,6 +35,21 @@ func (st *store) ping(ctx context.Context) error {
 	return st.use(ctx, true, func(driver.Driver) error { return nil })
 }
 
+// warning is what the driver finds that should be put right although the database can be used; empty when that is nothing, or the
+// database doesn't answer.
+func (st *store) warning(ctx context.Context) (why, message string) {
+	err := st.use(ctx, false, func(d driver.Driver) error {
+		if w, warns := d.(driver.Warner); warns {
+			why, message = w.Warning(ctx)
+		}
+		return nil
+	})
+	if err != nil { // the next check says so
+		return "", ""
+	}
+	return why, message
+}
+
 func (st *store) use(ctx context.Context, ping bool, f func(driver.Driver) error) error {
 	if err := fence.Check(ctx); err != nil {
 		return err

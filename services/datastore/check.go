@@ -47,7 +47,13 @@ func (s *datastore) check(ctx context.Context, t *loop.Turn) error {
 			return pinged
 		}
 	}
-	if err := s.reportReadiness(ctx, t, st, object, readinessOf(opened, pinged)); err != nil {
+	r := readinessOf(opened, pinged)
+	if r.ready {
+		if why, message := st.warning(ctx); why != "" {
+			r.reason, r.message = why, message
+		}
+	}
+	if err := s.reportReadiness(ctx, t, st, object, r); err != nil {
 		return err
 	}
 	if err := s.reportUsage(ctx, t, st, object); err != nil {
@@ -111,7 +117,7 @@ func (s *datastore) tellOnce(
 	return err
 }
 
-// readiness is whether a DataStore can be used, and why not.
+// readiness is whether a DataStore can be used, and why not, or what should be put right all the same.
 type readiness struct {
 	ready           bool
 	reason, message string // of the condition Valid

@@ -112,9 +112,9 @@ func validity(c event.DatastoreChecked) metav1.Condition {
 	if !c.Ready {
 		valid.Status, valid.Reason = metav1.ConditionFalse, v1alpha1.DataStoreReasonMissingCondition
 		valid.Message = "the DataStore cannot be used"
-		if c.Reason != "" {
-			valid.Reason = c.Reason
-		}
+	}
+	if c.Reason != "" { // of one that can be used, too: what should be put right all the same
+		valid.Reason = c.Reason
 	}
 	if c.Message != "" {
 		valid.Message = c.Message

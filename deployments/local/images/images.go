@@ -46,7 +46,7 @@ var kubernetesPrograms = []string{"kube-apiserver", "kube-controller-manager", "
 var catalog = []image{
 	{name: "kubernetes-v1.36.3", dir: "kubernetes", version: "v1.36.3", programs: kubernetesPrograms, kube: true},
 	{name: "kubernetes-v1.35.4", dir: "kubernetes", modfile: "v1.35.4.mod", version: "v1.35.4", programs: kubernetesPrograms, kube: true},
-	{name: "etcd", version: "v3.6.8", programs: []string{"etcd"}},
+	{name: "etcd", version: "v3.6.16", programs: []string{"etcd"}},
 	{name: "kine", version: "v0.16.4", programs: []string{"kine"}},
 	// The release before can't be had from the module proxy; they speak the same protocol.
 	{name: Konnectivity, version: "v0.36.0", also: "v0.35.0", programs: []string{"proxy-server", "proxy-agent"}},
@@ -111,7 +111,7 @@ func Resolve(reference string) (Program, error) {
 			if program != name {
 				continue
 			}
-			// etcd's own images are tagged v3.6.8 by its project and 3.6.8-0 by Kubernetes.
+			// etcd's own images are tagged v3.6.16 by its project and 3.6.16-0 by Kubernetes.
 			if tag == img.version || tag == img.also && tag != "" || !img.kube && strings.Split(tag, "-")[0] == strings.TrimPrefix(img.version, "v") {
 				return Program{Image: img.name, Name: name}, nil
 			}

@@ -126,6 +126,8 @@ const (
 	DriverNotSupported = "DriverNotSupported"
 	// Unreachable: the DataStore's database doesn't answer, or refuses the administrator; a reason of the DataStore.
 	Unreachable = "Unreachable"
+	// EtcdDeniesStatus: the DataStore's etcd keeps its status from tenants; a reason of a DataStore that can be used.
+	EtcdDeniesStatus = "EtcdDeniesStatus"
 	// ForeignSecret: a DataStore refers to a Secret of a namespace that the installation doesn't name; a reason of the DataStore.
 	ForeignSecret = "ForeignSecret"
 	// InvalidName: a schema or user has a name that the database can't have.

@@ -142,6 +142,11 @@ func Table() []Entry {
 			"get datastores",
 		},
 		{
+			EtcdDeniesStatus, "the DataStore's etcd keeps its status from tenants, whose API servers then do without part of their watch cache",
+			"Have etcd v3.6.12 or later, or v3.5.31 or later of v3.5. Tenants' API servers take it up by themselves within seconds.",
+			"get datastores -o yaml",
+		},
+		{
 			ForeignSecret, "the DataStore refers to a Secret of a namespace whose Secrets DataStores may not refer to",
 			"Move the Secret to the installation's namespace, or add its namespace to --secret-namespaces of stoker-datastore.",
 			"get datastores",

@@ -84,6 +84,12 @@ type Size struct {
 	Keys int64
 }
 
+// Warner is a driver that finds what should be put right about a database that can be used all the same.
+type Warner interface {
+	// Warning is that, with a reason of pkg/api/reason; empty for nothing. It asks the database.
+	Warning(ctx context.Context) (why, message string)
+}
+
 // Replicated is a driver whose tenants must tell kine how many servers keep their data.
 type Replicated interface {
 	// Replicas is right after a Check that succeeded.

@@ -1,0 +1,55 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+)
+
+var _ driver.Warner = (*etcd)(nil)
+
+// deniesStatus are the versions, from the first to below the second, whose Maintenance.Status wants the role root (etcd-io/etcd#21663).
+// A tenant's API server asks for it to learn whether etcd reports the progress of watches; denied, it does without (kubernetes#139220).
+var deniesStatus = [][2]*version.Version{
+	{version.MustParseSemantic("3.5.28"), version.MustParseSemantic("3.5.31")},
+	{version.MustParseSemantic("3.6.0-0"), version.MustParseSemantic("3.6.12")},
+}
+
+// Warning names the members of a version that keeps the tenants' API servers from what they should use. Members that don't answer are
+// left out.
+func (e *etcd) Warning(ctx context.Context) (why, message string) {
+	var old []string
+	for _, endpoint := range e.client.Endpoints() {
+		ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+		status, err := e.client.Status(ctx, endpoint)
+		cancel()
+		if err == nil && denied(status.Version) {
+			old = append(old, fmt.Sprintf("%s (v%s)", strings.TrimPrefix(endpoint, "https://"), status.Version))
+		}
+	}
+	if len(old) == 0 {
+		return "", ""
+	}
+	return reason.EtcdDeniesStatus, "the DataStore answers and all references are valid, but etcd at " + strings.Join(old, ", ") +
+		" denies Maintenance.Status to tenants: watches without a resource version fail on quiet resources, and lists aren't served from" +
+		" API servers' caches; have v3.6.12 or later, or v3.5.31 or later of v3.5"
+}
+
+// denied reports whether etcd of a version denies its status to users without the role root.
+func denied(etcd string) bool {
+	v, err := version.ParseSemantic(etcd)
+	if err != nil {
+		return false
+	}
+	for _, span := range deniesStatus {
+		if v.AtLeast(span[0]) && v.LessThan(span[1]) {
+			return true
+		}
+	}
+	return false
+}

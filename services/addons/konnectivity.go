@@ -21,17 +21,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
-// kind of workload that runs the agents, "" for none.
-func (in *Konnectivity) kind() string {
-	switch {
-	case in == nil:
-		return ""
-	case in.Deployment:
-		return kube.Deployments.Kind
-	}
-	return kube.DaemonSets.Kind
-}
-
 // Konnectivity is what the tenant's end of the tunnel is made from: agents, which connect to the konnectivity server beside the API
 // server and reach for it what they can reach.
 type Konnectivity struct {
@@ -43,6 +32,17 @@ type Konnectivity struct {
 	HostNetwork bool
 	Tolerations []corev1.Toleration
 	ExtraArgs   []string
+}
+
+// kind of workload that runs the agents, "" for none.
+func (in *Konnectivity) kind() string {
+	switch {
+	case in == nil:
+		return ""
+	case in.Deployment:
+		return kube.Deployments.Kind
+	}
+	return kube.DaemonSets.Kind
 }
 
 // Where the agent's token is in its container, and the ports on which it listens.

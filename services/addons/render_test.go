@@ -7,6 +7,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -193,20 +194,26 @@ func TestRenderRefuses(t *testing.T) {
 }
 
 func TestRemoved(t *testing.T) {
-	in := input()
-	if refs := Removed(in); len(refs) != 0 {
-		t.Errorf("with both addons on, %v is to be removed", refs)
+	in := withTunnel()
+	deployment := Ref{"Deployment", "kube-system", "konnectivity-agent"}
+	if refs := Removed(in); !slices.Equal(refs, []Ref{deployment}) {
+		t.Errorf("with all addons on, %v is to be removed", refs)
 	}
 	with, err := Render(in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	in.CoreDNS, in.KubeProxy = nil, nil
+	in.Konnectivity.Deployment = true
+	daemons := Ref{"DaemonSet", "kube-system", "konnectivity-agent"}
+	if refs := Removed(in); !slices.Equal(refs, []Ref{daemons}) {
+		t.Errorf("with agents of a Deployment, %v is to be removed", refs)
+	}
+	in.CoreDNS, in.KubeProxy, in.Konnectivity = nil, nil, nil
 	without, err := Render(in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	gone := map[Ref]bool{}
+	gone := map[Ref]bool{deployment: true}
 	for _, o := range with {
 		gone[RefOf(o)] = true
 	}

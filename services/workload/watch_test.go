@@ -68,6 +68,7 @@ func TestAWatchGoesOnForThePartitionsThatStayWhenOthersMove(t *testing.T) {
 	for _, key := range append(missing, lost, stays, gained) {
 		listed(kube.TenantControlPlanes, key.Name, "")
 	}
+	listed(kube.ConfigMaps, "", "")
 	listed(kube.Deployments, "", "")
 	listed(kube.Ingresses, "", "")
 
@@ -90,7 +91,7 @@ func TestAWatchGoesOnForThePartitionsThatStayWhenOthersMove(t *testing.T) {
 	}
 	in := func(partitions string) []string {
 		var all []string
-		for _, r := range []string{"deployments", "ingresses", "services", "tenantcontrolplanes"} {
+		for _, r := range []string{"configmaps", "deployments", "ingresses", "services", "tenantcontrolplanes"} {
 			all = append(all, r+" "+name.LabelPartition+" in ("+partitions+")")
 		}
 		return all

@@ -111,8 +111,8 @@ func Conditions() []Entry {
 		{AgentsConnected, "an agent of konnectivity is connected, so that the API server reaches nodes, pods and Services", "", ""},
 		{
 			AgentsNotConnected, "no agent of konnectivity is connected to its server",
-			"Inside the tenant, look why: kubectl -n kube-system logs doesn't work without a tunnel, so look at the pods k8s-app=konnectivity-agent " +
-				"and their events, and on a node at their logs. Nodes must reach the address and port that the message names.", "",
+			"Look inside the tenant at the pods with the label k8s-app=konnectivity-agent and their events; their logs are to be had on their nodes " +
+				"only. Nodes must reach the address and port that the message names.", "",
 		},
 		{NoAgents, "there is no node that runs an agent of konnectivity", "Have a node join.", ""},
 

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd"
@@ -22,8 +24,9 @@ import (
 // TestData is the contract of driver.DataAccess, on all databases and from each to each.
 // One server of a kind serves all of it.
 func TestData(t *testing.T) {
+	server := etcdserver.Start(t)
 	open := map[string]func() (driver.Driver, error){
-		"etcd":     func() (driver.Driver, error) { return etcd.Open(etcdserver.Start(t).Config(t)) },
+		"etcd":     func() (driver.Driver, error) { return etcd.Open(server.Config(t)) },
 		"postgres": func() (driver.Driver, error) { return postgres.Open(postgresserver.Start(t).Config()) },
 		"mysql":    func() (driver.Driver, error) { return mysql.Open(mysqlserver.Start(t).Config()) },
 		"nats":     func() (driver.Driver, error) { return nats.Open(natsserver.Start(t, natsserver.Options{}).Config(t)) },
@@ -69,7 +72,8 @@ func TestData(t *testing.T) {
 		for _, kind := range ring {
 			t.Run(kind, func(t *testing.T) {
 				t.Parallel()
-				drivertest.Compaction(t, drivers[kind])
+				root := map[string]*clientv3.Client{"etcd": server.Root}
+				drivertest.Compaction(t, drivers[kind], root[kind])
 			})
 		}
 	})

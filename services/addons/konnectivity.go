@@ -66,9 +66,9 @@ func (k *kubeadm) konnectivity() ([]*unstructured.Unstructured, error) {
 		&corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}, ObjectMeta: meta},
 		&rbacv1.ClusterRoleBinding{
 			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
-			ObjectMeta: metav1.ObjectMeta{Name: name.KonnectivityAudience, Labels: maps.Clone(labels)},
+			ObjectMeta: metav1.ObjectMeta{Name: name.KonnectivityUser, Labels: maps.Clone(labels)},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:auth-delegator"},
-			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name.KonnectivityAudience}},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name.KonnectivityUser}},
 		},
 	}
 	if in.Deployment {
@@ -144,7 +144,7 @@ func (in *Konnectivity) agentPod() corev1.PodSpec {
 		}},
 		Volumes: []corev1.Volume{{Name: fileAgentToken, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{
-				Path: fileAgentToken, Audience: name.KonnectivityAudience, ExpirationSeconds: new(int64(agentTokenLife)),
+				Path: fileAgentToken, Audience: name.KonnectivityUser, ExpirationSeconds: new(int64(agentTokenLife)),
 			}}},
 		}}}},
 	}
@@ -184,7 +184,7 @@ func removedKonnectivity(in *Konnectivity) []Ref {
 	case in == nil:
 		return []Ref{
 			daemons, deployment,
-			{"ClusterRoleBinding", "", name.KonnectivityAudience},
+			{"ClusterRoleBinding", "", name.KonnectivityUser},
 			{"ServiceAccount", name.NamespaceKonnectivityAgent, name.KonnectivityAgent},
 		}
 	case in.Deployment:

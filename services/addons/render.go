@@ -174,7 +174,7 @@ func handlerOf(r Ref) string {
 		return metric.HandlerCoreDNS
 	case "kube-proxy", "kubeadm:node-proxier":
 		return metric.HandlerKubeProxy
-	case name.KonnectivityAudience:
+	case name.KonnectivityUser:
 		return metric.HandlerKonnectivityClusterRoleBinding
 	case name.KonnectivityAgent:
 		if r.Kind == kube.ServiceAccounts.Kind {

@@ -1,6 +1,6 @@
 // A tenant's turn: every Secret is issued that can be, in two stages. What needs no endpoint is issued once the tenant is accepted;
-// the rest, once workload knows the endpoint. What the tenant needs no more goes once no pod has it. Then certs.issued is published for the generation, or certs.rotated when content
-// changed of one for which everything had been issued before.
+// the rest, once workload knows the endpoint. What the tenant needs no more goes once no pod has it. Then certs.issued is published
+// for the generation, or certs.rotated when content changed of one for which everything had been issued before.
 
 package certs
 

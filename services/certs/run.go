@@ -2,8 +2,8 @@
 // somebody deletes or edits.
 //
 // It wakes on intake.accepted (what needs no endpoint is issued at once), workload.exposed (the API server's certificate
-// and the administrators' kubeconfigs follow), workload.available (what no pod has any more can go), certs.due (renewal, and a check of everything once a week), changes of its
-// Secrets and of KubeconfigGenerators, intake.deleting and datastore.removed. It tells certs.issued once everything exists
+// and the administrators' kubeconfigs follow), workload.available (what no pod has any more can go), certs.due (renewal, and a
+// check of everything once a week), changes of its Secrets and of KubeconfigGenerators, intake.deleting and datastore.removed. It tells certs.issued once everything exists
 // for a generation, certs.rotated when something of that generation was replaced later, certs.removed; certs.generated
 // about each kubeconfig of a KubeconfigGenerator, which wakes it to write that one's status.
 //

@@ -5,9 +5,7 @@ package status
 
 import (
 	"cmp"
-	"net"
 	"net/netip"
-	"strconv"
 	"strings"
 	"time"
 
@@ -167,38 +165,26 @@ func konnectivity(t *state.Tenant, in States) *v1alpha1.KonnectivityStatus {
 	if w.EgressChecksum != "" {
 		s.ConfigMap = v1alpha1.KonnectivityConfigMap{Name: name.KonnectivityEgressSelector(t.Name), Checksum: w.EgressChecksum}
 	}
-	if x, ok := secrets[name.ComponentKonnectivityCertificate]; ok {
-		s.Certificate = v1alpha1.CertificatePrivateKeyPairStatus{SecretName: x.Name, LastUpdate: at(x.LastUpdate), Checksum: x.Checksum}
-	}
-	if x, ok := secrets[name.ComponentKonnectivityKubeconfig]; ok {
-		s.Kubeconfig = v1alpha1.KubeconfigStatus{SecretName: x.Name, LastUpdate: at(x.LastUpdate), Checksum: x.Checksum}
-	}
+	s.Certificate = pairStatus(secrets[name.ComponentKonnectivityCertificate])
+	s.Kubeconfig = kubeconfigStatus(secrets[name.ComponentKonnectivityKubeconfig])
 	if a.Konnectivity != "" {
 		inside := v1alpha1.ExternalKubernetesObjectStatus{
 			Name: name.KonnectivityAgent, Namespace: name.NamespaceKonnectivityAgent, LastUpdate: at(a.LastUpdate),
 		}
 		s.ServiceAccount = inside
 		s.Agent = v1alpha1.KonnectivityAgentStatus{ExternalKubernetesObjectStatus: inside, Mode: v1alpha1.KonnectivityAgentMode(a.Konnectivity)}
-		s.ClusterRoleBinding = v1alpha1.ExternalKubernetesObjectStatus{Name: name.KonnectivityAudience, LastUpdate: at(a.LastUpdate)}
+		s.ClusterRoleBinding = v1alpha1.ExternalKubernetesObjectStatus{Name: name.KonnectivityUser, LastUpdate: at(a.LastUpdate)}
 	}
-	if _, port, err := net.SplitHostPort(w.KonnectivityEndpoint); err == nil {
-		if n, err := strconv.ParseInt(port, 10, 32); err == nil {
-			s.Service = &v1alpha1.KubernetesServiceStatus{Name: name.Service(t.Name), Namespace: t.Namespace, Port: int32(n)}
-		}
+	if spec := t.Spec.Addons.Konnectivity; spec != nil && w.KonnectivityEndpoint != "" {
+		s.Service = &v1alpha1.KubernetesServiceStatus{Name: name.Service(t.Name), Namespace: t.Namespace, Port: spec.Server.Port}
 	}
 	return s
 }
 
 // secrets says which Secrets hold the tenant's keys, certificates and kubeconfigs.
 func secrets(by map[string]state.Secret) (v1alpha1.CertificatesStatus, v1alpha1.KubeconfigsStatus) {
-	pair := func(component string) v1alpha1.CertificatePrivateKeyPairStatus {
-		x := by[component]
-		return v1alpha1.CertificatePrivateKeyPairStatus{SecretName: x.Name, LastUpdate: at(x.LastUpdate), Checksum: x.Checksum}
-	}
-	kubeconfig := func(component string) v1alpha1.KubeconfigStatus {
-		x := by[component]
-		return v1alpha1.KubeconfigStatus{SecretName: x.Name, LastUpdate: at(x.LastUpdate), Checksum: x.Checksum}
-	}
+	pair := func(component string) v1alpha1.CertificatePrivateKeyPairStatus { return pairStatus(by[component]) }
+	kubeconfig := func(component string) v1alpha1.KubeconfigStatus { return kubeconfigStatus(by[component]) }
 	certificates := v1alpha1.CertificatesStatus{
 		CA:                     pair(name.ComponentCA),
 		APIServer:              pair(name.ComponentAPIServerCertificate),
@@ -212,6 +198,16 @@ func secrets(by map[string]state.Secret) (v1alpha1.CertificatesStatus, v1alpha1.
 		ControllerManager: kubeconfig(name.ComponentControllerManagerKubeconfig),
 		Scheduler:         kubeconfig(name.ComponentSchedulerKubeconfig),
 	}
+}
+
+// pairStatus is what is shown of a Secret with a certificate and its key, the zero value of one that isn't there.
+func pairStatus(x state.Secret) v1alpha1.CertificatePrivateKeyPairStatus {
+	return v1alpha1.CertificatePrivateKeyPairStatus{SecretName: x.Name, LastUpdate: at(x.LastUpdate), Checksum: x.Checksum}
+}
+
+// kubeconfigStatus is what is shown of a Secret with a kubeconfig, the zero value of one that isn't there.
+func kubeconfigStatus(x state.Secret) v1alpha1.KubeconfigStatus {
+	return v1alpha1.KubeconfigStatus{SecretName: x.Name, LastUpdate: at(x.LastUpdate), Checksum: x.Checksum}
 }
 
 // kubernetes says which Deployment, Service, Ingress and route there are; the version is not in it.

@@ -76,7 +76,7 @@ func after(t *state.Tenant, in States) States {
 
 // tunnelled gives a tenant konnectivity, with agents.
 func tunnelled(t *state.Tenant, in *States, agents state.Agents) {
-	t.Spec.Addons.Konnectivity = &v1alpha1.KonnectivitySpec{}
+	t.Spec.Addons.Konnectivity = &v1alpha1.KonnectivitySpec{Server: v1alpha1.KonnectivityServerSpec{Port: 8132}}
 	in.Workload.Data.Konnectivity, in.Workload.Data.KonnectivityEndpoint, in.Workload.Data.EgressChecksum = true, "127.50.0.2:8132", "e1"
 	in.Addons.Data.Konnectivity, in.Addons.Data.Agents = "DaemonSet", agents
 	for component, secret := range map[string]string{

@@ -129,3 +129,29 @@ func TestEndpoint(t *testing.T) {
 		})
 	}
 }
+
+func TestWhereAgentsReachTheKonnectivityServer(t *testing.T) {
+	tunnel := &v1alpha1.KonnectivitySpec{Server: v1alpha1.KonnectivityServerSpec{Port: 8132}}
+	for sentence, test := range map[string]struct {
+		change func(*v1alpha1.TenantControlPlaneSpec)
+		want   string
+	}{
+		"at the Service":                  {func(*v1alpha1.TenantControlPlaneSpec) {}, "203.0.113.7:8132"},
+		"nowhere without the tunnel":      {func(s *v1alpha1.TenantControlPlaneSpec) { s.Addons.Konnectivity = nil }, ""},
+		"where nodes are told the API is": {func(s *v1alpha1.TenantControlPlaneSpec) { s.NetworkProfile.AdvertiseAddress = "198.51.100.1" }, "198.51.100.1:8132"},
+		"at the Service beside an Ingress": {func(s *v1alpha1.TenantControlPlaneSpec) {
+			s.ControlPlane.Ingress = &v1alpha1.IngressSpec{Hostname: "a.example.com"}
+		}, "203.0.113.7:8132"},
+		"at the host name of a gateway": {func(s *v1alpha1.TenantControlPlaneSpec) {
+			s.ControlPlane.Gateway = &v1alpha1.GatewaySpec{Hostname: "a.example.com"}
+		}, "a.example.com:8132"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			spec := &v1alpha1.TenantControlPlaneSpec{Addons: v1alpha1.AddonsSpec{Konnectivity: tunnel}}
+			test.change(spec)
+			if got := konnectivityEndpoint(spec, "203.0.113.7"); got != test.want {
+				t.Errorf("%q", got)
+			}
+		})
+	}
+}

@@ -103,7 +103,7 @@ func (in Input) konnectivityArgs() []string {
 		"agent-namespace":         name.NamespaceKonnectivityAgent,
 		"agent-port":              strconv.Itoa(int(server.Port)),
 		"agent-service-account":   name.KonnectivityAgent,
-		"authentication-audience": name.KonnectivityAudience,
+		"authentication-audience": name.KonnectivityUser,
 		"cluster-cert":            pki(name.KeyAPIServerCert),
 		"cluster-key":             pki(name.KeyAPIServerKey),
 		"health-port":             strconv.Itoa(portKonnectivityHealth),

@@ -83,6 +83,8 @@ func TestGolden(t *testing.T) {
 	tenants["konnectivity"].Tenant.Spec.Addons.Konnectivity = &v1alpha1.KonnectivitySpec{Server: v1alpha1.KonnectivityServerSpec{
 		Port: 8132, Image: v1alpha1.DefaultKonnectivityServer, ExtraArgs: []string{"--v=4", "--uds-name=/elsewhere"},
 	}}
+	tenants["konnectivity-gateway"] = load(t, "gateway")
+	tenants["konnectivity-gateway"].Tenant.Spec.Addons.Konnectivity = tenants["konnectivity"].Tenant.Spec.Addons.Konnectivity
 	for tenant, in := range tenants {
 		t.Run(tenant, func(t *testing.T) {
 			var out []byte

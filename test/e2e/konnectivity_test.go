@@ -109,6 +109,15 @@ func TestKonnectivity(t *testing.T) {
 			return err
 		})
 	})
+	t.Run("the egress configuration comes back, and rolls out nothing", func(t *testing.T) {
+		admin := e.Local.Kubeconfig("admin")
+		e.Kubectl(t, admin, "-n", key.Namespace, "delete", "cm", name.KonnectivityEgressSelector(key.Name))
+		env.Eventually(t, "the ConfigMap again", func() error {
+			_, err := e.TryKubectl(t.Context(), admin, nil, "-n", key.Namespace, "get", "cm", name.KonnectivityEgressSelector(key.Name))
+			return err
+		})
+		x.revision(t, "2")
+	})
 	t.Run("as a Deployment, the DaemonSet goes", func(t *testing.T) {
 		o.Spec.Addons.Konnectivity.Agent = v1alpha1.KonnectivityAgentSpec{Mode: v1alpha1.KonnectivityAgentModeDeployment, Replicas: new(int32(3))}
 		e.Apply(t, o)
@@ -182,7 +191,7 @@ func (x *tunnelled) startAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := x.whole.TempDir()
-	token := strings.TrimSpace(e.Kubectl(t, x.kubeconfig, "-n", "kube-system", "create", "token", name.KonnectivityAgent, "--audience", name.KonnectivityAudience))
+	token := strings.TrimSpace(e.Kubectl(t, x.kubeconfig, "-n", "kube-system", "create", "token", name.KonnectivityAgent, "--audience", name.KonnectivityUser))
 	var ca corev1.Secret
 	get(t, kube.Secrets, x.key.Namespace, name.CA(x.key.Name), &ca)
 	files := map[string][]byte{"token": []byte(token), "ca.crt": ca.Data[name.KeyCACert]}

@@ -105,7 +105,7 @@ func TestStandInTakesWhatAddonsAskFor(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	seen := make(chan addons.Event, 10)
 	watched := make(chan error, 1)
-	go func() { watched <- c.Watch(ctx, versions, func(e addons.Event) { seen <- e }) }()
+	go func() { watched <- c.Watch(ctx, versions, func(e addons.Event) { seen <- e }, nil) }()
 	if n, err := c.Delete(t.Context(), []addons.Ref{ref}); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}

@@ -134,8 +134,9 @@ func endsHost(after, host string) bool {
 	return after[0] == ':' && (host[0] == '[' || !strings.Contains(host, ":"))
 }
 
-// file translates a file of a Secret or ConfigMap. Kubeconfigs change: one that leads to the pod itself leads to the pod's address, and
-// still expects the certificate of the host it named. So does an egress selector configuration, which names a socket.
+// file translates a file of a Secret or ConfigMap. A kubeconfig that leads to the pod itself leads to the pod's address, and still
+// expects the certificate of the host it named; an egress selector configuration names its socket by the path on the host. Nothing
+// else changes.
 func (t translation) file(name string, data []byte) []byte {
 	base := filepath.Base(name)
 	if strings.HasPrefix(base, "egress-selector") {

@@ -141,12 +141,12 @@ const (
 	PortKine         = "server"
 )
 
-// Konnectivity inside the tenant: the agents' namespace, the name of their workload and of their ServiceAccount, and the audience of
-// their tokens, which is also the server's user and the name of the binding that lets it review them.
+// Konnectivity inside the tenant: the agents' namespace, the name of their workload and of their ServiceAccount, and the server's user,
+// which is also the audience of the agents' tokens and the name of the binding that lets it review them.
 const (
 	NamespaceKonnectivityAgent = "kube-system"
 	KonnectivityAgent          = "konnectivity-agent"
-	KonnectivityAudience       = "system:konnectivity-server"
+	KonnectivityUser           = "system:konnectivity-server"
 )
 
 // Names of the pods' volumes.

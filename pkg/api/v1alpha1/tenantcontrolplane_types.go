@@ -462,8 +462,8 @@ type ServiceSpec struct {
 	// ServiceType is the type of the Service. With NodePort, the node port is networkProfile.port.
 	// +required
 	ServiceType ServiceType `json:"serviceType"`
-	// AllocateLoadBalancerNodePorts says whether a LoadBalancer Service also gets node ports. A Service that has some
-	// keeps them when this becomes false; take them out of it by hand. Only with serviceType LoadBalancer. Default: true.
+	// AllocateLoadBalancerNodePorts says whether a LoadBalancer Service also gets node ports. Those that it has are freed
+	// when this becomes false. Only with serviceType LoadBalancer. Default: true.
 	// +optional
 	AllocateLoadBalancerNodePorts *bool `json:"allocateLoadBalancerNodePorts,omitempty"`
 }

@@ -241,22 +241,19 @@ func (in Input) requiredClients() []Want {
 	}}
 }
 
-// userKonnectivity is who the konnectivity server is to the API server. Kamaji makes it a member of system:masters; but all it does is
-// have agents' tokens reviewed, which the add-ons allow it, and it is a server that strangers reach.
-const userKonnectivity = "system:konnectivity-server"
-
 // requiredOfKonnectivity is what the konnectivity server shows the API server: a client certificate, and one in a kubeconfig, which
-// is what it reads.
+// is what it reads. Kamaji makes its user a member of system:masters; but all it does is have agents' tokens reviewed, which the
+// add-ons allow it, and it is a server that strangers reach.
 func (in Input) requiredOfKonnectivity() []Want {
 	return []Want{{
 		Component: name.ComponentKonnectivityCertificate, Signer: name.ComponentCA, Lifecycle: name.LifecycleX509, Type: corev1.SecretTypeTLS,
 		Credentials: []Credential{{
-			CommonName: userKonnectivity, Usage: x509.ExtKeyUsageClientAuth, CertKey: name.KeyTLSCert, KeyKey: name.KeyTLSKey,
+			CommonName: name.KonnectivityUser, Usage: x509.ExtKeyUsageClientAuth, CertKey: name.KeyTLSCert, KeyKey: name.KeyTLSKey,
 		}},
 	}, {
 		Component: name.ComponentKonnectivityKubeconfig, Signer: name.ComponentCA, Lifecycle: name.LifecycleKubeconfig,
 		Credentials: []Credential{{
-			CommonName: userKonnectivity, Usage: x509.ExtKeyUsageClientAuth,
+			CommonName: name.KonnectivityUser, Usage: x509.ExtKeyUsageClientAuth,
 			Kubeconfigs: []Kubeconfig{{name.KeyKonnectivityConf, in.Name, "https://" + net.JoinHostPort("localhost", in.port())}},
 		}},
 	}}

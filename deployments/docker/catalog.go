@@ -66,6 +66,15 @@ func Images() []Image {
 	})
 }
 
+// Tests are images for pods that tests run, which are built when they are named only.
+func Tests() []Image {
+	const program = "stoker-test-inside"
+	return []Image{{
+		Name: program, Description: "What tests of Stoker run inside a tenant: a webhook and an aggregated API.",
+		Package: "./test/inside/cmd/" + program, Path: binaries + program,
+	}}
+}
+
 // others tells whether programs of other projects are in an image, which are built for this machine alone.
 func (i Image) others() bool { return i.Component != "" || i.Node }
 
@@ -107,7 +116,7 @@ func Select(names []string) ([]Image, error) {
 	if len(names) == 0 {
 		return Images(), nil
 	}
-	all := append(Images(), Components()...)
+	all := slices.Concat(Images(), Components(), Tests())
 	var known, selected []string
 	for _, i := range all {
 		if !slices.Contains(known, i.Name) {

@@ -47,6 +47,7 @@ func TestCluster(t *testing.T) {
 	step("drain", drain)
 	step("a NATS server lost", loseNATS)
 	step("a node lost", loseNode)
+	step("a machine joins a tenant", joinNode)
 	step("backup", backup)
 	step("upgrade and rollback of the installation", upgrade)
 	step("ten tenants at once", ten)

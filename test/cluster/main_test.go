@@ -36,6 +36,7 @@ const (
 	envRegistry   = "STOKER_TEST_REGISTRY"
 	envTag        = "STOKER_TEST_TAG"
 	envNode       = "STOKER_TEST_NODE"
+	envJoin       = "STOKER_TEST_JOIN"
 )
 
 // installation is Stoker on the cluster.
@@ -50,6 +51,9 @@ type installation struct {
 	address string
 	// node is a program that takes a node from the network (`node down NAME`) and gives it back (`node up NAME`); none if empty.
 	node string
+	// join is a program that has a machine, which is none of the cluster's, join a tenant (`join NAME kubeadm join …`, with the tenant's
+	// kubeconfig as KUBECONFIG); none if empty.
+	join string
 	// helm is the program, home its directory for what it keeps.
 	helm, home string
 	report     *report
@@ -59,7 +63,7 @@ type installation struct {
 func open(t *testing.T) *installation {
 	t.Helper()
 	i := &installation{
-		kubeconfig: os.Getenv(envKubeconfig), registry: os.Getenv(envRegistry), tag: os.Getenv(envTag), node: os.Getenv(envNode), report: &report{},
+		kubeconfig: os.Getenv(envKubeconfig), registry: os.Getenv(envRegistry), tag: os.Getenv(envTag), node: os.Getenv(envNode), join: os.Getenv(envJoin), report: &report{},
 	}
 	if i.kubeconfig == "" || i.registry == "" {
 		t.Skip("there is no cluster to install on: make test-cluster KUBECONFIG=… REGISTRY=…")
@@ -137,11 +141,17 @@ func (i *installation) runHelm(ctx context.Context, args ...string) error {
 // forward makes a port of a pod one of this machine, until the test ends.
 func (i *installation) forward(t *testing.T, namespace, pod string, port int) (local uint16, err error) {
 	t.Helper()
-	transport, upgrader, err := spdy.RoundTripperFor(i.config)
+	return forwardTo(t, i.config, i.core, namespace, pod, port)
+}
+
+// forwardTo is forward in any cluster.
+func forwardTo(t *testing.T, config *rest.Config, core *kubernetes.Clientset, namespace, pod string, port int) (local uint16, err error) {
+	t.Helper()
+	transport, upgrader, err := spdy.RoundTripperFor(config)
 	if err != nil {
 		return 0, err
 	}
-	url := i.core.CoreV1().RESTClient().Post().Resource("pods").Namespace(namespace).Name(pod).SubResource("portforward").URL()
+	url := core.CoreV1().RESTClient().Post().Resource("pods").Namespace(namespace).Name(pod).SubResource("portforward").URL()
 	dialer := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, url)
 	stop, ready := make(chan struct{}), make(chan struct{})
 	var log bytes.Buffer

@@ -1,19 +1,9 @@
 package e2e
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/base64"
-	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -24,9 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
-	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,6 +28,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/test/env"
+	"github.com/stoker-k8s/stoker/test/inside"
 )
 
 // TestKonnectivity has a tenant reach servers of its own through the tunnel: the konnectivity server beside its API server, and a real
@@ -69,8 +58,8 @@ func TestKonnectivity(t *testing.T) {
 	})
 	t.Run("an aggregated API inside the tenant answers through the tunnel", func(t *testing.T) {
 		env.Eventually(t, "the APIService to be available", func() error {
-			out, err := e.TryKubectl(t.Context(), x.kubeconfig, nil, "get", "--raw", "/apis/tunnel.example.org/v1/answer")
-			if err == nil && !strings.Contains(out, "through the tunnel") {
+			out, err := e.TryKubectl(t.Context(), x.kubeconfig, nil, "get", "--raw", inside.Answer)
+			if err == nil && !strings.Contains(out, inside.Says) {
 				err = errors.New(out)
 			}
 			return err
@@ -286,7 +275,7 @@ func (x *tunnelled) admit(t *testing.T) error {
 	t.Helper()
 	const object = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"asked-","namespace":"default","labels":{"ask":"me"}}}`
 	out, err := e.TryKubectl(t.Context(), x.kubeconfig, strings.NewReader(object), "create", "-f", "-", "-o", "yaml")
-	if err == nil && !strings.Contains(out, "through-the-tunnel") {
+	if err == nil && !strings.Contains(out, inside.Came) {
 		err = errors.New("the webhook was not asked: " + out)
 	}
 	return err
@@ -296,88 +285,28 @@ func (x *tunnelled) admit(t *testing.T) error {
 // name, for there is no network in which they could have an address of their own.
 func (x *tunnelled) serve(t *testing.T) {
 	t.Helper()
-	certificate, ca := selfSigned(t, "inside.default.svc")
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.URL.Path == "/mutate":
-			mutate(w, r)
-		case strings.HasSuffix(r.URL.Path, "/answer"):
-			_, _ = io.WriteString(w, `{"says":"through the tunnel"}`)
-		default: // discovery
-			_, _ = io.WriteString(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"tunnel.example.org/v1","resources":[]}`)
-		}
-	}))
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
+	certificate, key, err := inside.SelfSigned()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(inside.Handler())
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	server.StartTLS()
 	x.whole.Cleanup(server.Close)
 	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
-	bundle := base64.StdEncoding.EncodeToString(ca)
 	objects := fmt.Sprintf(`
 apiVersion: v1
 kind: Service
-metadata: {name: inside, namespace: default}
-spec: {type: ExternalName, externalName: localhost, ports: [{port: %[1]s}]}
----
-apiVersion: apiregistration.k8s.io/v1
-kind: APIService
-metadata: {name: v1.tunnel.example.org}
-spec:
-  group: tunnel.example.org
-  version: v1
-  groupPriorityMinimum: 1000
-  versionPriority: 10
-  caBundle: %[2]s
-  service: {name: inside, namespace: default, port: %[1]s}
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingWebhookConfiguration
-metadata: {name: inside}
-webhooks:
-- name: inside.example.org
-  admissionReviewVersions: [v1]
-  sideEffects: None
-  timeoutSeconds: 3
-  clientConfig: {caBundle: %[2]s, service: {name: inside, namespace: default, path: /mutate, port: %[1]s}}
-  objectSelector: {matchLabels: {ask: me}}
-  rules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [configmaps]}]
-`, port, bundle)
+metadata: {name: %s, namespace: default}
+spec: {type: ExternalName, externalName: localhost, ports: [{port: %s}]}
+---`, inside.Name, port) + inside.Registration(port, certificate)
 	if out, err := e.TryKubectl(t.Context(), x.kubeconfig, strings.NewReader(objects), "apply", "-f", "-"); err != nil {
 		t.Fatal(out, err)
 	}
-}
-
-// mutate adds a label to what it is asked about.
-func mutate(w http.ResponseWriter, r *http.Request) {
-	var review admissionv1.AdmissionReview
-	if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Request == nil {
-		http.Error(w, "no review", http.StatusBadRequest)
-		return
-	}
-	patch := admissionv1.PatchTypeJSONPatch
-	review.Response = &admissionv1.AdmissionResponse{
-		UID: review.Request.UID, Allowed: true, PatchType: &patch,
-		Patch: []byte(`[{"op":"add","path":"/metadata/labels/came","value":"through-the-tunnel"}]`),
-	}
-	review.Request = nil
-	_ = json.NewEncoder(w).Encode(review)
-}
-
-// selfSigned makes a server's certificate for a name, which is its own authority.
-func selfSigned(t *testing.T, host string) (tls.Certificate, []byte) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: host}, DNSNames: []string{host}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
 // nothing tells what is left of konnectivity.

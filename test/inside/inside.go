@@ -1,0 +1,116 @@
+// Package inside is what tests run inside a tenant, where its API server reaches it through the tunnel alone: an admission webhook and an
+// aggregated API.
+package inside
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net/http"
+	"strings"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+)
+
+// Name of the Service, in the namespace default, whose certificate the server shows; Says is what the aggregated API answers; Label the one
+// that the webhook adds to a ConfigMap with the label ask=me, and Came its value.
+const (
+	Name  = "inside"
+	Says  = "through the tunnel"
+	Label = "came"
+	Came  = "through-the-tunnel"
+	// Answer is the path of the aggregated API's answer.
+	Answer = "/apis/tunnel.example.org/v1/answer"
+)
+
+// Handler serves the webhook and the aggregated API.
+func Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/mutate":
+			mutate(w, r)
+		case strings.HasSuffix(r.URL.Path, "/answer"):
+			_, _ = io.WriteString(w, `{"says":"`+Says+`"}`)
+		default: // discovery
+			_, _ = io.WriteString(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"tunnel.example.org/v1","resources":[]}`)
+		}
+	})
+}
+
+// mutate adds a label to what it is asked about.
+func mutate(w http.ResponseWriter, r *http.Request) {
+	var review admissionv1.AdmissionReview
+	if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Request == nil {
+		http.Error(w, "no review", http.StatusBadRequest)
+		return
+	}
+	patch := admissionv1.PatchTypeJSONPatch
+	review.Response = &admissionv1.AdmissionResponse{
+		UID: review.Request.UID, Allowed: true, PatchType: &patch,
+		Patch: []byte(`[{"op":"add","path":"/metadata/labels/` + Label + `","value":"` + Came + `"}]`),
+	}
+	review.Request = nil
+	_ = json.NewEncoder(w).Encode(review)
+}
+
+// Registration are the objects that have a tenant ask the server at a port of the Service, which isn't among them. authority is the PEM of
+// the server's certificate.
+func Registration(port string, authority []byte) string {
+	return fmt.Sprintf(`
+apiVersion: apiregistration.k8s.io/v1
+kind: APIService
+metadata: {name: v1.tunnel.example.org}
+spec:
+  group: tunnel.example.org
+  version: v1
+  groupPriorityMinimum: 1000
+  versionPriority: 10
+  caBundle: %[2]s
+  service: {name: %[3]s, namespace: default, port: %[1]s}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata: {name: %[3]s}
+webhooks:
+- name: inside.example.org
+  admissionReviewVersions: [v1]
+  sideEffects: None
+  timeoutSeconds: 3
+  clientConfig: {caBundle: %[2]s, service: {name: %[3]s, namespace: default, path: /mutate, port: %[1]s}}
+  objectSelector: {matchLabels: {ask: me}}
+  rules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [configmaps]}]
+`, port, base64.StdEncoding.EncodeToString(authority), Name)
+}
+
+// SelfSigned makes the server's certificate and its key as PEM; the certificate is its own authority.
+func SelfSigned() (certificate, key []byte, err error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	host := Name + ".default.svc"
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: host}, DNSNames: []string{host}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		return nil, nil, err
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return nil, nil, err
+	}
+	encode := func(kind string, data []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data}) }
+	return encode("CERTIFICATE", der), encode("PRIVATE KEY", secret), nil
+}

@@ -133,7 +133,9 @@ func TestMetrics(t *testing.T) {
 	defer e.NoServices(t) // those of other tests have none of these settings
 
 	key := events.Tenant("default", "measured")
-	e.Apply(t, env.Tenant(key.Name, "v1.36.3"))
+	tenant := env.Tenant(key.Name, "v1.36.3")
+	tenant.Spec.Addons.Konnectivity = &v1alpha1.KonnectivitySpec{} // which some of the handlers are for
+	e.Apply(t, tenant)
 	e.Ready(t, key)
 	defer func() {
 		e.Delete(t, key)
@@ -173,7 +175,7 @@ func TestMetrics(t *testing.T) {
 			{name.ServiceStatus, `kamaji_tenant_control_plane_status{ready="true",status="Ready",tcp_name="measured",tcp_namespace="default"} 1`},
 			{name.ServiceStatus, `stoker_time_to_step_seconds_count{service="status",step="certs.issued"}`},
 			{name.ServiceStatus, `stoker_lease_held{service="status"} 1`},
-			{name.ServiceCerts, `kamaji_certificates_current{status="valid",strategy="kubeconfig",tcp_name="measured",tcp_namespace="default"} 3`},
+			{name.ServiceCerts, `kamaji_certificates_current{status="valid",strategy="kubeconfig",tcp_name="measured",tcp_namespace="default"} 4`},
 			{name.ServiceCerts, `stoker_facts_owed{service="certs"} 0`},
 			{name.ServiceDatastore, `kamaji_datastore_status{datastore_name="default",ready="true",status="True"} 1`},
 			{name.ServiceDatastore, `kamaji_datastore_status{datastore_name="` + away + `",ready="false",status="False"} 1`},

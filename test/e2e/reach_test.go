@@ -57,7 +57,7 @@ func TestAnEndpointThatLeadsToSomethingElse(t *testing.T) {
 		foreign.Close()
 		var service corev1.Service
 		get(t, kube.Services, key.Namespace, name.Service(key.Name), &service)
-		forward(t, at, net.JoinHostPort(service.Status.LoadBalancer.Ingress[0].IP, "6443"))
+		carry(t, at, net.JoinHostPort(service.Status.LoadBalancer.Ingress[0].IP, "6443"))
 		reachable(t, key, metav1.ConditionTrue, reason.Reached, at)
 		if after := e.Ready(t, key); after.Generation != before.Generation {
 			t.Errorf("generation %d", after.Generation)
@@ -92,8 +92,8 @@ func foreignServer(t testing.TB, at string) (s *httptest.Server, asked *atomic.I
 	return s, asked
 }
 
-// forward carries connections to another address, as a NAT does.
-func forward(t testing.TB, at, to string) {
+// carry carries connections to another address, as a NAT does.
+func carry(t testing.TB, at, to string) {
 	t.Helper()
 	l, err := net.Listen("tcp", at)
 	if err != nil {

@@ -50,6 +50,8 @@ type Options struct {
 	WatchFilter string
 	// Requests is told of each request; nil for nobody.
 	Requests RequestFunc
+	// Ways lead to a tenant's API server ([ForTenant]); nil: it is where its kubeconfig says.
+	Ways *Ways
 }
 
 // Connect makes a client from a kubeconfig file; empty means the Pod's own service account. It doesn't connect yet.
@@ -78,9 +80,10 @@ func FromKubeconfig(data []byte, o Options) (*Client, error) {
 }
 
 // ForTenant makes a client of a tenant's API server from a kubeconfig with embedded certificates, such as super-admin.conf; all it
-// does shares one HTTP/2 connection with small buffers. An outage is [intent.Unavailable] without a dependency.
+// does shares one HTTP/2 connection with small buffers. By whichever of Options.Ways it is made, the server must have a certificate of the
+// kubeconfig's authority. An outage is [intent.Unavailable] without a dependency.
 func ForTenant(kubeconfig []byte, o Options) (*Client, error) {
-	cfg, err := tenantConfig(kubeconfig)
+	cfg, err := tenantConfig(kubeconfig, o.Ways)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -108,7 +109,7 @@ func (f fenced) CloseIdleConnections() { utilnet.CloseIdleConnectionsFor(f.Round
 // tenantConfig is the configuration for a tenant's API server: what a kubeconfig holds, and a transport of its own. Of the
 // kubeconfig, only addresses, certificates and keys inside it are used: whoever may write the Secret that it comes from can't make
 // this process run a command, or send what is in a file.
-func tenantConfig(kubeconfig []byte) (*rest.Config, error) {
+func tenantConfig(kubeconfig []byte, ways *Ways) (*rest.Config, error) {
 	all, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("tenant kubeconfig: %w", err)
@@ -126,7 +127,10 @@ func tenantConfig(kubeconfig []byte) (*rest.Config, error) {
 	case len(tls.CertData) == 0 || len(tls.KeyData) == 0:
 		return nil, errors.New("tenant kubeconfig: no client certificate and key in it")
 	}
-	cfg.Transport, err = tenantTransport(cfg)
+	if ways == nil {
+		ways = onlyWay(server, tls.ServerName)
+	}
+	cfg.Transport, err = tenantTransport(cfg, ways)
 	if err != nil {
 		return nil, fmt.Errorf("tenant kubeconfig: %w", err)
 	}
@@ -135,16 +139,14 @@ func tenantConfig(kubeconfig []byte) (*rest.Config, error) {
 }
 
 // tenantTransport is one HTTP/2 connection with small buffers: a replica has as many as it has tenants.
-func tenantTransport(cfg *rest.Config) (*http.Transport, error) {
+func tenantTransport(cfg *rest.Config, ways *Ways) (*http.Transport, error) {
 	tls, err := rest.TLSConfigFor(cfg)
 	if err != nil {
 		return nil, err
 	}
-	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
+	tls.NextProtos = []string{"h2", "http/1.1"}
 	return &http.Transport{
-		DialContext:         dialer.DialContext,
-		TLSClientConfig:     tls,
-		TLSHandshakeTimeout: 5 * time.Second,
+		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return ways.dial(ctx, tls) },
 		// A server that has just started may leave a watch without an answer.
 		ResponseHeaderTimeout: requestTimeout,
 		ForceAttemptHTTP2:     true,

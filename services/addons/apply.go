@@ -31,6 +31,8 @@ type application struct {
 	repair bool
 	// drift has the version that was seen last of each object that drifted, by Ref.String(); "" when it was gone.
 	drift map[string]string
+	// looked has what came of looking at the tenant's endpoint, once; nil when it isn't looked at.
+	looked <-chan error
 }
 
 // apply applies everything, or, when only something drifted, that.
@@ -75,15 +77,19 @@ func (s *addons) apply(ctx context.Context, t *loop.Turn, w *connection, a appli
 	if after.Konnectivity == a.before.Konnectivity {
 		after.Agents = a.before.Agents
 	}
+	after.Endpoint, after.Way = a.reach(ctx, t, lookGrace), w.way(a.before)
 	facts := []loop.Tell{{What: event.Applied, Data: event.AddonsApplied{About: t.About(), Objects: len(objects)}}}
 	changed := after.Hash != a.before.Hash
 	if a.repair {
 		after.Versions = maps.Clone(a.before.Versions)
 		maps.Copy(after.Versions, versions)
 		repaired := a.repaired(versions)
-		facts, changed = []loop.Tell{{What: event.Repaired, Data: event.AddonsRepaired{About: t.About(), Objects: repaired}}}, len(repaired) > 0
+		changed = len(repaired) > 0
 		often := !t.Due() && t.Drifted(slices.Collect(maps.Keys(a.drift))...)
-		if !changed || often {
+		switch {
+		case changed && !often:
+			facts = []loop.Tell{{What: event.Repaired, Data: event.AddonsRepaired{About: t.About(), Objects: repaired}}}
+		case !a.otherwise(after):
 			facts = nil
 		}
 	}
@@ -95,6 +101,35 @@ func (s *addons) apply(ctx context.Context, t *loop.Turn, w *connection, a appli
 	}
 	s.follow(t.Key, w, after.Versions) //nolint:contextcheck // the watch outlives the turn
 	return nil
+}
+
+// otherwise reports whether the tenant, or its endpoint, is reached otherwise than before.
+func (a application) otherwise(after state.Addons) bool {
+	return after.Endpoint != a.before.Endpoint || after.Way != a.before.Way
+}
+
+// reach is what is known of the tenant's endpoint at the end of a turn, which waits for it. One that is still being looked at then, or
+// doesn't answer, gets another turn.
+func (a application) reach(ctx context.Context, t *loop.Turn, patience time.Duration) state.Reach {
+	r := a.before.Endpoint
+	if a.looked != nil {
+		select {
+		case err := <-a.looked:
+			if err != nil && ctx.Err() != nil { // the turn's end, not the endpoint's fault
+				return r
+			}
+			r = reachAfter(r, a.input.Endpoint, err, time.Now())
+		case <-time.After(patience):
+			t.Alarm(0, loop.Wake{Kind: unreached})
+			return r
+		}
+	}
+	if r.Since.IsZero() {
+		t.NoAlarm()
+	} else {
+		t.Alarm(lookAgainAfter(r.Since, time.Now()), loop.Wake{Kind: unreached})
+	}
+	return r
 }
 
 // switched reports whether an addon may have been switched on or off since the last time.

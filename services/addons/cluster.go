@@ -45,7 +45,12 @@ type Cluster struct {
 // NewCluster makes a Cluster of a kubeconfig with embedded certificates, such as super-admin.conf. It doesn't connect. requests
 // is told of each request; nil for nobody.
 func NewCluster(kubeconfig []byte, requests kube.RequestFunc) (*Cluster, error) {
-	k, err := kube.ForTenant(kubeconfig, kube.Options{FieldManager: name.FieldManagerAddons, Requests: requests})
+	return newCluster(kubeconfig, kube.Options{Requests: requests})
+}
+
+func newCluster(kubeconfig []byte, o kube.Options) (*Cluster, error) {
+	o.FieldManager = name.FieldManagerAddons
+	k, err := kube.ForTenant(kubeconfig, o)
 	if err != nil {
 		return nil, err
 	}

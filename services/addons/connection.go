@@ -1,6 +1,7 @@
 package addons
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
@@ -27,8 +29,10 @@ const (
 // connection is a tenant whose API this replica is connected to and watches. It ends with its partition, its kubeconfig, or
 // the tenant. It is safe for concurrent use, but for follow, which belongs to the tenant's turns; they don't overlap.
 type connection struct {
-	// access is the checksum of the Secret the kubeconfig is from, field the key in it.
+	// access is the checksum of the Secret the kubeconfig is from, field the key in it. route is how the tenant is reached, whatever
+	// address is in the kubeconfig.
 	access, field string
+	route         *route
 
 	mu      sync.Mutex
 	cluster *Cluster
@@ -88,32 +92,48 @@ func (w *connection) api() *Cluster {
 	return w.cluster
 }
 
-// connect returns the connection to the tenant, a new one when its kubeconfig changed.
-func (s *addons) connect(ctx context.Context, t *loop.Turn, access string) (*connection, error) {
+// way is the one by which the tenant is reached, the one before while it wasn't yet.
+func (w *connection) way(before state.Addons) string { return cmp.Or(w.route.taken(), before.Way) }
+
+// connect returns the connection to the tenant, a new one when its kubeconfig changed. last is the way by which the tenant was reached
+// before this replica met it.
+func (s *addons) connect(ctx context.Context, t *loop.Turn, access string, ways []kube.Way, last string) (*connection, error) {
 	s.mu.Lock()
 	w := s.tenants[t.Key]
 	s.mu.Unlock()
-	if w != nil && w.access == access {
+	wanted := t.Tenant.Annotations[name.AnnotationKubeconfigSecretKey]
+	field := cmp.Or(wanted, name.KeySuperAdminConf)
+	if w != nil && w.access == access && w.field == field && w.route.wanted == wantedWay(wanted) {
+		w.route.lead(ways)
 		return w, nil
 	}
 	s.drop(t.Key)
-	field := name.KeySuperAdminConf
-	if f := t.Tenant.Annotations[name.AnnotationKubeconfigSecretKey]; f != "" {
-		field = f
-	}
-	cluster, err := s.dial(ctx, t.Key, field)
+	way := &route{wanted: wantedWay(wanted), ways: ways, last: last, changed: s.rerouted(t.Key)}
+	cluster, err := s.dial(ctx, t.Key, field, way)
 	if err != nil {
 		return nil, err
 	}
-	w = &connection{cluster: cluster, access: access, field: field, known: map[string]string{}, drift: map[string]string{}}
+	w = &connection{cluster: cluster, access: access, field: field, route: way, known: map[string]string{}, drift: map[string]string{}}
 	s.mu.Lock()
 	s.tenants[t.Key] = w
 	s.mu.Unlock()
 	return w, nil
 }
 
-// dial reads the tenant's kubeconfig and makes a Cluster of it.
-func (s *addons) dial(ctx context.Context, key events.Key, field string) (*Cluster, error) {
+// rerouted returns what has the tenant looked at when it is reached by another way than before: its endpoint may not answer any more.
+func (s *addons) rerouted(key events.Key) func() {
+	return func() {
+		s.mu.Lock()
+		wake := s.wake
+		s.mu.Unlock()
+		if wake != nil {
+			wake(key, loop.Wake{Kind: rerouted})
+		}
+	}
+}
+
+// dial reads the tenant's kubeconfig and makes a Cluster of it, to be reached by a route.
+func (s *addons) dial(ctx context.Context, key events.Key, field string, by *route) (*Cluster, error) {
 	secret := &corev1.Secret{}
 	secretName := name.AdminKubeconfig(key.Name)
 	if err := s.clients.Kube.Get(ctx, kube.Secrets, key.Namespace, secretName, secret); err != nil {
@@ -122,7 +142,7 @@ func (s *addons) dial(ctx context.Context, key events.Key, field string) (*Clust
 	if len(secret.Data[field]) == 0 {
 		return nil, fmt.Errorf("secret %s has no key %q (annotation %s)", secretName, field, name.AnnotationKubeconfigSecretKey)
 	}
-	cluster, err := NewCluster(secret.Data[field], s.clients.TenantRequests)
+	cluster, err := newCluster(secret.Data[field], kube.Options{Requests: s.clients.TenantRequests, Ways: by.dialed()})
 	if err != nil {
 		return nil, fmt.Errorf("secret %s, key %s: %w", secretName, field, err)
 	}
@@ -189,7 +209,7 @@ func (s *addons) watchOn(ctx context.Context, key events.Key, w *connection, dri
 		if !sleep(ctx, pause) {
 			return
 		}
-		cluster, err := s.dial(ctx, key, w.field)
+		cluster, err := s.dial(ctx, key, w.field, w.route)
 		if err != nil {
 			s.clients.Log.Warn("could not read the tenant's kubeconfig anew", "tenant", key.String(), "error", err)
 			continue

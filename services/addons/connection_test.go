@@ -69,6 +69,7 @@ func TestAWatchThatIsRefusedIsBegunAgain(t *testing.T) {
 		}
 		return text
 	}
+	ways := []kube.Way{way(state.WayEndpoint, tn.in.Endpoint, "127.0.0.1")}
 	for sentence, bad := range map[string][]byte{
 		"the tenant's API doesn't know our certificate": changed(func(_, c, k *[]byte) { *c, *k = cert, certKey }),
 		"we don't know the tenant's":                    changed(func(c, _, _ *[]byte) { *c = ca }),
@@ -92,7 +93,7 @@ func TestAWatchThatIsRefusedIsBegunAgain(t *testing.T) {
 			}
 			defer s.keep(nil)
 			turn := &loop.Turn{Key: key, Tenant: &state.Tenant{}}
-			w, err := s.connect(t.Context(), turn, "of the Secret as it should be")
+			w, err := s.connect(t.Context(), turn, "of the Secret as it should be", ways, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -108,7 +109,7 @@ func TestAWatchThatIsRefusedIsBegunAgain(t *testing.T) {
 				select {
 				case wake := <-wakes:
 					if wake.Kind == claimed { // as the loop would
-						if w, err = s.connect(t.Context(), turn, w.access); err != nil {
+						if w, err = s.connect(t.Context(), turn, w.access, ways, ""); err != nil {
 							t.Fatal(err)
 						}
 						s.follow(key, w, versions)

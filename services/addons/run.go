@@ -56,6 +56,10 @@ const (
 	drifted = "drifted"
 	// counted: the status of the konnectivity agents' workload may be another.
 	counted = "counted"
+	// rerouted: the tenant is reached by another way than before.
+	rerouted = "rerouted"
+	// unreached: it is time to look again at an endpoint that didn't answer.
+	unreached = "unreached"
 )
 
 // watch looks once at the tenants of each partition that is gained, which another replica looked after, and lets go of those of lost ones.
@@ -79,9 +83,11 @@ func (s *addons) watch(ctx context.Context, held *partition.Held, wake loop.Wake
 func (s *addons) handle(ctx context.Context, t *loop.Turn) error {
 	switch {
 	case t.Tenant == nil:
+		t.NoAlarm()
 		s.drop(t.Key)
 		return nil
 	case t.Tenant.Deleting:
+		t.NoAlarm()
 		return s.remove(ctx, t)
 	}
 	var certs state.Certs
@@ -95,6 +101,7 @@ func (s *addons) handle(ctx context.Context, t *loop.Turn) error {
 		return err
 	}
 	if replicas := t.Tenant.Spec.ControlPlane.Deployment.Replicas; replicas != nil && *replicas == 0 {
+		t.NoAlarm()
 		s.drop(t.Key)
 		return t.Wait(ctx, state.Wait{
 			On: kube.TenantControlPlanes.Kind, Reason: reason.Asleep, Text: "the tenant to be woken (spec.controlPlane.deployment.replicas is 0)",
@@ -108,16 +115,21 @@ func (s *addons) handle(ctx context.Context, t *loop.Turn) error {
 			On: name.ServiceWorkload, Reason: reason.ControlPlaneNotReady, Text: "the control plane's pods to be ready (workload.available)",
 		})
 	}
+	return s.keepUp(ctx, t, certs, workload, access)
+}
+
+// keepUp makes the inside of a tenant whose API is there what it must be, and watches it.
+func (s *addons) keepUp(ctx context.Context, t *loop.Turn, certs state.Certs, workload state.Workload, access string) error {
 	input := inputOf(t.Tenant, certs, workload)
-	inputs := hashOf(input, access)
-	w, err := s.connect(ctx, t, access)
-	if err != nil {
-		return err
-	}
-	a := application{input: input, inputs: inputs, drift: w.drifted()}
+	a := application{input: input, inputs: hashOf(input, access)}
 	if err := t.OwnData(&a.before); err != nil {
 		return err
 	}
+	w, err := s.connect(ctx, t, access, waysTo(t.Tenant, workload), a.before.Way)
+	if err != nil {
+		return err
+	}
+	a.drift = w.drifted()
 	if t.Due() { // all of it may have drifted
 		for ref, version := range a.before.Versions {
 			if _, seen := a.drift[ref]; !seen {
@@ -126,23 +138,27 @@ func (s *addons) handle(ctx context.Context, t *loop.Turn) error {
 		}
 	}
 	own := t.Own()
-	a.repair = own != nil && own.Step == event.Applied && own.Inputs == inputs &&
+	a.repair = own != nil && own.Step == event.Applied && own.Inputs == a.inputs &&
 		(own.Failure == nil || own.Failure.Reason == reason.KeepsDrifting && !t.Due())
+	if !a.repair || t.Due() || looksAt(t.Events, t.Wakes, a.before.Endpoint, workload.Endpoint) {
+		a.looked = look(ctx, workload.Endpoint, certs.CA)
+	}
 	if !a.repair || len(a.drift) > 0 {
 		return s.apply(ctx, t, w, a)
 	}
 	s.follow(t.Key, w, a.before.Versions) //nolint:contextcheck // the watch outlives the turn
-	before := a.before.Agents
+	after := a.before
 	if t.Woken(counted) || t.Due() {
-		if a.before.Agents, err = w.api().agents(ctx, a.before.Konnectivity); err != nil {
+		if after.Agents, err = w.api().agents(ctx, a.before.Konnectivity); err != nil {
 			return s.refused(t.Key, err)
 		}
 	}
-	if own.Generation == t.Generation && !own.Waits() && a.before.Agents == before {
+	after.Endpoint, after.Way = a.reach(ctx, t, 2*lookPatience), w.way(a.before)
+	if own.Generation == t.Generation && !own.Waits() && after.Agents == a.before.Agents && !a.otherwise(after) {
 		return nil
 	}
 	return t.Done(ctx, loop.Outcome{
-		Step: event.Applied, Inputs: inputs, Data: a.before,
-		Facts: []loop.Tell{{What: event.Applied, Data: event.AddonsApplied{About: t.About(), Objects: a.before.Objects}}},
+		Step: event.Applied, Inputs: a.inputs, Data: after,
+		Facts: []loop.Tell{{What: event.Applied, Data: event.AddonsApplied{About: t.About(), Objects: after.Objects}}},
 	})
 }

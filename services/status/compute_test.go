@@ -14,6 +14,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -64,6 +65,7 @@ func complete() States {
 	}}
 	in.Addons = Stage[state.Addons]{State: done(event.Applied), Data: state.Addons{
 		Hash: "a1", Objects: 27, CoreDNS: true, KubeadmConfig: "k1", LastUpdate: at.Add(time.Second),
+		Way: state.WayService, Endpoint: state.Reach{Endpoint: "127.50.0.2:6443", Reason: reason.Reached},
 	}}
 	return in
 }
@@ -121,6 +123,56 @@ func TestTheTunnel(t *testing.T) {
 	shown, next := Compute(demo(), complete(), clock)
 	if shown.Addons.Konnectivity != nil || meta.FindStatusCondition(next.Conditions, ConditionTunnel) != nil {
 		t.Error("a tenant without konnectivity has a tunnel")
+	}
+}
+
+func TestWhetherTheEndpointIsReached(t *testing.T) {
+	t.Parallel()
+	for sentence, test := range map[string]struct {
+		change               func(*States)
+		status, reason, says string
+		ready                string // in the message of Ready
+	}{
+		"is said once it was looked at": {
+			change: func(*States) {}, status: "True", reason: "Reached", says: "127.50.0.2:6443 answers", ready: "answers at 127.50.0.2:6443",
+		},
+		"isn't known before": {
+			change: func(in *States) { in.Addons.Data.Endpoint = state.Reach{} },
+			status: "Unknown", reason: "Pending", says: "was not looked at yet", ready: "answers at",
+		},
+		"isn't known of one that is new": {
+			change: func(in *States) {
+				in.Addons.Data.Endpoint = state.Reach{Endpoint: "127.50.0.1:6443", Reason: reason.EndpointRefused, Cause: "…", Since: clock}
+			},
+			status: "Unknown", reason: "Pending", says: "127.50.0.2:6443 was not looked at yet", ready: "answers at",
+		},
+		"when it isn't, why, and what to look at": {
+			change: func(in *States) {
+				in.Addons.Data.Endpoint = state.Reach{Endpoint: "127.50.0.2:6443", Reason: reason.EndpointRefused, Cause: "the connection is refused", Since: clock}
+			},
+			status: "False", reason: "EndpointRefused", ready: "answers, but not at 127.50.0.2:6443",
+			says: "127.50.0.2:6443, as seen from Stoker: the connection is refused. Does the address lead to the tenant's Service",
+		},
+		"when it isn't, also what names the tenant": {
+			change: func(in *States) {
+				in.Addons.Data.Endpoint = state.Reach{Endpoint: "127.50.0.2:6443", Reason: reason.EndpointCertificate, Cause: "…", Since: clock}
+			},
+			status: "False", reason: "EndpointCertificate", ready: "but not at", says: "stoker why demo -n default",
+		},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			in := complete()
+			test.change(&in)
+			_, next := Compute(demo(), in, clock)
+			c := meta.FindStatusCondition(next.Conditions, ConditionEndpoint)
+			if c == nil || string(c.Status) != test.status || c.Reason != test.reason || !strings.Contains(c.Message, test.says) {
+				t.Errorf("%+v", c)
+			}
+			if !next.Ready || !strings.Contains(next.Message, test.ready) {
+				t.Errorf("ready %t: %s", next.Ready, next.Message)
+			}
+		})
 	}
 }
 

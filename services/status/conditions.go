@@ -34,7 +34,7 @@ const (
 
 // conditions returns those that hold, and the summary.
 func conditions(t *state.Tenant, in States, p standing, next state.Status) (all []metav1.Condition, ready metav1.Condition) {
-	ready = summary(t, p, next)
+	ready = summary(t, p, next, reachOf(in))
 	all = append(all, ready)
 	truth := func(typ, why, message string) {
 		all = append(all, metav1.Condition{Type: typ, Status: metav1.ConditionTrue, Reason: why, Message: message})
@@ -58,13 +58,16 @@ func conditions(t *state.Tenant, in States, p standing, next state.Status) (all 
 }
 
 // summary is the Ready condition.
-func summary(t *state.Tenant, p standing, next state.Status) metav1.Condition {
+func summary(t *state.Tenant, p standing, next state.Status, reach state.Reach) metav1.Condition {
 	c := metav1.Condition{Type: ConditionReady, Status: metav1.ConditionFalse}
 	first := p.first()
 	switch {
 	case p.ready:
 		c.Status, c.Reason = metav1.ConditionTrue, reason.Ready
 		c.Message = fmt.Sprintf("Kubernetes %s answers at %s", next.Version, next.Endpoint)
+		if !reach.Since.IsZero() {
+			c.Message = fmt.Sprintf("Kubernetes %s answers, but not at %s as seen from Stoker (condition %s)", next.Version, next.Endpoint, ConditionEndpoint)
+		}
 	case p.stalled != nil:
 		c.Reason, c.Message = p.stalled.reason, p.stalled.service+": "+p.stalled.message
 	case t.Deleting:
@@ -166,10 +169,19 @@ func addons(in States, p standing) metav1.Condition {
 	return c
 }
 
-// endpoint is true when add-ons were applied through the published endpoint, with the published CA, and pods are ready.
+// reachOf is what addons has seen of the endpoint as it is now; the zero value before it has looked there.
+func reachOf(in States) state.Reach {
+	if r := in.Addons.Data.Endpoint; r.Endpoint == in.Workload.Data.Endpoint {
+		return r
+	}
+	return state.Reach{}
+}
+
+// endpoint is true when the published endpoint answers with a certificate of the published CA, as seen from addons, and pods are ready. It
+// is apart from Ready: Stoker itself may reach the tenant by another way, and clients may be elsewhere.
 func endpoint(t *state.Tenant, in States, p standing) metav1.Condition {
 	c := metav1.Condition{Type: ConditionEndpoint, Status: metav1.ConditionFalse}
-	w := in.Workload.Data
+	w, reach := in.Workload.Data, reachOf(in)
 	switch {
 	case p.workload.removed:
 		c.Reason, c.Message = reason.Removed, "removed"
@@ -179,10 +191,15 @@ func endpoint(t *state.Tenant, in States, p standing) metav1.Condition {
 		c.Reason, c.Message = reason.Sleeping, "nothing answers at "+w.Endpoint+" while the tenant sleeps"
 	case w.ReadyReplicas == 0:
 		c.Reason, c.Message = reason.NoReadyPods, "no pod is ready behind "+w.Endpoint
-	case in.Addons.Data.Hash == "":
-		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, reason.Pending, w.Endpoint+" was not reached yet"
-	default:
+	case reach.Reason == "":
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, reason.Pending, w.Endpoint+" was not looked at yet"
+	case reach.Reason == reason.Reached:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, reason.Reached, w.Endpoint+" answers with a certificate of the tenant's authority"
+	default:
+		c.Reason, c.Message = reach.Reason, fmt.Sprintf("%s, as seen from Stoker: %s", w.Endpoint, reach.Cause)
+		if e, known := reason.FindCondition(reach.Reason); known {
+			c.Message += ". " + strings.NewReplacer("{name}", t.Name, "{namespace}", t.Namespace).Replace(e.Do)
+		}
 	}
 	return c
 }

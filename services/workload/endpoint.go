@@ -3,6 +3,7 @@
 package workload
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -111,6 +112,16 @@ func serviceAddress(spec *v1alpha1.TenantControlPlaneSpec, service *corev1.Servi
 		return "", what + " to get a cluster IP"
 	}
 	return "", ""
+}
+
+// balancerBeside is the address of the Service's load balancer, where the tenant is reached at another one; empty for none.
+func balancerBeside(service *corev1.Service, address string) string {
+	for _, ingress := range service.Status.LoadBalancer.Ingress {
+		if a := cmp.Or(ingress.IP, ingress.Hostname); a != "" && a != address {
+			return a
+		}
+	}
+	return ""
 }
 
 func clusterIP(service *corev1.Service) string {

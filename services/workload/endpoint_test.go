@@ -130,6 +130,27 @@ func TestEndpoint(t *testing.T) {
 	}
 }
 
+func TestTheLoadBalancersOwnAddress(t *testing.T) {
+	for sentence, test := range map[string]struct {
+		status  []corev1.LoadBalancerIngress
+		address string
+		want    string
+	}{
+		"is known beside a declared one":                     {[]corev1.LoadBalancerIngress{{IP: "203.0.113.7"}}, "198.51.100.1", "203.0.113.7"},
+		"is known beside a gateway's host name":              {[]corev1.LoadBalancerIngress{{IP: "203.0.113.7"}}, "demo.example.com", "203.0.113.7"},
+		"may be a host name":                                 {[]corev1.LoadBalancerIngress{{Hostname: "lb.example.com"}}, "198.51.100.1", "lb.example.com"},
+		"is not repeated, where the tenant is reached by it": {[]corev1.LoadBalancerIngress{{IP: "203.0.113.7"}}, "203.0.113.7", ""},
+		"is nothing without a load balancer":                 {nil, "198.51.100.1", ""},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			service := &corev1.Service{Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: test.status}}}
+			if got := balancerBeside(service, test.address); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
 func TestWhereAgentsReachTheKonnectivityServer(t *testing.T) {
 	tunnel := &v1alpha1.KonnectivitySpec{Server: v1alpha1.KonnectivityServerSpec{Port: 8132}}
 	for sentence, test := range map[string]struct {

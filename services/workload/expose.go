@@ -52,6 +52,7 @@ func (t *turn) expose(ctx context.Context) (state.Wait, error) {
 		t.provisioning()
 		return wait, nil
 	}
+	t.data.LoadBalancer = balancerBeside(live, e.Address) // told to nobody: a way to the tenant beside others
 	old := exposure{
 		t.before.Endpoint, t.before.Address, t.before.Port, t.before.ClusterIP, t.before.AdvertiseAddress, t.before.KonnectivityEndpoint,
 	}

@@ -120,8 +120,8 @@ const (
 	AnnotationChecksum = "kamaji.clastix.io/checksum"
 	// AnnotationConfigHash on the pod template is the hash of everything the pods are made from; a change rolls out.
 	AnnotationConfigHash = "stoker.dev/config-hash"
-	// AnnotationKubeconfigSecretKey says which key of the admin kubeconfig Secret is used to reach the tenant. Default:
-	// KeySuperAdminConf.
+	// AnnotationKubeconfigSecretKey says which key of the admin kubeconfig Secret is used to reach the tenant, and that its address is tried
+	// before others. Default: KeySuperAdminConf, and no address before others.
 	AnnotationKubeconfigSecretKey = "kamaji.clastix.io/kubeconfig-secret-key"
 	// AnnotationMigrationTimeout is how long a migration may take, as a Go duration.
 	AnnotationMigrationTimeout = "kamaji.clastix.io/migration-timeout"

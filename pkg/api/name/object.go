@@ -8,6 +8,9 @@ func Deployment(tenant string) string { return tenant }
 // Service is how the control plane is reached.
 func Service(tenant string) string { return tenant }
 
+// ServiceHost is the Service's host name inside the management cluster.
+func ServiceHost(tenant, namespace string) string { return Service(tenant) + "." + namespace + ".svc" }
+
 // Ingress exposes the API server by host name.
 func Ingress(tenant string) string { return tenant }
 

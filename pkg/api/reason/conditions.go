@@ -52,6 +52,18 @@ const (
 	Repaired = "Repaired"
 	// Reached: the endpoint answers.
 	Reached = "Reached"
+	// EndpointForeign: what answers at the endpoint isn't the tenant's API.
+	EndpointForeign = "EndpointForeign"
+	// EndpointCertificate: the tenant's API answers at the endpoint with a certificate that isn't valid there.
+	EndpointCertificate = "EndpointCertificate"
+	// EndpointUnresolved: the endpoint's host name has no address.
+	EndpointUnresolved = "EndpointUnresolved"
+	// EndpointRefused: nothing listens at the endpoint.
+	EndpointRefused = "EndpointRefused"
+	// EndpointTimeout: nothing answers at the endpoint in time.
+	EndpointTimeout = "EndpointTimeout"
+	// EndpointUnreachable: the endpoint can't be reached for another reason.
+	EndpointUnreachable = "EndpointUnreachable"
 	// AgentsConnected, AgentsNotConnected, NoAgents: whether konnectivity's agents inside the tenant are connected.
 	AgentsConnected    = "AgentsConnected"
 	AgentsNotConnected = "AgentsNotConnected"
@@ -108,6 +120,34 @@ func Conditions() []Entry {
 		{Applied, "the objects inside the tenant are as they must be", "", ""},
 		{Repaired, "they are again: somebody had changed some", "", ""},
 		{Reached, "the endpoint answers with a certificate of the tenant's authority", "", ""},
+		{
+			EndpointForeign, "something else answers at the tenant's endpoint, with a certificate of another authority or without TLS",
+			"Does the address lead to the tenant's Service (spec.networkProfile.address, DNS)? A gateway, Ingress or load balancer on the way must " +
+				"pass TLS through, not end it.", "-n {namespace} get service {name}",
+		},
+		{
+			EndpointCertificate, "the tenant's API answers at its endpoint with a certificate that doesn't name it or isn't valid now",
+			"It may end by itself, with the rollout of new certificates. Else: is the clock right, does stoker why {name} -n {namespace} name " +
+				"certs?", "",
+		},
+		{
+			EndpointUnresolved, "the host name of the tenant's endpoint has no address where Stoker looks it up",
+			"Is there a DNS record of it? One that is to resolve outside of the management cluster only needs nothing: clients reach the tenant, " +
+				"and Ready is apart from this.", "",
+		},
+		{
+			EndpointRefused, "nothing listens at the tenant's endpoint",
+			"Does the address lead to the tenant's Service (spec.networkProfile.address, DNS), at that port?", "-n {namespace} get service {name}",
+		},
+		{
+			EndpointTimeout, "nothing answers at the tenant's endpoint",
+			"Do firewalls, loadBalancerSourceRanges and NetworkPolicies let clients there? If they do, and only Stoker doesn't come through, as " +
+				"behind a NAT, nothing need be done.", "-n {namespace} describe service {name}",
+		},
+		{
+			EndpointUnreachable, "the tenant's endpoint can't be reached; the message says why",
+			"Is there a route to the address (spec.networkProfile.address, DNS)?", "-n {namespace} describe service {name}",
+		},
 		{AgentsConnected, "an agent of konnectivity is connected, so that the API server reaches nodes, pods and Services", "", ""},
 		{
 			AgentsNotConnected, "no agent of konnectivity is connected to its server",

@@ -33,6 +33,16 @@ func Find(reason string) (Entry, bool) {
 	return Entry{}, false
 }
 
+// FindCondition returns the row of a condition's reason.
+func FindCondition(reason string) (Entry, bool) {
+	for _, e := range Conditions() {
+		if e.Reason == reason {
+			return e, true
+		}
+	}
+	return Entry{}, false
+}
+
 // Table lists the reasons that services give, waits first, then failures, then what keeps pods from being ready. Those of
 // conditions are in [Conditions].
 func Table() []Entry {

@@ -215,6 +215,8 @@ type Workload struct {
 	Port    int32  `json:"port,omitempty"`
 	// ClusterIP of the Service.
 	ClusterIP string `json:"clusterIP,omitempty"`
+	// LoadBalancer is the address of the Service's load balancer, an IP address or a host name, where Address is another one.
+	LoadBalancer string `json:"loadBalancer,omitempty"`
 	// AdvertiseAddress is what the API server announces inside the tenant; never a loopback address.
 	AdvertiseAddress string `json:"advertiseAddress,omitempty"`
 	// ConfigHash is the hash on the pod template of the Deployment that was applied last.
@@ -284,11 +286,36 @@ type Addons struct {
 	// Konnectivity is the kind of the konnectivity agents' workload, empty without the tunnel; Agents is how it stands.
 	Konnectivity string `json:"konnectivity,omitempty"`
 	Agents       Agents `json:"agents,omitzero"`
+	// Way is the one by which the tenant's API was reached last, WayService or another; empty before the first time.
+	Way string `json:"way,omitempty"`
+	// Endpoint is what came of looking at the tenant's endpoint.
+	Endpoint Reach `json:"endpoint,omitzero"`
 	// Versions of the objects as they should be, by Kind/namespace/name: after a restart, a watch that starts from them
 	// sees what changed meanwhile.
 	Versions map[string]string `json:"versions,omitempty"`
 	// LastUpdate is when they were last applied (UTC).
 	LastUpdate time.Time `json:"lastUpdate,omitzero"`
+}
+
+// Ways to a tenant's API.
+const (
+	// WayService is the Service's name in the management cluster.
+	WayService = "service"
+	// WayEndpoint is the tenant's endpoint, where clients reach it.
+	WayEndpoint = "endpoint"
+	// WayLoadBalancer is the address of the Service's load balancer, where the endpoint is another.
+	WayLoadBalancer = "loadBalancer"
+)
+
+// Reach says whether a tenant's API answers at its endpoint, as seen from addons.
+type Reach struct {
+	// Endpoint is the host:port that was looked at, empty before the first time.
+	Endpoint string `json:"endpoint,omitempty"`
+	// Reason is reason.Reached, or why it doesn't answer; Cause says the latter in a clause for people.
+	Reason string `json:"reason,omitempty"`
+	Cause  string `json:"cause,omitempty"`
+	// Since is when it was first seen that it doesn't answer, zero while it does (UTC).
+	Since time.Time `json:"since,omitzero"`
 }
 
 // Agents are konnectivity's inside a tenant.

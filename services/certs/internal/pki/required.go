@@ -310,4 +310,4 @@ func (in Input) server(key string) string {
 }
 
 // serviceName is how the Service is reached inside the management cluster.
-func (in Input) serviceName() string { return name.Service(in.Name) + "." + in.Namespace + ".svc" }
+func (in Input) serviceName() string { return name.ServiceHost(in.Name, in.Namespace) }

@@ -1,0 +1,217 @@
+package addons
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+)
+
+func TestWaysToATenant(t *testing.T) {
+	t.Parallel()
+	for sentence, test := range map[string]struct {
+		workload state.Workload
+		port     int32
+		want     string
+	}{
+		"are the Service's name and the endpoint": {
+			state.Workload{Endpoint: "203.0.113.7:6443", Port: 6443}, 6443,
+			"service demo.shop.svc:6443 as demo.shop.svc, endpoint 203.0.113.7:6443 as 203.0.113.7",
+		},
+		"behind a gateway with a port of its own, the Service keeps the API's": {
+			state.Workload{Endpoint: "demo.example.com:443", Port: 443}, 6443,
+			"service demo.shop.svc:6443 as demo.shop.svc, endpoint demo.example.com:443 as demo.example.com",
+		},
+		"with IPv6": {
+			state.Workload{Endpoint: "[2001:db8::7]:6443", Port: 6443, LoadBalancer: "2001:db8::8"}, 6443,
+			"service demo.shop.svc:6443 as demo.shop.svc, endpoint [2001:db8::7]:6443 as 2001:db8::7, " +
+				"loadBalancer [2001:db8::8]:6443 as demo.shop.svc",
+		},
+		"and the load balancer's own address, where another is declared": {
+			state.Workload{Endpoint: "198.51.100.1:6443", Port: 6443, LoadBalancer: "203.0.113.7"}, 6443,
+			"service demo.shop.svc:6443 as demo.shop.svc, endpoint 198.51.100.1:6443 as 198.51.100.1, " +
+				"loadBalancer 203.0.113.7:6443 as demo.shop.svc",
+		},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			tenant := &state.Tenant{Namespace: "shop", Name: "demo"}
+			tenant.Spec.NetworkProfile.Port = test.port
+			var got []string
+			for _, w := range waysTo(tenant, test.workload) {
+				got = append(got, fmt.Sprintf("%s %s as %s", w.Name, w.Address, w.ServerName))
+			}
+			if text := strings.Join(got, ", "); text != test.want {
+				t.Errorf("got  %s\nwant %s", text, test.want)
+			}
+		})
+	}
+}
+
+func TestOrderOfWays(t *testing.T) {
+	t.Parallel()
+	ways := []kube.Way{{Name: state.WayService}, {Name: state.WayEndpoint}, {Name: state.WayLoadBalancer}}
+	for sentence, test := range map[string]struct{ annotation, last, want string }{
+		"the Service first, as Kamaji":                            {"", "", "service endpoint loadBalancer"},
+		"what worked goes before":                                 {"", "loadBalancer", "loadBalancer service endpoint"},
+		"what an annotation names goes first":                     {"super-admin.conf", "", "endpoint service loadBalancer"},
+		"also before what worked, and the others stay":            {"admin.svc", "endpoint", "service endpoint loadBalancer"},
+		"what worked goes before what nobody wants":               {"super-admin.svc", "loadBalancer", "service loadBalancer endpoint"},
+		"what worked and is there no more changes nothing":        {"", "gone", "service endpoint loadBalancer"},
+		"the annotation's may be the one that worked at the time": {"admin.conf", "endpoint", "endpoint service loadBalancer"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			var got []string
+			for _, w := range inOrder(ways, wantedWay(test.annotation), test.last) {
+				got = append(got, w.Name)
+			}
+			if text := strings.Join(got, " "); text != test.want {
+				t.Errorf("got %s, want %s", text, test.want)
+			}
+		})
+	}
+}
+
+func TestARouteRemembersTheWayThatWorked(t *testing.T) {
+	t.Parallel()
+	service, endpoint := kube.Way{Name: state.WayService}, kube.Way{Name: state.WayEndpoint}
+	told := 0
+	r := &route{ways: []kube.Way{service, endpoint}, changed: func() { told++ }}
+	dialed := r.dialed()
+	dialed.Won(service)
+	dialed.Won(service)
+	if told != 0 {
+		t.Error("the first way is told as another one")
+	}
+	dialed.Won(endpoint)
+	if told != 1 || r.taken() != state.WayEndpoint || dialed.Order()[0] != endpoint {
+		t.Errorf("told %d times, taken %s, next %v", told, r.taken(), dialed.Order())
+	}
+}
+
+// reaching is a client of a tenant with an authority, by ways.
+func reaching(t testing.TB, of *authority, ways ...kube.Way) (*Cluster, *route) {
+	t.Helper()
+	key, err := x509.MarshalECPrivateKey(of.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, err := kube.Kubeconfig{
+		Server: "https://192.0.2.1:6443", CA: of.pem, Cluster: "demo", User: "admin",
+		Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: of.issue(t, x509.ExtKeyUsageClientAuth, nil)}),
+		Key:         pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: key}),
+	}.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &route{ways: ways, changed: func() {}}
+	c, err := newCluster(kubeconfig, kube.Options{Ways: r.dialed()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c, r
+}
+
+func way(name, address, serverName string) kube.Way {
+	return kube.Way{Name: name, Address: address, ServerName: serverName}
+}
+
+func TestTheWayThatWorksIsTaken(t *testing.T) {
+	t.Parallel()
+	tenants, others := newAuthority(t), newAuthority(t)
+	foreign, askedForeign := others.server(t, nil)
+	hole, _ := blackHole(t)
+	second, _ := blackHole(t)
+	elsewhere := tenants.serves(t, func(leaf *x509.Certificate) { leaf.DNSNames = []string{"another.default.svc"} })
+	const host = "demo.default.svc"
+	for sentence, before := range map[string][]kube.Way{
+		"past a host name that doesn't resolve":                     {way("a", "demo.default.invalid:6443", host)},
+		"past an address that is another authority's":               {way("a", foreign.Listener.Addr().String(), "127.0.0.1")},
+		"past one that nobody listens at":                           {way("a", freePorts(t, 1)[0], host)},
+		"past a black hole":                                         {way("a", hole, host)},
+		"past two":                                                  {way("a", hole, host), way("b", second, host)},
+		"past a server of the tenant's authority with another name": {way("a", elsewhere, host)},
+		"past all of them": {
+			way("a", "demo.default.invalid:6443", host), way("b", foreign.Listener.Addr().String(), "127.0.0.1"), way("c", hole, host),
+			way("d", freePorts(t, 1)[0], host),
+		},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			own, asked := tenants.server(t, nil)
+			c, r := reaching(t, tenants, append(before, way("own", own.Listener.Addr().String(), host))...)
+			if err := c.Probe(t.Context()); err != nil || asked.Load() != 1 || r.taken() != "own" {
+				t.Errorf("%v, asked %d times, by %q", err, asked.Load(), r.taken())
+			}
+		})
+	}
+	t.Cleanup(func() {
+		if n := askedForeign.Load(); n > 0 {
+			t.Errorf("a foreign server was asked %d times", n)
+		}
+	})
+}
+
+func TestAWayIsTakenUntilItEnds(t *testing.T) {
+	t.Parallel()
+	tenants := newAuthority(t)
+	hole, taken := blackHole(t)
+	one, askedOne := tenants.server(t, nil)
+	two, askedTwo := tenants.server(t, nil)
+	const host = "demo.default.svc"
+	c, r := reaching(t, tenants,
+		way("hole", hole, host), way("one", one.Listener.Addr().String(), host), way("two", two.Listener.Addr().String(), host))
+	for range 3 {
+		if err := c.Probe(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.Close() // each has a connection of its own
+	}
+	if taken.Load() != 1 || askedOne.Load() != 3 || r.taken() != "one" {
+		t.Errorf("the black hole was tried %d times, the one that answers asked %d times; taken %s", taken.Load(), askedOne.Load(), r.taken())
+	}
+	one.CloseClientConnections()
+	one.Close()
+	if err := c.Probe(t.Context()); err != nil || askedTwo.Load() != 1 || r.taken() != "two" {
+		t.Errorf("%v, the other one was asked %d times; taken %s", err, askedTwo.Load(), r.taken())
+	}
+}
+
+func TestNoWayLeadsToTheTenant(t *testing.T) {
+	t.Parallel()
+	tenants, others := newAuthority(t), newAuthority(t)
+	foreign, nobody := others.serves(t, nil), freePorts(t, 1)[0]
+	for sentence, test := range map[string]struct {
+		ways      []kube.Way
+		untrusted bool // another kubeconfig may help
+		says      string
+	}{
+		"for somebody else is there": {
+			[]kube.Way{way("service", "demo.default.invalid:6443", "demo.default.svc"), way("endpoint", foreign, "127.0.0.1")}, true,
+			"endpoint " + foreign + ": tls: failed to verify certificate",
+		},
+		"for it starts, while somebody else is at its endpoint": {
+			[]kube.Way{way("service", nobody, "demo.default.svc"), way("endpoint", foreign, "127.0.0.1")}, false, "service " + nobody + ": ",
+		},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			c, r := reaching(t, tenants, test.ways...)
+			err := c.kube.Get(t.Context(), kube.Namespaces, "", "kube-system", &struct{}{})
+			var unreached *kube.UnreachedError
+			var untrusted *tls.CertificateVerificationError
+			if !errors.As(err, &unreached) || errors.As(err, &untrusted) != test.untrusted || passing(err) == test.untrusted ||
+				!strings.Contains(err.Error(), test.says) || r.taken() != "" {
+				t.Errorf("%v; taken %q", err, r.taken())
+			}
+		})
+	}
+}

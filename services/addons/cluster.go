@@ -136,11 +136,12 @@ func (c *Cluster) applyOne(ctx context.Context, o *unstructured.Unstructured) (s
 	meta := &metav1.PartialObjectMetadata{}
 	apply := func() error { return c.kube.ApplyRaw(ctx, k.Resource, ref.Namespace, ref.Name, body, meta) }
 	err = retry(ctx, apply)
-	if immutable(err) {
-		// Somebody made it anew with another role or address. It can't be changed back, only replaced.
+	if immutable(err) || k.whole && (apierrors.IsInvalid(err) || err == nil && shared(meta)) {
+		// Somebody made it anew with another role or address, or added to it. It can't be changed back, only replaced.
 		if _, err := c.deleteOne(ctx, ref); err != nil {
 			return "", err
 		}
+		*meta = metav1.PartialObjectMetadata{}
 		err = retry(ctx, apply)
 	}
 	if err != nil {
@@ -193,10 +194,18 @@ func (c *Cluster) deleteOne(ctx context.Context, ref Ref) (bool, error) {
 	return deleted, err
 }
 
+// shared reports whether somebody else set fields of an object that we apply, too, its status aside.
+func shared(m *metav1.PartialObjectMetadata) bool {
+	return slices.ContainsFunc(m.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
+		ours := e.Manager == name.FieldManagerAddons && e.Operation == metav1.ManagedFieldsOperationApply
+		return e.Subresource == "" && !ours
+	})
+}
+
 // version changes when an object isn't what it was. It is the resource version, except for kinds with a status, which
 // changes all the time and is nothing to us.
 func (k kind) version(m *metav1.PartialObjectMetadata) string {
-	if !k.runs {
+	if !k.runs && !k.whole {
 		return m.ResourceVersion
 	}
 	h := fnv.New64a()

@@ -284,6 +284,8 @@ type Addons struct {
 	// Konnectivity is the kind of the konnectivity agents' workload, empty without the tunnel; Agents is how it stands.
 	Konnectivity string `json:"konnectivity,omitempty"`
 	Agents       Agents `json:"agents,omitzero"`
+	// WritePermissions says which writes are blocked inside the tenant.
+	WritePermissions v1alpha1.Permissions `json:"writePermissions,omitzero"`
 	// Versions of the objects as they should be, by Kind/namespace/name: after a restart, a watch that starts from them
 	// sees what changed meanwhile.
 	Versions map[string]string `json:"versions,omitempty"`

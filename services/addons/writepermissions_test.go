@@ -3,6 +3,7 @@ package addons
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
@@ -205,9 +207,26 @@ func TestWritePermissions(t *testing.T) {
 		})
 	}
 	t.Run("what is added to the policy or its binding is taken away", func(t *testing.T) { tn.tamper(t, objects) })
-	t.Run("without limits, both are gone", func(t *testing.T) {
+	t.Run("without limits, both are gone, though a webhook of the tenant's is broken", func(t *testing.T) {
+		tn.raw(t, http.MethodPost, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", "application/json",
+			`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":"broken"},"webhooks":[{
+			"name":"broken.example.com","admissionReviewVersions":["v1"],"sideEffects":"None","failurePolicy":"Fail",
+			"clientConfig":{"url":"https://127.0.0.1:1/nobody"},
+			"rules":[{"apiGroups":["*"],"apiVersions":["*"],"operations":["*"],"resources":["*"]}]}]}`)
+		until(t, "the webhook is in force", func() bool {
+			_, err := tn.Apply(t.Context(), objects)
+			return err != nil
+		})
 		tn.in.WritePermissions = v1alpha1.Permissions{}
-		tn.apply(t)
+		without, err := Render(tn.in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, w := &addons{}, &connection{cluster: tn.Cluster, known: map[string]string{}, drift: map[string]string{}}
+		_, err = s.write(t.Context(), events.Tenant("default", "demo"), w, application{input: tn.in}, without)
+		if broken := (*ObjectError)(nil); !errors.As(err, &broken) || broken.Webhook == "" {
+			t.Errorf("the rest is applied: %v", err)
+		}
 		for _, r := range []kube.Resource{kube.ValidatingAdmissionPolicies, kube.ValidatingAdmissionPolicyBindings} {
 			if err := tn.rest.Get().AbsPath(r.Path("", name.WritePermissions)).Do(t.Context()).Error(); !apierrors.IsNotFound(err) {
 				t.Errorf("%s: %v", r.Kind, err)

@@ -139,7 +139,8 @@ func clean(o *unstructured.Unstructured) {
 	o.SetLabels(labels)
 }
 
-// Removed lists what an addon that is off, or limits of writes that are, may have left in the tenant. Cluster.Delete checks the label of each.
+// Removed lists what an addon that is off, or limits of writes that are, may have left in the tenant. Cluster.Delete checks the label of
+// each.
 func Removed(in Input) []Ref {
 	var refs []Ref
 	if in.CoreDNS == nil {
@@ -237,7 +238,7 @@ func (r Ref) compare(s Ref) int {
 type kind struct {
 	kube.Resource
 	runs bool // makes pods; applied when all they need is there
-	// whole is for what would be another thing with a field more: what others add to it is taken away.
+	// whole is for what is another thing with a field more: what others add to it, which server-side apply leaves to them, is taken away.
 	whole bool
 }
 

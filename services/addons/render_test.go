@@ -73,7 +73,9 @@ func TestRender(t *testing.T) {
 			in.CoreDNS, in.KubeProxy = nil, nil
 			in.Konnectivity = &Konnectivity{Host: "demo.example.org", Port: 443, Image: "mirror/agent:v1", Deployment: true, Replicas: 2, HostNetwork: true}
 		},
-		"creation-blocked": func(in *Input) { in.WritePermissions = v1alpha1.Permissions{BlockCreation: true} },
+		"creation-blocked": func(in *Input) {
+			in.CoreDNS, in.KubeProxy, in.WritePermissions = nil, nil, v1alpha1.Permissions{BlockCreation: true}
+		},
 		"all-writes-blocked": func(in *Input) {
 			in.CoreDNS, in.KubeProxy = nil, nil
 			in.WritePermissions = v1alpha1.Permissions{BlockCreation: true, BlockUpdate: true, BlockDeletion: true}

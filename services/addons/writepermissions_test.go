@@ -88,65 +88,109 @@ func limited(t testing.TB, r request, err error) bool {
 	return true
 }
 
-const (
-	configMaps = "/api/v1/namespaces/default/configmaps"
-	leases     = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-	gc         = "system:serviceaccount:kube-system:generic-garbage-collector"
-	controller = ",system:serviceaccounts:kube-system"
-)
+func post(path, body string) request { return request{method: http.MethodPost, path: path, body: body} }
+func patch(path, body string) request {
+	return request{method: http.MethodPatch, path: path, body: body}
+}
+func remove(path string) request { return request{method: http.MethodDelete, path: path} }
 
+// by is the request of another user, after a comma with a group.
+func (r request) by(user string) request { r.as = user; return r }
+
+// object is a small one; more are its fields beside the metadata.
 func object(apiVersion, kind, name, more string) string {
 	return fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q}%s}`, apiVersion, kind, name, more)
 }
+
+// Where the requests go, and who else makes them.
+const (
+	namespaces = "/api/v1/namespaces"
+	configMaps = namespaces + "/default/configmaps"
+	nodes      = "/api/v1/nodes"
+	leases     = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+	jobs       = "/apis/batch/v1/namespaces/default/jobs"
+	token      = namespaces + "/default/serviceaccounts/web/token"
+	authn      = "/apis/authentication.k8s.io/v1"
+	authz      = "/apis/authorization.k8s.io/v1"
+
+	oldKubelet  = "system:node:old,system:nodes"
+	accounts    = "system:serviceaccount:kube-system:"
+	controllers = ",system:serviceaccounts:kube-system"
+)
+
+// What the requests carry.
+var (
+	otherData    = `{"data":{"a":"c"}}`
+	noFinalizers = `{"metadata":{"finalizers":null}}`
+	someName     = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"a-"}}`
+
+	newMap       = object("v1", "ConfigMap", "new", "")
+	newInfo      = object("v1", "ConfigMap", "cluster-info", "")
+	newNamespace = object("v1", "Namespace", "new", "")
+	newNode      = object("v1", "Node", "new", "")
+	newLease     = object("coordination.k8s.io/v1", "Lease", "new", "")
+	newRole      = object("rbac.authorization.k8s.io/v1", "ClusterRole", "system:new", "")
+	newClass     = object("storage.k8s.io/v1", "StorageClass", "new", `,"provisioner":"a"`)
+	newBinding   = object("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "new",
+		`,"spec":{"policyName":"a","validationActions":["Deny"]}`)
+	newJob = object("batch/v1", "Job", "new",
+		`,"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"a","image":"a"}]}}}`)
+	newToken   = object("authentication.k8s.io/v1", "TokenRequest", "", `,"spec":{}`)
+	askToken   = object("authentication.k8s.io/v1", "TokenReview", "", `,"spec":{"token":"x"}`)
+	askAccess  = object("authorization.k8s.io/v1", "SubjectAccessReview", "", `,"spec":{"user":"x","resourceAttributes":{"verb":"get"}}`)
+	askOneself = object("authorization.k8s.io/v1", "SelfSubjectAccessReview", "", `,"spec":{"resourceAttributes":{"verb":"get"}}`)
+)
 
 // writeTests are requests and what blocks them: the letters c, u, d for creation, update, deletion, a for any of these, "" for nothing.
 var writeTests = map[string]struct {
 	request
 	blockedBy string
 }{
-	"a person creates":                {request{method: http.MethodPost, path: configMaps, body: object("v1", "ConfigMap", "new", "")}, "c"},
-	"a person creates a namespace":    {request{method: http.MethodPost, path: "/api/v1/namespaces", body: object("v1", "Namespace", "new", "")}, "c"},
-	"a person updates":                {request{method: http.MethodPatch, path: configMaps + "/old", body: `{"data":{"a":"c"}}`}, "u"},
-	"a person deletes":                {request{method: http.MethodDelete, path: configMaps + "/old"}, "d"},
-	"a person deletes a collection":   {request{method: http.MethodDelete, path: configMaps}, "d"},
-	"a person deletes a namespace":    {request{method: http.MethodDelete, path: "/api/v1/namespaces/empty"}, "d"},
-	"a person creates in kube-system": {request{method: http.MethodPost, path: "/api/v1/namespaces/kube-system/configmaps", body: object("v1", "ConfigMap", "new", "")}, ""},
-	"a person deletes in kube-system": {request{method: http.MethodDelete, path: "/api/v1/namespaces/kube-system/configmaps/kubelet-config"}, ""},
-	"super-admin is a person":         {request{method: http.MethodPatch, path: configMaps + "/old", body: `{"data":{"a":"c"}}`, as: "kubernetes-super-admin,system:masters"}, "u"},
+	"a person creates":                {post(configMaps, newMap), "c"},
+	"a name is left to the server":    {post(configMaps, someName), "c"},
+	"a person creates a namespace":    {post(namespaces, newNamespace), "c"},
+	"a person creates what has none":  {post("/apis/storage.k8s.io/v1/storageclasses", newClass), "c"},
+	"a person updates":                {patch(configMaps+"/old", otherData), "u"},
+	"a person deletes":                {remove(configMaps + "/old"), "d"},
+	"a person deletes a collection":   {remove(configMaps), "d"},
+	"a person deletes a namespace":    {remove(namespaces + "/empty"), "d"},
+	"a person creates in kube-system": {post(namespaces+"/kube-system/configmaps", newMap), ""},
+	"a person deletes in kube-system": {remove(namespaces + "/kube-system/configmaps/kubelet-config"), ""},
+	"super-admin is a person":         {patch(configMaps+"/old", otherData).by("kubernetes-super-admin,system:masters"), "u"},
 
-	"a Lease of a node is created": {request{method: http.MethodPost, path: leases, body: object("coordination.k8s.io/v1", "Lease", "new", ""), as: "system:node:n,system:nodes"}, "a"},
-	"a Lease of a node is renewed": {request{method: http.MethodPatch, path: leases + "/old", body: `{"spec":{"holderIdentity":"n"}}`, as: "system:node:n,system:nodes"}, ""},
-	"a Lease of a node is deleted": {request{method: http.MethodDelete, path: leases + "/old"}, "a"},
+	"a Lease of a node is created": {post(leases, newLease).by(oldKubelet), "a"},
+	"a Lease of a node is renewed": {patch(leases+"/old", `{"spec":{"holderIdentity":"n"}}`).by(oldKubelet), ""},
+	"a Lease of a node is deleted": {remove(leases + "/old"), "a"},
 
-	"a token is made":                   {request{method: http.MethodPost, path: "/api/v1/namespaces/default/serviceaccounts/web/token", body: `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`}, ""},
-	"a token is reviewed":               {request{method: http.MethodPost, path: "/apis/authentication.k8s.io/v1/tokenreviews", body: `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"x"}}`}, ""},
-	"access is reviewed":                {request{method: http.MethodPost, path: "/apis/authorization.k8s.io/v1/subjectaccessreviews", body: `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"x","resourceAttributes":{"verb":"get"}}}`}, ""},
-	"a person asks what it may":         {request{method: http.MethodPost, path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body: `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"verb":"get"}}}`}, ""},
-	"a status is written":               {request{method: http.MethodPatch, path: "/api/v1/nodes/old/status", body: `{"status":{"phase":"Running"}}`, as: "system:node:old,system:nodes"}, ""},
-	"a kubelet registers":               {request{method: http.MethodPost, path: "/api/v1/nodes", body: object("v1", "Node", "new", ""), as: "system:node:new,system:nodes"}, ""},
-	"a person makes a node":             {request{method: http.MethodPost, path: "/api/v1/nodes", body: object("v1", "Node", "new", "")}, "c"},
-	"the API server has a new role":     {request{method: http.MethodPost, path: "/apis/rbac.authorization.k8s.io/v1/clusterroles", body: object("rbac.authorization.k8s.io/v1", "ClusterRole", "system:new", ""), as: "system:apiserver"}, ""},
-	"somebody as the API server writes": {request{method: http.MethodPatch, path: configMaps + "/old", body: `{"data":{"a":"c"}}`, as: "system:apiserver"}, "u"},
-	"Endpoints follow pods":             {request{method: http.MethodPatch, path: "/api/v1/namespaces/default/endpoints/old", body: `{"subsets":[]}`, as: "system:serviceaccount:kube-system:endpoint-controller" + controller}, ""},
-	"an authority is published":         {request{method: http.MethodPatch, path: configMaps + "/kube-root-ca.crt", body: `{"data":{"ca.crt":"c"}}`, as: "system:serviceaccount:kube-system:root-ca-cert-publisher" + controller}, ""},
-	"a person changes the authority":    {request{method: http.MethodPatch, path: configMaps + "/kube-root-ca.crt", body: `{"data":{"ca.crt":"c"}}`}, "u"},
-	"a controller makes pods":           {request{method: http.MethodPost, path: "/apis/batch/v1/namespaces/default/jobs", body: object("batch/v1", "Job", "new", `,"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"a","image":"a"}]}}}`), as: "system:serviceaccount:kube-system:cronjob-controller" + controller}, "c"},
-	"garbage is collected":              {request{method: http.MethodDelete, path: configMaps + "/owned", as: gc + controller}, ""},
-	"a person deletes what is owned":    {request{method: http.MethodDelete, path: configMaps + "/owned"}, "d"},
-	"what has no owner is no garbage":   {request{method: http.MethodDelete, path: configMaps + "/old", as: gc + controller}, "d"},
+	"a token is made":                 {post(token, newToken), ""},
+	"a token is reviewed":             {post(authn+"/tokenreviews", askToken), ""},
+	"access is reviewed":              {post(authz+"/subjectaccessreviews", askAccess), ""},
+	"a person asks what it may":       {post(authz+"/selfsubjectaccessreviews", askOneself), ""},
+	"no policy applies to policies":   {post(kube.ValidatingAdmissionPolicyBindings.Path("", ""), newBinding), ""},
+	"a kubelet reports":               {patch(nodes+"/old/status", `{"status":{"phase":"Running"}}`).by(oldKubelet), ""},
+	"a kubelet registers":             {post(nodes, newNode).by("system:node:new,system:nodes"), ""},
+	"a person makes a node":           {post(nodes, newNode), "c"},
+	"the API server has a new role":   {post("/apis/rbac.authorization.k8s.io/v1/clusterroles", newRole).by("system:apiserver"), ""},
+	"a person has a new role":         {post("/apis/rbac.authorization.k8s.io/v1/clusterroles", newRole), "c"},
+	"somebody poses as the server":    {patch(configMaps+"/old", otherData).by("system:apiserver"), "u"},
+	"Endpoints follow pods":           {patch(namespaces+"/default/endpoints/old", `{"subsets":[]}`).by(accounts + "endpoint-controller" + controllers), ""},
+	"an authority is published":       {patch(configMaps+"/kube-root-ca.crt", otherData).by(accounts + "root-ca-cert-publisher" + controllers), ""},
+	"a person publishes one":          {patch(configMaps+"/kube-root-ca.crt", otherData), "u"},
+	"a controller makes a Job":        {post(jobs, newJob).by(accounts + "cronjob-controller" + controllers), "c"},
+	"garbage is collected":            {remove(configMaps + "/owned").by(accounts + "generic-garbage-collector" + controllers), ""},
+	"a person deletes what is owned":  {remove(configMaps + "/owned"), "d"},
+	"what has no owner is no garbage": {remove(configMaps + "/old").by(accounts + "generic-garbage-collector" + controllers), "d"},
 
-	"what is being deleted is let go":          {request{method: http.MethodPatch, path: configMaps + "/ending", body: `{"metadata":{"finalizers":null}}`}, ""},
-	"what is being deleted is changed":         {request{method: http.MethodPatch, path: configMaps + "/ending", body: `{"data":{"a":"c"}}`}, "u"},
-	"what is being deleted is deleted":         {request{method: http.MethodDelete, path: configMaps + "/ending"}, ""},
-	"a namespace that is deleted loses all":    {request{method: http.MethodDelete, path: "/api/v1/namespaces/ending/configmaps/old"}, ""},
-	"what has a finalizer is not let go of":    {request{method: http.MethodPatch, path: configMaps + "/held", body: `{"metadata":{"finalizers":null}}`}, "u"},
-	"Stoker's own in kube-public is written":   {request{method: http.MethodPatch, path: "/api/v1/namespaces/kube-public/configmaps/cluster-info", body: `{"data":{"a":"c"}}`}, ""},
-	"another in kube-public is made":           {request{method: http.MethodPost, path: "/api/v1/namespaces/kube-public/configmaps", body: object("v1", "ConfigMap", "new", "")}, "c"},
-	"one of that name elsewhere is made":       {request{method: http.MethodPost, path: configMaps, body: object("v1", "ConfigMap", "cluster-info", "")}, "c"},
-	"a binding of Stoker's is deleted":         {request{method: http.MethodDelete, path: "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/kubeadm:cluster-admins"}, ""},
-	"a policy, to which no policy applies":     {request{method: http.MethodPost, path: kube.ValidatingAdmissionPolicyBindings.Path("", ""), body: object("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "new", `,"spec":{"policyName":"a","validationActions":["Deny"]}`)}, ""},
-	"a name that the server shall make up":     {request{method: http.MethodPost, path: configMaps, body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"a-"}}`}, "c"},
-	"a cluster's own resource of another kind": {request{method: http.MethodPost, path: "/apis/storage.k8s.io/v1/storageclasses", body: object("storage.k8s.io/v1", "StorageClass", "new", `,"provisioner":"a"`)}, "c"},
+	"what is being deleted is let go":       {patch(configMaps+"/ending", noFinalizers), ""},
+	"what is being deleted is changed":      {patch(configMaps+"/ending", otherData), "u"},
+	"what is being deleted is deleted":      {remove(configMaps + "/ending"), ""},
+	"a namespace that is deleted loses all": {remove(namespaces + "/ending/configmaps/old"), ""},
+	"what has a finalizer is let go":        {patch(configMaps+"/held", noFinalizers), "u"},
+
+	"one of Stoker's is changed":       {patch(namespaces+"/kube-public/configmaps/cluster-info", otherData), ""},
+	"one of Stoker's is deleted":       {remove("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/kubeadm:cluster-admins"), ""},
+	"another in kube-public is made":   {post(namespaces+"/kube-public/configmaps", newMap), "c"},
+	"one of that name elsewhere is so": {post(configMaps, newInfo), "c"},
 }
 
 // fixtures is what the requests are about.
@@ -154,7 +198,7 @@ func (tn *tenant) fixtures(t *testing.T) {
 	t.Helper()
 	create := func(path, body string) { t.Helper(); tn.raw(t, http.MethodPost, path, "application/json", body) }
 	for _, namespace := range []string{"empty", "ending"} {
-		create("/api/v1/namespaces", object("v1", "Namespace", namespace, ""))
+		create(namespaces, object("v1", "Namespace", namespace, ""))
 	}
 	create("/api/v1/namespaces/ending/configmaps", object("v1", "ConfigMap", "old", ""))
 	tn.raw(t, http.MethodDelete, "/api/v1/namespaces/ending", "", "")
@@ -193,8 +237,11 @@ func TestWritePermissions(t *testing.T) {
 				for _, sentence := range []string{"a person creates", "a person updates", "a person deletes", "a Lease of a node is deleted"} {
 					test := writeTests[sentence]
 					err := tn.try(t, test.request)
-					if limited(t, test.request, err) != blocks[test.blockedBy] || err != nil && test.blockedBy != "a" && !strings.Contains(err.Error(), limits.Blocked()) {
+					if limited(t, test.request, err) != blocks[test.blockedBy] {
 						return false
+					}
+					if err != nil && test.blockedBy != "a" && !strings.Contains(err.Error(), "blocked: "+limits.Blocked()+" (") {
+						return false // of the limits before
 					}
 				}
 				return true
@@ -253,7 +300,7 @@ func (tn *tenant) apply(t *testing.T) []*unstructured.Unstructured {
 
 // tamper changes the policy and its binding as somebody does who wants them without effect.
 func (tn *tenant) tamper(t *testing.T, objects []*unstructured.Unstructured) {
-	spec := func(r kube.Resource) string {
+	content := func(r kube.Resource) string {
 		t.Helper()
 		o := &unstructured.Unstructured{}
 		data, err := tn.rest.Get().AbsPath(r.Path("", name.WritePermissions)).Do(t.Context()).Raw()
@@ -263,31 +310,34 @@ func (tn *tenant) tamper(t *testing.T, objects []*unstructured.Unstructured) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return fmt.Sprint(o.Object["spec"])
+		return fmt.Sprint(o.Object["spec"], o.GetLabels(), o.GetFinalizers())
 	}
+	const everything = `{"apiGroups":["*"],"apiVersions":["*"],"operations":["*"],"resources":["*"]}`
 	policy, binding := kube.ValidatingAdmissionPolicies, kube.ValidatingAdmissionPolicyBindings
-	wanted := map[string]string{policy.Kind: spec(policy), binding.Kind: spec(binding)}
+	wanted := map[string]string{policy.Kind: content(policy), binding.Kind: content(binding)}
 	for sentence, change := range map[string]struct {
-		of   kube.Resource
-		spec string
+		of    kube.Resource
+		patch string
 	}{
-		"a condition that never holds":       {policy, `{"matchConditions":[{"name":"never","expression":"false"}]}`},
-		"resources that are left out":        {policy, `{"matchConstraints":{"excludeResourceRules":[{"apiGroups":["*"],"apiVersions":["*"],"operations":["*"],"resources":["*"]}]}}`},
-		"a selector of objects":              {policy, `{"matchConstraints":{"objectSelector":{"matchLabels":{"a":"b"}}}}`},
-		"another expression":                 {policy, `{"validations":[{"expression":"true"}]}`},
-		"a binding that only warns":          {binding, `{"validationActions":["Warn"]}`},
-		"a binding for some namespaces only": {binding, `{"matchResources":{"namespaceSelector":{"matchLabels":{"a":"b"}}}}`},
-		"another policy's binding":           {binding, `{"policyName":"another"}`},
+		"a condition that never holds":       {policy, `{"spec":{"matchConditions":[{"name":"never","expression":"false"}]}}`},
+		"one that is held by a finalizer":    {policy, `{"metadata":{"finalizers":["a.b/c"]},"spec":{"matchConditions":[{"name":"never","expression":"false"}]}}`},
+		"resources that are left out":        {policy, `{"spec":{"matchConstraints":{"excludeResourceRules":[` + everything + `]}}}`},
+		"a selector of objects":              {policy, `{"spec":{"matchConstraints":{"objectSelector":{"matchLabels":{"a":"b"}}}}}`},
+		"another expression":                 {policy, `{"spec":{"validations":[{"expression":"true"}]}}`},
+		"a binding that only warns":          {binding, `{"spec":{"validationActions":["Warn"]}}`},
+		"one without our label":              {binding, `{"metadata":{"labels":null},"spec":{"validationActions":["Warn"]}}`},
+		"a binding for some namespaces only": {binding, `{"spec":{"matchResources":{"namespaceSelector":{"matchLabels":{"a":"b"}}}}}`},
+		"another policy's binding":           {binding, `{"spec":{"policyName":"another"}}`},
 	} {
-		tn.raw(t, http.MethodPatch, change.of.Path("", name.WritePermissions), merge, `{"spec":`+change.spec+`}`)
-		if spec(change.of) == wanted[change.of.Kind] {
+		tn.raw(t, http.MethodPatch, change.of.Path("", name.WritePermissions), merge, change.patch)
+		if content(change.of) == wanted[change.of.Kind] {
 			t.Errorf("%s: changes nothing", sentence)
 		}
 		versions, err := tn.Apply(t.Context(), objects)
 		if err != nil {
 			t.Fatal(sentence, err)
 		}
-		if got := spec(change.of); got != wanted[change.of.Kind] {
+		if got := content(change.of); got != wanted[change.of.Kind] {
 			t.Errorf("%s: stays: %s", sentence, got)
 		}
 		again, err := tn.Apply(t.Context(), objects)

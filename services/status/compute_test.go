@@ -292,7 +292,8 @@ func TestCompute(t *testing.T) {
 				in.Workload.State.Generation = 0
 			},
 			want: want{"Provisioning", "Provisioning", "WorkloadPending", false, 0,
-				"Reconciling CertificatesReady DatastoreReady WorkloadAvailable AddonsReady EndpointReachable WriteLimited", "workload is at generation 0"},
+				"Reconciling CertificatesReady DatastoreReady WorkloadAvailable AddonsReady EndpointReachable WriteLimited",
+				"workload is at generation 0"},
 		},
 		"limited writes are said instead of an upgrade, whose tenant isn't Ready": {
 			ready: true,
@@ -335,7 +336,8 @@ func TestCompute(t *testing.T) {
 				tenant.Spec.ControlPlane.Deployment.Replicas = new(int32)
 				in.Workload.State.Step, in.Workload.Data.ReadyReplicas = event.Slept, 0
 			},
-			want: want{"Sleeping", "Sleeping", "Sleeping", false, 1, "CertificatesReady DatastoreReady AddonsReady WriteLimited", "no pods are asked for"},
+			want: want{"Sleeping", "Sleeping", "Sleeping", false, 1,
+				"CertificatesReady DatastoreReady AddonsReady WriteLimited", "no pods are asked for"},
 		},
 		"a new certificate authority under way is said, and the tenant answers meanwhile": {
 			ready: true,
@@ -426,7 +428,8 @@ func TestWhatIsBlockedIsSaid(t *testing.T) {
 		in := complete()
 		in.Addons.Data.WritePermissions = blocked
 		_, next := Compute(demo(), in, clock)
-		if c := meta.FindStatusCondition(next.Conditions, ConditionWriteLimited); c == nil || c.Reason != reason.WritesBlocked || !strings.HasPrefix(c.Message, says) {
+		c := meta.FindStatusCondition(next.Conditions, ConditionWriteLimited)
+		if c == nil || c.Reason != reason.WritesBlocked || !strings.HasPrefix(c.Message, says) {
 			t.Errorf("%+v: %+v", blocked, c)
 		}
 	}

@@ -211,7 +211,8 @@ func status(o *v1alpha1.TenantControlPlane, ready *metav1.Condition) string {
 		return "Failed"
 	case ready.Status == metav1.ConditionTrue && word == string(v1alpha1.VersionUnknown):
 		return "Ready" // Kamaji's word for a rollout that is no upgrade; a pod answers
-	case ready.Status != metav1.ConditionTrue && (word == string(v1alpha1.VersionReady) || word == string(v1alpha1.VersionUnknown)):
+	case ready.Status != metav1.ConditionTrue &&
+		(word == string(v1alpha1.VersionReady) || word == string(v1alpha1.VersionUnknown) || word == string(v1alpha1.VersionWriteLimited)):
 		return "Reconciling"
 	}
 	return word

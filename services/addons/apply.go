@@ -45,31 +45,13 @@ func (s *addons) apply(ctx context.Context, t *loop.Turn, w *connection, a appli
 		}
 		return err
 	}
-	wanted := objects
-	if a.repair {
-		wanted = slices.DeleteFunc(slices.Clone(objects), func(o *unstructured.Unstructured) bool {
-			_, drifted := a.drift[RefOf(o).String()]
-			return !drifted
-		})
-	}
-	api := w.api()
-	if err := api.Probe(ctx); err != nil {
-		return s.refused(t.Key, err)
-	}
-	versions, err := api.Apply(ctx, wanted)
-	w.learn(versions)
+	versions, err := s.write(ctx, t.Key, w, a, objects)
 	if err != nil {
-		return s.refused(t.Key, err)
-	}
-	w.repaired(a.drift)
-	if off := Removed(a.input); len(off) > 0 && a.switched(t.Own() == nil) {
-		if _, err := api.Delete(ctx, off); err != nil {
-			return s.refused(t.Key, err)
-		}
+		return err
 	}
 	after := state.Addons{
 		Objects: len(objects), CoreDNS: a.input.CoreDNS != nil, KubeProxy: a.input.KubeProxy != nil, Konnectivity: a.input.Konnectivity.kind(),
-		LastUpdate: time.Now().UTC().Truncate(time.Second), Versions: versions,
+		WritePermissions: a.input.WritePermissions, LastUpdate: time.Now().UTC().Truncate(time.Second), Versions: versions,
 	}
 	if after.Hash, err = Hash(objects); err != nil {
 		return err
@@ -132,10 +114,37 @@ func (a application) reach(ctx context.Context, t *loop.Turn, patience time.Dura
 	return r
 }
 
-// switched reports whether an addon may have been switched on or off since the last time.
-func (a application) switched(first bool) bool {
-	return !a.repair && (first || a.before.CoreDNS != (a.input.CoreDNS != nil) || a.before.KubeProxy != (a.input.KubeProxy != nil) ||
-		a.before.Konnectivity != a.input.Konnectivity.kind())
+// write applies the objects, or those that drifted, and returns their versions. Unless it repairs, it removes what must not be there.
+func (s *addons) write(
+	ctx context.Context, key events.Key, w *connection, a application, objects []*unstructured.Unstructured,
+) (map[string]string, error) {
+	wanted := objects
+	if a.repair {
+		wanted = slices.DeleteFunc(slices.Clone(objects), func(o *unstructured.Unstructured) bool {
+			_, drifted := a.drift[RefOf(o).String()]
+			return !drifted
+		})
+	}
+	api := w.api()
+	if err := api.Probe(ctx); err != nil {
+		return nil, s.refused(key, err)
+	}
+	versions, err := api.Apply(ctx, wanted)
+	w.learn(versions)
+	if err != nil {
+		err = s.refused(key, err)
+	}
+	// What can't be applied, as with a broken webhook, holds up nothing that goes: limits of writes, for one.
+	if !a.repair && intent.Of(err) <= intent.Retry {
+		if _, left := api.Delete(ctx, Removed(a.input)); left != nil {
+			err = errors.Join(err, s.refused(key, left))
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	w.repaired(a.drift)
+	return versions, nil
 }
 
 // repaired returns the objects that were changed by applying them. An object that already was in the version it has now is as we

@@ -139,7 +139,14 @@ func (c *Cluster) applyOne(ctx context.Context, o *unstructured.Unstructured) (s
 		return "", err
 	}
 	meta := &metav1.PartialObjectMetadata{}
-	apply := func() error { return c.kube.ApplyRaw(ctx, k.Resource, ref.Namespace, ref.Name, body, meta) }
+	apply := func() error {
+		err := c.kube.ApplyRaw(ctx, k.Resource, ref.Namespace, ref.Name, body, meta)
+		if k.whole && (err == nil || apierrors.IsInvalid(err)) { // invalid together with what somebody added
+			*meta = metav1.PartialObjectMetadata{}
+			err = c.kube.JSONPatch(ctx, k.Resource, ref.Namespace, ref.Name, only(o), meta)
+		}
+		return err
+	}
 	err = retry(ctx, apply)
 	if immutable(err) {
 		// Somebody made it anew with another role or address. It can't be changed back, only replaced.
@@ -152,6 +159,15 @@ func (c *Cluster) applyOne(ctx context.Context, o *unstructured.Unstructured) (s
 		return "", err
 	}
 	return k.version(meta), nil
+}
+
+// only is the patch that leaves nothing in an object's spec, labels and finalizers but what is in o.
+func only(o *unstructured.Unstructured) []map[string]any {
+	return []map[string]any{
+		{"op": "add", "path": "/spec", "value": o.Object["spec"]},
+		{"op": "add", "path": "/metadata/labels", "value": o.GetLabels()},
+		{"op": "add", "path": "/metadata/finalizers", "value": []string{}},
+	}
 }
 
 // Delete deletes those of the objects that carry our label and returns how many there were. An object that doesn't exist
@@ -201,7 +217,7 @@ func (c *Cluster) deleteOne(ctx context.Context, ref Ref) (bool, error) {
 // version changes when an object isn't what it was. It is the resource version, except for kinds with a status, which
 // changes all the time and is nothing to us.
 func (k kind) version(m *metav1.PartialObjectMetadata) string {
-	if !k.runs {
+	if !k.runs && !k.whole {
 		return m.ResourceVersion
 	}
 	h := fnv.New64a()

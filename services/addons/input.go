@@ -20,6 +20,7 @@ func inputOf(t *state.Tenant, certs state.Certs, w state.Workload) Input {
 		ServiceCIDRs: spec.NetworkProfile.ServiceCIDRs, PodCIDRs: spec.NetworkProfile.PodCIDRs,
 		DNSServiceIPs: spec.NetworkProfile.DNSServiceIPs, CertSANs: spec.NetworkProfile.CertSANs,
 		CACertPEM: []byte(certs.CA), KeyAlgorithm: "ECDSA-P256", CgroupDriver: string(spec.Kubernetes.Kubelet.CGroupFS),
+		WritePermissions: spec.WritePermissions,
 	}
 	for _, p := range spec.Kubernetes.Kubelet.ConfigurationJSONPatches {
 		in.KubeletPatches = append(in.KubeletPatches, JSONPatch{Op: p.Op, Path: p.Path, From: p.From, Value: value(p.Value)})

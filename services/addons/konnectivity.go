@@ -82,6 +82,11 @@ func (k *kubeadm) konnectivity() ([]*unstructured.Unstructured, error) {
 			Spec: appsv1.DaemonSetSpec{Selector: selector, Template: template},
 		})
 	}
+	return unstructuredOf(objects...)
+}
+
+// unstructuredOf leaves out what is empty.
+func unstructuredOf(objects ...runtime.Object) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
 	for _, o := range objects {
 		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)

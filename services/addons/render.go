@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/metric"
 )
@@ -46,6 +47,8 @@ type Input struct {
 	KubeProxy *Addon // nil is off
 
 	Konnectivity *Konnectivity `json:",omitempty"` // nil is off
+
+	WritePermissions v1alpha1.Permissions `json:",omitzero"` // which writes are blocked; the zero value is none
 }
 
 // JSONPatch is one operation of RFC 6902.
@@ -91,6 +94,7 @@ func components() []component {
 		{"coredns", func(in Input) bool { return in.CoreDNS != nil }, (*kubeadm).coreDNS},
 		{"kube-proxy", func(in Input) bool { return in.KubeProxy != nil }, (*kubeadm).kubeProxy},
 		{"konnectivity", func(in Input) bool { return in.Konnectivity != nil }, (*kubeadm).konnectivity},
+		{"write-permissions", func(in Input) bool { return in.WritePermissions.Any() }, (*kubeadm).writePermissions},
 	}
 }
 
@@ -135,7 +139,8 @@ func clean(o *unstructured.Unstructured) {
 	o.SetLabels(labels)
 }
 
-// Removed lists what an addon that is off may have left in the tenant. Cluster.Delete checks the label of each.
+// Removed lists what an addon that is off, or limits of writes that are, may have left in the tenant. Cluster.Delete checks the label of
+// each.
 func Removed(in Input) []Ref {
 	var refs []Ref
 	if in.CoreDNS == nil {
@@ -158,10 +163,16 @@ func Removed(in Input) []Ref {
 			Ref{"ServiceAccount", "kube-system", "kube-proxy"},
 		)
 	}
+	if !in.WritePermissions.Any() {
+		refs = append(refs,
+			Ref{kube.ValidatingAdmissionPolicyBindings.Kind, "", name.WritePermissions},
+			Ref{kube.ValidatingAdmissionPolicies.Kind, "", name.WritePermissions},
+		)
+	}
 	return append(refs, removedKonnectivity(in.Konnectivity)...)
 }
 
-// handlerOf is Kamaji's handler that makes an object.
+// handlerOf is Kamaji's handler that makes an object, "" for what none of those does that it measures.
 func handlerOf(r Ref) string {
 	switch r.Name {
 	case "kubeadm-config", "kubeadm:nodes-kubeadm-config":
@@ -181,6 +192,8 @@ func handlerOf(r Ref) string {
 			return metric.HandlerKonnectivityServiceAccount
 		}
 		return metric.HandlerKonnectivityAgent
+	case name.WritePermissions:
+		return ""
 	}
 	return metric.HandlerBootstrapToken
 }
@@ -225,19 +238,23 @@ func (r Ref) compare(s Ref) int {
 type kind struct {
 	kube.Resource
 	runs bool // makes pods; applied when all they need is there
+	// whole is for what is another thing with a field more: what others add to it, which server-side apply leaves to them, is taken away.
+	whole bool
 }
 
 // kinds are all kinds this service applies, in the order in which they are applied.
 var kinds = []kind{
-	{kube.ServiceAccounts, false},
-	{kube.ConfigMaps, false},
-	{kube.ClusterRoles, false},
-	{kube.ClusterRoleBindings, false},
-	{kube.Roles, false},
-	{kube.RoleBindings, false},
-	{kube.Services, false},
-	{kube.DaemonSets, true},
-	{kube.Deployments, true},
+	{Resource: kube.ServiceAccounts},
+	{Resource: kube.ConfigMaps},
+	{Resource: kube.ClusterRoles},
+	{Resource: kube.ClusterRoleBindings},
+	{Resource: kube.Roles},
+	{Resource: kube.RoleBindings},
+	{Resource: kube.Services},
+	{Resource: kube.ValidatingAdmissionPolicies, whole: true},
+	{Resource: kube.ValidatingAdmissionPolicyBindings, whole: true},
+	{Resource: kube.DaemonSets, runs: true},
+	{Resource: kube.Deployments, runs: true},
 }
 
 // order is the kind's place in kinds; a kind that isn't among them comes last.

@@ -14,6 +14,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 )
 
 var update = flag.Bool("update", false, "write the golden files and rbac.yaml anew")
@@ -70,6 +73,13 @@ func TestRender(t *testing.T) {
 			in.CoreDNS, in.KubeProxy = nil, nil
 			in.Konnectivity = &Konnectivity{Host: "demo.example.org", Port: 443, Image: "mirror/agent:v1", Deployment: true, Replicas: 2, HostNetwork: true}
 		},
+		"creation-blocked": func(in *Input) {
+			in.CoreDNS, in.KubeProxy, in.WritePermissions = nil, nil, v1alpha1.Permissions{BlockCreation: true}
+		},
+		"all-writes-blocked": func(in *Input) {
+			in.CoreDNS, in.KubeProxy = nil, nil
+			in.WritePermissions = v1alpha1.Permissions{BlockCreation: true, BlockUpdate: true, BlockDeletion: true}
+		},
 		"addons-off": func(in *Input) { in.CoreDNS, in.KubeProxy = nil, nil },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -103,7 +113,7 @@ func TestRender(t *testing.T) {
 }
 
 // golden compares what differs between cases, one file for each group; the rest is rbac.yaml.
-func golden(t *testing.T, name string, objs []*unstructured.Unstructured) {
+func golden(t *testing.T, test string, objs []*unstructured.Unstructured) {
 	t.Helper()
 	groups := map[string]*bytes.Buffer{}
 	for _, o := range objs {
@@ -113,6 +123,8 @@ func golden(t *testing.T, name string, objs []*unstructured.Unstructured) {
 			group = "coredns"
 		case strings.Contains(n, "prox"):
 			group = "kube-proxy"
+		case n == name.WritePermissions:
+			group = "write-permissions"
 		case o.GetKind() == "ConfigMap":
 			group = "config"
 		}
@@ -126,10 +138,10 @@ func golden(t *testing.T, name string, objs []*unstructured.Unstructured) {
 		groups[group].WriteString("---\n")
 		groups[group].Write(doc)
 	}
-	if name != "v1.36.3" {
+	if test != "v1.36.3" {
 		delete(groups, "rbac")
 	}
-	dir := filepath.Join("testdata", name)
+	dir := filepath.Join("testdata", test)
 	if *update {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
@@ -195,6 +207,7 @@ func TestRenderRefuses(t *testing.T) {
 
 func TestRemoved(t *testing.T) {
 	in := withTunnel()
+	in.WritePermissions.BlockUpdate = true
 	deployment := Ref{"Deployment", "kube-system", "konnectivity-agent"}
 	if refs := Removed(in); !slices.Equal(refs, []Ref{deployment}) {
 		t.Errorf("with all addons on, %v is to be removed", refs)
@@ -208,7 +221,7 @@ func TestRemoved(t *testing.T) {
 	if refs := Removed(in); !slices.Equal(refs, []Ref{daemons}) {
 		t.Errorf("with agents of a Deployment, %v is to be removed", refs)
 	}
-	in.CoreDNS, in.KubeProxy, in.Konnectivity = nil, nil, nil
+	in.CoreDNS, in.KubeProxy, in.Konnectivity, in.WritePermissions = nil, nil, nil, v1alpha1.Permissions{}
 	without, err := Render(in)
 	if err != nil {
 		t.Fatal(err)

@@ -75,7 +75,7 @@ func Compute(t *state.Tenant, in States, now time.Time) (v1alpha1.TenantControlP
 }
 
 // shownStatus is the value of status.kubernetesResources.version.status, by Kamaji's table; but a tenant that never was
-// Ready stays Provisioning, and Ready waits for the add-ons the first time.
+// Ready stays Provisioning, and Ready waits for the add-ons the first time. WriteLimited is what the tenant is, not what it asks for.
 func shownStatus(t *state.Tenant, in States, p standing, readyGeneration int64) v1alpha1.KubernetesVersionStatus {
 	w := in.Workload.Data
 	running := v1alpha1.KubernetesVersionStatus(w.Phase)
@@ -86,6 +86,8 @@ func shownStatus(t *state.Tenant, in States, p standing, readyGeneration int64) 
 		return v1alpha1.VersionProvisioning
 	case w.ReadyReplicas == 0 || in.Workload.State == nil:
 		return v1alpha1.VersionNotReady
+	case in.Addons.Data.WritePermissions.Any() && running != v1alpha1.VersionMigrating:
+		return v1alpha1.VersionWriteLimited
 	case p.workload.done:
 		return v1alpha1.VersionReady
 	case running == v1alpha1.VersionCARotating, running == v1alpha1.VersionMigrating:
@@ -105,7 +107,7 @@ func phase(t *state.Tenant, p standing, shown v1alpha1.KubernetesVersionStatus) 
 		return PhaseFailed
 	case shown == v1alpha1.VersionUnknown && p.ready:
 		return string(v1alpha1.VersionReady)
-	case shown == v1alpha1.VersionReady && !p.ready, shown == v1alpha1.VersionUnknown:
+	case (shown == v1alpha1.VersionReady || shown == v1alpha1.VersionWriteLimited) && !p.ready, shown == v1alpha1.VersionUnknown:
 		return PhaseReconciling
 	}
 	return string(shown)

@@ -188,6 +188,9 @@ func TestCompute(t *testing.T) {
 		says string
 	}
 	const all = "CertificatesReady DatastoreReady WorkloadAvailable AddonsReady EndpointReachable"
+	limit := func(tenant *state.Tenant, in *States) {
+		tenant.Spec.WritePermissions.BlockCreation, in.Addons.Data.WritePermissions.BlockCreation = true, true
+	}
 	tests := map[string]struct {
 		change func(*state.Tenant, *States)
 		// ready: generation 1 was Ready before the change
@@ -321,6 +324,72 @@ func TestCompute(t *testing.T) {
 			change: func(tenant *state.Tenant, _ *States) { tenant.Spec.WritePermissions.BlockCreation = true },
 			want:   want{"Ready", "Ready", "Ready", true, 1, all, "answers"},
 		},
+		"limited writes are said, and the tenant is Ready": {
+			ready:  true,
+			change: limit,
+			want:   want{"WriteLimited", "WriteLimited", "Ready", true, 1, all + " WriteLimited", "answers"},
+		},
+		"also while they are lifted, until they are": {
+			ready: true,
+			change: func(tenant *state.Tenant, in *States) {
+				limit(tenant, in)
+				tenant.Spec.WritePermissions = v1alpha1.Permissions{}
+			},
+			want: want{"WriteLimited", "WriteLimited", "Ready", true, 1, all + " WriteLimited", "answers"},
+		},
+		"a tenant that is new is Provisioning before it is WriteLimited": {
+			change: func(tenant *state.Tenant, in *States) {
+				limit(tenant, in)
+				in.Workload.State.Generation = 0
+			},
+			want: want{"Provisioning", "Provisioning", "WorkloadPending", false, 0,
+				"Reconciling CertificatesReady DatastoreReady WorkloadAvailable AddonsReady EndpointReachable WriteLimited",
+				"workload is at generation 0"},
+		},
+		"limited writes are said instead of an upgrade, whose tenant isn't Ready": {
+			ready: true,
+			change: func(tenant *state.Tenant, in *States) {
+				limit(tenant, in)
+				in.Generation, tenant.Spec.Kubernetes.Version = 2, "1.37.0"
+			},
+			want: want{"Reconciling", "WriteLimited", "CertificatesPending", false, 1,
+				"Reconciling WorkloadAvailable EndpointReachable WriteLimited", "generation 1"},
+		},
+		"and instead of a rollout, and of a new certificate authority": {
+			ready: true,
+			change: func(tenant *state.Tenant, in *States) {
+				limit(tenant, in)
+				in.Workload.State.Step, in.Workload.Data.Phase = event.Exposed, "CertificateAuthorityRotating"
+			},
+			want: want{"WriteLimited", "WriteLimited", "Ready", true, 1, "Reconciling " + all + " WriteLimited", "answers"},
+		},
+		"but not of a migration": {
+			ready: true,
+			change: func(tenant *state.Tenant, in *States) {
+				limit(tenant, in)
+				in.Workload.State.Step, in.Workload.Data.Phase = event.Exposed, "Migrating"
+			},
+			want: want{"Migrating", "Migrating", "Ready", true, 1, "Reconciling " + all + " WriteLimited", "answers"},
+		},
+		"nor of no ready pod": {
+			ready: true,
+			change: func(tenant *state.Tenant, in *States) {
+				limit(tenant, in)
+				in.Workload.State.Step, in.Workload.Data.ReadyReplicas = event.Degraded, 0
+			},
+			want: want{"NotReady", "NotReady", "WorkloadNoReadyPods", false, 1,
+				"Reconciling CertificatesReady DatastoreReady AddonsReady WriteLimited", "workload has no ready pod"},
+		},
+		"nor of sleep": {
+			ready: true,
+			change: func(tenant *state.Tenant, in *States) {
+				limit(tenant, in)
+				tenant.Spec.ControlPlane.Deployment.Replicas = new(int32)
+				in.Workload.State.Step, in.Workload.Data.ReadyReplicas = event.Slept, 0
+			},
+			want: want{"Sleeping", "Sleeping", "Sleeping", false, 1,
+				"CertificatesReady DatastoreReady AddonsReady WriteLimited", "no pods are asked for"},
+		},
 		"a new certificate authority under way is said, and the tenant answers meanwhile": {
 			ready: true,
 			change: func(_ *state.Tenant, in *States) {
@@ -397,6 +466,26 @@ func TestCompute(t *testing.T) {
 				t.Errorf("Ready says %q: %q, want %q in it", ready.Reason, ready.Message, test.want.says)
 			}
 		})
+	}
+}
+
+func TestWhatIsBlockedIsSaid(t *testing.T) {
+	t.Parallel()
+	for blocked, says := range map[v1alpha1.Permissions]string{
+		{BlockUpdate: true}:                                           "update of objects",
+		{BlockCreation: true, BlockDeletion: true}:                    "creation and deletion of objects",
+		{BlockCreation: true, BlockUpdate: true, BlockDeletion: true}: "creation, update and deletion of objects",
+	} {
+		in := complete()
+		in.Addons.Data.WritePermissions = blocked
+		_, next := Compute(demo(), in, clock)
+		c := meta.FindStatusCondition(next.Conditions, ConditionWriteLimited)
+		if c == nil || c.Reason != reason.WritesBlocked || !strings.HasPrefix(c.Message, says) {
+			t.Errorf("%+v: %+v", blocked, c)
+		}
+	}
+	if _, next := Compute(demo(), complete(), clock); meta.FindStatusCondition(next.Conditions, ConditionWriteLimited) != nil {
+		t.Error("a tenant without limits has the condition")
 	}
 }
 

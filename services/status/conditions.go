@@ -30,6 +30,8 @@ const (
 	ConditionEndpoint     = "EndpointReachable"
 	// ConditionTunnel is only there for a tenant that has konnectivity.
 	ConditionTunnel = "TunnelConnected"
+	// ConditionWriteLimited is only there while some writes are blocked inside the tenant.
+	ConditionWriteLimited = "WriteLimited"
 )
 
 // conditions returns those that hold, and the summary.
@@ -53,6 +55,9 @@ func conditions(t *state.Tenant, in States, p standing, next state.Status) (all 
 		certificates(in, p), datastore(in, p), workload(t, in, p), addons(in, p), endpoint(t, in, p))
 	if t.Spec.Addons.Konnectivity != nil {
 		all = append(all, tunnel(t, in))
+	}
+	if blocked := in.Addons.Data.WritePermissions.Blocked(); blocked != "" {
+		truth(ConditionWriteLimited, reason.WritesBlocked, blocked+" of objects inside the tenant are blocked (spec.writePermissions)")
 	}
 	return all, ready
 }

@@ -152,6 +152,9 @@ const (
 	KonnectivityUser           = "system:konnectivity-server"
 )
 
+// WritePermissions is the name of the policy, and of its binding, that limit writes inside the tenant; Kamaji's webhook for it has it, too.
+const WritePermissions = "kamaji-write-permissions"
+
 // Names of the pods' volumes.
 const (
 	VolumePKI                         = "etc-kubernetes-pki"

@@ -68,6 +68,8 @@ const (
 	AgentsConnected    = "AgentsConnected"
 	AgentsNotConnected = "AgentsNotConnected"
 	NoAgents           = "NoAgents"
+	// WritesBlocked: kinds of writes are refused inside the tenant.
+	WritesBlocked = "WritesBlocked"
 )
 
 // Reasons of a tenant that is not Ready because of one service.
@@ -155,6 +157,7 @@ func Conditions() []Entry {
 				"only. Nodes must reach the address and port that the message names.", "",
 		},
 		{NoAgents, "there is no node that runs an agent of konnectivity", "Have a node join.", ""},
+		{WritesBlocked, "kinds of writes are refused inside the tenant, as spec.writePermissions asks", "Set its fields to false to allow them again.", ""},
 
 		{CertificatesWaiting, "certs waits, or has not begun", why, ""},
 		{CertificatesInProgress, "certs is at work", "", ""},

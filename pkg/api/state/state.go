@@ -290,6 +290,8 @@ type Addons struct {
 	Way string `json:"way,omitempty"`
 	// Endpoint is what came of looking at the tenant's endpoint.
 	Endpoint Reach `json:"endpoint,omitzero"`
+	// WritePermissions says which writes are blocked inside the tenant.
+	WritePermissions v1alpha1.Permissions `json:"writePermissions,omitzero"`
 	// Versions of the objects as they should be, by Kind/namespace/name: after a restart, a watch that starts from them
 	// sees what changed meanwhile.
 	Versions map[string]string `json:"versions,omitempty"`

@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"strings"
+
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -130,6 +132,23 @@ type Permissions struct {
 // Any says whether at least one kind of write is blocked.
 func (p Permissions) Any() bool {
 	return p.BlockCreation || p.BlockUpdate || p.BlockDeletion
+}
+
+// Blocked says in words which kinds of writes are blocked ("creation, update and deletion"); "" for none.
+func (p Permissions) Blocked() string {
+	var all []string
+	for _, kind := range []struct {
+		is   bool
+		word string
+	}{{p.BlockCreation, "creation"}, {p.BlockUpdate, "update"}, {p.BlockDeletion, "deletion"}} {
+		if kind.is {
+			all = append(all, kind.word)
+		}
+	}
+	if last := len(all) - 1; last > 0 {
+		return strings.Join(all[:last], ", ") + " and " + all[last]
+	}
+	return strings.Join(all, "")
 }
 
 // DataStoreOverride keeps one resource in a DataStore of its own.

@@ -121,9 +121,10 @@ func (in Input) kubeadmArgs() (args []kubeadmArg) {
 // kubeadmSANs are the names of the API server's certificate beside those that kubeadm adds by itself.
 func kubeadmSANs(t *state.Tenant, address string) []string {
 	service := name.Service(t.Name) + "." + t.Namespace + ".svc"
-	all := append([]string{"127.0.0.1", "localhost", name.Service(t.Name), service, service + ".cluster.local", address}, t.Spec.NetworkProfile.CertSANs...)
+	network := &t.Spec.NetworkProfile
+	own := []string{"127.0.0.1", "localhost", name.Service(t.Name), service, service + ".cluster.local", address}
 	var unique []string
-	for _, san := range append(all, t.Spec.NetworkProfile.AdvertiseAddress) {
+	for _, san := range append(slices.Concat(own, network.CertSANs), network.AdvertiseAddress) {
 		if san != "" && !slices.Contains(unique, san) {
 			unique = append(unique, san)
 		}

@@ -217,7 +217,7 @@ func (s *Stack) serve(ctx context.Context, cfg service.Config) error {
 	case name.ServiceIntake:
 		return intake.Run(ctx, intake.Config{Config: cfg, DataStore: s.cfg.first(), Events: s.HTTP()})
 	case name.ServiceCerts:
-		return certs.Run(ctx, cfg)
+		return certs.Run(ctx, certs.Config{Config: cfg})
 	case name.ServiceDatastore:
 		return datastore.Run(ctx, datastore.Config{Config: cfg})
 	case name.ServiceWorkload:

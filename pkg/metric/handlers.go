@@ -38,7 +38,10 @@ func Handlers(service string) []string {
 	case name.ServiceDatastore:
 		return []string{name.ComponentDatastoreConfig, HandlerDatastoreSetup, name.ComponentDatastoreCertificate}
 	case name.ServiceWorkload:
-		return []string{name.ComponentService, name.ComponentIngress, HandlerRoute, name.ComponentKonnectivityEgressSelector, name.ComponentDeployment}
+		return []string{
+			name.ComponentService, name.ComponentKubeadmConfig, name.ComponentIngress, HandlerRoute, name.ComponentKonnectivityEgressSelector,
+			name.ComponentDeployment,
+		}
 	case name.ServiceAddons:
 		return []string{
 			HandlerUploadConfigKubeadm, HandlerUploadConfigKubelet, HandlerBootstrapToken, HandlerClusterAdminRBAC, HandlerCoreDNS, HandlerKubeProxy,

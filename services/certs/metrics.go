@@ -21,6 +21,8 @@ import (
 type expiries struct {
 	now       func() time.Time
 	perTenant bool // each tenant has series
+	// within is how long before its end a certificate counts as expiring.
+	within time.Duration
 
 	mu      sync.Mutex
 	tenants map[events.Key][]expiry
@@ -35,7 +37,7 @@ type expiry struct {
 // Values of the label strategy: whether it is in a Secret of its own or in a kubeconfig.
 const strategyX509, strategyKubeconfig = "x509", "kubeconfig"
 
-// Values of the label status. Expiring is what Kamaji's default calls so: it ends within a day.
+// Values of the label status. Expiring is what Kamaji calls so: it ends within the deadline, a day where none is said.
 const (
 	statusValid, statusExpiring, statusInvalid = "valid", "expiring", "invalid"
 	expiringWithin                             = 24 * time.Hour
@@ -54,7 +56,7 @@ func seconds(durations ...time.Duration) (all []float64) {
 }
 
 func newExpiries(now func() time.Time, perTenant bool) *expiries {
-	return &expiries{now: now, perTenant: perTenant, tenants: map[events.Key][]expiry{}}
+	return &expiries{now: now, perTenant: perTenant, within: expiringWithin, tenants: map[events.Key][]expiry{}}
 }
 
 // note takes down a tenant's certificates.
@@ -102,14 +104,14 @@ func DescribeMetrics(own, kamaji prometheus.Registerer) {
 type held struct{ strategy, status string }
 
 // heldAt counts certificates as they are at a time.
-func heldAt(all []expiry, now time.Time) map[held]int {
+func heldAt(all []expiry, within time.Duration, now time.Time) map[held]int {
 	counts := map[held]int{}
 	for _, e := range all {
 		status := statusValid
 		switch left := e.at.Sub(now); {
 		case left <= 0:
 			status = statusInvalid
-		case left <= expiringWithin:
+		case left <= within:
 			status = statusExpiring
 		}
 		counts[held{e.strategy, status}]++
@@ -120,7 +122,7 @@ func heldAt(all []expiry, now time.Time) map[held]int {
 // register has the certificates shown at each scrape.
 func (x *expiries) register(own, kamaji prometheus.Registerer) {
 	count := prometheus.NewDesc("stoker_certificates",
-		"Certificates of the tenants of the partitions this replica holds; status is valid, expiring (within a day) or invalid (expired).",
+		"Certificates of the tenants of the partitions this replica holds; status is valid, expiring (within a day, or --certificate-expiration-deadline) or invalid (expired).",
 		[]string{"strategy", "status"}, nil)
 	remaining := prometheus.NewDesc("stoker_certificate_remaining_seconds", "How long certificates last from now.", []string{"strategy"}, nil)
 	soonest := prometheus.NewDesc("stoker_certificate_soonest_expiry_timestamp_seconds", "When the first of all certificates expires.", nil, nil)
@@ -136,7 +138,7 @@ func (x *expiries) register(own, kamaji prometheus.Registerer) {
 				c <- metric.Gauge(ofTenant, float64(first(all).Unix()), key.Namespace, key.Name)
 			})
 			all := slices.Concat(slices.Collect(maps.Values(tenants))...)
-			showAll(c, all, x.now(), count, remaining)
+			x.showAll(c, all, count, remaining)
 			if len(all) > 0 {
 				c <- metric.Gauge(soonest, float64(first(all).Unix()))
 			}
@@ -145,7 +147,7 @@ func (x *expiries) register(own, kamaji prometheus.Registerer) {
 	kamaji.MustRegister(metric.AtScrape{PerTenant: []*prometheus.Desc{current}, Values: func(c chan<- prometheus.Metric) {
 		now := x.now()
 		x.showTenants(x.all(), func(key events.Key, all []expiry) {
-			for h, n := range heldAt(all, now) {
+			for h, n := range heldAt(all, x.within, now) {
 				c <- metric.Gauge(current, float64(n), key.Namespace, key.Name, h.status, h.strategy)
 			}
 		})
@@ -169,8 +171,9 @@ func (x *expiries) showTenants(tenants map[events.Key][]expiry, show func(events
 }
 
 // showAll sends how many certificates there are and how long they last.
-func showAll(c chan<- prometheus.Metric, all []expiry, now time.Time, count, remaining *prometheus.Desc) {
-	counts := heldAt(all, now)
+func (x *expiries) showAll(c chan<- prometheus.Metric, all []expiry, count, remaining *prometheus.Desc) {
+	now := x.now()
+	counts := heldAt(all, x.within, now)
 	for _, strategy := range []string{strategyX509, strategyKubeconfig} {
 		for _, status := range []string{statusValid, statusExpiring, statusInvalid} {
 			c <- metric.Gauge(count, float64(counts[held{strategy, status}]), strategy, status)

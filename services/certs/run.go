@@ -47,11 +47,24 @@ func newService(bus *events.Bus, k *kube.Client, log *slog.Logger) *svc {
 	}
 }
 
+// Config of the service.
+type Config struct {
+	service.Config
+	// RenewBefore is how long before its end a certificate is renewed that isn't a CA's, as a duration ([service.ParseDeadline]); empty for
+	// when a third of its life is left.
+	RenewBefore string
+}
+
 // Run works until ctx ends. It returns early only with an error that no waiting helps. Safe to run several times in a
 // process.
-func Run(ctx context.Context, cfg service.Config) error {
-	return service.Run(ctx, cfg, func(c *service.Clients) (*loop.Loop, error) {
+func Run(ctx context.Context, cfg Config) error {
+	before, err := service.ParseDeadline(cfg.RenewBefore)
+	if err != nil {
+		return err
+	}
+	return service.Run(ctx, cfg.Config, func(c *service.Clients) (*loop.Loop, error) {
 		s := newService(c.Bus, c.Kube, c.Log)
+		s.secrets.RenewBefore, s.expiries.within = before, max(before, expiringWithin)
 		s.secrets.Handlers, s.expiries.perTenant = c.Handlers, cfg.TenantMetrics
 		s.expiries.register(c.Metrics, c.Kamaji)
 		return &loop.Loop{Bus: c.Bus, Service: name.ServiceCerts, Handle: s.handle, Paused: s.paused, Watch: s.watch}, nil

@@ -126,26 +126,30 @@ func repair(have, want *corev1.Secret) map[string]any {
 	return patch
 }
 
-// decision returns what a Secret must hold. have is what it holds now, nil when it is missing; trusted says that nobody but this
+// decision returns what a Secret must hold. have is the one that is there, an empty one when it is missing; trusted says that nobody but this
 // service is known to have written that.
-type decision func(have map[string][]byte, trusted bool) (map[string][]byte, error)
+type decision func(have *corev1.Secret, trusted bool) (map[string][]byte, error)
 
 // ensure makes a Secret hold what decide returns. last is what the state knows of the Secret. Where there is none, it is created,
 // never applied: of two replicas that try, one gets an error and looks again. *[kube.TakenError] for a Secret that isn't the tenant's;
 // one of an earlier object of the tenant's name is taken up.
 func (s *datastore) ensure(ctx context.Context, want *corev1.Secret, last state.Secret, decide decision) (state.Secret, error) {
 	have := &corev1.Secret{}
-	fill := func(data map[string][]byte, trusted bool) (err error) {
-		if want.Data, err = decide(data, trusted); err == nil {
-			want.Annotations = map[string]string{name.AnnotationChecksum: name.Checksum(want.Data)}
+	fill := func(have *corev1.Secret, trusted bool) (err error) {
+		if want.Data, err = decide(have, trusted); err != nil {
+			return err
 		}
-		return err
+		want.Annotations = map[string]string{name.AnnotationChecksum: name.Checksum(want.Data)}
+		if rotates(have) {
+			want.Annotations[name.AnnotationRotate] = s.now().UTC().Format(time.RFC3339)
+		}
+		return nil
 	}
 	err := error(nil)
 	exists := last.ResourceVersion != ""
 	if !exists {
 		// A new tenant, nearly always.
-		if err := fill(nil, true); err != nil {
+		if err := fill(have, true); err != nil {
 			return last, err
 		}
 		made := want.DeepCopy()
@@ -160,7 +164,7 @@ func (s *datastore) ensure(ctx context.Context, want *corev1.Secret, last state.
 	err = s.kube.Get(ctx, kube.Secrets, want.Namespace, want.Name, have)
 	switch {
 	case apierrors.IsNotFound(err):
-		if err := fill(nil, true); err != nil {
+		if err := fill(have, true); err != nil {
 			return last, err
 		}
 		made := want.DeepCopy()
@@ -180,7 +184,7 @@ func (s *datastore) ensure(ctx context.Context, want *corev1.Secret, last state.
 	// its state was written: else each try would make another password.
 	sum := name.Checksum(have.Data)
 	ours, _ := s.written.Load(key)
-	if err := fill(have.Data, last.Checksum == "" || last.Checksum == sum || ours == sum); err != nil {
+	if err := fill(have, last.Checksum == "" || last.Checksum == sum || ours == sum); err != nil {
 		return last, err
 	}
 	if last.Checksum == sum {
@@ -196,6 +200,18 @@ func (s *datastore) ensure(ctx context.Context, want *corev1.Secret, last state.
 	}
 	s.written.Store(key, name.Checksum(patched.Data))
 	return s.seen(patched, last), nil
+}
+
+// rotates reports whether somebody asks for other credentials than those in the tenant's certificate Secret.
+func rotates(secret *corev1.Secret) bool {
+	value, asked := secret.Annotations[name.AnnotationRotate]
+	return asked && value == "" && secret.Labels[name.LabelComponent] == name.ComponentDatastoreCertificate
+}
+
+// paused reports whether the certificate in a Secret is kept while it is good.
+func paused(secret *corev1.Secret) bool {
+	_, is := secret.Annotations[name.AnnotationPaused]
+	return is
 }
 
 // seen is what the state keeps of a Secret.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
@@ -187,8 +188,8 @@ func (s *datastore) applyConfig(
 ) (secretPassword string, err error) {
 	defer s.handlers.Since(name.ComponentDatastoreConfig, time.Now())
 	config := secretFor(t.Key, t.UID, name.DatastoreConfig(t.Key.Name), name.ComponentDatastoreConfig)
-	want.Config, err = s.ensure(ctx, config, want.Config, func(have map[string][]byte, trusted bool) (map[string][]byte, error) {
-		data := configData(have, trusted, account, d, password)
+	want.Config, err = s.ensure(ctx, config, want.Config, func(have *corev1.Secret, trusted bool) (map[string][]byte, error) {
+		data := configData(have.Data, trusted, account, d, password)
 		secretPassword = string(data[name.KeyDBPassword])
 		return data, nil
 	})
@@ -203,8 +204,13 @@ func (s *datastore) applyCertificate(
 	var access driver.Access
 	secret := secretFor(t.Key, t.UID, name.DatastoreCertificate(t.Key.Name), name.ComponentDatastoreCertificate)
 	before := want.Certificate.Checksum
-	want.Certificate, err = s.ensure(ctx, secret, want.Certificate, func(have map[string][]byte, _ bool) (_ map[string][]byte, err error) {
-		access, err = d.Access(account, accessOf(have), s.now())
+	want.Certificate, err = s.ensure(ctx, secret, want.Certificate, func(have *corev1.Secret, _ bool) (_ map[string][]byte, err error) {
+		account.RenewBefore, account.Kept = s.renewBefore, paused(have)
+		before := accessOf(have.Data)
+		if rotates(have) {
+			before = driver.Access{}
+		}
+		access, err = d.Access(account, before, s.now())
 		return certificateData(access), err
 	})
 	want.Certificate.NotAfter = access.NotAfter

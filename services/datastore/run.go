@@ -36,13 +36,20 @@ type Config struct {
 	service.Config
 	// SecretNamespaces are the namespaces whose Secrets DataStores may refer to, comma-separated; empty for the installation's own.
 	SecretNamespaces string
+	// RenewBefore is how long before its end a tenant's client certificate is renewed, as a duration ([service.ParseDeadline]); empty for when
+	// a third of its life is left.
+	RenewBefore string
 }
 
 // Run runs the service until ctx ends.
 func Run(ctx context.Context, cfg Config) error {
+	before, err := service.ParseDeadline(cfg.RenewBefore)
+	if err != nil {
+		return err
+	}
 	return service.Run(ctx, cfg.Config, func(c *service.Clients) (*loop.Loop, error) {
 		r := &reader{kube: c.Kube, namespaces: strings.FieldsFunc(cmp.Or(cfg.SecretNamespaces, name.SystemNamespace), isSeparator)}
-		s := &datastore{kube: c.Kube, bus: c.Bus, log: c.Log, stores: newStores(r, Drivers()), now: time.Now, handlers: c.Handlers}
+		s := &datastore{kube: c.Kube, bus: c.Bus, log: c.Log, stores: newStores(r, Drivers()), now: time.Now, handlers: c.Handlers, renewBefore: before}
 		s.references = newReferences(c.Kube, func(ctx context.Context, n string) {
 			st := s.stores.get(n)
 			st.invalidate()
@@ -68,6 +75,8 @@ type datastore struct {
 	now    func() time.Time
 	// handlers is told how long it took to make something so; nil for nobody.
 	handlers *metric.HandlerTime
+	// renewBefore is that of Config.
+	renewBefore time.Duration
 
 	references *references
 	// written are the checksums of Secrets that this replica wrote over others, by types.NamespacedName, until a state has them.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -214,6 +215,43 @@ func TestService(t *testing.T) {
 			}
 			return err
 		})
+	})
+	t.Run("a rotation that is asked for makes another certificate once, is told, and the tenant's user stays", func(t *testing.T) {
+		before, err := demo.secret("demo-datastore-certificate")
+		in.must(err)
+		in.quiet()
+		ask := map[string]any{"metadata": map[string]any{"annotations": map[string]any{name.AnnotationRotate: ""}}}
+		in.must(in.kube.MergePatch(ctx, kube.Secrets, in.namespace, before.Name, ask, nil))
+		demo.await(event.Provisioned, &provisioned)
+		after, err := demo.secret(before.Name)
+		in.must(err)
+		if bytes.Equal(before.Data["server.key"], after.Data["server.key"]) || !bytes.Equal(before.Data["ca.crt"], after.Data["ca.crt"]) {
+			t.Error("the key is the same, or the authority another")
+		}
+		if _, err := time.Parse(time.RFC3339, after.Annotations[name.AnnotationRotate]); err != nil {
+			t.Errorf("when it was done isn't noted: %v", err)
+		}
+		c := server.Connect(t, after.Data["server.crt"], after.Data["server.key"])
+		_, err = c.Get(ctx, "/"+schema+"/registry/a")
+		in.must(err)
+		if _, own := demo.state(); own.Certificate.Checksum != name.Checksum(after.Data) || own.Certificate.ResourceVersion != after.ResourceVersion {
+			t.Errorf("the state has %+v", own.Certificate)
+		}
+		// Paused, an edited one is put right, and not made anew.
+		pause := map[string]any{
+			"metadata": map[string]any{"annotations": map[string]any{name.AnnotationPaused: "", name.AnnotationRotate: nil}}, "data": map[string]any{"more": []byte("x")},
+		}
+		in.must(in.kube.MergePatch(ctx, kube.Secrets, in.namespace, before.Name, pause, nil))
+		drivertest.Eventually(t, 10*time.Second, func() error {
+			s, err := demo.secret(before.Name)
+			if _, own := demo.state(); err == nil && (len(s.Data["more"]) > 0 || own.Certificate.ResourceVersion != s.ResourceVersion) {
+				err = fmt.Errorf("not yet")
+			}
+			return err
+		})
+		if s, err := demo.secret(before.Name); err != nil || !maps.EqualFunc(s.Data, after.Data, bytes.Equal) {
+			t.Errorf("it is another: %v", err)
+		}
 	})
 	t.Run("when the state is lost, the Secrets stay as they are", func(t *testing.T) {
 		before, err := demo.secret("demo-datastore-config")

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -62,9 +65,14 @@ func complete() States {
 	in.Workload = Stage[state.Workload]{State: done(event.Available), Data: state.Workload{
 		Endpoint: "127.50.0.2:6443", Address: "127.50.0.2", Port: 6443, ClusterIP: "10.0.0.9", ConfigHash: "h1", Version: "v1.36.3",
 		Phase: "Ready", Replicas: 2, ReadyReplicas: 2, UpdatedReplicas: 2, AvailableReplicas: 2, ObservedGeneration: 1, LastUpdate: at,
+		Conditions: []appsv1.DeploymentCondition{{
+			Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue, Reason: "MinimumReplicasAvailable", Message: "Deployment has minimum availability.",
+		}},
+		Service:       corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{IP: "127.50.0.2", IPMode: ptr(corev1.LoadBalancerIPModeVIP)}}}},
+		KubeadmConfig: state.ConfigMap{Checksum: "k1", ResourceVersion: "7", LastUpdate: at},
 	}}
 	in.Addons = Stage[state.Addons]{State: done(event.Applied), Data: state.Addons{
-		Hash: "a1", Objects: 27, CoreDNS: true, KubeadmConfig: "k1", LastUpdate: at.Add(time.Second),
+		Hash: "a1", Objects: 27, CoreDNS: true, LastUpdate: at.Add(time.Second),
 		Way: state.WayService, Endpoint: state.Reach{Endpoint: "127.50.0.2:6443", Reason: reason.Reached},
 	}}
 	return in
@@ -121,7 +129,7 @@ func TestTheTunnel(t *testing.T) {
 		})
 	}
 	shown, next := Compute(demo(), complete(), clock)
-	if shown.Addons.Konnectivity != nil || meta.FindStatusCondition(next.Conditions, ConditionTunnel) != nil {
+	if k := shown.Addons.Konnectivity; k == nil || k.Enabled || k.Service != nil || meta.FindStatusCondition(next.Conditions, ConditionTunnel) != nil {
 		t.Error("a tenant without konnectivity has a tunnel")
 	}
 }
@@ -497,6 +505,33 @@ func TestReadyStatusAsTheAPIShowsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "testdata/ready.json", append(data, '\n'))
+}
+
+func TestDetailsOfTheStatus(t *testing.T) {
+	t.Parallel()
+	tenant, in := demo(), complete()
+	tenant.Spec.ControlPlane.Ingress = &v1alpha1.IngressSpec{Hostname: "demo.example.com"}
+	in.Workload.Data.Ingress.LoadBalancer.Ingress = []networkingv1.IngressLoadBalancerIngress{{IP: "203.0.113.9"}}
+	tunnelled(tenant, &in, state.Agents{})
+	shown, _ := Compute(tenant, in, clock)
+	of := shown.Kubernetes
+	if i := of.Ingress; i == nil || i.Name != "demo" || len(i.LoadBalancer.Ingress) != 1 || i.LoadBalancer.Ingress[0].IP != "203.0.113.9" {
+		t.Errorf("the Ingress is shown as %+v", i)
+	}
+	if k := shown.Addons.Konnectivity.Service; len(k.LoadBalancer.Ingress) != 1 || k.Port != 8132 || of.Service.Port != 6443 {
+		t.Errorf("the Service is shown as %+v, for konnectivity as %+v", of.Service, k)
+	}
+	if a := shown.Addons; !a.CoreDNS.Enabled || a.KubeProxy == nil || a.KubeProxy.Enabled || !a.KubeProxy.LastUpdate.IsZero() {
+		t.Errorf("addons are shown as %+v and %+v", a.CoreDNS, a.KubeProxy)
+	}
+
+	// As it was kept before it had the Service's status.
+	in.Workload.Data.Service = corev1.ServiceStatus{}
+	tenant.Spec.ControlPlane.Ingress = nil
+	shown, _ = Compute(tenant, in, clock)
+	if s := shown.Kubernetes.Service; len(s.LoadBalancer.Ingress) != 1 || s.LoadBalancer.Ingress[0].IP != "127.50.0.2" {
+		t.Errorf("the Service is shown as %+v", s)
+	}
 }
 
 func TestRebuilding(t *testing.T) {

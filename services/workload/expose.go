@@ -11,11 +11,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/kube"
-	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 // expose makes the Service so and decides the endpoint. It returns what is missing for it.
@@ -40,7 +38,7 @@ func (t *turn) expose(ctx context.Context) (state.Wait, error) {
 		return state.Wait{}, err
 	}
 	t.s.observed.setKnown(t.Key, kindService, live.ResourceVersion, 0)
-	t.data.Hashes.Service, t.data.ServiceVersion = inputs, live.ResourceVersion
+	t.data.Hashes.Service, t.data.ServiceVersion, t.data.Service = inputs, live.ResourceVersion, shownService(live.Status)
 
 	e, wait, err := endpoint(t.Tenant, live)
 	if err != nil {
@@ -63,8 +61,17 @@ func (t *turn) expose(ctx context.Context) (state.Wait, error) {
 	t.data.ClusterIP, t.data.AdvertiseAddress, t.data.KonnectivityEndpoint = e.ClusterIP, e.Advertise, e.Konnectivity
 	t.provisioning()
 	// Certificates are made for the endpoint, so this fact goes out whatever becomes of the rest of the turn.
-	t.facts = []loop.Tell{{What: event.Exposed, Data: event.WorkloadExposed{About: t.About(), Endpoint: e.Endpoint}}}
+	t.facts = t.exposed()
 	return state.Wait{}, nil
+}
+
+// shownService is a Service's status as the tenant's shows it: without the ports of load balancers, as Kamaji's.
+func shownService(s corev1.ServiceStatus) corev1.ServiceStatus {
+	shown := *s.DeepCopy()
+	for i := range shown.LoadBalancer.Ingress {
+		shown.LoadBalancer.Ingress[i].Ports = nil
+	}
+	return shown
 }
 
 // observeService returns what is known of the Service. One that no watch has seen is read: the watches of a replica that has just

@@ -22,6 +22,7 @@ const (
 	kindIngress
 	kindRoute
 	kindEgress
+	kindKubeadm
 	kindKonnectivityRoute
 	kinds
 )

@@ -5,6 +5,7 @@ package workload
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -62,6 +63,7 @@ func assess(spec *v1alpha1.TenantControlPlaneSpec, before state.Workload, step s
 	r.Data.Replicas, r.Data.ReadyReplicas, r.Data.UpdatedReplicas = s.Replicas, s.ReadyReplicas, s.UpdatedReplicas
 	r.Data.AvailableReplicas, r.Data.UnavailableReplicas = s.AvailableReplicas, s.UnavailableReplicas
 	r.Data.ObservedGeneration, r.Data.DeploymentVersion = s.ObservedGeneration, d.ResourceVersion
+	r.Data.Conditions = conditionsOf(s)
 	r.Data.ConfigHash = d.Spec.Template.Annotations[name.AnnotationConfigHash]
 
 	version := spec.Kubernetes.Version
@@ -102,6 +104,15 @@ func assess(spec *v1alpha1.TenantControlPlaneSpec, before state.Workload, step s
 		}
 	}
 	return r
+}
+
+// conditionsOf are a Deployment's conditions as they are shown: they change with the numbers of pods, which are written as well.
+func conditionsOf(s *appsv1.DeploymentStatus) []appsv1.DeploymentCondition {
+	shown := slices.Clone(s.Conditions)
+	for i := range shown {
+		shown[i].Message = state.ClipMessage(shown[i].Message)
+	}
+	return shown
 }
 
 // authority is the checksum of the certificate authority that pods of the Deployment's template have.

@@ -3,6 +3,7 @@ package workload
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -186,6 +187,21 @@ func TestAssess(t *testing.T) {
 				t.Errorf("a second look tells %v and changes the data from\n%+v to\n%+v", again.Facts, r.Data, again.Data)
 			}
 		})
+	}
+}
+
+func TestConditionsOfADeploymentAreNotedWithShortMessages(t *testing.T) {
+	s := appsv1.DeploymentStatus{ObservedGeneration: 2, Conditions: []appsv1.DeploymentCondition{
+		{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue, Reason: "MinimumReplicasAvailable"},
+		{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Message: strings.Repeat("x", 5000)},
+	}}
+	d := deploymentOf(2, s)
+	got := assess(&v1alpha1.TenantControlPlaneSpec{}, state.Workload{}, event.Exposed, true, d).Data.Conditions
+	if len(got) != 2 || got[0] != s.Conditions[0] || got[1].Type != appsv1.DeploymentReplicaFailure || len(got[1].Message) != 1024 {
+		t.Errorf("%+v", got)
+	}
+	if len(d.Status.Conditions[1].Message) != 5000 {
+		t.Error("the Deployment that was read is changed")
 	}
 }
 

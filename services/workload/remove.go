@@ -1,5 +1,5 @@
 // Deletion. It wakes on the removal that comes before (event.RemovalOrder) and on the end of the Deployment, takes away
-// Deployment and pods, then Service, Ingress, TLSRoutes and ConfigMap, and tells workload.removed with what was removed so far.
+// Deployment and pods, then Service, Ingress, TLSRoutes and ConfigMaps, and tells workload.removed with what was removed so far.
 
 package workload
 
@@ -68,7 +68,7 @@ func (t *turn) remove(ctx context.Context) error {
 	return t.Removed(ctx, state.Workload{}, removals)
 }
 
-// removeRest removes Service, Ingress, TLSRoutes and ConfigMap, those that were made, and counts by kind what was there.
+// removeRest removes Service, Ingress, TLSRoutes and ConfigMaps, those that were made, and counts by kind what was there.
 func (t *turn) removeRest(ctx context.Context) (removed map[string]int, err error) {
 	removed = map[string]int{}
 	for _, o := range []struct {
@@ -81,6 +81,7 @@ func (t *turn) removeRest(ctx context.Context) (removed map[string]int, err erro
 		{kube.TLSRoutes, name.Route(t.Key.Name), t.data.Hashes.Route != ""},
 		{kube.TLSRoutes, name.KonnectivityRoute(t.Key.Name), t.data.Hashes.KonnectivityRoute != ""},
 		{kube.ConfigMaps, name.KonnectivityEgressSelector(t.Key.Name), t.data.Hashes.Egress != ""},
+		{kube.ConfigMaps, name.KubeadmConfig(t.Key.Name), t.data.Hashes.KubeadmConfig != ""},
 	} {
 		if !o.made {
 			continue

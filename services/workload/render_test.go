@@ -88,7 +88,10 @@ func TestGolden(t *testing.T) {
 	for tenant, in := range tenants {
 		t.Run(tenant, func(t *testing.T) {
 			var out []byte
-			for _, o := range []any{Service(in.Subject), Ingress(in.Subject), Route(in.Subject), KonnectivityRoute(in.Subject), Egress(in.Subject), Deployment(in)} {
+			for _, o := range []any{
+				Service(in.Subject), Ingress(in.Subject), Route(in.Subject), KonnectivityRoute(in.Subject), Egress(in.Subject),
+				KubeadmConfig(in, "api.example.com:6443", "api.example.com"), Deployment(in),
+			} {
 				if reflect.ValueOf(o).IsNil() {
 					continue
 				}
@@ -240,6 +243,16 @@ func TestService(t *testing.T) {
 		in.Tenant.Spec.ControlPlane.Service.AdditionalMetadata.Labels = map[string]string{name.LabelPartition: "99", "a": "b"}
 		if labels := Service(in.Subject).Labels; labels[name.LabelPartition] == "99" || labels["a"] != "b" {
 			t.Errorf("labels %v", labels)
+		}
+	})
+	t.Run("its status is shown without the ports of load balancers, and stays as it was read", func(t *testing.T) {
+		live := corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{
+			{IP: "203.0.113.7", Ports: []corev1.PortStatus{{Port: 6443}}}, {Hostname: "lb.example.com"},
+		}}}
+		got := shownService(live).LoadBalancer.Ingress
+		if len(got) != 2 || got[0].IP != "203.0.113.7" || got[0].Ports != nil || got[1].Hostname != "lb.example.com" ||
+			len(live.LoadBalancer.Ingress[0].Ports) != 1 {
+			t.Errorf("%+v of %+v", got, live)
 		}
 	})
 	t.Run("the address is an external IP only if the spec says so", func(t *testing.T) {

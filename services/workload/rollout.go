@@ -35,6 +35,9 @@ func (t *turn) rollOut(ctx context.Context) (state.Wait, error) {
 		t.step = event.Exposed // of this generation no more is done
 		return wait, err
 	}
+	if err := t.describeForKubeadm(ctx, in); err != nil {
+		return state.Wait{}, err
+	}
 	if err := t.configureEgress(ctx); err != nil {
 		return state.Wait{}, err
 	}

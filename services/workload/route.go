@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,6 +39,7 @@ func (t *turn) route(ctx context.Context) error {
 func (t *turn) routeByIngress(ctx context.Context) error {
 	want := Ingress(t.subject)
 	if want == nil {
+		t.data.Ingress = networkingv1.IngressStatus{}
 		return t.removeMade(ctx, kube.Ingresses, name.Ingress(t.Key.Name), &t.data.Hashes.Ingress)
 	}
 	inputs := hash(want)
@@ -48,7 +50,7 @@ func (t *turn) routeByIngress(ctx context.Context) error {
 		return refused(err, t.spec, want, kube.Ingresses.Kind)
 	}
 	t.s.observed.setKnown(t.Key, kindIngress, want.ResourceVersion, 0)
-	t.data.Hashes.Ingress = inputs
+	t.data.Hashes.Ingress, t.data.Ingress = inputs, want.Status
 	return nil
 }
 

@@ -769,6 +769,121 @@ func TestOnARealAPIServer(t *testing.T) {
 		}
 	})
 
+	in("the ConfigMap of kubeadm's configuration is made, put back, follows the spec and goes with the tenant, and no pod starts for it", func(t *testing.T) {
+		_, stop := c.service(3)
+		x := c.tenant("default", "described")
+		x.available()
+		read := func() (o *corev1.ConfigMap, err error) {
+			o = &corev1.ConfigMap{}
+			return o, c.admin.Get(t.Context(), kube.ConfigMaps, "default", name.KubeadmConfig("described"), o)
+		}
+		made, err := read()
+		c.must(err)
+		_, w := x.is(event.Available)
+		if k := w.KubeadmConfig; k.Checksum != name.ChecksumStrings(made.Data) || k.ResourceVersion != made.ResourceVersion || k.LastUpdate.IsZero() {
+			t.Errorf("the state has %+v", k)
+		}
+		if owner := metav1.GetControllerOf(made); owner == nil || string(owner.UID) != x.UID || made.Labels[name.LabelComponent] != "kubeadmconfig" {
+			t.Errorf("%+v", made.ObjectMeta)
+		}
+		before := x.deployment().Generation
+		again := func(what string) {
+			t.Helper()
+			eventually(t, what, func() error {
+				o, err := read()
+				if err == nil && !maps.Equal(o.Data, made.Data) {
+					err = fmt.Errorf("%v", o.Data)
+				}
+				return err
+			})
+		}
+		c.must(c.admin.MergePatch(t.Context(), kube.ConfigMaps, "default", made.Name, map[string]any{"data": map[string]any{name.KeyInitConfiguration: "{}"}}, nil))
+		again("what was changed is put back")
+		_, err = c.admin.Delete(t.Context(), kube.ConfigMaps, "default", made.Name, metav1.DeleteOptions{})
+		c.must(err)
+		again("what was deleted is there again")
+
+		there, err := read()
+		c.must(err)
+		stop()
+		_, stop = c.service(3)
+		x.again(event.IntakeAccepted{})
+		x.Tenant.Spec.NetworkProfile.PodCIDRs = []string{"10.99.0.0/16"} // of which the API server knows nothing, but the controller manager
+		x.is(event.Available)
+		if o, err := read(); err != nil || o.ResourceVersion != there.ResourceVersion {
+			t.Errorf("a replica that starts writes it: %v, version %s, was %s", err, o.ResourceVersion, there.ResourceVersion)
+		}
+		if after := x.deployment().Generation; after != before {
+			t.Errorf("the Deployment is of generation %d, was of %d", after, before)
+		}
+		x.accept()
+		x.waits("its pods to be ready")
+		if o, err := read(); err != nil || !strings.Contains(o.Data[name.KeyClusterConfiguration], `"PodSubnet":"10.99.0.0/16"`) {
+			t.Errorf("%v, %v", err, o.Data)
+		}
+		x.rolledOut()
+		x.is(event.Available)
+
+		x.Tenant.Deleting = true
+		x.put(name.ServiceIntake, events.KeySpec, state.State{Step: event.Deleting, Data: event.Marshal(x.Tenant)})
+		x.tell(name.ServiceAddons, event.Removed, event.Removals{About: x.about(), Removed: map[string]int{}})
+		x.becomes("removing", func(s *state.State, _ *state.Workload) bool { return s.Step == stepRemoving })
+		c.must(c.admin.MergePatch(t.Context(), kube.Deployments, "default", "described", map[string]any{"metadata": map[string]any{"finalizers": nil}}, nil))
+		x.is(event.Removed)
+		if _, err := read(); !apierrors.IsNotFound(err) {
+			t.Errorf("it outlives the tenant: %v", err)
+		}
+	})
+
+	in("what a load balancer and an ingress controller say of a tenant that is done is told once", func(t *testing.T) {
+		c.service(3)
+		x := c.tenant("default", "balanced")
+		x.Tenant.Spec.ControlPlane.Service.ServiceType = v1alpha1.ServiceTypeLoadBalancer
+		x.Tenant.Spec.NetworkProfile.Address = "203.0.113.20"
+		x.Tenant.Spec.ControlPlane.Ingress = &v1alpha1.IngressSpec{Hostname: "balanced.example.com"}
+		x.available()
+		before := x.told(event.Exposed)
+		c.must(c.admin.ApplyStatus(t.Context(), kube.Services, &metav1.ObjectMeta{Namespace: "default", Name: "balanced"}, corev1.ServiceStatus{
+			LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{
+				IP: "203.0.113.21", Ports: []corev1.PortStatus{{Port: 6443, Protocol: corev1.ProtocolTCP}},
+			}}},
+		}))
+		x.becomes("knows the balancer", func(_ *state.State, w *state.Workload) bool {
+			all := w.Service.LoadBalancer.Ingress
+			return len(all) == 1 && all[0].IP == "203.0.113.21" && all[0].Ports == nil
+		})
+		told := func(times uint64) {
+			t.Helper()
+			eventually(t, "that it is told", func() error { // a fact is published after the state that announces it
+				if n := x.told(event.Exposed); n != before+times {
+					return fmt.Errorf("told %d times, before %d", n, before)
+				}
+				return nil
+			})
+		}
+		told(1)
+		c.must(c.admin.ApplyStatus(t.Context(), kube.Ingresses, &metav1.ObjectMeta{Namespace: "default", Name: "balanced"}, networkingv1.IngressStatus{
+			LoadBalancer: networkingv1.IngressLoadBalancerStatus{Ingress: []networkingv1.IngressLoadBalancerIngress{{Hostname: "edge.example.com"}}},
+		}))
+		s, _ := x.becomes("knows the ingress", func(s *state.State, w *state.Workload) bool {
+			return s.Step == event.Available && len(w.Ingress.LoadBalancer.Ingress) == 1
+		})
+		told(2)
+		x.again(event.IntakeAccepted{})
+		c.must(c.admin.MergePatch(t.Context(), kube.Services, "default", "balanced", map[string]any{"metadata": map[string]any{"annotations": map[string]any{"seen": "again"}}}, nil))
+		eventually(t, "the watch has seen it", func() error {
+			var o corev1.Service
+			c.must(c.admin.Get(t.Context(), kube.Services, "default", "balanced", &o))
+			if _, w := x.is(event.Available); w.Service.LoadBalancer.Ingress == nil || o.Annotations["seen"] == "" {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		if after, _ := x.is(event.Available); after.Step != s.Step || x.told(event.Exposed) != before+2 {
+			t.Errorf("told %d times, before %d", x.told(event.Exposed), before)
+		}
+	})
+
 	in("a TLSRoute leads to a tenant that asks for one", func(t *testing.T) {
 		_, stop := c.service(3)
 		x := c.tenant("default", "routed")

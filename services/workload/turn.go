@@ -107,6 +107,9 @@ func (t *turn) finish(ctx context.Context, wait state.Wait, err error) error {
 		}
 		t.step = event.Exposed
 	}
+	if err == nil && len(t.facts) == 0 && t.reachedOtherwise() {
+		t.facts = t.exposed()
+	}
 	if t.failure == nil {
 		t.failure = t.Drifting()
 	}
@@ -117,6 +120,20 @@ func (t *turn) finish(ctx context.Context, wait state.Wait, err error) error {
 	return errors.Join(t.Done(ctx, loop.Outcome{
 		Step: t.step, Wait: wait, Data: t.data, Facts: t.facts, Failure: t.failure,
 	}), err)
+}
+
+// exposed is the fact that says how the tenant is reached.
+func (t *turn) exposed() []loop.Tell {
+	return []loop.Tell{{What: event.Exposed, Data: event.WorkloadExposed{About: t.About(), Endpoint: t.data.Endpoint}}}
+}
+
+// reachedOtherwise reports whether others now say something else of what leads to a tenant that is done: then no other fact has the
+// status looked at.
+func (t *turn) reachedOtherwise() bool {
+	said := func(w state.Workload) string {
+		return hash([]any{w.Service, w.Ingress, w.Gateway, w.KonnectivityGateway})
+	}
+	return (t.step == event.Available || t.step == event.Slept) && said(t.before) != said(t.data)
 }
 
 // sameFailure reports whether a failure is the one that the own state has already.
@@ -131,6 +148,7 @@ func sameFailure(noted, f *state.Failure) bool {
 // time the Deployment's controller writes its status.
 func sameButVersions(a, b state.Workload) bool {
 	b.ServiceVersion, b.DeploymentVersion = a.ServiceVersion, a.DeploymentVersion
+	b.KubeadmConfig.ResourceVersion = a.KubeadmConfig.ResourceVersion
 	return hash(a) == hash(b)
 }
 

@@ -35,7 +35,8 @@ func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) 
 		return s.watchObjects(ctx, held, wake, kube.Ingresses, named{kindIngress: name.Ingress}, nil)
 	})
 	g.Go(func() error {
-		return s.watchObjects(ctx, held, wake, kube.ConfigMaps, named{kindEgress: name.KonnectivityEgressSelector}, nil)
+		return s.watchObjects(ctx, held, wake, kube.ConfigMaps,
+			named{kindEgress: name.KonnectivityEgressSelector, kindKubeadm: name.KubeadmConfig}, nil)
 	})
 	g.Go(func() error {
 		if !closed(ctx, s.routed) {

@@ -94,7 +94,7 @@ func serve(ctx context.Context, cfg service.Config) error {
 	case name.ServiceIntake:
 		return intake.Run(ctx, intake.Config{Config: cfg})
 	case name.ServiceCerts:
-		return certs.Run(ctx, cfg)
+		return certs.Run(ctx, certs.Config{Config: cfg})
 	case name.ServiceDatastore:
 		return datastore.Run(ctx, datastore.Config{Config: cfg})
 	case name.ServiceWorkload:

@@ -126,7 +126,7 @@ func TestKonnectivity(t *testing.T) {
 		e.Apply(t, o)
 		env.Eventually(t, "nothing of konnectivity", func() error { return x.nothing(t) })
 		after := e.Ready(t, key)
-		if after.Status.Addons.Konnectivity != nil || meta.FindStatusCondition(after.Status.Conditions, "TunnelConnected") != nil {
+		if after.Status.Addons.Konnectivity.Enabled || meta.FindStatusCondition(after.Status.Conditions, "TunnelConnected") != nil {
 			t.Errorf("the status still has it: %+v", after.Status.Addons.Konnectivity)
 		}
 		x.revision(t, "3")

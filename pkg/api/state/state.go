@@ -10,6 +10,9 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
@@ -243,6 +246,12 @@ type Workload struct {
 	UnavailableReplicas int32 `json:"unavailableReplicas,omitempty"`
 	// ObservedGeneration of the Deployment's status.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Conditions of the Deployment, and the status of Service and Ingress, as they are shown in the tenant's.
+	Conditions []appsv1.DeploymentCondition `json:"conditions,omitempty"`
+	Service    corev1.ServiceStatus         `json:"service,omitzero"`
+	Ingress    networkingv1.IngressStatus   `json:"ingress,omitzero"`
+	// KubeadmConfig is the ConfigMap <t>-kubeadmconfig.
+	KubeadmConfig ConfigMap `json:"kubeadmConfig,omitzero"`
 	// Gateway says how the TLSRoute stands, nil when the spec asks for none.
 	Gateway *v1alpha1.KubernetesGatewayStatus `json:"gateway,omitempty"`
 	// KonnectivityEndpoint is where agents reach the konnectivity server, host:port, empty for a tenant without the tunnel;
@@ -262,6 +271,16 @@ type Workload struct {
 	Hashes ObjectHashes `json:"hashes,omitzero"`
 }
 
+// ConfigMap is a ConfigMap as it was last written.
+type ConfigMap struct {
+	// Checksum of its data (name.ChecksumStrings).
+	Checksum string `json:"checksum,omitempty"`
+	// ResourceVersion last written or seen.
+	ResourceVersion string `json:"resourceVersion,omitempty"`
+	// LastUpdate is when its content last changed (UTC).
+	LastUpdate time.Time `json:"lastUpdate,omitzero"`
+}
+
 // ObjectHashes are the hashes of what a control plane's objects were made from; empty for an object that isn't there.
 type ObjectHashes struct {
 	Service    string `json:"service,omitempty"`
@@ -271,6 +290,7 @@ type ObjectHashes struct {
 	// Egress and KonnectivityRoute are those of the konnectivity server's.
 	Egress            string `json:"egress,omitempty"`
 	KonnectivityRoute string `json:"konnectivityRoute,omitempty"`
+	KubeadmConfig     string `json:"kubeadmConfig,omitempty"`
 }
 
 // Addons is addons' part.
@@ -279,10 +299,9 @@ type Addons struct {
 	Hash string `json:"hash,omitempty"`
 	// Objects is how many there are.
 	Objects int `json:"objects,omitempty"`
-	// CoreDNS and KubeProxy say which add-ons are on; KubeadmConfig is the checksum of kubeadm's configuration.
-	CoreDNS       bool   `json:"coreDNS,omitempty"`
-	KubeProxy     bool   `json:"kubeProxy,omitempty"`
-	KubeadmConfig string `json:"kubeadmConfig,omitempty"`
+	// CoreDNS and KubeProxy say which add-ons are on.
+	CoreDNS   bool `json:"coreDNS,omitempty"`
+	KubeProxy bool `json:"kubeProxy,omitempty"`
 	// Konnectivity is the kind of the konnectivity agents' workload, empty without the tunnel; Agents is how it stands.
 	Konnectivity string `json:"konnectivity,omitempty"`
 	Agents       Agents `json:"agents,omitzero"`

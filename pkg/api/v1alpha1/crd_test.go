@@ -341,6 +341,39 @@ func TestFullObjectsAreAccepted(t *testing.T) {
 	}
 }
 
+// Scripts read kubectl's columns by their position: those of Kamaji come first and alone, others with -o wide only.
+func TestKubectlHasKamajisColumns(t *testing.T) {
+	t.Parallel()
+
+	for file, want := range map[string][]string{
+		tenantCRD: {
+			"Version .spec.kubernetes.version", "Installed Version .status.kubernetesResources.version.version",
+			"Status .status.kubernetesResources.version.status", "Control-Plane endpoint .status.controlPlaneEndpoint",
+			"Kubeconfig .status.kubeconfig.admin.secretName", "Datastore .status.storage.dataStoreName", "Age .metadata.creationTimestamp",
+		},
+		dataStoreCRD: {"Driver .spec.driver", "Ready .status.ready", "Age .metadata.creationTimestamp"},
+		generatorCRD: {"Age .metadata.creationTimestamp"},
+	} {
+		spec := loadDefinition(t, file).internal.Spec
+		columns := spec.AdditionalPrinterColumns
+		if len(columns) == 0 {
+			columns = spec.Versions[0].AdditionalPrinterColumns
+		}
+
+		var got []string
+
+		for _, c := range columns {
+			if c.Priority == 0 {
+				got = append(got, c.Name+" "+c.JSONPath)
+			}
+		}
+
+		if !slices.Equal(got, want) {
+			t.Errorf("%s has the columns %q", file, got)
+		}
+	}
+}
+
 func TestEveryFieldIsExplained(t *testing.T) {
 	t.Parallel()
 

@@ -11,8 +11,8 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=kubeconfiggenerators,scope=Cluster,shortName=kc,categories=kamaji
-// +kubebuilder:printcolumn:name="Tenants",type="integer",JSONPath=".status.resources",description="How many tenants it selects"
-// +kubebuilder:printcolumn:name="Available",type="integer",JSONPath=".status.availableResources",description="How many of them have their kubeconfig"
+// +kubebuilder:printcolumn:name="Tenants",type="integer",priority=1,JSONPath=".status.resources",description="How many tenants it selects"
+// +kubebuilder:printcolumn:name="Available",type="integer",priority=1,JSONPath=".status.availableResources",description="How many of them have their kubeconfig"
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp",description="Age"
 type KubeconfigGenerator struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -161,6 +161,9 @@ type Account struct {
 	// RolledOut says that all pods have what Access returned last, and those of before are ending: former credentials may
 	// end soon, too.
 	RolledOut bool
+	// RenewBefore is how long before its end a certificate is renewed, 0 for a third of its life. Kept says that it isn't, while it is good.
+	RenewBefore time.Duration
+	Kept        bool
 }
 
 // Access is how a tenant proves who it is.

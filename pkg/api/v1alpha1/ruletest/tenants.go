@@ -15,9 +15,10 @@ var NoRoutes = Failure{
 var a63 = strings.Repeat("a", 63)
 
 const (
-	nameMessage   = "the provided name is invalid: it becomes the name of a Service and must be a DNS-1035 label (at most 63 lower case letters, digits and dashes, starting with a letter)"
-	versionForm   = "unable to parse the desired Kubernetes version: it must be a semantic version with or without a leading v, such as v1.36.3"
-	versionLow    = "unable to use a Kubernetes version lower than the supported one, at least v1.30"
+	nameMessage = "the provided name is invalid: it becomes the name of a Service and must be a DNS-1035 label (at most 63 lower case letters, digits and dashes, starting with a letter)"
+	versionForm = "unable to parse the desired Kubernetes version: it must be a semantic version with or without a leading v, such as v1.36.3"
+	versionLow  = "unable to use a Kubernetes version lower than the supported one, at least v1.30: upgrade the tenant with Kamaji first, " +
+		"for nodes and images of older versions are not tested here (docs/kamaji.md, Versions)"
 	versionHigh   = "unable to use a Kubernetes version greater than the supported one, at most v1.36"
 	overrideFixed = "only the override of /events may come, go or change: objects of other resources would stay behind"
 	loopback      = "advertiseAddress must not be a loopback, link-local, multicast or unspecified address: nodes could not reach it"

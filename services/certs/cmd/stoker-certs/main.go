@@ -6,11 +6,19 @@
 package main
 
 import (
+	"context"
+
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/service"
 	"github.com/stoker-k8s/stoker/services/certs"
 )
 
 func main() {
-	service.Main(name.ServiceCerts, "Makes the keys, certificates and kubeconfigs of tenants and rotates them.", certs.Run)
+	var cfg certs.Config
+	service.Main(name.ServiceCerts, "Makes the keys, certificates and kubeconfigs of tenants and rotates them.",
+		func(ctx context.Context, common service.Config) error {
+			cfg.Config = common
+			return certs.Run(ctx, cfg)
+		},
+		func(flag service.Flag) { flag(&cfg.RenewBefore, service.FlagDeadline, "", service.UsageDeadline) })
 }

@@ -38,6 +38,8 @@ type Secrets struct {
 	Kube *kube.Client
 	// Handlers is told how long each took, by its component; nil for nobody.
 	Handlers *metric.HandlerTime
+	// RenewBefore is how long before its end a certificate that isn't a CA's is renewed; 0 for when a third of its life is left.
+	RenewBefore time.Duration
 }
 
 // Result is what has become of a tenant's own Secrets.
@@ -217,6 +219,7 @@ func (s *Secrets) apply(
 	ctx context.Context, in Input, w *Want, secret *corev1.Secret, ca *Signer, published []byte, now time.Time,
 ) (Applied, error) {
 	changed := ""
+	w.RenewBefore = s.RenewBefore
 	for range tries {
 		if secret != nil {
 			if err := checkOwner(in, w, secret); err != nil {

@@ -48,9 +48,11 @@ const (
 
 // When certificates are renewed.
 const (
-	// A leaf is renewed when a third of its life is left (four of twelve months). Kamaji's 24 hours leave a renewal that
+	// A leaf is renewed when a third of its life is left (four of twelve months), unless the operator says how long before its end; of its
+	// life it has the most then, half. Kamaji's 24 hours leave a renewal that
 	// fails a single day to be noticed in, and leave a kubeconfig that somebody downloaded before it no longer.
-	leafRenewPart = 3
+	leafRenewPart   = 3
+	leafRenewAtMost = 2
 	// Leaves that are due within a day of each other are renewed in one go, so that pods roll out once: those that
 	// needed the endpoint were issued a moment later than the others. For short-lived ones it is a twelfth of their life.
 	renewTogether     = 24 * time.Hour
@@ -59,22 +61,26 @@ const (
 	caRenewBefore = 30 * 24 * time.Hour
 )
 
-// renewAt returns when a certificate is to be renewed.
-func renewAt(cert *x509.Certificate) time.Time {
-	before := cert.NotAfter.Sub(cert.NotBefore) / leafRenewPart
-	if cert.IsCA {
+// renewAt returns when a certificate is to be renewed: as long before its end as said, 0 for what is usual. A CA's is its own.
+func renewAt(cert *x509.Certificate, said time.Duration) time.Time {
+	life := cert.NotAfter.Sub(cert.NotBefore)
+	before := life / leafRenewPart
+	switch {
+	case cert.IsCA:
 		before = min(before, caRenewBefore)
+	case said > 0:
+		before = min(said, life/leafRenewAtMost)
 	}
 	return cert.NotAfter.Add(-before).UTC()
 }
 
 // due reports whether a certificate is renewed if something is renewed now.
-func due(cert *x509.Certificate, now time.Time) bool {
+func due(cert *x509.Certificate, said time.Duration, now time.Time) bool {
 	window := time.Duration(0)
 	if !cert.IsCA {
 		window = min(renewTogether, cert.NotAfter.Sub(cert.NotBefore)/renewTogetherPart)
 	}
-	return !now.Add(window).Before(renewAt(cert))
+	return !now.Add(window).Before(renewAt(cert, said))
 }
 
 // decision is what is to be done with a Secret.
@@ -214,7 +220,7 @@ func serverChanged(s *subject) (Reason, string) {
 
 // expiring ensures that certificates are renewed in time, unless their Secret is paused.
 func expiring(s *subject) (Reason, string) {
-	if !paused(s.secret) && due(s.found.cert, s.now) {
+	if !paused(s.secret) && due(s.found.cert, s.want.RenewBefore, s.now) {
 		return Expiring, s.found.key + " expires at " + s.found.cert.NotAfter.UTC().Format(time.RFC3339)
 	}
 	return "", ""
@@ -285,10 +291,10 @@ func decideAuthority(s *subject, published []byte) decision {
 			continue
 		}
 		d := decision{
-			Data: repeat(s.want.Keys, c.cert, c.key), NotAfter: cert.NotAfter.UTC(), RenewAt: renewAt(cert),
+			Data: repeat(s.want.Keys, c.cert, c.key), NotAfter: cert.NotAfter.UTC(), RenewAt: renewAt(cert, 0),
 			IssuedAt: cert.NotBefore.Add(backdate).UTC(), Signer: ca,
 		}
-		if !paused(s.secret) && due(cert, s.now) {
+		if !paused(s.secret) && due(cert, 0, s.now) {
 			return decision{Reason: Expiring, Detail: s.want.Secret + " expires at " + d.NotAfter.Format(time.RFC3339)}
 		}
 		return d
@@ -336,7 +342,7 @@ func decideIssued(s *subject) decision {
 				}
 			}
 			d.NotAfter = Earliest(d.NotAfter, f.cert.NotAfter.UTC())
-			d.RenewAt = Earliest(d.RenewAt, renewAt(f.cert))
+			d.RenewAt = Earliest(d.RenewAt, renewAt(f.cert, s.want.RenewBefore))
 			if at := f.cert.NotBefore.Add(backdate).UTC(); at.After(d.IssuedAt) {
 				d.IssuedAt = at
 			}

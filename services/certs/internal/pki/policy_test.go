@@ -383,24 +383,32 @@ func TestGeneratedKubeconfigsFollowTheSamePolicies(t *testing.T) {
 		secret func(*corev1.Secret)
 		ca     *Signer
 		after  time.Duration
+		before time.Duration // its end, as the operator says
 		reason Reason
 	}{
-		"nothing changed":                    {},
-		"the order of groups means nothing":  {change: func(a *request) { slices.Reverse(a.groups) }},
-		"another user":                       {change: func(a *request) { a.user = "joe" }, reason: SubjectChanged},
-		"one group less":                     {change: func(a *request) { a.groups = a.groups[1:] }, reason: SubjectChanged},
-		"the published endpoint":             {change: func(a *request) { a.endpoint = name.KeyAdminConf }, reason: ServerChanged},
-		"the same endpoint by another key":   {change: func(a *request) { a.endpoint = name.KeySuperAdminSvc }},
-		"the published endpoint moved":       {in: moved, change: func(a *request) { a.endpoint = name.KeySuperAdminConf }, reason: ServerChanged},
-		"the inner one doesn't move with it": {in: moved},
-		"a new CA":                           {ca: signerOf(other), reason: SignedByAnother},
-		"soon to expire":                     {after: leafLife * 2 / 3, reason: Expiring},
-		"soon to expire, but paused":         {after: leafLife * 2 / 3, secret: paused},
-		"paused, and another user":           {change: func(a *request) { a.user = "joe" }, secret: paused, reason: SubjectChanged},
-		"a rotation that was asked for":      {secret: func(s *corev1.Secret) { s.Annotations[name.AnnotationRotate] = "" }, reason: RotationRequested},
-		"a rotation that was done":           {secret: func(s *corev1.Secret) { s.Annotations[name.AnnotationRotate] = "2026-01-01T00:00:00Z" }},
-		"edited":                             {secret: func(s *corev1.Secret) { s.Data["value"] = []byte("x") }, reason: Unreadable},
-		"one key too many":                   {secret: func(s *corev1.Secret) { s.Data["more"] = []byte("x") }, reason: Restored},
+		"nothing changed":                             {},
+		"the order of groups means nothing":           {change: func(a *request) { slices.Reverse(a.groups) }},
+		"another user":                                {change: func(a *request) { a.user = "joe" }, reason: SubjectChanged},
+		"one group less":                              {change: func(a *request) { a.groups = a.groups[1:] }, reason: SubjectChanged},
+		"the published endpoint":                      {change: func(a *request) { a.endpoint = name.KeyAdminConf }, reason: ServerChanged},
+		"the same endpoint by another key":            {change: func(a *request) { a.endpoint = name.KeySuperAdminSvc }},
+		"the published endpoint moved":                {in: moved, change: func(a *request) { a.endpoint = name.KeySuperAdminConf }, reason: ServerChanged},
+		"the inner one doesn't move with it":          {in: moved},
+		"a new CA":                                    {ca: signerOf(other), reason: SignedByAnother},
+		"soon to expire":                              {after: leafLife * 2 / 3, reason: Expiring},
+		"soon to expire, but paused":                  {after: leafLife * 2 / 3, secret: paused},
+		"a third is left, of which less is asked for": {after: leafLife * 2 / 3, before: 24 * time.Hour},
+		"a day is left, which is asked for":           {after: leafLife - 24*time.Hour, before: 24 * time.Hour, reason: Expiring},
+		"two days are left, of which one is asked for, and others are renewed": {
+			after: leafLife - 48*time.Hour, before: 24 * time.Hour, reason: Expiring,
+		},
+		"more is asked for than the usual third": {after: leafLife / 2, before: leafLife / 2, reason: Expiring},
+		"more is asked for than it lives":        {before: 2 * leafLife},
+		"paused, and another user":               {change: func(a *request) { a.user = "joe" }, secret: paused, reason: SubjectChanged},
+		"a rotation that was asked for":          {secret: func(s *corev1.Secret) { s.Annotations[name.AnnotationRotate] = "" }, reason: RotationRequested},
+		"a rotation that was done":               {secret: func(s *corev1.Secret) { s.Annotations[name.AnnotationRotate] = "2026-01-01T00:00:00Z" }},
+		"edited":                                 {secret: func(s *corev1.Secret) { s.Data["value"] = []byte("x") }, reason: Unreadable},
+		"one key too many":                       {secret: func(s *corev1.Secret) { s.Data["more"] = []byte("x") }, reason: Restored},
 		"a token in it": {secret: func(s *corev1.Secret) {
 			s.Data["value"] = []byte(strings.Replace(string(s.Data["value"]), "  user:\n", "  user:\n    token: x\n", 1))
 		}, reason: ServerChanged},
@@ -422,6 +430,7 @@ func TestGeneratedKubeconfigsFollowTheSamePolicies(t *testing.T) {
 				test.ca = ca
 			}
 			w := test.in.Generated(a.generator, a.user, a.groups, a.endpoint)
+			w.RenewBefore = test.before
 			if v := decide(&w, secret, test.ca, nil, at); v.Reason != test.reason {
 				t.Errorf("got %q", v.describe())
 			}

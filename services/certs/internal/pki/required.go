@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -102,8 +103,10 @@ type Want struct {
 	// Keys are the data keys of certificate and private key of a CA, or of public and private key, in this order; a
 	// second pair repeats the first.
 	Keys [][2]string
-	// Credentials are the certificates in it, of the kind Issued.
+	// Credentials are the certificates in it, of the kind Issued. RenewBefore is how long before their end they are renewed, 0 for a third
+	// of their life.
 	Credentials []Credential
+	RenewBefore time.Duration
 }
 
 // Credential is a certificate in a Secret, and where in it: under data keys of its own, or in kubeconfigs.

@@ -23,5 +23,6 @@ func main() {
 		func(flag service.Flag) {
 			flag(&cfg.SecretNamespaces, "secret-namespaces", name.SystemNamespace,
 				"`namespaces` whose Secrets DataStores may refer to, comma-separated; what they hold is sent to where a DataStore says")
+			flag(&cfg.RenewBefore, service.FlagDeadline, "", service.UsageDeadline)
 		})
 }

@@ -90,27 +90,38 @@ func TestAccessIsRenewedWhenItMust(t *testing.T) {
 	rotated, _ := offline(t, ec(t))
 	bundle := cfg
 	bundle.CA = append(append([]byte{}, cfg.CA...), rotated.CA...)
+	usual, late, soon := driver.Account{}, driver.Account{RenewBefore: day}, driver.Account{RenewBefore: 400 * day}
 	for sentence, test := range map[string]struct {
 		d    driver.Driver
 		have driver.Access
 		at   time.Time
 		kept bool
+		of   driver.Account // what is said of renewal
 	}{
-		"one that is good is kept":                                     {d, first, now, true},
-		"one of which two thirds are left is kept":                     {d, first, now.Add(120 * day), true},
-		"one of which less than a third is left is renewed":            {d, first, now.Add(245 * day), false},
-		"one that lives as long as its authority is kept near the end": {d, last, last.NotAfter.Add(-time.Hour), true},
-		"one that is near its end is renewed":                          {d, short, now.Add(20 * time.Hour), false},
-		"one made for ten years is kept as long as others":             {d, long, now.Add(120 * day), true},
-		"one made for ten years is renewed when others would be":       {d, long, now.Add(245 * day), false},
-		"one without its key is renewed":                               {d, with(func(x *driver.Access) { x.Key = nil }), now, false},
-		"one with another's key is renewed":                            {d, with(func(x *driver.Access) { x.Key = short.Key }), now, false},
-		"one of another user is renewed":                               {d, with(func(x *driver.Access) { x.Cert, x.Key = ca.Issue(t, "v") }), now, false},
-		"one with a changed authority file is renewed":                 {d, with(func(x *driver.Access) { x.CA = append(x.CA[:len(x.CA):len(x.CA)], '\n') }), now, false},
-		"one of the authority that was replaced is renewed":            {open(t, rotated), first, now, false},
-		"one gets the whole bundle while authorities change":           {open(t, bundle), first, now, false},
+		"one that is good is kept": {d, first, now, true, usual},
+		"one of which a third is left is kept when it is to be renewed a day before its end": {d, first, now.Add(245 * day), true, late},
+		"it is renewed then": {d, first, now.Add(364*day + time.Hour), false, late},
+		"one is renewed sooner when that is said, but not before half of its life": {d, first, now.Add(184 * day), false, soon},
+		"one is kept for half of its life whatever is said":                        {d, first, now.Add(150 * day), true, soon},
+		"one whose Secret is paused is kept":                                       {d, first, now.Add(364 * day), true, driver.Account{Kept: true}},
+		"but not one that isn't good any more":                                     {open(t, rotated), first, now, false, driver.Account{Kept: true}},
+
+		"one of which two thirds are left is kept":                     {d, first, now.Add(120 * day), true, usual},
+		"one of which less than a third is left is renewed":            {d, first, now.Add(245 * day), false, usual},
+		"one that lives as long as its authority is kept near the end": {d, last, last.NotAfter.Add(-time.Hour), true, usual},
+		"one that is near its end is renewed":                          {d, short, now.Add(20 * time.Hour), false, usual},
+		"one made for ten years is kept as long as others":             {d, long, now.Add(120 * day), true, usual},
+		"one made for ten years is renewed when others would be":       {d, long, now.Add(245 * day), false, usual},
+		"one without its key is renewed":                               {d, with(func(x *driver.Access) { x.Key = nil }), now, false, usual},
+		"one with another's key is renewed":                            {d, with(func(x *driver.Access) { x.Key = short.Key }), now, false, usual},
+		"one of another user is renewed":                               {d, with(func(x *driver.Access) { x.Cert, x.Key = ca.Issue(t, "v") }), now, false, usual},
+		"one with a changed authority file is renewed":                 {d, with(func(x *driver.Access) { x.CA = append(x.CA[:len(x.CA):len(x.CA)], '\n') }), now, false, usual},
+		"one of the authority that was replaced is renewed":            {open(t, rotated), first, now, false, usual},
+		"one gets the whole bundle while authorities change":           {open(t, bundle), first, now, false, usual},
 	} {
 		t.Run(sentence, func(t *testing.T) {
+			a := a
+			a.RenewBefore, a.Kept = test.of.RenewBefore, test.of.Kept
 			got, err := test.d.Access(a, test.have, test.at)
 			if err != nil {
 				t.Fatal(err)

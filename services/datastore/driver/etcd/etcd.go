@@ -109,7 +109,7 @@ func (e *etcd) Access(a driver.Account, have driver.Access, now time.Time) (driv
 	if err := e.Validate(a); err != nil {
 		return driver.Access{}, err
 	}
-	return e.ca.Access(a.User, have, now)
+	return e.ca.Access(a, have, now)
 }
 
 // Names are the UID as it is.

@@ -104,7 +104,7 @@ func (d *database) Access(a driver.Account, have driver.Access, now time.Time) (
 	if err := d.Validate(a); err != nil {
 		return driver.Access{}, err
 	}
-	return d.ca.Access(a.User, have, now)
+	return d.ca.Access(a, have, now)
 }
 
 // Names are the UID, which is too long for a user unless its hyphens are left out.

@@ -33,13 +33,13 @@ func (s *server) Access(a driver.Account, have driver.Access, now time.Time) (ac
 	}
 	l := s.login
 	if l.operator == nil {
-		if access, err = s.ca.Access(a.User, have, now); err != nil {
+		if access, err = s.ca.Access(a, have, now); err != nil {
 			return driver.Access{}, err
 		}
 		// Who is known by his certificate is nobody with another.
 		access = driver.Access{CA: access.CA, Cert: s.cert, Key: s.key}
 	} else {
-		if access, err = s.ca.Access(a.User, have, now); err != nil {
+		if access, err = s.ca.Access(a, have, now); err != nil {
 			return driver.Access{}, err
 		}
 		if l, err = s.user(a, have); err != nil {

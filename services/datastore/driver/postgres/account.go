@@ -214,7 +214,7 @@ const relations = `SELECT n.nspname AS schema, c.relname AS name, pg_get_userbyi
 func (p *postgres) tenantConfig(a driver.Account) (*pgx.ConnConfig, error) {
 	tlsConfig := p.ca.Verify()
 	if p.ca.Signs() {
-		access, err := p.ca.Access(a.User, driver.Access{}, time.Now())
+		access, err := p.ca.Access(a, driver.Access{}, time.Now())
 		if err != nil {
 			return nil, err
 		}

@@ -113,7 +113,7 @@ func (p *postgres) Access(a driver.Account, have driver.Access, now time.Time) (
 	if err := p.Validate(a); err != nil {
 		return driver.Access{}, err
 	}
-	return p.ca.Access(a.User, have, now)
+	return p.ca.Access(a, have, now)
 }
 
 // Names are the UID as it is.

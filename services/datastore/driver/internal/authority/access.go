@@ -28,16 +28,22 @@ const (
 	longest = life + backdate + time.Second
 )
 
-// renewalOf is when a certificate is to be renewed, which may be made for longer than life.
-func renewalOf(notBefore, notAfter time.Time) time.Time {
-	return notBefore.Add(min(notAfter.Sub(notBefore)/3*2, renewAfter)).UTC()
+// renewalOf is when a certificate is to be renewed, which may be made for longer than life: as long before its end as said, if that is said,
+// but not before half of it is over.
+func renewalOf(notBefore, notAfter time.Time, said time.Duration) time.Time {
+	valid := notAfter.Sub(notBefore)
+	if said > 0 {
+		usual := min(valid, longest)
+		return notBefore.Add(max(usual-said, usual/2)).UTC()
+	}
+	return notBefore.Add(min(valid/3*2, renewAfter)).UTC()
 }
 
-// Access returns the authority's certificates and the tenant's client certificate: the one it has while it is good, else
+// Access returns the authority's certificates and the client certificate of the account's user: the one it has while it is good, else
 // a new one with a new key. Without the authority's key there is no client certificate. The administrator's is never
 // given out in its place, as Kamaji does: where the database takes certificates for users, every tenant that has it is
 // an administrator.
-func (a *Authority) Access(user string, have driver.Access, now time.Time) (driver.Access, error) {
+func (a *Authority) Access(of driver.Account, have driver.Access, now time.Time) (driver.Access, error) {
 	if a == nil {
 		return driver.Access{}, nil
 	}
@@ -52,16 +58,16 @@ func (a *Authority) Access(user string, have driver.Access, now time.Time) (driv
 		// The chain ends with the authority, so that a longer life would be a lie.
 		end = a.issuer.NotAfter
 	}
-	if cert := a.valid(user, have, now); cert != nil {
-		renewAt := renewalOf(cert.NotBefore, cert.NotAfter)
+	if cert := a.valid(of.User, have, now); cert != nil {
+		renewAt := renewalOf(cert.NotBefore, cert.NotAfter, of.RenewBefore)
 		// Near the authority's own end another certificate would live no longer, and to live less is what those of ten years are
 		// renewed for, which Kamaji makes and Stoker made.
-		if now.Before(renewAt) || cert.NotAfter.Sub(cert.NotBefore) <= longest && !end.After(cert.NotAfter) {
+		if of.Kept || now.Before(renewAt) || cert.NotAfter.Sub(cert.NotBefore) <= longest && !end.After(cert.NotAfter) {
 			return driver.Access{CA: have.CA, Cert: have.Cert, Key: have.Key, NotAfter: cert.NotAfter.UTC(), RenewAt: renewAt}, nil
 		}
 	}
-	access, err := a.issue(user, now, end)
-	if err == nil && a.valid(user, access, now) == nil {
+	access, err := a.issue(of, now, end)
+	if err == nil && a.valid(of.User, access, now) == nil {
 		// Without this look, an authority that may not sign for clients would be asked again and again.
 		err = fault("certificateAuthority.certificate", errors.New("may not sign certificates of clients"))
 	}
@@ -91,9 +97,9 @@ func (a *Authority) valid(user string, have driver.Access, now time.Time) *x509.
 
 // issue makes a certificate whose only name is the user's. Kamaji adds the organization system:masters; databases read
 // common names alone, and a certificate that names Kubernetes' administrators is a risk wherever its authority is trusted.
-func (a *Authority) issue(user string, now, end time.Time) (driver.Access, error) {
+func (a *Authority) issue(of driver.Account, now, end time.Time) (driver.Access, error) {
 	fail := func(err error) (driver.Access, error) {
-		return driver.Access{}, fmt.Errorf("client certificate of user %s: %w", user, err)
+		return driver.Access{}, fmt.Errorf("client certificate of user %s: %w", of.User, err)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -109,7 +115,7 @@ func (a *Authority) issue(user string, now, end time.Time) (driver.Access, error
 	}
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: serial,
-		Subject:      pkix.Name{CommonName: user},
+		Subject:      pkix.Name{CommonName: of.User},
 		NotBefore:    begin, NotAfter: end,
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -126,6 +132,6 @@ func (a *Authority) issue(user string, now, end time.Time) (driver.Access, error
 		CA:       a.pem,
 		Cert:     pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		Key:      pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}),
-		NotAfter: end, RenewAt: renewalOf(begin.Truncate(time.Second), end),
+		NotAfter: end, RenewAt: renewalOf(begin.Truncate(time.Second), end, of.RenewBefore),
 	}, nil
 }

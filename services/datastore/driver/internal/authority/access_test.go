@@ -24,11 +24,11 @@ func TestACertificateOfAClockThatIsADayAheadIsGoodNow(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	made, err := a.Access("demo", driver.Access{}, now.Add(24*time.Hour))
+	made, err := a.Access(driver.Account{User: "demo"}, driver.Access{}, now.Add(24*time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept, err := a.Access("demo", made, now)
+	kept, err := a.Access(driver.Account{User: "demo"}, made, now)
 	if err != nil {
 		t.Fatal(err)
 	}

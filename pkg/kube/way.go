@@ -80,9 +80,8 @@ func (e *UnreachedError) Unwrap() []error {
 
 // onlyWay is the way that a kubeconfig names; serverName is empty for that of its URL.
 func onlyWay(server *url.URL, serverName string) *Ways {
-	way := []Way{{
-		Name: "server", Address: net.JoinHostPort(server.Hostname(), cmp.Or(server.Port(), "443")), ServerName: cmp.Or(serverName, server.Hostname()),
-	}}
+	host := server.Hostname()
+	way := []Way{{Name: "server", Address: net.JoinHostPort(host, cmp.Or(server.Port(), "443")), ServerName: cmp.Or(serverName, host)}}
 	return &Ways{Order: func() []Way { return way }}
 }
 

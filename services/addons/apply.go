@@ -60,29 +60,35 @@ func (s *addons) apply(ctx context.Context, t *loop.Turn, w *connection, a appli
 		after.Agents = a.before.Agents
 	}
 	after.Endpoint, after.Way = a.reach(ctx, t, lookGrace), w.way(a.before)
-	facts := []loop.Tell{{What: event.Applied, Data: event.AddonsApplied{About: t.About(), Objects: len(objects)}}}
+	facts := a.facts(t, &after)
+	if err := t.Done(ctx, loop.Outcome{Step: event.Applied, Inputs: a.inputs, Data: after, Facts: facts}); err != nil {
+		return err
+	}
+	s.follow(t.Key, w, after.Versions) //nolint:contextcheck // the watch outlives the turn
+	return nil
+}
+
+// facts are what a turn tells after it has applied what is in after; a repair leaves the rest of after as it was.
+func (a application) facts(t *loop.Turn, after *state.Addons) []loop.Tell {
+	facts := []loop.Tell{{What: event.Applied, Data: event.AddonsApplied{About: t.About(), Objects: after.Objects}}}
 	changed := after.Hash != a.before.Hash
 	if a.repair {
-		after.Versions = maps.Clone(a.before.Versions)
-		maps.Copy(after.Versions, versions)
-		repaired := a.repaired(versions)
-		changed = len(repaired) > 0
+		repaired := a.repaired(after.Versions)
+		versions := maps.Clone(a.before.Versions)
+		maps.Copy(versions, after.Versions)
+		after.Versions, changed = versions, len(repaired) > 0
 		often := !t.Due() && t.Drifted(slices.Collect(maps.Keys(a.drift))...)
 		switch {
 		case changed && !often:
 			facts = []loop.Tell{{What: event.Repaired, Data: event.AddonsRepaired{About: t.About(), Objects: repaired}}}
-		case !a.otherwise(after):
+		case !a.otherwise(*after):
 			facts = nil
 		}
 	}
 	if !changed {
 		after.LastUpdate = a.before.LastUpdate
 	}
-	if err := t.Done(ctx, loop.Outcome{Step: event.Applied, Inputs: a.inputs, Data: after, Facts: facts}); err != nil {
-		return err
-	}
-	s.follow(t.Key, w, after.Versions) //nolint:contextcheck // the watch outlives the turn
-	return nil
+	return facts
 }
 
 // otherwise reports whether the tenant, or its endpoint, is reached otherwise than before.

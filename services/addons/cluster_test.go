@@ -218,7 +218,7 @@ func certificate(t testing.TB, caCert, caKey []byte, name, group string) (cert, 
 		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, BasicConstraintsValid: true, IsCA: caCert == nil,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"demo.default.svc"}, BasicConstraintsValid: true, IsCA: caCert == nil,
 	}
 	if group != "" {
 		template.Subject.Organization = []string{group}

@@ -27,8 +27,8 @@ import (
 )
 
 // serve runs the service for the tenant default/demo, whose API server is the management cluster as well: it holds the Secret with
-// the kubeconfig. It returns what an operator reads, and how many turns there were.
-func (tn *tenant) serve(t *testing.T, key events.Key) (operator *events.Bus, turns *atomic.Int64) {
+// the kubeconfig. change changes what other services say of the tenant; nil for nothing. It returns what an operator reads, and how many turns there were.
+func (tn *tenant) serve(t *testing.T, key events.Key, change func(*state.Tenant, *state.Workload)) (operator *events.Bus, turns *atomic.Int64) {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -59,14 +59,19 @@ func (tn *tenant) serve(t *testing.T, key events.Key) (operator *events.Bus, tur
 	tcp := &v1alpha1.TenantControlPlane{}
 	tcp.Spec.Kubernetes.Version = tn.in.Version
 	v1alpha1.Default(tcp)
+	desired := state.Tenant{Namespace: key.Namespace, Name: key.Name, Spec: tcp.Spec}
+	workload := state.Workload{
+		Endpoint: tn.in.Endpoint, AdvertiseAddress: tn.in.AdvertiseAddress, Port: tn.in.Port, Version: tn.in.Version, ReadyReplicas: 1,
+	}
+	if change != nil {
+		change(&desired, &workload)
+	}
 	for service, data := range map[string]any{
-		name.ServiceIntake: state.Tenant{Namespace: key.Namespace, Name: key.Name, Spec: tcp.Spec},
+		name.ServiceIntake: desired,
 		name.ServiceCerts: state.Certs{
 			CA: string(tn.in.CACertPEM), Secrets: map[string]state.Secret{name.ComponentAdminKubeconfig: {Checksum: "1"}},
 		},
-		name.ServiceWorkload: state.Workload{
-			Endpoint: tn.in.Endpoint, AdvertiseAddress: tn.in.AdvertiseAddress, Port: tn.in.Port, Version: tn.in.Version, ReadyReplicas: 1,
-		},
+		name.ServiceWorkload: workload,
 	} {
 		_, err := bus(service).WriteState(t.Context(), key, events.StateKey(service), &state.State{
 			UID: "u", Generation: 1, UpdatedAt: time.Now(), Data: event.Marshal(data),
@@ -107,7 +112,7 @@ func (tn *tenant) serve(t *testing.T, key events.Key) (operator *events.Bus, tur
 func TestAnAdministratorWhoEditsInALoop(t *testing.T) {
 	const path = "/api/v1/namespaces/kube-system/configmaps/kubelet-config"
 	tn, key := startTenant(t), events.Tenant("default", "demo")
-	operator, turns := tn.serve(t, key)
+	operator, turns := tn.serve(t, key, nil)
 	own := func() *state.State {
 		st, err := operator.State(t.Context(), key, name.ServiceAddons)
 		if err != nil {

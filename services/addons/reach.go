@@ -1,5 +1,5 @@
-// Whether clients reach a tenant at its endpoint, as far as Stoker can tell. It has nothing to do with the way that Stoker itself takes, and
-// Ready doesn't depend on it.
+// Whether clients reach a tenant at its endpoint, as far as Stoker can tell. It has nothing to do with the way that Stoker itself takes,
+// and Ready doesn't depend on it.
 
 package addons
 
@@ -35,8 +35,8 @@ const (
 	latestLook  = 10 * time.Minute
 )
 
-// looksAt reports whether a turn with these events and wakes looks at the tenant's endpoint: a rollout is over or certificates are new, it is
-// time for another try, or the endpoint is another than the last time.
+// looksAt reports whether a turn with these events and wakes looks at the tenant's endpoint: a rollout is over or certificates are new, it
+// is time for another try, or the endpoint is another than the last time.
 func looksAt(events []loop.Event, wakes []loop.Wake, before state.Reach, endpoint string) bool {
 	return before.Endpoint != endpoint ||
 		slices.ContainsFunc(wakes, func(w loop.Wake) bool { return w.Kind == unreached || w.Kind == rerouted }) ||
@@ -74,8 +74,8 @@ func reachAfter(before state.Reach, endpoint string, err error, now time.Time) s
 	return after
 }
 
-// causeOf gives the reason for which a look failed, and says it for people. Nothing that a foreign server says is in it, and no address that
-// a name stands for: whoever chooses the endpoint learns whether it leads to the tenant, and little else.
+// causeOf gives the reason for which a look failed, and says it for people. Nothing that a foreign server says is in it, and no address
+// that a name stands for: whoever chooses the endpoint learns whether it leads to the tenant, and little else.
 func causeOf(err error) (why, cause string) {
 	var untrusted *tls.CertificateVerificationError
 	var plain tls.RecordHeaderError

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"io"
 	"log"
@@ -14,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,6 +24,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
@@ -37,7 +40,8 @@ func newAuthority(t testing.TB) *authority {
 	now := time.Now()
 	a := &authority{}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kubernetes"}, NotBefore: now.Add(-48 * time.Hour), NotAfter: now.Add(time.Hour),
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kubernetes"},
+		NotBefore: now.Add(-48 * time.Hour), NotAfter: now.Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	var err error
@@ -60,7 +64,8 @@ func (a *authority) issue(t testing.TB, usage x509.ExtKeyUsage, change func(*x50
 	t.Helper()
 	now := time.Now()
 	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "kube-apiserver"}, NotBefore: now.Add(-24 * time.Hour), NotAfter: now.Add(time.Hour),
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "kube-apiserver"},
+		NotBefore: now.Add(-24 * time.Hour), NotAfter: now.Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"demo.default.svc"}, ExtKeyUsage: []x509.ExtKeyUsage{usage},
 	}
 	if change != nil {
@@ -125,6 +130,90 @@ func blackHole(t testing.TB) (address string, taken *atomic.Int32) {
 		}
 	})
 	return l.Addr().String(), taken
+}
+
+// gate is an address that is a black hole until it is opened, and then leads to another address.
+func gate(t testing.TB, to string) (address string, open *atomic.Bool) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	open = &atomic.Bool{}
+	var conns []net.Conn
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conns = append(conns, in)
+			if !open.Load() {
+				continue
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				continue
+			}
+			conns = append(conns, out)
+			go func() { _, _ = io.Copy(out, in) }()
+			go func() { _, _ = io.Copy(in, out) }()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-done
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	})
+	return l.Addr().String(), open
+}
+
+// A tenant whose endpoint is a black hole is looked after by another way. What is known of the endpoint comes after that, and is put right
+// once it answers.
+func TestATenantWhoseEndpointDoesNotAnswer(t *testing.T) {
+	tn, key := startTenant(t), events.Tenant("default", "demo")
+	host, port, _ := net.SplitHostPort(tn.in.Endpoint)
+	number, err := strconv.ParseInt(port, 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	endpoint, open := gate(t, tn.in.Endpoint)
+	operator, turns := tn.serve(t, key, func(desired *state.Tenant, workload *state.Workload) {
+		desired.Spec.NetworkProfile.Port = int32(number)
+		workload.Endpoint, workload.LoadBalancer = endpoint, host
+	})
+	own := func() (step string, a state.Addons) {
+		st, err := operator.State(t.Context(), key, name.ServiceAddons)
+		if err != nil {
+			return "", a
+		}
+		if err := json.Unmarshal(st.Data, &a); err != nil {
+			t.Fatal(err)
+		}
+		return st.Step, a
+	}
+	until(t, "everything is applied, by the load balancer", func() bool {
+		step, a := own()
+		return step == event.Applied && a.Way == state.WayLoadBalancer && a.Objects > 0
+	})
+	until(t, "it is known that the endpoint doesn't answer", func() bool {
+		_, a := own()
+		return a.Endpoint.Reason == reason.EndpointTimeout && a.Endpoint.Endpoint == endpoint && !a.Endpoint.Since.IsZero()
+	})
+	before := turns.Load()
+	open.Store(true)
+	want := state.Reach{Endpoint: endpoint, Reason: reason.Reached}
+	until(t, "it is known that the endpoint answers", func() bool { _, a := own(); return a.Endpoint == want })
+	if n := turns.Load() - before; n > 3 {
+		t.Errorf("%d turns to find out", n)
+	}
+	if _, a := own(); a.Way != state.WayLoadBalancer {
+		t.Errorf("the way that works was left for %q", a.Way)
+	}
 }
 
 func TestLookAtAnEndpoint(t *testing.T) {
@@ -253,7 +342,9 @@ func TestWhenAnEndpointIsLookedAt(t *testing.T) {
 func TestAnEndpointIsLookedAtEverMoreRarely(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	for since, around := range map[time.Duration]time.Duration{0: soonestLook, time.Minute: time.Minute, time.Hour: latestLook, -time.Hour: soonestLook} {
+	for since, around := range map[time.Duration]time.Duration{
+		0: soonestLook, time.Minute: time.Minute, time.Hour: latestLook, -time.Hour: soonestLook,
+	} {
 		if got := lookAgainAfter(now.Add(-since), now); got < around*9/10 || got > around*11/10 {
 			t.Errorf("after %s: in %s, want about %s", since, got, around)
 		}

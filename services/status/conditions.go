@@ -71,7 +71,8 @@ func summary(t *state.Tenant, p standing, next state.Status, reach state.Reach) 
 		c.Status, c.Reason = metav1.ConditionTrue, reason.Ready
 		c.Message = fmt.Sprintf("Kubernetes %s answers at %s", next.Version, next.Endpoint)
 		if !reach.Since.IsZero() {
-			c.Message = fmt.Sprintf("Kubernetes %s answers, but not at %s as seen from Stoker (condition %s)", next.Version, next.Endpoint, ConditionEndpoint)
+			c.Message = fmt.Sprintf("Kubernetes %s answers, but not at %s as seen from Stoker (condition %s)",
+				next.Version, next.Endpoint, ConditionEndpoint)
 		}
 	case p.stalled != nil:
 		c.Reason, c.Message = p.stalled.reason, p.stalled.service+": "+p.stalled.message

@@ -124,8 +124,8 @@ func Conditions() []Entry {
 		{Reached, "the endpoint answers with a certificate of the tenant's authority", "", ""},
 		{
 			EndpointForeign, "something else answers at the tenant's endpoint, with a certificate of another authority or without TLS",
-			"Does the address lead to the tenant's Service (spec.networkProfile.address, DNS)? A gateway, Ingress or load balancer on the way must " +
-				"pass TLS through, not end it.", "-n {namespace} get service {name}",
+			"Does the address lead to the tenant's Service (spec.networkProfile.address, DNS)? A gateway, Ingress or load balancer on the way " +
+				"must pass TLS through, not end it.", "-n {namespace} get service {name}",
 		},
 		{
 			EndpointCertificate, "the tenant's API answers at its endpoint with a certificate that doesn't name it or isn't valid now",

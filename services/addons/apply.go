@@ -37,11 +37,7 @@ type application struct {
 func (s *addons) apply(ctx context.Context, t *loop.Turn, w *connection, a application) error {
 	objects, err := Render(a.input)
 	if err != nil {
-		var in *InputError
-		if errors.As(err, &in) {
-			return &intent.Permanent{Reason: reason.InvalidAddons, Message: "the tenant's objects can't be rendered: " + err.Error(), Err: err}
-		}
-		return err
+		return unrendered(err)
 	}
 	wanted := objects
 	if a.repair {
@@ -95,6 +91,19 @@ func (s *addons) apply(ctx context.Context, t *loop.Turn, w *connection, a appli
 	}
 	s.follow(t.Key, w, after.Versions) //nolint:contextcheck // the watch outlives the turn
 	return nil
+}
+
+// unrendered is the intent of an error of Render: what the spec says must be put right.
+func unrendered(err error) error {
+	var in *InputError
+	var patch *PatchError
+	switch {
+	case errors.As(err, &patch):
+		return &intent.Permanent{Reason: reason.InvalidKubeletPatch, Message: patch.Error()}
+	case errors.As(err, &in):
+		return &intent.Permanent{Reason: reason.InvalidAddons, Message: "the tenant's objects can't be rendered: " + err.Error(), Err: err}
+	}
+	return err
 }
 
 // switched reports whether an addon may have been switched on or off since the last time.

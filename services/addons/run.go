@@ -94,6 +94,12 @@ func (s *addons) handle(ctx context.Context, t *loop.Turn) error {
 	if err != nil {
 		return err
 	}
+	input := inputOf(t.Tenant, certs, workload)
+	if own := t.Own(); own == nil || own.Generation != t.Generation || own.Failed() { // else it was looked at
+		if err := checkKubelet(input); err != nil {
+			return unrendered(err)
+		}
+	}
 	if replicas := t.Tenant.Spec.ControlPlane.Deployment.Replicas; replicas != nil && *replicas == 0 {
 		s.drop(t.Key)
 		return t.Wait(ctx, state.Wait{
@@ -108,7 +114,6 @@ func (s *addons) handle(ctx context.Context, t *loop.Turn) error {
 			On: name.ServiceWorkload, Reason: reason.ControlPlaneNotReady, Text: "the control plane's pods to be ready (workload.available)",
 		})
 	}
-	input := inputOf(t.Tenant, certs, workload)
 	inputs := hashOf(input, access)
 	w, err := s.connect(ctx, t, access)
 	if err != nil {

@@ -121,8 +121,8 @@ func newKubeadm(in Input) (*kubeadm, error) {
 	componentconfigs.Default(cfg, local, &kubeadmapi.NodeRegistrationOptions{})
 
 	k := &kubeadm{in: in, dnsIPs: in.DNSServiceIPs, cfg: cfg, local: local, configGV: v1beta4.SchemeGroupVersion}
-	if ver.LessThan(version.MustParseSemantic("v1.31.0")) {
-		// A kubeadm before v1.31 doesn't know v1beta4; its nodes couldn't join.
+	if ver.LessThan(version.MustParseSemantic("v1.32.0")) {
+		// A kubeadm before v1.31 doesn't know v1beta4; its nodes couldn't join, be the tenant of v1.30 or of the minor version after.
 		k.configGV = v1beta3.SchemeGroupVersion
 		cfg.APIServer.TimeoutForControlPlane = &metav1.Duration{Duration: constants.ControlPlaneComponentHealthCheckTimeout}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
@@ -149,6 +150,26 @@ func TestKubeletPatchesThatFail(t *testing.T) {
 	early := Input{Name: "demo", Version: "v1.36.3", KubeletPatches: patches(t, `[{op: remove, path: /imagePullCredentialsVerificationPolicy}]`)}
 	if err := checkKubelet(early); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestKubeadmConfigIsReadByTheMinorVersionBefore(t *testing.T) {
+	for version, want := range map[string]string{"v1.30.14": "v1beta3", "v1.31.0": "v1beta3", "v1.32.0": "v1beta4", "v1.36.3": "v1beta4"} {
+		in := input()
+		in.Version = version
+		objs, err := Render(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range objs {
+			if o.GetName() != "kubeadm-config" || o.GetKind() != "ConfigMap" {
+				continue
+			}
+			text, _, _ := unstructured.NestedString(o.Object, "data", "ClusterConfiguration")
+			if !strings.Contains(text, "apiVersion: kubeadm.k8s.io/"+want+"\n") {
+				t.Errorf("%s: want %s in\n%s", version, want, text)
+			}
+		}
 	}
 }
 

@@ -106,8 +106,8 @@ func (tn *tenant) serve(t *testing.T, key events.Key) (operator *events.Bus, tur
 	return bus(events.UserOperator), turns
 }
 
-// respec changes the tenant's spec, as intake would.
-func (tn *tenant) respec(t *testing.T, key events.Key, generation int64, change func(*v1alpha1.TenantControlPlaneSpec)) {
+// respec changes the tenant's spec and annotations, as intake would.
+func (tn *tenant) respec(t *testing.T, key events.Key, generation int64, change func(*v1alpha1.TenantControlPlaneSpec), annotations map[string]string) {
 	t.Helper()
 	now, revision, err := tn.intake.ReadState(t.Context(), key, events.KeySpec)
 	if err != nil {
@@ -118,6 +118,7 @@ func (tn *tenant) respec(t *testing.T, key events.Key, generation int64, change 
 		t.Fatal(err)
 	}
 	change(&spec.Spec)
+	spec.Annotations = annotations
 	if _, err := tn.intake.WriteState(t.Context(), key, events.KeySpec, &state.State{
 		UID: now.UID, Generation: generation, UpdatedAt: time.Now(), Data: event.Marshal(spec),
 	}, revision); err != nil {

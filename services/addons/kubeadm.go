@@ -146,6 +146,7 @@ func (k *kubeadm) configureKubelet() error {
 	default:
 		return &InputError{"CgroupDriver", k.in.CgroupDriver, errors.New("must be systemd or cgroupfs")}
 	}
+	kubelet.ServerTLSBootstrap = k.in.KubeletServing
 	if len(k.in.KubeletPatches) == 0 {
 		return nil
 	}

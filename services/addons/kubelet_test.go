@@ -219,7 +219,7 @@ func TestATenantWithAPatchThatFails(t *testing.T) {
 		generation++
 		tn.respec(t, key, generation, func(spec *v1alpha1.TenantControlPlaneSpec) {
 			spec.Kubernetes.Kubelet.ConfigurationJSONPatches = p
-		})
+		}, nil)
 	}
 	patched(v1alpha1.JSONPatch{Op: "remove", Path: "/imagePullCredentialsVerificationPolicy"}, v1alpha1.JSONPatch{Op: "remove", Path: "/nothing"})
 	until(t, "it is told which patch fails", func() bool {

@@ -54,6 +54,8 @@ const (
 	claimed = "claimed"
 	// drifted: an object inside the tenant, named by its Ref, isn't what it should be.
 	drifted = "drifted"
+	// requested: a kubelet asks for a serving certificate, or has got the addresses that it asked for.
+	requested = "requested"
 	// counted: the status of the konnectivity agents' workload may be another.
 	counted = "counted"
 )
@@ -119,6 +121,8 @@ func (s *addons) handle(ctx context.Context, t *loop.Turn) error {
 	if err != nil {
 		return err
 	}
+	w.approves(input.KubeletServing)
+	s.approve(ctx, t, w)
 	a := application{input: input, inputs: inputs, drift: w.drifted()}
 	if err := t.OwnData(&a.before); err != nil {
 		return err

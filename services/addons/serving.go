@@ -19,8 +19,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
@@ -174,7 +176,8 @@ func (s *addons) approve(ctx context.Context, t *loop.Turn, w *connection) {
 			again, why = requestPause, err
 		}
 		if why != nil {
-			s.clients.Log.Warn("a kubelet's serving certificate is not approved", "tenant", t.Key.String(), "request", name, "cause", why)
+			s.clients.Log.Warn("a kubelet's serving certificate is not approved", "tenant", t.Key.String(), "request", name,
+				"cause", state.ClipMessage(why.Error()))
 		}
 	}
 	if again > 0 {
@@ -186,14 +189,14 @@ func (s *addons) approve(ctx context.Context, t *loop.Turn, w *connection) {
 func (w *connection) decide(ctx context.Context, name string) (why, err error) {
 	api := w.api()
 	r := &certificatesv1.CertificateSigningRequest{}
-	err = api.kube.Get(ctx, kube.SigningRequests, "", name, r)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, err
-	}
 	forget := func(all requests) { delete(all, name) }
-	if err != nil || len(r.Status.Conditions) > 0 || len(r.Status.Certificate) > 0 { // somebody has decided
+	err = api.kube.Get(ctx, kube.SigningRequests, "", name, r)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && len(r.Status.Conditions) > 0: // somebody has decided
 		w.about(forget)
 		return nil, nil
+	case err != nil:
+		return nil, err
 	}
 	node, asked, why := servingOf(&r.Spec)
 	if why != nil {
@@ -226,7 +229,7 @@ func (w *connection) decide(ctx context.Context, name string) (why, err error) {
 // request, or not that node's.
 func servingOf(r *certificatesv1.CertificateSigningRequestSpec) (node string, asked *x509.CertificateRequest, err error) {
 	node, ok := strings.CutPrefix(r.Username, nodeUserPrefix)
-	if !ok || node == "" || !slices.Contains(r.Groups, nodesGroup) {
+	if !ok || len(validation.IsDNS1123Subdomain(node)) > 0 || !slices.Contains(r.Groups, nodesGroup) {
 		return "", nil, fmt.Errorf("it is of %q, who is no node", r.Username)
 	}
 	block, rest := pem.Decode(r.Request)

@@ -76,6 +76,7 @@ func TestServingRequests(t *testing.T) {
 		"with an address alone":      {func(_ *spec, a *asks) { a.DNSNames = nil }, ""},
 		"a person's":                 {func(s *spec, _ *asks) { s.Username = "admin" }, "is no node"},
 		"of a node without a name":   {func(s *spec, _ *asks) { s.Username = "system:node:" }, "is no node"},
+		"of a node that can't be":    {func(s *spec, _ *asks) { s.Username = "system:node:a/b" }, "is no node"},
 		"of who isn't in the group":  {func(s *spec, _ *asks) { s.Groups = []string{"system:authenticated"} }, "is no node"},
 		"of another node":            {func(s *spec, _ *asks) { s.Username = "system:node:n2" }, `for "system:node:n1"`},
 		"for another node":           {func(_ *spec, a *asks) { a.Subject.CommonName = "system:node:n2" }, `for "system:node:n2"`},

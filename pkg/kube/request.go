@@ -195,6 +195,15 @@ func (c *Client) Create(ctx context.Context, r Resource, obj metav1.Object) erro
 	return c.do(ctx, c.write(http.MethodPost, jsonType, r, obj.GetNamespace(), "", data).Param("fieldValidation", metav1.FieldValidationStrict), obj)
 }
 
+// Update replaces an object, or its subresource, that was read before; apierrors.IsConflict when it isn't what was read any more.
+func (c *Client) Update(ctx context.Context, r Resource, obj metav1.Object, sub ...string) error {
+	data, err := json.Marshal(obj)
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, c.write(http.MethodPut, jsonType, r, obj.GetNamespace(), obj.GetName(), data, sub...), nil)
+}
+
 // Get decodes an object into out. Errors are those of apimachinery's errors package, and [intent.Unavailable] when the server can't
 // be reached or can't answer; so with all methods that read.
 func (c *Client) Get(ctx context.Context, r Resource, namespace, name string, out any) error {

@@ -23,6 +23,7 @@ var (
 	Services                 = Resource{schema.GroupVersion{Version: "v1"}, "services", "Service", true}
 	ServiceAccounts          = Resource{schema.GroupVersion{Version: "v1"}, "serviceaccounts", "ServiceAccount", true}
 	PersistentVolumeClaims   = Resource{schema.GroupVersion{Version: "v1"}, "persistentvolumeclaims", "PersistentVolumeClaim", true}
+	Nodes                    = Resource{schema.GroupVersion{Version: "v1"}, "nodes", "Node", false}
 	Pods                     = Resource{schema.GroupVersion{Version: "v1"}, "pods", "Pod", true}
 	Namespaces               = Resource{schema.GroupVersion{Version: "v1"}, "namespaces", "Namespace", false}
 	Deployments              = Resource{schema.GroupVersion{Group: "apps", Version: "v1"}, "deployments", "Deployment", true}
@@ -34,6 +35,7 @@ var (
 	RoleBindings             = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "rolebindings", "RoleBinding", true}
 	ClusterRoles             = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "clusterroles", "ClusterRole", false}
 	ClusterRoleBindings      = Resource{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, "clusterrolebindings", "ClusterRoleBinding", false}
+	SigningRequests          = Resource{schema.GroupVersion{Group: "certificates.k8s.io", Version: "v1"}, "certificatesigningrequests", "CertificateSigningRequest", false}
 	TokenReviews             = Resource{schema.GroupVersion{Group: "authentication.k8s.io", Version: "v1"}, "tokenreviews", "TokenReview", false}
 	SubjectAccessReviews     = Resource{schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"}, "subjectaccessreviews", "SubjectAccessReview", false}
 	SelfSubjectAccessReviews = Resource{schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"}, "selfsubjectaccessreviews", "SelfSubjectAccessReview", false}

@@ -63,6 +63,14 @@ func (c *Client) WatchFiltered(
 	return c.watch(ctx, &watcher{resource: r, namespace: namespace, labels: selector, wanted: wanted, changed: changed, listed: listed})
 }
 
+// WatchNames is [Client.Watch] of the objects, of all namespaces, that a field selector matches; empty: all. It keeps their names and
+// nothing else, and what is DELETED while the connection is away is reported with namespace and name alone.
+func (c *Client) WatchNames(ctx context.Context, r Resource, fields string, changed func(Change)) error {
+	namespace, labels := c.within(r, "", "")
+	all := func(string, string) bool { return true }
+	return c.watch(ctx, &watcher{resource: r, namespace: namespace, labels: labels, fields: fields, wanted: all, changed: changed, listed: func() {}})
+}
+
 // PartitionWatch is a watch of the objects in the partitions that a replica holds. Its functions must not block; calls don't overlap.
 type PartitionWatch struct {
 	Held *partition.Held

@@ -39,11 +39,7 @@ type application struct {
 func (s *addons) apply(ctx context.Context, t *loop.Turn, w *connection, a application) error {
 	objects, err := Render(a.input)
 	if err != nil {
-		var in *InputError
-		if errors.As(err, &in) {
-			return &intent.Permanent{Reason: reason.InvalidAddons, Message: "the tenant's objects can't be rendered: " + err.Error(), Err: err}
-		}
-		return err
+		return unrendered(err)
 	}
 	versions, err := s.write(ctx, t.Key, w, a, objects)
 	if err != nil {
@@ -151,6 +147,19 @@ func (s *addons) write(
 	}
 	w.repaired(a.drift)
 	return versions, nil
+}
+
+// unrendered is the intent of an error of Render: what the spec says must be put right.
+func unrendered(err error) error {
+	var in *InputError
+	var patch *PatchError
+	switch {
+	case errors.As(err, &patch):
+		return &intent.Permanent{Reason: reason.InvalidKubeletPatch, Message: patch.Error()}
+	case errors.As(err, &in):
+		return &intent.Permanent{Reason: reason.InvalidAddons, Message: "the tenant's objects can't be rendered: " + err.Error(), Err: err}
+	}
+	return err
 }
 
 // repaired returns the objects that were changed by applying them. An object that already was in the version it has now is as we

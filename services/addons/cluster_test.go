@@ -67,6 +67,7 @@ type tenant struct {
 	kubeconfig []byte
 	apiserver  *exec.Cmd
 	args       []string
+	intake     *events.Bus // what serve writes the tenant's spec by
 }
 
 func startTenant(t testing.TB) *tenant {

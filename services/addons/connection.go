@@ -44,6 +44,8 @@ type connection struct {
 	end     func()
 	watched string
 	closed  bool
+	// requests are those for serving certificates of kubelets, nil while none are approved: see serving.go.
+	requests requests
 }
 
 // keep ends the watches of tenants in other partitions.
@@ -153,8 +155,12 @@ func (s *addons) dial(ctx context.Context, key events.Key, field string, by *rou
 // follow watches the tenant for drift of these objects, which are all that there are, if it isn't watched already for them.
 func (s *addons) follow(key events.Key, w *connection, versions map[string]string) {
 	w.learn(versions)
-	watched := events.ID(slices.Sorted(maps.Keys(versions))...)
+	objects := slices.Sorted(maps.Keys(versions))
 	w.mu.Lock()
+	if w.requests != nil {
+		objects = append(objects, requested)
+	}
+	watched := events.ID(objects...)
 	// What is none of ours any more, as an add-on's that is off.
 	gone := func(ref, _ string) bool { _, ours := versions[ref]; return !ours }
 	maps.DeleteFunc(w.known, gone)
@@ -190,15 +196,15 @@ func (s *addons) follow(key events.Key, w *connection, versions map[string]strin
 			if w.drifts(e) {
 				wake(key, loop.Wake{Kind: drifted, Object: e.Ref.String(), Version: e.Version, Gone: e.Type == watch.Deleted})
 			}
-		}, func() { wake(key, loop.Wake{Kind: counted}) })
+		}, func() { wake(key, loop.Wake{Kind: counted}) }, func() { wake(key, loop.Wake{Kind: requested}) })
 	}()
 }
 
 // watchOn watches until ctx ends. Whatever ends a watch before, it is begun again, with the kubeconfig as it is by then.
-func (s *addons) watchOn(ctx context.Context, key events.Key, w *connection, drift func(Event), count func()) {
+func (s *addons) watchOn(ctx context.Context, key events.Key, w *connection, drift func(Event), count, request func()) {
 	for pause := watchPause; ; pause = min(2*pause, longestWatchPause) {
 		began := time.Now()
-		err := w.api().Watch(ctx, w.versions(), drift, count)
+		err := w.watch(ctx, drift, count, request)
 		if ctx.Err() != nil {
 			return
 		}

@@ -2,6 +2,7 @@ package addons
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -56,6 +57,7 @@ func (tn *tenant) serve(t *testing.T, key events.Key, change func(*state.Tenant,
 	intake := bus(name.ServiceIntake)
 	must(intake.Provision(t.Context()))
 	must(intake.CreateBucket(t.Context(), key))
+	tn.intake = intake
 	tcp := &v1alpha1.TenantControlPlane{}
 	tcp.Spec.Kubernetes.Version = tn.in.Version
 	v1alpha1.Default(tcp)
@@ -107,6 +109,30 @@ func (tn *tenant) serve(t *testing.T, key events.Key, change func(*state.Tenant,
 		s.keep(nil)
 	})
 	return bus(events.UserOperator), turns
+}
+
+// respec changes the tenant's spec and annotations, as intake would.
+func (tn *tenant) respec(t *testing.T, key events.Key, generation int64, change func(*v1alpha1.TenantControlPlaneSpec), annotations map[string]string) {
+	t.Helper()
+	now, revision, err := tn.intake.ReadState(t.Context(), key, events.KeySpec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var spec state.Tenant
+	if err := json.Unmarshal(now.Data, &spec); err != nil {
+		t.Fatal(err)
+	}
+	change(&spec.Spec)
+	spec.Annotations = annotations
+	if _, err := tn.intake.WriteState(t.Context(), key, events.KeySpec, &state.State{
+		UID: now.UID, Generation: generation, UpdatedAt: time.Now(), Data: event.Marshal(spec),
+	}, revision); err != nil {
+		t.Fatal(err)
+	}
+	about := event.About{Namespace: key.Namespace, Name: key.Name, UID: now.UID, Generation: generation}
+	if err := tn.intake.Tell(t.Context(), key, generation, fmt.Sprint("spec-", generation), event.Accepted, event.IntakeAccepted{About: about}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestAnAdministratorWhoEditsInALoop(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -20,6 +21,7 @@ func inputOf(t *state.Tenant, certs state.Certs, w state.Workload) Input {
 		ServiceCIDRs: spec.NetworkProfile.ServiceCIDRs, PodCIDRs: spec.NetworkProfile.PodCIDRs,
 		DNSServiceIPs: spec.NetworkProfile.DNSServiceIPs, CertSANs: spec.NetworkProfile.CertSANs,
 		CACertPEM: []byte(certs.CA), KeyAlgorithm: "ECDSA-P256", CgroupDriver: string(spec.Kubernetes.Kubelet.CGroupFS),
+		KubeletServing:   t.Annotations[name.AnnotationKubeletServing] == name.KubeletServingApprove,
 		WritePermissions: spec.WritePermissions,
 	}
 	for _, p := range spec.Kubernetes.Kubelet.ConfigurationJSONPatches {

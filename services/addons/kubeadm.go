@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -123,8 +121,8 @@ func newKubeadm(in Input) (*kubeadm, error) {
 	componentconfigs.Default(cfg, local, &kubeadmapi.NodeRegistrationOptions{})
 
 	k := &kubeadm{in: in, dnsIPs: in.DNSServiceIPs, cfg: cfg, local: local, configGV: v1beta4.SchemeGroupVersion}
-	if ver.LessThan(version.MustParseSemantic("v1.31.0")) {
-		// A kubeadm before v1.31 doesn't know v1beta4; its nodes couldn't join.
+	if ver.LessThan(version.MustParseSemantic("v1.32.0")) {
+		// A kubeadm before v1.31 doesn't know v1beta4; its nodes couldn't join, be the tenant of v1.30 or of the minor version after.
 		k.configGV = v1beta3.SchemeGroupVersion
 		cfg.APIServer.TimeoutForControlPlane = &metav1.Duration{Duration: constants.ControlPlaneComponentHealthCheckTimeout}
 	}
@@ -148,41 +146,16 @@ func (k *kubeadm) configureKubelet() error {
 	default:
 		return &InputError{"CgroupDriver", k.in.CgroupDriver, errors.New("must be systemd or cgroupfs")}
 	}
+	kubelet.ServerTLSBootstrap = k.in.KubeletServing
 	if len(k.in.KubeletPatches) == 0 {
 		return nil
 	}
-	marshalled, err := component.Marshal()
+	patched, err := patchKubelet(kubelet, k.in.KubeletPatches)
 	if err != nil {
-		return fmt.Errorf("marshal KubeletConfiguration: %w", err)
-	}
-	doc, err := yaml.YAMLToJSON(marshalled)
-	if err != nil {
-		return fmt.Errorf("marshal KubeletConfiguration: %w", err)
-	}
-	// One by one, so that the error names the operation at fault.
-	for i, patch := range k.in.KubeletPatches {
-		if doc, err = patch.apply(doc); err != nil {
-			return &InputError{fmt.Sprintf("KubeletPatches[%d]", i), patch.Op + " " + patch.Path, err}
-		}
-	}
-	patched := &kubeletconfig.KubeletConfiguration{}
-	if err := yaml.UnmarshalStrict(doc, patched); err != nil {
-		return &InputError{"KubeletPatches", fmt.Sprintf("%d operations", len(k.in.KubeletPatches)), fmt.Errorf("the result is no KubeletConfiguration: %w", err)}
+		return err
 	}
 	component.Set(patched)
 	return nil
-}
-
-func (p JSONPatch) apply(doc []byte) ([]byte, error) {
-	op, err := json.Marshal([]JSONPatch{p})
-	if err != nil {
-		return nil, err
-	}
-	patch, err := jsonpatch.DecodePatch(op)
-	if err != nil {
-		return nil, err
-	}
-	return patch.Apply(doc)
 }
 
 // rbac lets nodes join and the tenant's administrators administrate.

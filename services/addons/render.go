@@ -42,6 +42,7 @@ type Input struct {
 
 	CgroupDriver   string      // of the kubelets: systemd or cgroupfs; "" is systemd
 	KubeletPatches []JSONPatch // applied to the KubeletConfiguration, in order
+	KubeletServing bool        `json:",omitempty"` // kubelets ask the tenant for their serving certificates
 
 	CoreDNS   *Addon // nil is off
 	KubeProxy *Addon // nil is off
@@ -99,7 +100,7 @@ func components() []component {
 }
 
 // Render returns what must exist inside the tenant, in the order in which it can be applied. It touches nothing outside
-// its argument, and the same input gives the same bytes. An error is an *InputError unless kubeadm itself is at fault.
+// its argument, and the same input gives the same bytes. An error is an *InputError or a *PatchError unless kubeadm itself is at fault.
 func Render(in Input) ([]*unstructured.Unstructured, error) {
 	k, err := newKubeadm(in)
 	if err != nil {

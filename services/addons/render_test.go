@@ -177,21 +177,14 @@ func TestRenderRefuses(t *testing.T) {
 		field  string
 		change func(*Input)
 	}{
-		"a version that is none":      {"Version", func(in *Input) { in.Version = "latest" }},
-		"an endpoint that is none":    {"Endpoint", func(in *Input) { in.Endpoint = "https://demo:6443" }},
-		"an empty advertise address":  {"AdvertiseAddress", func(in *Input) { in.AdvertiseAddress = "" }},
-		"a bad second service CIDR":   {"ServiceCIDRs[1]", func(in *Input) { in.ServiceCIDRs = append(in.ServiceCIDRs, "x") }},
-		"a bad pod CIDR":              {"PodCIDRs[0]", func(in *Input) { in.PodCIDRs = []string{"10.0.0.0/33"} }},
-		"a bad DNS address":           {"DNSServiceIPs[0]", func(in *Input) { in.DNSServiceIPs = []string{"dns"} }},
-		"no CA":                       {"CACertPEM", func(in *Input) { in.CACertPEM = nil }},
-		"an unknown cgroup driver":    {"CgroupDriver", func(in *Input) { in.CgroupDriver = "none" }},
-		"a patch of what isn't there": {"KubeletPatches[0]", func(in *Input) { in.KubeletPatches = []JSONPatch{{Op: "remove", Path: "/nothing"}} }},
-		"a patch whose test fails": {"KubeletPatches[0]", func(in *Input) {
-			in.KubeletPatches = []JSONPatch{{Op: "test", Path: "/clusterDomain", Value: []byte(`"x"`)}}
-		}},
-		"a patch to an unknown field":       {"KubeletPatches", func(in *Input) { in.KubeletPatches = []JSONPatch{{Op: "add", Path: "/maxPod", Value: []byte(`1`)}} }},
-		"a patch with a value of bad type":  {"KubeletPatches", func(in *Input) { in.KubeletPatches = []JSONPatch{{Op: "add", Path: "/maxPods", Value: []byte(`"x"`)}} }},
-		"a patch operation that is unknown": {"KubeletPatches[0]", func(in *Input) { in.KubeletPatches = []JSONPatch{{Op: "merge", Path: "/maxPods"}} }},
+		"a version that is none":     {"Version", func(in *Input) { in.Version = "latest" }},
+		"an endpoint that is none":   {"Endpoint", func(in *Input) { in.Endpoint = "https://demo:6443" }},
+		"an empty advertise address": {"AdvertiseAddress", func(in *Input) { in.AdvertiseAddress = "" }},
+		"a bad second service CIDR":  {"ServiceCIDRs[1]", func(in *Input) { in.ServiceCIDRs = append(in.ServiceCIDRs, "x") }},
+		"a bad pod CIDR":             {"PodCIDRs[0]", func(in *Input) { in.PodCIDRs = []string{"10.0.0.0/33"} }},
+		"a bad DNS address":          {"DNSServiceIPs[0]", func(in *Input) { in.DNSServiceIPs = []string{"dns"} }},
+		"no CA":                      {"CACertPEM", func(in *Input) { in.CACertPEM = nil }},
+		"an unknown cgroup driver":   {"CgroupDriver", func(in *Input) { in.CgroupDriver = "none" }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := input()

@@ -54,6 +54,8 @@ const (
 	claimed = "claimed"
 	// drifted: an object inside the tenant, named by its Ref, isn't what it should be.
 	drifted = "drifted"
+	// requested: a kubelet asks for a serving certificate, or has got the addresses that it asked for.
+	requested = "requested"
 	// counted: the status of the konnectivity agents' workload may be another.
 	counted = "counted"
 	// rerouted: the tenant is reached by another way than before.
@@ -100,6 +102,12 @@ func (s *addons) handle(ctx context.Context, t *loop.Turn) error {
 	if err != nil {
 		return err
 	}
+	input := inputOf(t.Tenant, certs, workload)
+	if own := t.Own(); own == nil || own.Generation != t.Generation || own.Failed() { // else it was looked at
+		if err := checkKubelet(input); err != nil {
+			return unrendered(err)
+		}
+	}
 	if replicas := t.Tenant.Spec.ControlPlane.Deployment.Replicas; replicas != nil && *replicas == 0 {
 		t.NoAlarm()
 		s.drop(t.Key)
@@ -115,12 +123,11 @@ func (s *addons) handle(ctx context.Context, t *loop.Turn) error {
 			On: name.ServiceWorkload, Reason: reason.ControlPlaneNotReady, Text: "the control plane's pods to be ready (workload.available)",
 		})
 	}
-	return s.keepUp(ctx, t, certs, workload, access)
+	return s.keepUp(ctx, t, input, certs, workload, access)
 }
 
 // keepUp makes the inside of a tenant whose API is there what it must be, and watches it.
-func (s *addons) keepUp(ctx context.Context, t *loop.Turn, certs state.Certs, workload state.Workload, access string) error {
-	input := inputOf(t.Tenant, certs, workload)
+func (s *addons) keepUp(ctx context.Context, t *loop.Turn, input Input, certs state.Certs, workload state.Workload, access string) error {
 	a := application{input: input, inputs: hashOf(input, access)}
 	if err := t.OwnData(&a.before); err != nil {
 		return err
@@ -129,6 +136,8 @@ func (s *addons) keepUp(ctx context.Context, t *loop.Turn, certs state.Certs, wo
 	if err != nil {
 		return err
 	}
+	w.approves(input.KubeletServing)
+	s.approve(ctx, t, w)
 	a.drift = w.drifted()
 	if t.Due() { // all of it may have drifted
 		for ref, version := range a.before.Versions {

@@ -150,7 +150,7 @@ func specAnnotations(o *metav1.ObjectMeta) map[string]string {
 	for _, k := range []string{
 		name.AnnotationPaused, name.AnnotationPausedUntil, name.AnnotationKubeconfigSecretKey,
 		name.AnnotationMigrationTimeout, name.AnnotationCleanupPriorMigration, name.AnnotationDatastoreSelector,
-		name.AnnotationDatastoreOverrides,
+		name.AnnotationDatastoreOverrides, name.AnnotationKubeletServing,
 	} {
 		if v, ok := o.Annotations[k]; ok {
 			kept[k] = v

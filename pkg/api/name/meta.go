@@ -123,6 +123,10 @@ const (
 	// AnnotationKubeconfigSecretKey says which key of the admin kubeconfig Secret is used to reach the tenant, and that its address is tried
 	// before others. Default: KeySuperAdminConf, and no address before others.
 	AnnotationKubeconfigSecretKey = "kamaji.clastix.io/kubeconfig-secret-key"
+	// AnnotationKubeletServing on a TenantControlPlane with the value KubeletServingApprove has kubelets ask for serving certificates,
+	// and approves those that are right.
+	AnnotationKubeletServing = "stoker.dev/kubelet-serving-certificates"
+	KubeletServingApprove    = "approve"
 	// AnnotationMigrationTimeout is how long a migration may take, as a Go duration.
 	AnnotationMigrationTimeout = "kamaji.clastix.io/migration-timeout"
 	// AnnotationCleanupPriorMigration, when true, drops what a schema of the same name holds before a migration.

@@ -162,4 +162,6 @@ const (
 const (
 	// InvalidAddons: the objects inside the tenant can't be rendered from its spec.
 	InvalidAddons = "InvalidAddons"
+	// InvalidKubeletPatch: one of the spec's patches of the kubelet's configuration can't be applied, or makes what no kubelet reads.
+	InvalidKubeletPatch = "InvalidKubeletPatch"
 )

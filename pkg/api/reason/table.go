@@ -186,5 +186,9 @@ func Table() []Entry {
 		},
 		{SecretRefused, "the management cluster refuses a Secret", again, ""},
 		{InvalidAddons, "the objects inside the tenant can't be made from its spec", again, ""},
+		{
+			InvalidKubeletPatch, "a patch of the kubelet's configuration can't be applied; nothing inside the tenant is changed",
+			"Put the patch of spec.kubernetes.kubelet.configurationJSONPatches right that the message names, by its index.", "",
+		},
 	}
 }

@@ -537,6 +537,8 @@ func annotations() []Rule {
 		rule("a tenant is reached by a kubeconfig that there is", "kamaji.clastix.io/kubeconfig-secret-key",
 			"must be a key of the administrators' Secret: admin.conf, admin.svc, super-admin.conf or super-admin.svc",
 			[]string{"admin.conf", "admin.svc", "super-admin.conf", "super-admin.svc"}, "nope.conf"),
+		rule("kubelets' serving certificates are approved or not", "stoker.dev/kubelet-serving-certificates", "must be approve, or absent",
+			[]string{"approve"}, "true", "deny", ""),
 		rule("a selector of DataStores is one", "stoker.dev/datastore-selector", "must be a label selector, such as tier=gold,region in (eu,us)",
 			[]string{"", "tier=gold", "a!=b, !c,d", "region in (eu, us),x notin (y)", "example.com/tier==a"}, "a=b=c", "in (a", "a,"),
 		rule("a limit of tenants is a number", "stoker.dev/max-tenants", "must be a number of tenants, such as 200", []string{"0", "200"}, "many", "-1", "1.5", ""),

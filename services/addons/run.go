@@ -56,6 +56,8 @@ const (
 	drifted = "drifted"
 	// counted: the status of the konnectivity agents' workload may be another.
 	counted = "counted"
+	// webhook: a webhook of the tenant's own kept objects from being applied.
+	webhook = "webhook"
 )
 
 // watch looks once at the tenants of each partition that is gained, which another replica looked after, and lets go of those of lost ones.
@@ -129,7 +131,7 @@ func (s *addons) handle(ctx context.Context, t *loop.Turn) error {
 	a.repair = own != nil && own.Step == event.Applied && own.Inputs == inputs &&
 		(own.Failure == nil || own.Failure.Reason == reason.KeepsDrifting && !t.Due())
 	if !a.repair || len(a.drift) > 0 {
-		return s.apply(ctx, t, w, a)
+		return barred(ctx, t, s.apply(ctx, t, w, a))
 	}
 	s.follow(t.Key, w, a.before.Versions) //nolint:contextcheck // the watch outlives the turn
 	before := a.before.Agents

@@ -44,15 +44,21 @@ func (s *datastore) remove(ctx context.Context, t *loop.Turn) error {
 	if err := t.OwnData(&own); err != nil {
 		return err
 	}
-	left, err := s.dropAll(ctx, t, &own, since)
-	if err != nil {
-		return err
+	left := own.Left
+	if was := t.Own(); was == nil || was.Wait.Reason != reason.ObjectHeld { // else all that is left to do is to wait for the Secrets
+		if left, err = s.dropAll(ctx, t, &own, since); err != nil {
+			return err
+		}
+	}
+	if own.Removed == nil {
+		own.Removed = map[string]int{}
 	}
 	held, err := s.removeSecrets(ctx, t, own.Removed)
 	if err != nil {
 		return err
 	}
 	if len(held) > 0 {
+		own.Left = left
 		return awaitSecrets(ctx, t, own, held)
 	}
 	removed := own.Removed

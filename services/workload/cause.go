@@ -115,8 +115,8 @@ func podCauses(p *corev1.Pod) []cause {
 	return all
 }
 
-// onLostNode reports whether the node of a pod that isn't ready does not report any more. A kubelet would say of such a pod that it is ready.
-// That it isn't comes from Kubernetes' node lifecycle controller.
+// onLostNode reports whether the node of a pod that isn't ready does not report any more. A kubelet would say of such a pod that it is
+// ready. That it isn't comes from Kubernetes' node lifecycle controller.
 func onLostNode(p *corev1.Pod) bool {
 	return !ready(p) && condition(p, corev1.ContainersReady) == corev1.ConditionTrue && len(p.Spec.ReadinessGates) == 0
 }

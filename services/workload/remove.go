@@ -50,6 +50,7 @@ func (t *turn) remove(ctx context.Context) error {
 		}
 	}
 	kept.Workload = t.data
+	kept.WaitingSince = time.Time{} // was for pods to be ready; since when they are to end, the Deployment says
 
 	live, err := t.endDeployment(ctx)
 	if err != nil {
@@ -69,7 +70,6 @@ func (t *turn) remove(ctx context.Context) error {
 		return err
 	}
 	if len(held) > 0 {
-		kept.WaitingSince = time.Time{}
 		kind, text, since := kube.Held(held)
 		wait := state.Wait{On: kind, Reason: reason.ObjectHeld, Text: text}
 		return t.Held(ctx, loop.Outcome{Step: stepRemoving, Wait: wait, Data: kept}, since, loop.Wake{Kind: wakeObject})
@@ -102,13 +102,10 @@ func (t *turn) endDeployment(ctx context.Context) (*metav1.PartialObjectMetadata
 
 // awaitEnd notes that the Deployment is there still, and why, once its pods have had the time to end. Its watch says when it is gone.
 func (t *turn) awaitEnd(ctx context.Context, kept *removing, live *metav1.PartialObjectMetadata) error {
-	now := t.s.now().UTC()
-	kept.WaitingSince = time.Time{}
-	if live.DeletionTimestamp != nil {
-		kept.WaitingSince = live.DeletionTimestamp.Time
+	now, waited := t.s.now().UTC(), time.Duration(0)
+	if live.DeletionTimestamp != nil { // else this turn has had it deleted
+		waited = now.Sub(begun(live.DeletionTimestamp.Time, now))
 	}
-	kept.WaitingSince = begun(kept.WaitingSince, now)
-	waited := now.Sub(kept.WaitingSince)
 	wait, failure := podsEnding(kube.Deployments.Kind+" "+t.Key.String()), (*state.Failure)(nil)
 	if waited >= endAfter {
 		if pods, listed := t.pods(ctx); listed {

@@ -174,4 +174,6 @@ const (
 const (
 	// InvalidAddons: the objects inside the tenant can't be rendered from its spec.
 	InvalidAddons = "InvalidAddons"
+	// TenantWebhook: an admission webhook of the tenant's own keeps objects inside the tenant from being applied.
+	TenantWebhook = "TenantWebhook"
 )

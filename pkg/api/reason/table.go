@@ -209,6 +209,11 @@ func Table() []Entry {
 			"-n {namespace} get services,deployments,ingresses,secrets",
 		},
 		{SecretRefused, "the management cluster refuses a Secret", again, ""},
+		{
+			TenantWebhook, "an admission webhook of the tenant's own keeps objects inside the tenant from being applied",
+			"The tenant's administrator puts right what answers the webhook that the message names, exempts kube-system and cluster-scoped objects, or removes it " +
+				"(inside the tenant: kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations). It is looked at again within half a minute.", "",
+		},
 		{InvalidAddons, "the objects inside the tenant can't be made from its spec", again, ""},
 	}
 }

@@ -5,11 +5,15 @@ package kube
 // be the tenant's, and what is deleted is the object that was looked at. Each is one request, which the server refuses when it isn't so.
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -172,6 +176,87 @@ func (c *Client) DeleteOwned(
 		return false, err
 	}
 	return c.DeleteOnly(ctx, r, live, o)
+}
+
+// HeldError means that an object was deleted and is there still, since finalizers keep it. It passes when whoever put them there takes
+// them off.
+type HeldError struct {
+	Kind, Namespace, Name string
+	// Finalizers that the object has.
+	Finalizers []string
+	// Since is when the object was deleted.
+	Since time.Time
+}
+
+// Error says which object it is, since when it is deleted, and what keeps it.
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("%s %s/%s to go: it was deleted at %s, and is held by what isn't Stoker's: %s",
+		e.Kind, e.Namespace, e.Name, e.Since.UTC().Format(time.RFC3339), FinalizersOf(e.Finalizers))
+}
+
+// Held describes objects that are kept, of which there must be one: the kind and the text of the first by kind and name, how many more
+// there are, and since when the one is kept that was deleted first.
+func Held(all []*HeldError) (kind, text string, since time.Time) {
+	all = slices.Clone(all)
+	slices.SortFunc(all, func(a, b *HeldError) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name)) })
+	kind, text, since = all[0].Kind, all[0].Error(), all[0].Since
+	for _, e := range all[1:] {
+		if e.Since.Before(since) {
+			since = e.Since
+		}
+	}
+	if len(all) > 1 {
+		text += fmt.Sprintf(" (and %d more)", len(all)-1)
+	}
+	return kind, text, since
+}
+
+// FinalizersOf are finalizers in words, quoted, for anybody names them as they like.
+func FinalizersOf(all []string) string {
+	quoted := make([]string, len(all))
+	for i, f := range all {
+		quoted[i] = strconv.Quote(f)
+	}
+	if len(all) == 1 {
+		return "finalizer " + quoted[0]
+	}
+	return "finalizers " + strings.Join(quoted, ", ")
+}
+
+// RemoveOwned is [Client.Remove] for the owner's object of a name; anybody else's is left alone and counts as none.
+func (c *Client) RemoveOwned(ctx context.Context, r Resource, namespace, object string, owner Owner) (deleted bool, err error) {
+	live := &metav1.PartialObjectMetadata{}
+	err = c.Get(ctx, r, namespace, object, live)
+	if apierrors.IsNotFound(err) || err == nil && owner.Of(live) != Own {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return c.Remove(ctx, r, live)
+}
+
+// Remove is [Client.DeleteOnly] for whoever goes on once the object is gone: *[HeldError] while finalizers keep it. deleted reports
+// whether this call had it deleted; one that is being deleted already isn't deleted again.
+func (c *Client) Remove(ctx context.Context, r Resource, read *metav1.PartialObjectMetadata) (deleted bool, err error) {
+	left := read
+	if read.DeletionTimestamp == nil {
+		only := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(read.UID)}}
+		left = &metav1.PartialObjectMetadata{} // what is answered: a Status, or the object as it was, when nothing is left of it
+		deleted, err = c.delete(ctx, r, read.Namespace, read.Name, only, left)
+		if apierrors.IsConflict(err) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	if left.DeletionTimestamp == nil || len(left.Finalizers) == 0 {
+		return deleted, nil
+	}
+	return deleted, &HeldError{
+		Kind: r.Kind, Namespace: read.Namespace, Name: read.Name, Finalizers: left.Finalizers, Since: left.DeletionTimestamp.Time,
+	}
 }
 
 // DeleteOnly is [Client.Delete] for the very object that was read: one that has been made in its place is left alone, and counts as

@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -391,6 +392,36 @@ func TestOwnedObjects(t *testing.T) {
 			t.Errorf("found %t, %v", found, err)
 		}
 	})
+	t.Run("one that is to be gone is named while a finalizer keeps it, deleted once, and gone without", func(t *testing.T) {
+		o := want("kept", "1")
+		o.Finalizers = []string{"example.com/hold"}
+		_, err := apply(o, "")
+		must(t, err)
+		for n := range 2 {
+			before := requests.n.Load()
+			deleted, err := own.RemoveOwned(ctx, ConfigMaps, "default", "kept", owner)
+			kept := (*HeldError)(nil)
+			if sent := int(requests.n.Load() - before); !errors.As(err, &kept) || deleted != (n == 0) || sent != 2-n {
+				t.Fatalf("deleted %t by %d requests, %v", deleted, sent, err)
+			}
+			if kept.Kind != "ConfigMap" || kept.Name != "kept" || !slices.Equal(kept.Finalizers, o.Finalizers) || kept.Since.IsZero() ||
+				!strings.Contains(err.Error(), `ConfigMap default/kept to go: it was deleted at 2`) || !strings.Contains(err.Error(), `"example.com/hold"`) {
+				t.Errorf("%+v", kept)
+			}
+		}
+		must(t, admin.MergePatch(ctx, ConfigMaps, "default", "kept", map[string]any{"metadata": map[string]any{"finalizers": nil}}, nil))
+		for _, n := range []string{"kept", "theirs"} {
+			if deleted, err := own.RemoveOwned(ctx, ConfigMaps, "default", n, owner); deleted || err != nil {
+				t.Errorf("%s: deleted %t, %v", n, deleted, err)
+			}
+		}
+		look(t, "theirs")
+		_, err = apply(want("kept", "2"), "")
+		must(t, err)
+		if deleted, err := own.RemoveOwned(ctx, ConfigMaps, "default", "kept", owner); !deleted || err != nil {
+			t.Errorf("deleted %t, %v", deleted, err)
+		}
+	})
 	t.Run("the owner's goes", func(t *testing.T) {
 		found, err := own.DeleteOwned(ctx, ConfigMaps, "default", "unknown", owner, metav1.DeleteOptions{})
 		if err != nil || !found {
@@ -519,4 +550,19 @@ func readAll(t *testing.T, r *http.Request) string {
 	}
 	r.Body = io.NopCloser(bytes.NewReader(data))
 	return string(data)
+}
+
+func TestObjectsThatAreKept(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	b := &HeldError{"Secret", "default", "b", []string{"x", "y"}, at}
+	a := &HeldError{"Secret", "default", "a", []string{"z"}, at.Add(time.Hour)}
+	kind, text, since := Held([]*HeldError{b, a})
+	const want = `Secret default/a to go: it was deleted at 2026-11-24T13:00:00Z, and is held by what isn't Stoker's: finalizer "z" (and 1 more)`
+	if kind != "Secret" || text != want || !since.Equal(at) {
+		t.Errorf("%s: %s, since %s", kind, text, since)
+	}
+	if !strings.Contains(b.Error(), `finalizers "x", "y"`) {
+		t.Error(b)
+	}
 }

@@ -275,6 +275,11 @@ func (c *Client) JSONPatch(ctx context.Context, r Resource, namespace, name stri
 
 // Delete removes an object and reports whether there was one; preconditions and propagation as in o.
 func (c *Client) Delete(ctx context.Context, r Resource, namespace, name string, o metav1.DeleteOptions) (found bool, err error) {
+	return c.delete(ctx, r, namespace, name, o, nil)
+}
+
+// delete is Delete. It decodes the answer into out, unless nil: the object, or a Status where nothing is left of it.
+func (c *Client) delete(ctx context.Context, r Resource, namespace, name string, o metav1.DeleteOptions, out any) (found bool, err error) {
 	if name == "" {
 		return false, errors.New("delete " + r.Plural + ": name is empty") // would be all of them
 	}
@@ -286,7 +291,7 @@ func (c *Client) Delete(ctx context.Context, r Resource, namespace, name string,
 	if err != nil {
 		return false, err
 	}
-	err = c.do(ctx, c.request(http.MethodDelete, r, namespace, name).SetHeader("Content-Type", jsonType).Body(data), nil)
+	err = c.do(ctx, c.request(http.MethodDelete, r, namespace, name).SetHeader("Content-Type", jsonType).Body(data), out)
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}

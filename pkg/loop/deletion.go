@@ -18,14 +18,15 @@ import (
 
 // RemovedBefore returns what the services before this one have removed of the tenant (event.RemovalOrder), and when the last of
 // them said so; nil while it isn't this service's turn. The first of the order is never kept waiting. When everything is to be
-// looked at ([Turn.Due]) the fact may be long gone from the turn's events; then it is read from the stream.
+// looked at ([Turn.Due]), or the removal was held up ([Turn.Held]), the fact may be long gone from the turn's events; then it is read
+// from the stream.
 func (t *Turn) RemovedBefore(ctx context.Context) (*event.Removals, time.Time, error) {
 	before := event.RemovedBefore(t.loop.Service)
 	if before == "" {
 		return &event.Removals{About: t.About()}, time.Time{}, nil
 	}
 	told := t.Events
-	if t.Due() {
+	if t.Due() || t.own != nil && t.own.Wait.Reason == reason.ObjectHeld {
 		last, err := t.loop.Bus.LastFact(ctx, t.Key.FactSubject(before, event.Removed))
 		if err != nil {
 			return nil, time.Time{}, err
@@ -64,6 +65,31 @@ func (t *Turn) BeginRemoval(ctx context.Context) (*event.Removals, time.Time, er
 	}
 	return removals, since, err
 }
+
+const (
+	// heldFor is how long what was deleted may be there still before that counts as a failure, if one that may still end well: a load
+	// balancer takes minutes to be given back.
+	heldFor = 3 * time.Minute
+	// Who is held up looks again after ten seconds, then after as long as that has lasted, at most two minutes: watches say when what
+	// is waited for is gone, and may miss it.
+	soonestHeld = 10 * time.Second
+	latestHeld  = 2 * time.Minute
+)
+
+// Held ends the turn of a removal that goes on once an object is gone, which is kept by what isn't Stoker's since a time: what is waited
+// for is o.Wait, with the reason ObjectHeld. It is noted, told once it has lasted, and looked at again with w. The turn's events are
+// done with.
+func (t *Turn) Held(ctx context.Context, o Outcome, since time.Time, w Wake) error {
+	lasted := time.Since(since)
+	if lasted >= heldFor {
+		o.Failure = &state.Failure{Reason: o.Wait.Reason, Message: "waits for " + o.Wait.Text}
+	}
+	t.Alarm(HeldAgain(lasted), w)
+	return t.Done(ctx, o)
+}
+
+// HeldAgain is after how long what has been waited for so long in vain is looked at again.
+func HeldAgain(lasted time.Duration) time.Duration { return min(max(lasted, soonestHeld), latestHeld) }
 
 // Removed ends this service's part of a deletion: data is what is left of its state, removals what was removed so far, this
 // service's part included. The next service of event.RemovalOrder goes on.

@@ -62,6 +62,8 @@ const (
 	rerouted = "rerouted"
 	// unreached: it is time to look again at an endpoint that didn't answer.
 	unreached = "unreached"
+	// webhook: a webhook of the tenant's own kept objects from being applied.
+	webhook = "webhook"
 )
 
 // watch looks once at the tenants of each partition that is gained, which another replica looked after, and lets go of those of lost ones.
@@ -153,7 +155,7 @@ func (s *addons) keepUp(ctx context.Context, t *loop.Turn, input Input, certs st
 		a.looked = look(ctx, workload.Endpoint, certs.CA)
 	}
 	if !a.repair || len(a.drift) > 0 {
-		return s.apply(ctx, t, w, a)
+		return barred(ctx, t, s.apply(ctx, t, w, a))
 	}
 	s.follow(t.Key, w, a.before.Versions) //nolint:contextcheck // the watch outlives the turn
 	after := a.before

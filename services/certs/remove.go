@@ -1,5 +1,5 @@
 // Deletion: woken by datastore.removed of this tenant, it deletes the tenant's Secrets of keys and tells certs.removed with
-// what all services before it and it removed.
+// what all services before it and it removed, once the Secrets are gone.
 
 package certs
 
@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
@@ -23,9 +24,12 @@ func (s *svc) remove(ctx context.Context, t *loop.Turn) error {
 	if err := t.OwnData(&own); err != nil {
 		return fmt.Errorf("own state: %w", err)
 	}
-	ours, err := s.secrets.RemoveAll(ctx, kube.Owner{Name: t.Key.Name, UID: t.UID}, t.Key.Namespace, &own)
+	ours, held, err := s.secrets.RemoveAll(ctx, kube.Owner{Name: t.Key.Name, UID: t.UID}, t.Key.Namespace, &own)
 	if err != nil {
 		return err
+	}
+	if len(held) > 0 {
+		return awaitSecrets(ctx, t, held)
 	}
 	if err := s.generators.Tell(ctx, t, own.Generated, nil); err != nil {
 		return err
@@ -36,6 +40,16 @@ func (s *svc) remove(ctx context.Context, t *loop.Turn) error {
 	}
 	s.expiries.forget(t.Key)
 	return nil
+}
+
+// awaitSecrets notes that Secrets are kept, and by what. Their watch says when they are gone.
+func awaitSecrets(ctx context.Context, t *loop.Turn, held []*kube.HeldError) error {
+	kind, text, since := kube.Held(held)
+	o := loop.Outcome{Wait: state.Wait{On: kind, Reason: reason.ObjectHeld, Text: text}}
+	if own := t.Own(); own != nil {
+		o.Step, o.Inputs, o.Data = own.Step, own.Inputs, own.Data
+	}
+	return t.Held(ctx, o, since, loop.Wake{Kind: wakeHeld})
 }
 
 // removed counts what this service has removed. A Secret that state knows counts too: a crash between the deletion and the fact

@@ -86,7 +86,7 @@ func TestSecretsOfOthers(t *testing.T) {
 		})
 		unchanged(t, n, before)
 	})
-	t.Run("and the tenant's deletion leaves it, also with labels like the tenant's", func(t *testing.T) {
+	t.Run("the tenant's deletion leaves it, also with labels like the tenant's, and waits for a Secret that a finalizer keeps", func(t *testing.T) {
 		r.t = t
 		patch := map[string]any{"metadata": map[string]any{
 			"labels":          name.Labels("demo", name.ComponentSchedulerKubeconfig, key.Partition()),
@@ -96,6 +96,14 @@ func TestSecretsOfOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := look(n)
+		keep := func(finalizers ...string) {
+			t.Helper()
+			patch := map[string]any{"metadata": map[string]any{"finalizers": finalizers}}
+			if err := admin.MergePatch(ctx, kube.Secrets, "default", name.CA("demo"), patch, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		keep("example.com/hold")
 		r.do("intake", r.intake, loop.Outcome{
 			Step: event.Deleting, Data: generation{2, state.Tenant{Namespace: key.Namespace, Name: key.Name, Deleting: true}},
 			Facts: []loop.Tell{{What: event.Deleting}},
@@ -108,6 +116,12 @@ func TestSecretsOfOthers(t *testing.T) {
 		if err := r.bus("datastore").Tell(ctx, key, 2, "1", event.Removed, event.Removals{About: about, Removed: map[string]int{}}); err != nil {
 			t.Fatal(err)
 		}
+		eventually(t, "certs names the Secret and the finalizer", func() bool {
+			s, err := r.bus("certs").State(ctx, key, name.ServiceCerts)
+			return err == nil && s.Wait.On == kube.Secrets.Kind && s.Wait.Reason == reason.ObjectHeld && s.Failure == nil &&
+				strings.Contains(s.Wait.Text, "Secret default/"+name.CA("demo")) && strings.Contains(s.Wait.Text, `"example.com/hold"`)
+		})
+		keep()
 		eventually(t, "certs has removed its part", func() bool {
 			s, err := r.bus("certs").State(ctx, key, name.ServiceCerts)
 			return err == nil && s.Step == event.Removed

@@ -24,6 +24,8 @@ const (
 	wakeSecret = "Secret"
 	// wakeTaken: a Secret's name was taken, and may be free now.
 	wakeTaken = "taken"
+	// wakeHeld: a Secret that was deleted was kept, and may be gone now.
+	wakeHeld = "held"
 )
 
 // watch runs the watches of Secrets and of KubeconfigGenerators.

@@ -5,13 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/fence"
@@ -30,7 +33,8 @@ const (
 )
 
 // remove wakes on workload.removed, when no pod of the tenant is left that could write. It removes data, user and role
-// that are the tenant's, and both Secrets, and publishes datastore.removed with what it removed and what it had to leave.
+// that are the tenant's, and both Secrets, and publishes datastore.removed with what it removed and what it had to leave, once the
+// Secrets are gone.
 func (s *datastore) remove(ctx context.Context, t *loop.Turn) error {
 	before, since, err := t.BeginRemoval(ctx)
 	if before == nil || err != nil {
@@ -40,33 +44,87 @@ func (s *datastore) remove(ctx context.Context, t *loop.Turn) error {
 	if err := t.OwnData(&own); err != nil {
 		return err
 	}
-	left, err := s.dropAll(ctx, t, &own, since)
+	left := own.Left
+	if was := t.Own(); was == nil || was.Wait.Reason != reason.ObjectHeld { // else all that is left to do is to wait for the Secrets
+		if left, err = s.dropAll(ctx, t, &own, since); err != nil {
+			return err
+		}
+	}
+	if own.Removed == nil {
+		own.Removed = map[string]int{}
+	}
+	held, err := s.removeSecrets(ctx, t, own.Removed)
 	if err != nil {
 		return err
 	}
+	if len(held) > 0 {
+		own.Left = left
+		return awaitSecrets(ctx, t, own, held)
+	}
 	removed := own.Removed
-	g, gctx := errgroup.WithContext(ctx)
-	found := [2]bool{}
-	for i, secret := range []string{name.DatastoreConfig(t.Key.Name), name.DatastoreCertificate(t.Key.Name)} {
-		g.Go(func() (err error) {
-			owner := kube.Owner{Name: t.Key.Name, UID: t.UID}
-			found[i], err = s.kube.DeleteOwned(gctx, kube.Secrets, t.Key.Namespace, secret, owner, metav1.DeleteOptions{})
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return err
-	}
-	for _, f := range found {
-		if f {
-			removed["Secret"]++
-		}
-	}
 	for _, p := range placesOf(t.Tenant, own) {
 		s.stores.get(p.dataStore).removeTenant(t.Key)
 	}
 	own.Removed, own.Left = nil, left
 	return t.Removed(ctx, own, before.With(name.ServiceDatastore, removed, left...))
+}
+
+// removeSecrets deletes the Secrets that were made for the tenant, adds to removed what it had removed, and returns those that are kept.
+func (s *datastore) removeSecrets(ctx context.Context, t *loop.Turn, removed map[string]int) (held []*kube.HeldError, err error) {
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	for _, secret := range []string{name.DatastoreConfig(t.Key.Name), name.DatastoreCertificate(t.Key.Name)} {
+		g.Go(func() error {
+			deleted, err := s.kube.RemoveOwned(ctx, kube.Secrets, t.Key.Namespace, secret, kube.Owner{Name: t.Key.Name, UID: t.UID})
+			kept := (*kube.HeldError)(nil)
+			if errors.As(err, &kept) {
+				kept, err = s.release(ctx, kept)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if deleted {
+				removed[kube.Secrets.Kind]++
+			}
+			if kept != nil {
+				held = append(held, kept)
+			}
+			return err
+		})
+	}
+	err = g.Wait()
+	return held, err
+}
+
+// release takes Kamaji's finalizer off a Secret that was deleted before the tenant was provisioned, and returns what keeps the Secret
+// besides; nil for nothing.
+func (s *datastore) release(ctx context.Context, kept *kube.HeldError) (*kube.HeldError, error) {
+	i := slices.Index(kept.Finalizers, name.FinalizerDatastoreSecret)
+	if i < 0 {
+		return kept, nil
+	}
+	at := "/metadata/finalizers/" + strconv.Itoa(i)
+	err := s.kube.JSONPatch(ctx, kube.Secrets, kept.Namespace, kept.Name, []map[string]any{
+		{"op": "test", "path": at, "value": name.FinalizerDatastoreSecret},
+		{"op": "remove", "path": at},
+	}, nil)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, err
+	}
+	kept.Finalizers = slices.Delete(kept.Finalizers, i, i+1)
+	if len(kept.Finalizers) == 0 {
+		kept = nil
+	}
+	return kept, nil
+}
+
+// awaitSecrets notes what was removed by now, that Secrets are kept, and by what. Their watch says when they are gone.
+func awaitSecrets(ctx context.Context, t *loop.Turn, own state.Datastore, held []*kube.HeldError) error {
+	kind, text, since := kube.Held(held)
+	o := loop.Outcome{Wait: state.Wait{On: kind, Reason: reason.ObjectHeld, Text: text}, Data: own}
+	if was := t.Own(); was != nil {
+		o.Step, o.Inputs = was.Step, was.Inputs
+	}
+	return t.Held(ctx, o, since, loop.Wake{Kind: wakeHeld})
 }
 
 // place is a DataStore that may hold something of a tenant.

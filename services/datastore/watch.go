@@ -27,6 +27,8 @@ const (
 	wakeSize = "size"
 	// wakeTaken: a Secret's name was taken, and may be free now.
 	wakeTaken = "taken"
+	// wakeHeld: a Secret that was deleted was kept, and may be gone now.
+	wakeHeld = "held"
 )
 
 // probeEvery is how often a DataStore is looked at while nobody uses it.

@@ -76,12 +76,16 @@ func Compute(t *state.Tenant, in States, now time.Time) (v1alpha1.TenantControlP
 
 // shownStatus is the value of status.kubernetesResources.version.status, by Kamaji's table; but a tenant that never was
 // Ready stays Provisioning, and Ready waits for the add-ons the first time. WriteLimited is what the tenant is, not what it asks for.
+// One that is being deleted is NotReady, whether or not pods answer still: whoever speaks Kamaji's API has no word of its own for that, and would
+// refuse one that the enum lacks.
 func shownStatus(t *state.Tenant, in States, p standing, readyGeneration int64) v1alpha1.KubernetesVersionStatus {
 	w := in.Workload.Data
 	running := v1alpha1.KubernetesVersionStatus(w.Phase)
 	switch {
 	case wantsSleep(t):
 		return v1alpha1.VersionSleeping
+	case t.Deleting:
+		return v1alpha1.VersionNotReady
 	case readyGeneration == 0:
 		return v1alpha1.VersionProvisioning
 	case w.ReadyReplicas == 0 || in.Workload.State == nil:

@@ -426,8 +426,33 @@ func TestCompute(t *testing.T) {
 				tenant.Deleting = true
 				in.Addons.State.Step = event.Removed
 			},
-			want: want{"Deleting", "Ready", "Deleting", false, 1,
+			want: want{"Deleting", "NotReady", "Deleting", false, 1,
 				"Reconciling CertificatesReady DatastoreReady WorkloadAvailable EndpointReachable", "workload removes what it made"},
+		},
+		"a deletion says what it waits for": {
+			ready: true,
+			change: func(tenant *state.Tenant, in *States) {
+				tenant.Deleting = true
+				in.Addons.State.Step, in.Workload.State.Step = event.Removed, "removing"
+				in.Workload.State.Wait = state.Wait{On: "Deployment", Reason: reason.PodsEnding, Text: "Deployment default/demo: its pods to end"}
+			},
+			want: want{"Deleting", "NotReady", "Deleting", false, 1,
+				"Reconciling CertificatesReady DatastoreReady WorkloadAvailable EndpointReachable", "workload waits for Deployment default/demo: its pods to end"},
+		},
+		"a service that waits for its turn isn't told of": {
+			ready: true,
+			change: func(tenant *state.Tenant, in *States) {
+				tenant.Deleting = true
+				in.Addons.State.Step = event.Removed
+				in.Workload.State.Wait = state.Wait{On: "addons", Reason: reason.EarlierRemoval, Text: "addons to remove what it made"}
+			},
+			want: want{"Deleting", "NotReady", "Deleting", false, 1,
+				"Reconciling CertificatesReady DatastoreReady WorkloadAvailable EndpointReachable", "workload removes what it made"},
+		},
+		"a deletion of a tenant that never was Ready isn't provisioning": {
+			change: func(tenant *state.Tenant, _ *States) { tenant.Deleting = true },
+			want: want{"Deleting", "NotReady", "Deleting", false, 0,
+				"Reconciling CertificatesReady DatastoreReady WorkloadAvailable AddonsReady EndpointReachable", "addons removes what it made"},
 		},
 		"a deletion that cannot go on is stalled": {
 			ready: true,

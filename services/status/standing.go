@@ -143,7 +143,7 @@ func (p *standing) first() *progress {
 	return best
 }
 
-// removing says whose turn it is in a deletion.
+// removing says whose turn it is in a deletion, and what it waits for.
 func (p *standing) removing() string {
 	for _, service := range event.RemovalOrder() {
 		x := p.of(service)
@@ -152,6 +152,8 @@ func (p *standing) removing() string {
 			continue
 		case x.failure != nil:
 			return x.service + ": " + x.failure.Message
+		case x.wait.Waits() && x.wait.Reason != reason.EarlierRemoval:
+			return x.service + " waits for " + x.wait.Text
 		}
 		return x.service + " removes what it made"
 	}

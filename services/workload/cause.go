@@ -109,11 +109,16 @@ func podCauses(p *corev1.Pod) []cause {
 	if len(p.Status.ContainerStatuses) == 0 && len(all) == 0 {
 		all = append(all, cause{reason.PodPending, "no node has taken the pod up yet", rankScheduling})
 	}
-	// A kubelet would say of such a pod that it is ready. That it isn't comes from Kubernetes' node lifecycle controller.
-	if condition(p, corev1.ContainersReady) == corev1.ConditionTrue && len(p.Spec.ReadinessGates) == 0 {
+	if onLostNode(p) {
 		all = append(all, cause{reason.NodeLost, join(reason.NodeLost, "node "+p.Spec.NodeName+" does not report any more"), rankNode})
 	}
 	return all
+}
+
+// onLostNode reports whether the node of a pod that isn't ready does not report any more. A kubelet would say of such a pod that it is
+// ready. That it isn't comes from Kubernetes' node lifecycle controller.
+func onLostNode(p *corev1.Pod) bool {
+	return !ready(p) && condition(p, corev1.ContainersReady) == corev1.ConditionTrue && len(p.Spec.ReadinessGates) == 0
 }
 
 // missingFor is what a container waits for that is being created, as far as the pod says it: kubelet mounts volumes, then makes

@@ -34,6 +34,8 @@ type rollout struct {
 	// Starting is true while pods that the spec asks for aren't ready; Cause is why, if the Deployment knows.
 	Starting bool
 	Cause    cause
+	// Ending is true while pods end that the spec doesn't ask for.
+	Ending bool
 }
 
 // complete reports whether every pod there is runs the Deployment's template and is available.
@@ -73,7 +75,7 @@ func assess(spec *v1alpha1.TenantControlPlaneSpec, before state.Workload, step s
 	case desired(d) == 0:
 		r.Data.Version, r.Data.CA = version, authority(d)
 		if gone := done && (s.TerminatingReplicas == nil || *s.TerminatingReplicas == 0); !gone {
-			r.Wait = podsEnding(r.Object)
+			r.Ending, r.Wait = true, podsEnding(r.Object)
 			return r
 		}
 		r.Step = event.Slept
@@ -174,11 +176,31 @@ func deploymentCause(d *appsv1.Deployment) cause {
 // failedAfter is how long pods may take before that counts as a failure, if one that may still end well.
 const failedAfter = 3 * time.Minute
 
+// waitsFor is what the pods say of what a rollout waits for. New pods that aren't there yet may wait for old ones to end (strategy
+// Recreate).
+func waitsFor(r rollout, pods []corev1.Pod, config string, now time.Time) cause {
+	if r.Ending {
+		return endingOf(pods, now)
+	}
+	c := causeOf(pods, config)
+	if c.Reason != reason.NoPods {
+		return c
+	}
+	old := slices.DeleteFunc(slices.Clone(pods), func(p corev1.Pod) bool { return p.DeletionTimestamp == nil })
+	if e := endingOf(old, now); e.Reason != "" && e.Reason != reason.PodsEnding {
+		return e
+	}
+	return c
+}
+
 // explain completes what a rollout waits for by its cause, and makes it a failure when it has lasted. What the pods say comes
 // before what the Deployment says of them, unless there are none.
 func explain(r rollout, pods cause, waited time.Duration) (state.Wait, *state.Failure) {
 	wait := r.Wait
-	if !r.Starting {
+	switch {
+	case r.Ending:
+		return explainEnding(wait, pods)
+	case !r.Starting:
 		return wait, nil
 	}
 	c := pods

@@ -340,8 +340,8 @@ func TestExplain(t *testing.T) {
 			}
 		})
 	}
-	t.Run("nobody says why of pods that end", func(t *testing.T) {
-		if wait, f := explain(rollout{Object: object, Wait: podsEnding(object)}, image, time.Hour); wait != podsEnding(object) || f != nil {
+	t.Run("where no pods are waited for, nobody says why", func(t *testing.T) {
+		if wait, f := explain(rollout{Object: object}, image, time.Hour); wait.Waits() || f != nil {
 			t.Errorf("%+v %v", wait, f)
 		}
 	})

@@ -47,7 +47,7 @@ func (t *turn) rollOut(ctx context.Context) (state.Wait, error) {
 		t.s.observed.setKnown(t.Key, kindDeployment, seen.known, seen.generation)
 		t.holdSlot()
 		if !t.data.WaitingSince.IsZero() {
-			t.askPodsLater()
+			t.askPodsLater(sleeps(t.spec))
 		}
 		return t.Own().Wait, t.removeEgress(ctx)
 	}
@@ -189,7 +189,7 @@ func begun(noted, now time.Time) time.Time {
 // explainWait says what the rollout waits for, and once it has waited for a while asks the pods why. Where they can't be
 // listed, the rollout goes on without.
 func (t *turn) explainWait(ctx context.Context, r rollout) state.Wait {
-	if !r.Starting {
+	if !r.Starting && !r.Ending {
 		t.data.WaitingSince = time.Time{}
 		t.NoAlarm()
 		return r.Wait
@@ -197,25 +197,36 @@ func (t *turn) explainWait(ctx context.Context, r rollout) state.Wait {
 	now := t.s.now().UTC()
 	t.data.WaitingSince = begun(t.data.WaitingSince, now)
 	waited := now.Sub(t.data.WaitingSince)
-	t.askPodsLater()
-	var pods cause
-	if waited >= askPodsAfter {
-		var list corev1.PodList
-		err := t.s.kube.List(ctx, kube.Pods, t.Key.Namespace, labels.FormatLabels(name.Selector(t.Key.Name)), &list)
-		if err == nil {
-			pods = causeOf(list.Items, t.data.ConfigHash)
-		} else if !kube.IsAway(err) && ctx.Err() == nil {
-			t.s.log.Warn("could not list pods to see why they aren't ready", "tenant", t.Key.String(), "generation", t.Generation, "error", err)
+	t.askPodsLater(r.Ending)
+	var why cause
+	if waited >= askPodsAfter && !r.Ending || waited >= endAfter {
+		if pods, listed := t.pods(ctx); listed {
+			why = waitsFor(r, pods, t.data.ConfigHash, now)
 		}
 	}
-	wait, failure := explain(r, pods, waited)
+	wait, failure := explain(r, why, waited)
 	t.failure = failure
 	return wait
 }
 
-// askPodsLater wakes the tenant when its pods are to be asked next: no watch tells why they aren't ready.
-func (t *turn) askPodsLater() {
-	t.Alarm(askPodsIn(t.s.now().Sub(t.data.WaitingSince)), loop.Wake{Kind: wakePods})
+// pods lists the tenant's pods; false where they can't be listed.
+func (t *turn) pods(ctx context.Context) ([]corev1.Pod, bool) {
+	var list corev1.PodList
+	err := t.s.kube.List(ctx, kube.Pods, t.Key.Namespace, labels.FormatLabels(name.Selector(t.Key.Name)), &list)
+	if err != nil && !kube.IsAway(err) && ctx.Err() == nil {
+		t.s.log.Warn("could not list pods to see what they wait for", "tenant", t.Key.String(), "generation", t.Generation, "error", err)
+	}
+	return list.Items, err == nil
+}
+
+// askPodsLater wakes the tenant when its pods are to be asked next: no watch tells why they aren't ready, or haven't ended.
+func (t *turn) askPodsLater(ending bool) {
+	waited := t.s.now().Sub(t.data.WaitingSince)
+	in := askPodsIn(waited)
+	if ending {
+		in = askEndingIn(waited)
+	}
+	t.Alarm(in, loop.Wake{Kind: wakePods})
 }
 
 // askPodsIn is how long after now pods are asked that have been waited for so long.

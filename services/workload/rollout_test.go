@@ -216,7 +216,8 @@ func TestRollOutOnARealAPIServer(t *testing.T) {
 			"pods that were waited for":        {waited: askPodsAfter, since: askPodsAfter, reason: reason.NoPods},
 			"pods that can't be listed":        {ctx: ended, waited: askPodsAfter, since: askPodsAfter, reason: reason.PodsNotReady},
 			"pods that were waited for long":   {waited: failedAfter, since: failedAfter, reason: reason.NoPods, failed: true},
-			"pods that end after such a while": {ends: true, waited: failedAfter, since: -1, reason: reason.PodsEnding},
+			"pods that end after such a while": {ends: true, waited: failedAfter, since: failedAfter, reason: reason.PodsEnding},
+			"pods that have just begun to end": {ends: true, waited: -1, reason: reason.PodsEnding},
 		} {
 			s := newService(c.own, slog.New(slog.DiscardHandler), 1)
 			s.now = func() time.Time { return now }
@@ -228,7 +229,7 @@ func TestRollOutOnARealAPIServer(t *testing.T) {
 				since = now.Add(-of.since)
 			}
 			if of.ends {
-				r = rollout{Wait: podsEnding("x")}
+				r = rollout{Ending: true, Wait: podsEnding("x")}
 			}
 			if of.ctx == nil {
 				of.ctx = t.Context()

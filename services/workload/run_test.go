@@ -884,6 +884,35 @@ func TestOnARealAPIServer(t *testing.T) {
 		}
 	})
 
+	in("a deletion names what doesn't go, and what keeps it, and goes on at once when that is gone", func(t *testing.T) {
+		c.service(3)
+		x := c.tenant("default", "kept")
+		x.available()
+		keep := func(r kube.Resource, finalizers ...string) {
+			t.Helper()
+			c.must(c.admin.MergePatch(t.Context(), r, "default", "kept", map[string]any{"metadata": map[string]any{"finalizers": finalizers}}, nil))
+		}
+		keep(kube.Services, "example.com/balancer")
+		x.deletes()
+		x.becomes("ending pods", func(s *state.State, _ *state.Workload) bool {
+			return s.Step == stepRemoving && s.Wait.Reason == reason.PodsEnding
+		})
+		// In the place of the garbage collector.
+		keep(kube.Deployments)
+		s, _ := x.becomes("waiting for its Service", func(s *state.State, _ *state.Workload) bool { return s.Wait.Reason == reason.ObjectHeld })
+		if s.Wait.On != kube.Services.Kind || s.Failure != nil || !strings.Contains(s.Wait.Text, "Service default/kept") ||
+			!strings.Contains(s.Wait.Text, `"example.com/balancer"`) {
+			t.Errorf("%+v", s)
+		}
+		keep(kube.Services)
+		s, _ = x.is(event.Removed)
+		var r event.Removals
+		c.must(json.Unmarshal(s.Facts[len(s.Facts)-1].Data, &r))
+		if want := map[string]int{"workload/Deployment": 1, "workload/Service": 1}; !maps.Equal(r.Removed, want) {
+			t.Errorf("%+v", r)
+		}
+	})
+
 	in("a TLSRoute leads to a tenant that asks for one", func(t *testing.T) {
 		_, stop := c.service(3)
 		x := c.tenant("default", "routed")

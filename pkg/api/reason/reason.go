@@ -25,6 +25,18 @@ const (
 	PodsNotReady = "PodsNotReady"
 	// PodsEnding: the control plane's pods are to end.
 	PodsEnding = "PodsEnding"
+	// PodsNotDeleted: the Deployment was deleted, but its pods have not been asked to end, or its ReplicaSets are left.
+	PodsNotDeleted = "PodsNotDeleted"
+	// PodsOnLostNode: a pod has not ended, and its node doesn't report.
+	PodsOnLostNode = "PodsOnLostNode"
+	// PodsNotEnding: containers run for longer than a pod has to end.
+	PodsNotEnding = "PodsNotEnding"
+	// PodsNotCleanedUp: the containers of a pod have ended, and its node has not given its volumes and network back.
+	PodsNotCleanedUp = "PodsNotCleanedUp"
+	// PodsHeld: a pod has ended, and somebody's finalizer keeps it.
+	PodsHeld = "PodsHeld"
+	// ObjectHeld: an object was deleted, and somebody's finalizer keeps it.
+	ObjectHeld = "ObjectHeld"
 	// ControlPlaneNotReady: no pod of the control plane runs this generation and is ready.
 	ControlPlaneNotReady = "ControlPlaneNotReady"
 	// Asleep: the tenant sleeps; nothing is done inside it.
@@ -164,4 +176,6 @@ const (
 	InvalidAddons = "InvalidAddons"
 	// InvalidKubeletPatch: one of the spec's patches of the kubelet's configuration can't be applied, or makes what no kubelet reads.
 	InvalidKubeletPatch = "InvalidKubeletPatch"
+	// TenantWebhook: an admission webhook of the tenant's own keeps objects inside the tenant from being applied.
+	TenantWebhook = "TenantWebhook"
 )

@@ -64,6 +64,40 @@ func Table() []Entry {
 		{ObjectDenied, "the management cluster denies an object; it is applied again now and then", "Put right what the message names.", ""},
 		{PodsNotReady, "the control plane's pods are not ready", "What the pods wait for, if it lasts:", "-n {namespace} describe pods -l {selector}"},
 		{PodsEnding, "the control plane's pods have not ended", "Which pods, and on which nodes, if it lasts:", "-n {namespace} get pods -l {selector} -o wide"},
+		{
+			PodsNotDeleted, "pods have not been asked to end, or their ReplicaSets are left",
+			"Does the management cluster's kube-controller-manager run, whose garbage collector removes them? If it does, a finalizer may keep a ReplicaSet:",
+			"-n {namespace} get replicasets,pods -l {selector} -o custom-columns=KIND:.kind,NAME:.metadata.name,DELETED:.metadata.deletionTimestamp,FINALIZERS:.metadata.finalizers",
+		},
+		{
+			PodsOnLostNode, "the node of a pod that is to end does not report",
+			"Bring the node that the message names back, or, if its machine is off for good, delete the Node: its pods go with it. " +
+				"Deleting a pod by force on a machine that runs leaves its containers running.",
+			"get nodes",
+		},
+		{
+			PodsNotEnding, "containers run for longer than a pod has to end",
+			"Look on the node that the message names at kubelet and container runtime: they can't end the containers. " +
+				"Once the machine is off for good, delete its Node.",
+			"-n {namespace} describe pods -l {selector}",
+		},
+		{
+			PodsNotCleanedUp, "a pod's containers have ended, and its node has not given its volumes and network back",
+			"Look at the kubelet's log on the node that the message names: a volume that can't be unmounted, as of a server that is gone, or the network's plug-in.",
+			"-n {namespace} describe pods -l {selector}",
+		},
+		{
+			PodsHeld, "a pod has ended, and a finalizer of somebody else's keeps it",
+			"Does the controller run that put the finalizer there? If it is gone for good, take the finalizer off the pod that the message names; it is noticed at once.",
+			"-n {namespace} get pods -l {selector} -o custom-columns=NAME:.metadata.name,NODE:.spec.nodeName,DELETED:.metadata.deletionTimestamp,FINALIZERS:.metadata.finalizers",
+		},
+		{
+			ObjectHeld, "an object was deleted, and a finalizer of somebody else's keeps it",
+			"Does the controller run that put the finalizer there, as a load balancer's does on a Service? If it is gone for good, take the finalizer off " +
+				"the object that the message names; it is noticed at once.",
+			"-n {namespace} get deployments,services,ingresses,configmaps,secrets -l {selector} " +
+				"-o custom-columns=KIND:.kind,NAME:.metadata.name,DELETED:.metadata.deletionTimestamp,FINALIZERS:.metadata.finalizers",
+		},
 		{ControlPlaneNotReady, "no pod of the control plane runs this generation and is ready", "", ""},
 		{Asleep, "the tenant sleeps (spec.controlPlane.deployment.replicas is 0)", "", ""},
 		{EarlierRemoval, "the service before has not removed its part of the tenant", "", ""},
@@ -185,6 +219,11 @@ func Table() []Entry {
 			"-n {namespace} get services,deployments,ingresses,secrets",
 		},
 		{SecretRefused, "the management cluster refuses a Secret", again, ""},
+		{
+			TenantWebhook, "an admission webhook of the tenant's own keeps objects inside the tenant from being applied",
+			"The tenant's administrator puts right what answers the webhook that the message names, exempts kube-system and cluster-scoped objects, or removes it " +
+				"(inside the tenant: kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations). It is looked at again within half a minute.", "",
+		},
 		{InvalidAddons, "the objects inside the tenant can't be made from its spec", again, ""},
 		{
 			InvalidKubeletPatch, "a patch of the kubelet's configuration can't be applied; nothing inside the tenant is changed",

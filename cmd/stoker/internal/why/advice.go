@@ -65,10 +65,31 @@ func serviceAdvice(s event.ServiceState, r event.WhyReply, now time.Time) []stri
 		return []string{fill.Replace(reason.AdvicePermanent)}
 	case s.Failure != nil:
 		return []string{fill.Replace(reason.AdviceRetried)}
-	case s.Since.IsZero() && !r.Paused && !r.Ready && !r.AcceptedAt.IsZero() && now.Sub(r.AcceptedAt) > silent:
+	case r.Paused || r.Ready:
+		return nil
+	case s.Since.IsZero() && !r.AcceptedAt.IsZero() && now.Sub(r.AcceptedAt) > silent, keepsWaiting(s, r, now):
 		return []string{s.Service + " says nothing: does it run? Its /readyz tells what it misses."}
 	}
 	return nil
+}
+
+// keepsWaiting reports whether a service has not begun to remove its part of a tenant that is being deleted, although it has been its
+// turn for a while.
+func keepsWaiting(s event.ServiceState, r event.WhyReply, now time.Time) bool {
+	if !r.Deleting || s.Step == event.Removed || s.Wait.Waits() && s.Wait.Reason != reason.EarlierRemoval {
+		return false
+	}
+	turn := r.AcceptedAt
+	if before := event.RemovedBefore(s.Service); before != "" {
+		i := slices.IndexFunc(r.Services, func(s event.ServiceState) bool { return s.Service == before })
+		if i < 0 || r.Services[i].Step != event.Removed {
+			return false
+		}
+		turn = r.Services[i].Since
+	} else if s.Service != event.RemovalOrder()[0] {
+		return false
+	}
+	return !turn.IsZero() && now.Sub(turn) > silent
 }
 
 // find returns the row of what a service fails with or, if it doesn't, waits for. What containers say of themselves may be in no

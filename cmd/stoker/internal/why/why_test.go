@@ -74,6 +74,20 @@ func TestExplain(t *testing.T) {
 			About: about, Phase: "Provisioning", Message: "workload waits", AcceptedAt: clock.Add(-2 * time.Second),
 			Services: []event.ServiceState{service("workload", "exposed", pods(reason.PodsNotReady, ""), nil)},
 		},
+		"deleting.txt": {
+			About: about, Phase: "Deleting", Deleting: true, AcceptedAt: clock.Add(-3 * time.Minute),
+			Message: `workload: waits for Deployment default/demo: its pods to end: pod demo-a on node worker-1 …`,
+			Services: []event.ServiceState{
+				service("intake", "deleting", none, nil),
+				service("certs", "issued", state.Wait{On: "datastore", Reason: reason.EarlierRemoval, Text: "datastore to remove what it made"}, nil),
+				service("workload", "removing", state.Wait{On: "Deployment", Reason: reason.PodsHeld, Text: "…"}, &state.Failure{
+					Reason: reason.PodsHeld,
+					Message: "waits for Deployment default/demo: its pods to end: pod demo-a on node worker-1, asked to end at 2026-11-05T11:57:00Z: " +
+						`it has ended, and it is held by what isn't Stoker's: finalizer "example.com/hold"`,
+				}),
+				service("addons", "removed", none, nil),
+			},
+		},
 		"failed.txt": {
 			About: about, Phase: "Failed", Message: "datastore: etcd is full", Paused: true,
 			Services: []event.ServiceState{
@@ -155,6 +169,41 @@ func TestAdvice(t *testing.T) {
 			got := strings.Join(advice(r, clock), "\n")
 			if !strings.Contains(got, test.want) || strings.Contains(got, test.not) {
 				t.Errorf("says\n%s\nwant %q, and not %q", got, test.want, test.not)
+			}
+		})
+	}
+}
+
+func TestAServiceThatDoesNotBeginItsPartOfADeletionIsNamed(t *testing.T) {
+	t.Parallel()
+	at := func(s, step string, ago time.Duration, w state.Wait) event.ServiceState {
+		return event.ServiceState{Service: s, Step: step, Generation: 1, Since: clock.Add(-ago), Wait: w}
+	}
+	wait := func(on string) state.Wait {
+		return state.Wait{On: on, Reason: reason.EarlierRemoval, Text: on + " to remove what it made"}
+	}
+	none, long := state.Wait{}, 2*silent
+	for sentence, test := range map[string]struct {
+		services []event.ServiceState
+		accepted time.Duration
+		want     string
+	}{
+		"the first":                      {[]event.ServiceState{at("addons", "applied", time.Hour, none), at("workload", "available", time.Hour, wait("addons"))}, long, "addons says nothing"},
+		"not at once":                    {[]event.ServiceState{at("addons", "applied", time.Hour, none)}, silent, "it is under way"},
+		"the next":                       {[]event.ServiceState{at("addons", "removed", long, none), at("workload", "available", time.Hour, wait("addons"))}, long, "workload says nothing"},
+		"one that has just got its turn": {[]event.ServiceState{at("addons", "removed", silent, none), at("workload", "available", time.Hour, none)}, long, "it is under way"},
+		"one that says what it waits for": {[]event.ServiceState{
+			at("addons", "removed", long, none), at("workload", "removing", time.Hour, state.Wait{On: deployments, Reason: reason.PodsEnding, Text: "x"}),
+		}, long, "Which pods"},
+		"intake, when nothing else is left": {[]event.ServiceState{at("intake", "deleting", time.Hour, none), at("certs", "removed", long, none)}, long, "intake says nothing"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			r := event.WhyReply{
+				About: event.About{Namespace: "default", Name: "demo", Generation: 2}, Deleting: true, AcceptedAt: clock.Add(-test.accepted), Services: test.services,
+			}
+			if got := advice(r, clock); len(got) == 0 || !strings.Contains(got[0], test.want) || strings.Contains(strings.Join(got[1:], ""), "says nothing") {
+				t.Errorf("says %q, not %q", got, test.want)
 			}
 		})
 	}

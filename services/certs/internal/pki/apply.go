@@ -6,6 +6,7 @@ package pki
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -293,13 +294,18 @@ func stateOf(secret *corev1.Secret, d *decision) state.Secret {
 // Remove deletes the tenant's Secret of a name; one that is another's, or isn't there, is no error.
 func (s *Secrets) Remove(ctx context.Context, tenant kube.Owner, namespace, secret string) error {
 	_, err := s.removeOwn(ctx, tenant, namespace, secret)
+	if kept := (*kube.HeldError)(nil); errors.As(err, &kept) {
+		return nil // it goes when it is let go
+	}
 	return err
 }
 
-// RemoveAll deletes the tenant's Secrets and returns their names: those of its components, and those that known has for generators, each
-// looked at by its name. Only a state that knows of no Secret, since it was lost or there are none, can't tell those for generators:
-// then the metadata of what has the tenant's labels is listed.
-func (s *Secrets) RemoveAll(ctx context.Context, tenant kube.Owner, namespace string, known *state.Certs) (removed []string, err error) {
+// RemoveAll deletes the tenant's Secrets and returns their names, and those of them that are kept: those of its components, and those
+// that known has for generators, each looked at by its name. Only a state that knows of no Secret, since it was lost or there are none,
+// can't tell those for generators: then the metadata of what has the tenant's labels is listed.
+func (s *Secrets) RemoveAll(
+	ctx context.Context, tenant kube.Owner, namespace string, known *state.Certs,
+) (removed []string, held []*kube.HeldError, err error) {
 	names := map[string]bool{}
 	for _, n := range Components(tenant.Name) {
 		names[n] = true
@@ -310,7 +316,7 @@ func (s *Secrets) RemoveAll(ctx context.Context, tenant kube.Owner, namespace st
 	if len(known.Secrets) == 0 {
 		var list metav1.PartialObjectMetadataList
 		if err := s.Kube.List(ctx, kube.Secrets, namespace, selector(tenant.Name), &list); err != nil {
-			return nil, fmt.Errorf("list the Secrets of %s/%s: %w", namespace, tenant.Name, err)
+			return nil, nil, fmt.Errorf("list the Secrets of %s/%s: %w", namespace, tenant.Name, err)
 		}
 		for i := range list.Items {
 			names[list.Items[i].Name] = true
@@ -322,21 +328,24 @@ func (s *Secrets) RemoveAll(ctx context.Context, tenant kube.Owner, namespace st
 	g.SetLimit(sideBySide)
 	for n := range names {
 		g.Go(func() error {
-			found, err := s.removeOwn(ctx, tenant, namespace, n)
-			if found {
-				mu.Lock()
-				defer mu.Unlock()
+			deleted, err := s.removeOwn(ctx, tenant, namespace, n)
+			mu.Lock()
+			defer mu.Unlock()
+			if deleted {
 				removed = append(removed, n)
+			}
+			if kept := (*kube.HeldError)(nil); errors.As(err, &kept) {
+				held, err = append(held, kept), nil
 			}
 			return err
 		})
 	}
 	err = g.Wait()
-	return removed, err
+	return removed, held, err
 }
 
-// removeOwn deletes the Secret of a name if it is the tenant's, and reports whether it was.
-func (s *Secrets) removeOwn(ctx context.Context, tenant kube.Owner, namespace, n string) (found bool, err error) {
+// removeOwn deletes the Secret of a name if it is the tenant's, and reports whether it was. Errors are those of [kube.Client.Remove].
+func (s *Secrets) removeOwn(ctx context.Context, tenant kube.Owner, namespace, n string) (deleted bool, err error) {
 	o := &metav1.PartialObjectMetadata{}
 	err = s.Kube.Get(ctx, kube.Secrets, namespace, n, o)
 	switch {
@@ -345,10 +354,10 @@ func (s *Secrets) removeOwn(ctx context.Context, tenant kube.Owner, namespace, n
 	case err != nil:
 		return false, fmt.Errorf("get Secret %s: %w", n, err)
 	}
-	if found, err = s.Kube.DeleteOnly(ctx, kube.Secrets, o, metav1.DeleteOptions{}); err != nil {
-		return false, fmt.Errorf("delete Secret %s: %w", n, err)
+	if deleted, err = s.Kube.Remove(ctx, kube.Secrets, o); err != nil {
+		err = fmt.Errorf("delete Secret %s: %w", n, err)
 	}
-	return found, nil
+	return deleted, err
 }
 
 // Delete removes Secrets that were read; one that has been made in the place of one is left alone.

@@ -24,6 +24,7 @@ var (
 	ServiceAccounts          = Resource{schema.GroupVersion{Version: "v1"}, "serviceaccounts", "ServiceAccount", true}
 	PersistentVolumeClaims   = Resource{schema.GroupVersion{Version: "v1"}, "persistentvolumeclaims", "PersistentVolumeClaim", true}
 	Pods                     = Resource{schema.GroupVersion{Version: "v1"}, "pods", "Pod", true}
+	Nodes                    = Resource{schema.GroupVersion{Version: "v1"}, "nodes", "Node", false}
 	Namespaces               = Resource{schema.GroupVersion{Version: "v1"}, "namespaces", "Namespace", false}
 	Deployments              = Resource{schema.GroupVersion{Group: "apps", Version: "v1"}, "deployments", "Deployment", true}
 	DaemonSets               = Resource{schema.GroupVersion{Group: "apps", Version: "v1"}, "daemonsets", "DaemonSet", true}

@@ -1,6 +1,7 @@
 package addons
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
@@ -97,10 +99,7 @@ func (s *addons) connect(ctx context.Context, t *loop.Turn, access string) (*con
 		return w, nil
 	}
 	s.drop(t.Key)
-	field := name.KeySuperAdminConf
-	if f := t.Tenant.Annotations[name.AnnotationKubeconfigSecretKey]; f != "" {
-		field = f
-	}
+	field := kubeconfigField(t.Tenant)
 	cluster, err := s.dial(ctx, t.Key, field)
 	if err != nil {
 		return nil, err
@@ -110,6 +109,11 @@ func (s *addons) connect(ctx context.Context, t *loop.Turn, access string) (*con
 	s.tenants[t.Key] = w
 	s.mu.Unlock()
 	return w, nil
+}
+
+// kubeconfigField is the key of the tenant's kubeconfig in its Secret.
+func kubeconfigField(tenant *state.Tenant) string {
+	return cmp.Or(tenant.Annotations[name.AnnotationKubeconfigSecretKey], name.KeySuperAdminConf)
 }
 
 // dial reads the tenant's kubeconfig and makes a Cluster of it.

@@ -21,6 +21,7 @@ func TestAPlanSaysWhatAnUpgradeMeetsAndChangesNothing(t *testing.T) {
 	e.Services(t)
 	key := events.Tenant("default", "planned")
 	tenant := env.Tenant(key.Name, "v1.35.4")
+	tenant.Labels = map[string]string{"plan": "yes"}
 	// An API that v1.35 and v1.36 serve when they are told to, and v1.37 doesn't.
 	tenant.Spec.ControlPlane.Deployment.ExtraArgs = &v1alpha1.ControlPlaneExtraArgs{APIServer: []string{"--runtime-config=networking.k8s.io/v1beta1=true"}}
 	e.Apply(t, tenant)
@@ -95,11 +96,11 @@ func TestAPlanSaysWhatAnUpgradeMeetsAndChangesNothing(t *testing.T) {
 		}
 	})
 	t.Run("stoker plan says the same, and exits with 4", func(t *testing.T) {
-		code, out := stokerPlan(t, key.Name, "--version", "v1.36.3")
+		code, out := stoker(t, "plan", key.Name, "--version", "v1.36.3")
 		if code != 4 || !strings.Contains(out, "tenant default/planned: v1.35.4 to v1.36.3") || !strings.Contains(out, "v1.32.9 on old") {
 			t.Errorf("exit %d:\n%s", code, out)
 		}
-		if code, out = stokerPlan(t, key.Name, "--version", "v1.35.1"); code != 0 || strings.Contains(out, event.CheckKubelets) {
+		if code, out = stoker(t, "plan", key.Name, "--version", "v1.35.1"); code != 0 || strings.Contains(out, event.CheckKubelets) {
 			t.Errorf("another patch: exit %d:\n%s", code, out)
 		}
 	})
@@ -130,7 +131,33 @@ func TestAPlanSaysWhatAnUpgradeMeetsAndChangesNothing(t *testing.T) {
 		unseen := event.VerdictUnknown + " " + reason.Asleep
 		p := plan(t, "v1.36.3")
 		finds(t, p, with(event.CheckKubelets, unseen, event.CheckAPIs, unseen))
-		if code, out := stokerPlan(t, key.Name, "--version", "v1.36.3", "-o", "yaml"); code != 0 || !strings.Contains(out, "blocked: false") {
+		if code, out := stoker(t, "plan", key.Name, "--version", "v1.36.3", "-o", "yaml"); code != 0 || !strings.Contains(out, "blocked: false") {
+			t.Errorf("exit %d:\n%s", code, out)
+		}
+	})
+	t.Run("a rollout stops at a tenant whose plan is blocked, and goes on when it is asked again", func(t *testing.T) {
+		e.Command(t, key, event.CommandType(key.Kind, event.Wake), map[string]any{})
+		e.Fact(t, key, "workload", event.Available)
+		env.Eventually(t, "the tenant awake", func() error {
+			if s, err := e.Status(t.Context(), key); err != nil || s.Generation < 3 {
+				return errNotYet
+			}
+			return nil
+		})
+		e.Ready(t, key)
+		args := []string{"-l", "plan=yes", "--version", "v1.36.3"}
+		code, out := stoker(t, "rollout", args...)
+		if code != 1 || !strings.Contains(out, reason.KubeletTooOld) || !strings.Contains(out, "0 of 1 tenants have v1.36.3") {
+			t.Errorf("exit %d:\n%s", code, out)
+		}
+		e.Kubectl(t, kubeconfig, "delete", "node", "old")
+		if code, out = stoker(t, "rollout", args...); code != 0 || !strings.Contains(out, "1 of 1 tenants have v1.36.3") {
+			t.Errorf("exit %d:\n%s", code, out)
+		}
+		if o := e.Ready(t, key); o.Status.Kubernetes.Version.Version != "v1.36.3" {
+			t.Errorf("%+v", o.Status.Kubernetes.Version)
+		}
+		if code, out = stoker(t, "rollout", args...); code != 0 || !strings.Contains(out, "0 of 1 tenants to v1.36.3, 0 at a time; 1 have it") {
 			t.Errorf("exit %d:\n%s", code, out)
 		}
 	})
@@ -147,11 +174,13 @@ func node(t *testing.T, kubeconfig, name, version string) {
 	}
 }
 
-// stokerPlan runs the command line as the operator.
-func stokerPlan(t *testing.T, args ...string) (code int, out string) {
+// stoker runs the command line as the operator.
+func stoker(t *testing.T, command string, args ...string) (code int, out string) {
 	t.Helper()
-	flags := []string{"--nats", e.NATS.URL(), "--nkey", e.NATS.SeedFile(events.UserOperator)}
-	cmd := exec.CommandContext(t.Context(), e.StokerBin(), append(append([]string{"plan"}, args...), flags...)...)
+	flags := []string{
+		command, "--nats", e.NATS.URL(), "--nkey", e.NATS.SeedFile(events.UserOperator), "--kubeconfig", e.Local.Kubeconfig("admin"),
+	}
+	cmd := exec.CommandContext(t.Context(), e.StokerBin(), append(flags, args...)...)
 	var text bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &text, &text
 	err := cmd.Run()

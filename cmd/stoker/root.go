@@ -26,6 +26,7 @@ const (
 	exitFailed  = 1 // rejected, failed, not found
 	exitUsage   = 2
 	exitTimeout = 3
+	exitBlocked = 4 // something is against what is planned
 )
 
 // streams are the command's standard streams.
@@ -58,6 +59,7 @@ func (e *timeoutError) Error() string { return e.message }
 var (
 	errReported = errors.New("reported")
 	errTimedOut = errors.New("reported: not in time")
+	errBlocked  = errors.New("reported: something is against it")
 )
 
 // run runs a command line and returns its exit code.
@@ -78,6 +80,8 @@ func run(ctx context.Context, args []string, s streams) int {
 		return exitFailed
 	case errors.Is(err, errTimedOut):
 		return exitTimeout
+	case errors.Is(err, errBlocked):
+		return exitBlocked
 	case errors.As(err, &usage):
 		a.complain(err)
 		a.sayf(s.err, "See `%s --help`.\n", cmd.CommandPath())
@@ -104,7 +108,7 @@ The installation is found in this order:
   2. the local stack of ` + "`stoker up`" + `: the nearest .stoker directory, here or above, unless $NATS_URL is set
   3. $NATS_URL, $STOKER_NATS_SEED (a file with the operator's nkey seed), $STOKER_NATS_CA, $KUBECONFIG
 
-Exit codes: 0 done, 1 rejected or failed, 2 wrong usage, 3 not done in time.`,
+Exit codes: 0 done, 1 rejected or failed, 2 wrong usage, 3 not done in time, 4 something is against what is planned.`,
 		Example: `  stoker apply -f tenant.yaml --wait
   stoker get
   stoker why demo
@@ -144,8 +148,8 @@ Exit codes: 0 done, 1 rejected or failed, 2 wrong usage, 3 not done in time.`,
 func commands(a *app) []*cobra.Command {
 	return []*cobra.Command{
 		applyCommand(a), patchCommand(a), deleteCommand(a), pauseCommand(a), resumeCommand(a), sleepCommand(a), wakeCommand(a),
-		getCommand(a), watchCommand(a), whyCommand(a), kubeconfigCommand(a), joinCommand(a), dataStoresCommand(a), portalCommand(a), tokenCommand(a),
-		deadCommand(a), replicasCommand(a), resyncCommand(a),
+		getCommand(a), watchCommand(a), whyCommand(a), planCommand(a), rolloutCommand(a), kubeconfigCommand(a), joinCommand(a),
+		dataStoresCommand(a), portalCommand(a), tokenCommand(a), deadCommand(a), replicasCommand(a), resyncCommand(a),
 		upCommand(a), downCommand(a), bootstrapCommand(a), natsReloadCommand(a), natsMetricsCommand(a), versionCommand(a),
 	}
 }

@@ -48,6 +48,14 @@ func AddressFact(service, what string) string {
 	return strings.Join([]string{"stoker.fact.{partition}.{namespace}.{name}", service, what}, ".")
 }
 
+// AddressQuestion is where a question is sent.
+func AddressQuestion(q event.Question) string {
+	if q.Subject == event.QueryPlan {
+		return q.Subject + ".{namespace}.{name}"
+	}
+	return q.Subject
+}
+
 // Scopes lists what stands for the namespace in the subjects of facts about cluster-scoped kinds, by kind.
 func Scopes() map[string]string {
 	return map[string]string{

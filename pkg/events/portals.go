@@ -17,7 +17,7 @@ import (
 )
 
 // Portal is a program that orders tenants, as NATS knows it: an account of its own without JetStream, with one user. It may send
-// commands about the objects it was given, hear the answers to them, and read the statuses of tenants.
+// commands about the objects it was given, hear the answers to them, ask for plans of tenants, and read the statuses of tenants.
 type Portal struct {
 	// Name of the portal, a DNS label of at most 40 characters.
 	Name string `json:"name"`
@@ -106,12 +106,13 @@ func (p *Portal) Validate() error {
 const statusSubjects = "stoker.status.*.*"
 
 // portalServices are what Stoker's account lets portals' accounts import, each its part of them.
-var portalServices = []string{"stoker.intake.*.*.*", directGet + StreamStatus + "." + statusSubjects}
+var portalServices = []string{"stoker.intake.*.*.*", PlanSubjects, directGet + StreamStatus + "." + statusSubjects}
 
 // rights are the subjects that the portal publishes on, and those on which it hears statuses and answers.
 func (p *Portal) rights() (publish, statuses, answers []string) {
 	for _, n := range p.Namespaces {
-		publish = append(publish, "stoker.intake."+event.TenantControlPlanes+"."+n+".*", directGet+StreamStatus+".stoker.status."+n+".*")
+		publish = append(publish, "stoker.intake."+event.TenantControlPlanes+"."+n+".*", event.QueryPlan+"."+n+".*",
+			directGet+StreamStatus+".stoker.status."+n+".*")
 		statuses = append(statuses, "stoker.status."+n+".*")
 		answers = append(answers, "stoker.answer."+n+".*")
 	}

@@ -100,7 +100,7 @@ func TestTheAccountOfAPortalHasWhatItWasGivenAndNothingElse(t *testing.T) {
 		imports, hears    []string // the services it imports, which are all it publishes on, and the streams, beside its inbox all it hears
 	}{
 		"one namespace": {
-			namespaces: []string{"acme"}, imports: []string{"stoker.intake.tenantcontrolplanes.acme.*", get + "acme.*"},
+			namespaces: []string{"acme"}, imports: []string{"stoker.intake.tenantcontrolplanes.acme.*", "stoker.plan.acme.*", get + "acme.*"},
 			hears: []string{"stoker.status.acme.*", "stoker.answer.acme.*"},
 		},
 		"DataStores, whose answers have a place of their own": {
@@ -108,7 +108,7 @@ func TestTheAccountOfAPortalHasWhatItWasGivenAndNothingElse(t *testing.T) {
 		},
 		"all: no subject twice": {
 			namespaces: []string{events.AllNamespaces}, kinds: []string{event.DataStores},
-			imports: []string{"stoker.intake.tenantcontrolplanes.*.*", get + "*.*", "stoker.intake.datastores.-.*"},
+			imports: []string{"stoker.intake.tenantcontrolplanes.*.*", "stoker.plan.*.*", get + "*.*", "stoker.intake.datastores.-.*"},
 			hears:   []string{"stoker.status.*.*", "stoker.answer.*.*"},
 		},
 	} {

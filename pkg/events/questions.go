@@ -2,13 +2,17 @@ package events
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
 )
 
 // Questions are what a service answers when it is asked over NATS: a NATS micro service, so that `nats micro ls` shows every
@@ -25,13 +29,15 @@ type Questions struct {
 
 // Question is one endpoint.
 type Question struct {
-	// Subject that the question is sent to.
+	// Subject that the question is sent to; it may have wildcards.
 	Subject string
 	// Timeout bounds an answer; it must be set.
 	Timeout time.Duration
 	// Answer returns what is sent back as JSON. An error is sent with the code of the *[Refusal] in it, and with 503 without one.
 	// It is called from several goroutines.
 	Answer func(ctx context.Context, question []byte) (any, error)
+	// AnswerOn is Answer for a Subject with wildcards: it is told which one it was. One of the two is set.
+	AnswerOn func(ctx context.Context, subject string, question []byte) (any, error)
 }
 
 // Refusal is the answer to a question that can't be answered.
@@ -89,7 +95,11 @@ func (b *Bus) AnswerQuestions(ctx context.Context, q Questions) (stop func(), er
 func (q Question) answer(ctx context.Context, r micro.Request) {
 	ctx, cancel := context.WithTimeout(ctx, q.Timeout)
 	defer cancel()
-	reply, err := q.Answer(ctx, r.Data())
+	answer := q.AnswerOn
+	if answer == nil {
+		answer = func(ctx context.Context, _ string, question []byte) (any, error) { return q.Answer(ctx, question) }
+	}
+	reply, err := answer(ctx, r.Subject(), r.Data())
 	var refused *Refusal
 	switch {
 	case errors.As(err, &refused):
@@ -99,4 +109,20 @@ func (q Question) answer(ctx context.Context, r micro.Request) {
 	default:
 		_ = r.RespondJSON(reply)
 	}
+}
+
+// Ask puts a question to a service, over the connection of whoever may, and decodes its answer. It waits until ctx ends. The error is a
+// *[Refusal] with the service's own words when it answers with an error, nats.ErrNoResponders when no service answers.
+func Ask[T any](ctx context.Context, nc *nats.Conn, subject string, question any) (reply T, err error) {
+	m, err := nc.RequestWithContext(ctx, subject, event.Marshal(question))
+	if err != nil {
+		return reply, fmt.Errorf("asking %s: %w", subject, err)
+	}
+	if code := m.Header.Get(micro.ErrorCodeHeader); code != "" {
+		return reply, &Refusal{Code: code, Message: m.Header.Get(micro.ErrorHeader)}
+	}
+	if err := json.Unmarshal(m.Data, &reply); err != nil {
+		return reply, fmt.Errorf("answer of %s: %w", subject, err)
+	}
+	return reply, nil
 }

@@ -85,9 +85,42 @@ func TestAnswerQuestions(t *testing.T) {
 	}
 	close(release)
 	<-done
+	if reply, err := events.Ask[map[string]string](t.Context(), operator, event.QueryOrphans, "asked"); err != nil || reply["question"] != `"asked"` {
+		t.Errorf("%v, %v", reply, err)
+	}
 	stop()
 	natstest.Eventually(t, "nobody answers after the stop", func() bool {
 		_, err := operator.Request(event.QueryOrphans, nil, time.Minute)
 		return errors.Is(err, nats.ErrNoResponders)
 	})
+}
+
+func TestAQuestionOnOneOfManySubjectsIsToldWhich(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	stop, err := s.Connect(t, "intake", "").AnswerQuestions(t.Context(), events.Questions{
+		Service: event.PlanService, Version: "1.0.0", Description: "a test",
+		Endpoints: map[string]events.Question{
+			"plan": {Subject: events.PlanSubjects, Timeout: time.Minute, AnswerOn: func(_ context.Context, subject string, _ []byte) (any, error) {
+				key := events.ParsePlanSubject(subject)
+				if key.Name == "refused" {
+					return nil, &events.Refusal{Code: "404", Message: "there is none"}
+				}
+				return key, nil
+			}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	operator := s.Connect(t, events.UserOperator, "").Conn()
+	natstest.Eventually(t, "an answer", func() bool {
+		key, err := events.Ask[events.Key](t.Context(), operator, "stoker.plan.default.demo", nil)
+		return err == nil && key == events.Tenant("default", "demo")
+	})
+	_, err = events.Ask[events.Key](t.Context(), operator, "stoker.plan.default.refused", nil)
+	if refused := (*events.Refusal)(nil); !errors.As(err, &refused) || refused.Code != "404" || refused.Message != "there is none" {
+		t.Error(err)
+	}
 }

@@ -65,7 +65,7 @@ func Permissions(user string) (publish, subscribe []string) {
 
 func operatorRights() (publish, subscribe []string) {
 	return []string{
-			"stoker.intake.*.*.*", "stoker.status.get", "stoker.status.why", "stoker.datastore.orphans", "stoker.datastore.drop",
+			"stoker.intake.*.*.*", "stoker.status.get", "stoker.status.why", "stoker.datastore.orphans", "stoker.datastore.drop", PlanSubjects,
 			event.QueryDeadList, event.QueryDeadReplay, event.QueryDeadDrop, event.QueryReplicas, event.QueryPartitions, event.QueryResync, "$SRV.>", "$JS.API.INFO",
 			"$JS.API.DIRECT.GET.>", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES",
 			"$JS.API.STREAM.MSG.GET.*", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.NAMES.*", "$JS.API.CONSUMER.INFO.>",
@@ -107,6 +107,7 @@ func serviceRights(service string) (publish, subscribe []string) {
 		publish = append(publish, consumerRights(StreamIntake, service)...)
 		publish = append(publish, AnswerSubjects, "stoker.intake.*.*.*", "$KV."+BucketCommands+".*",
 			"$JS.API.STREAM.MSG.DELETE."+StreamIntake, // commands that hold secrets
+			event.QueryPods, event.QueryInside,
 			replicaSubjects, replaySubjects, "$JS.API.STREAM.MSG.DELETE."+StreamDead, // dead letters, replayed and dropped
 			"$JS.API.STREAM.LIST", "$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.DELETE.*", "$JS.API.STREAM.PURGE."+StreamFacts,
 			"$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DURABLE.CREATE.>", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.DELETE.>")
@@ -123,13 +124,16 @@ func answered(service string) []string {
 	return append(slices.Clone(questions[service]), ReplicaSubject(service))
 }
 
-// questions are the subjects on which services answer the operator; with them, that of all NATS micro services.
+// questions are the subjects on which services answer the operator, and intake; with them, that of all NATS micro services.
 var questions = map[string][]string{
+	name.ServiceAddons:    {event.QueryInside},
 	name.ServiceDatastore: {"stoker.datastore.orphans", "stoker.datastore.drop"},
 	name.ServiceIntake: {
 		event.QueryDeadList, event.QueryDeadReplay, event.QueryDeadDrop, event.QueryReplicas, event.QueryPartitions, event.QueryResync,
+		PlanSubjects,
 	},
-	name.ServiceStatus: {"stoker.status.get", "stoker.status.why"},
+	name.ServiceStatus:   {"stoker.status.get", "stoker.status.why"},
+	name.ServiceWorkload: {event.QueryPods},
 }
 
 // notRead are the streams of which no service but intake reads a message through the leader.

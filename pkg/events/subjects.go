@@ -114,6 +114,24 @@ func (k Key) LastStatusSubject() string {
 	return "$JS.API.DIRECT.GET." + StreamStatus + "." + k.StatusSubject()
 }
 
+// PlanSubjects are all subjects on which plans are asked for.
+const PlanSubjects = event.QueryPlan + ".*.*"
+
+// PlanSubject is where it is asked what a change of a tenant would come to.
+func (k Key) PlanSubject() string {
+	return event.QueryPlan + "." + k.Namespace + "." + name.Token(k.Name)
+}
+
+// ParsePlanSubject finds the tenant that a question is about; its key may be invalid, as the sender's word.
+func ParsePlanSubject(subject string) Key {
+	rest, ok := strings.CutPrefix(subject, event.QueryPlan+".")
+	t := strings.Split(rest, ".")
+	if !ok || len(t) != 2 {
+		return Tenant("", "")
+	}
+	return Tenant(t[0], name.FromToken(t[1]))
+}
+
 // DeadSubject holds events about the object that no retry can help.
 func (k Key) DeadSubject(service string) string {
 	return fmt.Sprintf("stoker.dead.%s.%d.%s.%s", service, k.Partition(), k.scope(), name.Token(k.Name))

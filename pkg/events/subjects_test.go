@@ -105,3 +105,15 @@ func TestSubjectsKeepUsersApart(t *testing.T) {
 		}
 	})
 }
+
+func TestPlanSubjectsNameTheTenant(t *testing.T) {
+	key := events.Tenant("team-a", "demo")
+	if got := events.ParsePlanSubject(key.PlanSubject()); got != key || key.PlanSubject() != "stoker.plan.team-a.demo" {
+		t.Errorf("%s is %s", key.PlanSubject(), got)
+	}
+	for _, subject := range []string{"", "stoker.plan", "stoker.plan.a", "stoker.plan.a.b.c", "stoker.plan.A.b", "stoker.plan.a.b_c"} {
+		if got := events.ParsePlanSubject(subject); got.Valid() {
+			t.Errorf("%q is of %s", subject, got)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -112,5 +113,33 @@ func TestDecodeList(t *testing.T) {
 				t.Errorf("names %q, version %q, %v", names, meta.ResourceVersion, err)
 			}
 		})
+	}
+}
+
+func TestLines(t *testing.T) {
+	t.Parallel()
+	answers := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/away":
+			http.Error(w, "no", http.StatusServiceUnavailable)
+		case r.URL.Path == "/long":
+			fmt.Fprint(w, strings.Repeat("x", longestLine+1))
+		case r.Header.Get("Accept") != "text/plain":
+			http.Error(w, "wants "+r.Header.Get("Accept"), http.StatusNotAcceptable)
+		default:
+			fmt.Fprint(w, "one\n\ntwo")
+		}
+	})
+	k := piped(t, answers)
+	var lines []string
+	note := func(line []byte) { lines = append(lines, string(line)) }
+	if err := k.Lines(t.Context(), "/metrics", note); err != nil || strings.Join(lines, "|") != "one||two" {
+		t.Errorf("%q, %v", lines, err)
+	}
+	if err := k.Lines(t.Context(), "/away", note); !IsAway(err) {
+		t.Errorf("a server that is away: %v", err)
+	}
+	if err := k.Lines(t.Context(), "/long", note); !errors.Is(err, bufio.ErrTooLong) {
+		t.Errorf("a line without end: %v", err)
 	}
 }

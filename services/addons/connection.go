@@ -104,7 +104,7 @@ func (s *addons) connect(ctx context.Context, t *loop.Turn, access string, ways 
 	w := s.tenants[t.Key]
 	s.mu.Unlock()
 	wanted := t.Tenant.Annotations[name.AnnotationKubeconfigSecretKey]
-	field := cmp.Or(wanted, name.KeySuperAdminConf)
+	field := kubeconfigField(t.Tenant)
 	if w != nil && w.access == access && w.field == field && w.route.wanted == wantedWay(wanted) {
 		w.route.lead(ways)
 		return w, nil
@@ -120,6 +120,11 @@ func (s *addons) connect(ctx context.Context, t *loop.Turn, access string, ways 
 	s.tenants[t.Key] = w
 	s.mu.Unlock()
 	return w, nil
+}
+
+// kubeconfigField is the key of the tenant's kubeconfig in its Secret.
+func kubeconfigField(tenant *state.Tenant) string {
+	return cmp.Or(tenant.Annotations[name.AnnotationKubeconfigSecretKey], name.KeySuperAdminConf)
 }
 
 // rerouted returns what has the tenant looked at when it is reached by another way than before: its endpoint may not answer any more.

@@ -2,7 +2,8 @@
 // workload.available, on a changed desired state, on rotated certificates and on drift inside a tenant; it tells addons.applied,
 // addons.repaired, addons.removed.
 //
-// [Render] and [Removed] decide; [Cluster.Apply] and [Cluster.Delete] do; [Cluster.Watch] tells when it has to be done again.
+// [Render] and [Removed] decide; [Cluster.Apply] and [Cluster.Delete] do; [Cluster.Watch] tells when it has to be done again. Beside
+// that, it looks inside a tenant for a plan (inside.go).
 package addons
 
 import (
@@ -27,6 +28,9 @@ func Run(ctx context.Context, cfg service.Config) error {
 	var s *addons
 	err := service.Run(ctx, cfg, func(c *service.Clients) (*loop.Loop, error) {
 		s = &addons{clients: c, tenants: map[events.Key]*connection{}}
+		if _, err := c.Bus.AnswerQuestions(ctx, s.questions()); err != nil {
+			return nil, err
+		}
 		return &loop.Loop{
 			// Nothing is watched during a pause. What drifts meanwhile is told when the watch starts again, from the versions
 			// that are in the state.

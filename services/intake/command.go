@@ -71,15 +71,21 @@ func (s *intake) understand(key events.Key, e loop.Event) (command, error) {
 	if c.expected, err = expectedGeneration(e); err != nil {
 		return c, err
 	}
-	if c.kind.Namespaced {
-		if err := s.forbidden.check(key.Namespace); err != nil {
-			return c, err
-		}
+	return c, s.reaches(c)
+}
+
+// reaches refuses a command for a namespace that is not this installation's, or in which nothing is commanded.
+func (s *intake) reaches(c command) error {
+	if !c.kind.Namespaced {
+		return nil
 	}
-	if s.namespace != "" && c.kind.Namespaced && key.Namespace != s.namespace {
-		return c, refuse("metadata.namespace", event.RuleForbidden, key.Namespace, "this installation works on namespace "+s.namespace+" only")
+	if err := s.forbidden.check(c.key.Namespace); err != nil {
+		return err
 	}
-	return c, nil
+	if s.namespace != "" && c.key.Namespace != s.namespace {
+		return refuse("metadata.namespace", event.RuleForbidden, c.key.Namespace, "this installation works on namespace "+s.namespace+" only")
+	}
+	return nil
 }
 
 // checkEvent refuses what is no CloudEvent, and ids without end.

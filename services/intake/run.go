@@ -4,7 +4,8 @@
 // run.go decides what an event or a wake leads to. Commands: command.go (what is checked, and their end), verbs.go, apply.go,
 // change.go, delete.go, object.go (their data), refusal.go (their errors), http.go and access.go (the way in by HTTP). Tenants:
 // spec.go, place.go (which DataStore), remove.go. DataStores: datastore.go, capacity.go, admission.go. What a replica knows by its
-// watches: watch.go, index.go. What it answers the operator: questions.go, dead.go, replicas.go, resync.go.
+// watches: watch.go, index.go. What it answers the operator: questions.go, dead.go, replicas.go, resync.go; and whoever may command a
+// tenant: plan.go, verdict.go.
 package intake
 
 import (
@@ -62,8 +63,10 @@ func Run(ctx context.Context, cfg Config) error {
 			kube: c.Kube, bus: c.Bus, log: c.Log, fallback: cfg.DataStore, namespace: cfg.Namespace, watchFilter: cfg.WatchFilter,
 			forbidden: forbidden,
 		}
-		if _, err := c.Bus.AnswerQuestions(ctx, s.questions()); err != nil {
-			return nil, err
+		for _, q := range []events.Questions{s.questions(), s.plans()} {
+			if _, err := c.Bus.AnswerQuestions(ctx, q); err != nil {
+				return nil, err
+			}
 		}
 		return &loop.Loop{
 			Bus: c.Bus, Service: name.ServiceIntake, Handle: s.handle, Known: s.index.known, Watch: s.watch,

@@ -11,7 +11,8 @@
 //   - how far a rollout is: progress.go; why its pods aren't ready: cause.go
 //   - what a refusal by the API server means, and which field of the spec is at fault: refused.go, fields.go
 //   - drift: watch.go wakes, observed.go tells it from the echo of own writes
-//   - slots.go paces rollouts, remove.go takes everything away.
+//   - slots.go paces rollouts, remove.go takes everything away
+//   - plan.go answers what a change would mean for the pods.
 package workload
 
 import (
@@ -88,6 +89,9 @@ func Run(ctx context.Context, cfg Config) error {
 		s := newService(c.Kube, c.Log, rollouts)
 		s.kineImage, s.handlers = cfg.KineImage, c.Handlers
 		c.Metrics.MustRegister(s.slots.metrics())
+		if _, err := c.Bus.AnswerQuestions(ctx, s.questions(c.Bus)); err != nil {
+			return nil, err
+		}
 		return s.loop(c.Bus), nil
 	})
 }

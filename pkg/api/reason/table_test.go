@@ -82,14 +82,14 @@ func TestEveryReasonHasOneRow(t *testing.T) {
 			t.Errorf("%s has %d rows", constant, count[constant])
 		}
 	}
-	if len(rows) != len(Table())+len(Conditions()) {
-		t.Errorf("%d rows in the source, %d and %d in the tables", len(rows), len(Table()), len(Conditions()))
+	if len(rows) != len(Table())+len(Conditions())+len(Plans()) {
+		t.Errorf("%d rows in the source, %d, %d and %d in the tables", len(rows), len(Table()), len(Conditions()), len(Plans()))
 	}
 }
 
 func TestRows(t *testing.T) {
 	t.Parallel()
-	for name, table := range map[string][]Entry{"Table": Table(), "Conditions": Conditions()} {
+	for name, table := range map[string][]Entry{"Table": Table(), "Conditions": Conditions(), "Plans": Plans()} {
 		seen := map[string]bool{}
 		for _, e := range table {
 			if seen[e.Reason] {

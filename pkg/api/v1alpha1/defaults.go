@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -152,11 +153,11 @@ func KonnectivityVersion(said, kubernetes string) string {
 	if said != "" {
 		return said
 	}
-	parts := strings.SplitN(strings.TrimPrefix(kubernetes, "v"), ".", 3)
-	if len(parts) < 2 {
+	minor, ok := Minor(kubernetes)
+	if !ok {
 		return ""
 	}
-	return "v0." + parts[1] + ".0"
+	return fmt.Sprintf("v0.%d.0", minor)
 }
 
 // pluralCIDRs returns the plural where it is set, else the singular. The order says which family is the primary one, so

@@ -121,7 +121,7 @@ func channels() object {
 		all[channelFact(e)] = c
 	}
 	for _, q := range event.Questions() {
-		all[channelQuestion(q)] = channel(q.Subject, "", "NATS micro service "+q.Service+", endpoint "+q.Endpoint+".", "status", requestOf(q))
+		all[channelQuestion(q)] = channel(events.AddressQuestion(q), "", "NATS micro service "+q.Service+", endpoint "+q.Endpoint+".", "status", requestOf(q))
 		all[channelQuestion(q)+".reply"] = channel("", "", "The reply subject of the request.", "status", replyOf(q))
 	}
 	return all

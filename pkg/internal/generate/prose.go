@@ -35,9 +35,10 @@ func prose() ([]byte, error) {
 			}
 			return strings.Join(readers, ", ")
 		},
-		"request": requestOf,
-		"reply":   replyOf,
-		"code":    func(list []string) string { return "`" + strings.Join(list, "` `") + "`" },
+		"question": events.AddressQuestion,
+		"request":  requestOf,
+		"reply":    replyOf,
+		"code":     func(list []string) string { return "`" + strings.Join(list, "` `") + "`" },
 	}).Parse(proseTemplate)
 	if err != nil {
 		return nil, err

@@ -25,7 +25,7 @@ func reasons() ([]byte, error) {
 		return nil, err
 	}
 	var b bytes.Buffer
-	err = t.Execute(&b, struct{ Table, Conditions []reason.Entry }{reason.Table(), reason.Conditions()})
+	err = t.Execute(&b, struct{ Table, Conditions, Plans []reason.Entry }{reason.Table(), reason.Conditions(), reason.Plans()})
 	return b.Bytes(), err
 }
 

@@ -4,13 +4,11 @@ package follow
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -69,6 +67,15 @@ func about[T any](ctx context.Context, bus *events.Bus, subject string, key even
 	return reply, err
 }
 
+// Plan asks what a change of a tenant would come to. ErrNoTenant when there is none.
+func Plan(ctx context.Context, bus *events.Bus, key events.Key, q event.PlanQuery) (event.PlanReply, error) {
+	reply, err := ask[event.PlanReply](ctx, bus, operatorTimeout, name.ServiceIntake, key.PlanSubject(), q)
+	if errors.Is(err, errNothing) {
+		err = fmt.Errorf("%w: %s", ErrNoTenant, key)
+	}
+	return reply, err
+}
+
 // Dead lists dead letters.
 func Dead(ctx context.Context, bus *events.Bus, q event.DeadListQuery) (event.DeadListReply, error) {
 	return ask[event.DeadListReply](ctx, bus, operatorTimeout, name.ServiceIntake, event.QueryDeadList, q)
@@ -109,22 +116,15 @@ func (nothingError) Is(target error) bool { return target == errNothing }
 func ask[T any](ctx context.Context, bus *events.Bus, patience time.Duration, service, subject string, query any) (reply T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	m, err := bus.Conn().RequestWithContext(ctx, subject, event.Marshal(query))
+	reply, err = events.Ask[T](ctx, bus.Conn(), subject, query)
+	var refused *events.Refusal
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return reply, fmt.Errorf("no %s service answers: is one running? (`nats micro ls` shows them)", service)
-	case err != nil:
-		return reply, fmt.Errorf("asking %s: %w", subject, err)
+	case errors.As(err, &refused) && refused.Code == "404":
+		return reply, nothingError(refused.Message)
+	case errors.As(err, &refused):
+		return reply, fmt.Errorf("%s answers %s: %s", subject, refused.Code, refused.Message)
 	}
-	switch code := m.Header.Get(micro.ErrorCodeHeader); code {
-	case "":
-	case "404":
-		return reply, nothingError(m.Header.Get(micro.ErrorHeader))
-	default:
-		return reply, fmt.Errorf("%s answers %s: %s", subject, code, m.Header.Get(micro.ErrorHeader))
-	}
-	if err := json.Unmarshal(m.Data, &reply); err != nil {
-		return reply, fmt.Errorf("answer of %s: %w", subject, err)
-	}
-	return reply, nil
+	return reply, err
 }

@@ -1,0 +1,21 @@
+package v1alpha1
+
+import (
+	"strconv"
+	"strings"
+)
+
+// MostMinorsBehind is how many minor versions a kubelet may be older than the API server it reports to
+// (https://kubernetes.io/releases/version-skew-policy/); it may never be newer.
+const MostMinorsBehind = 3
+
+// Minor is the minor version in a version of Kubernetes 1, with or without the leading v: 36 of v1.36.3, 1.36 and v1.36.3+k3s1. False
+// for everything else.
+func Minor(version string) (int, bool) {
+	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
+	if len(parts) < 2 || parts[0] != "1" {
+		return 0, false
+	}
+	minor, err := strconv.ParseUint(parts[1], 10, 16)
+	return int(minor), err == nil
+}

@@ -1,0 +1,39 @@
+package portal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/events"
+)
+
+// planTimeout is a little longer than a plan takes at most.
+const planTimeout = 30 * time.Second
+
+// Plan asks what a change of a tenant would come to: whether it is accepted, whether pods are replaced, and what is against it. Nothing is
+// changed. *[DeniedError] when the portal may not ask about the namespace. An *[events.Refusal] with code 404 says that there is no such
+// tenant, with 400 that the question is none, with 503 that it may be asked again.
+func (c *Client) Plan(ctx context.Context, namespace, name string, q event.PlanQuery) (event.PlanReply, error) {
+	key := events.Tenant(namespace, name)
+	if !key.Valid() {
+		return event.PlanReply{}, fmt.Errorf("%s can't be the name of a tenant", key)
+	}
+	ask, cancel := context.WithTimeout(ctx, planTimeout)
+	defer cancel()
+	subject := key.PlanSubject()
+	reply, err := events.Ask[event.PlanReply](ask, c.nc, subject, q)
+	if err != nil {
+		if denied := c.denied(subject); denied != nil {
+			err = denied
+		} else if errors.Is(err, nats.ErrNoResponders) {
+			err = fmt.Errorf("no replica of intake answers: %w", err)
+		}
+		return reply, fmt.Errorf("plan of %s: %w", key, err)
+	}
+	return reply, nil
+}

@@ -25,7 +25,6 @@ var (
 	PersistentVolumeClaims   = Resource{schema.GroupVersion{Version: "v1"}, "persistentvolumeclaims", "PersistentVolumeClaim", true}
 	Nodes                    = Resource{schema.GroupVersion{Version: "v1"}, "nodes", "Node", false}
 	Pods                     = Resource{schema.GroupVersion{Version: "v1"}, "pods", "Pod", true}
-	Nodes                    = Resource{schema.GroupVersion{Version: "v1"}, "nodes", "Node", false}
 	Namespaces               = Resource{schema.GroupVersion{Version: "v1"}, "namespaces", "Namespace", false}
 	Deployments              = Resource{schema.GroupVersion{Group: "apps", Version: "v1"}, "deployments", "Deployment", true}
 	DaemonSets               = Resource{schema.GroupVersion{Group: "apps", Version: "v1"}, "daemonsets", "DaemonSet", true}

@@ -189,7 +189,7 @@ func TestKubeletDefaults(t *testing.T) {
 
 func TestATenantWithAPatchThatFails(t *testing.T) {
 	tn, key := startTenant(t), events.Tenant("default", "demo")
-	operator, _ := tn.serve(t, key)
+	operator, _ := tn.serve(t, key, nil)
 	own := func() *state.State {
 		st, err := operator.State(t.Context(), key, name.ServiceAddons)
 		if err != nil {

@@ -177,7 +177,7 @@ func TestServingCertificates(t *testing.T) {
 	tn.raw(t, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "application/json", `{"apiVersion":"rbac.authorization.k8s.io/v1",
 		"kind":"ClusterRoleBinding","metadata":{"name":"nodes"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"system:node-bootstrapper"},
 		"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:nodes"}]}`)
-	operator, _ := tn.serve(t, key)
+	operator, _ := tn.serve(t, key, nil)
 	own := func() *state.State {
 		st, err := operator.State(t.Context(), key, name.ServiceAddons)
 		if err != nil {

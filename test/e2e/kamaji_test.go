@@ -81,7 +81,7 @@ func TestKamajisUsers(t *testing.T) {
 			}
 			shown, is := tcp.Status.Kubernetes.Deployment.DeploymentStatus, deployment.Status
 			shown.TerminatingReplicas, is.TerminatingReplicas = nil, nil // pods that are ending aren't counted
-			if !same(shown, is) || !same(tcp.Status.Kubernetes.Service.ServiceStatus, service.Status) {
+			if !alike(shown, is) || !alike(tcp.Status.Kubernetes.Service.ServiceStatus, service.Status) {
 				return errors.New("not yet: " + string(event.Marshal(tcp.Status.Kubernetes)) + " of " + string(event.Marshal(deployment.Status)))
 			}
 			return nil
@@ -123,7 +123,7 @@ func TestKamajisUsers(t *testing.T) {
 }
 
 // same compares as the API shows things: an empty list is none.
-func same(a, b any) bool { return bytes.Equal(event.Marshal(a), event.Marshal(b)) }
+func alike(a, b any) bool { return bytes.Equal(event.Marshal(a), event.Marshal(b)) }
 
 func kubeadmConfig(t *testing.T, key events.Key) {
 	t.Helper()

@@ -267,7 +267,7 @@ func TestWhatIsKnownOfAnEndpoint(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 5, 12, 0, 0, 0, time.UTC)
 	refused := state.Reach{Endpoint: "a:1", Reason: reason.EndpointRefused, Cause: "the connection is refused", Since: now.Add(-time.Hour)}
-	timeout := error(&net.OpError{Op: "dial", Err: timedOut{}})
+	timeout := error(&net.OpError{Op: "dial", Err: timeoutError{}})
 	for sentence, test := range map[string]struct {
 		before   state.Reach
 		endpoint string
@@ -301,12 +301,12 @@ func TestWhatIsKnownOfAnEndpoint(t *testing.T) {
 	}
 }
 
-// timedOut is what net says when time is over.
-type timedOut struct{}
+// timeoutError is what net says when time is over.
+type timeoutError struct{}
 
-func (timedOut) Error() string   { return "i/o timeout" }
-func (timedOut) Timeout() bool   { return true }
-func (timedOut) Temporary() bool { return true }
+func (timeoutError) Error() string   { return "i/o timeout" }
+func (timeoutError) Timeout() bool   { return true }
+func (timeoutError) Temporary() bool { return true }
 
 func TestWhenAnEndpointIsLookedAt(t *testing.T) {
 	t.Parallel()

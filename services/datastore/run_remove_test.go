@@ -14,6 +14,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/services/datastore"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
@@ -154,6 +155,29 @@ func (in *installation) deletions(kind string, d database) {
 			return nil
 		})
 		x.tap.open()
+		nothing(x)
+	})
+	t.Run("a Secret that somebody's finalizer keeps is named and waited for, without Kamaji's, and nothing is forgotten meanwhile", func(t *testing.T) {
+		x := provision(tenantOn("kept", "open", open))
+		secret := name.DatastoreConfig(x.key.Name)
+		keep := func(finalizers ...string) {
+			t.Helper()
+			patch := map[string]any{"metadata": map[string]any{"finalizers": finalizers}}
+			in.must(in.kube.MergePatch(ctx, kube.Secrets, x.namespace, secret, patch, nil))
+		}
+		keep(name.FinalizerDatastoreSecret, "example.com/hold")
+		remove(x)
+		drivertest.Eventually(t, longest, func() error {
+			s, _ := x.state()
+			if s.Wait.Reason != reason.ObjectHeld || !strings.HasSuffix(s.Wait.Text, `finalizer "example.com/hold"`) || !strings.Contains(s.Wait.Text, secret) {
+				return fmt.Errorf("it waits for %+v", s.Wait)
+			}
+			return nil
+		})
+		if s, _ := x.secret(secret); !slices.Equal(s.Finalizers, []string{"example.com/hold"}) {
+			t.Errorf("its finalizers are %q", s.Finalizers)
+		}
+		keep()
 		nothing(x)
 	})
 

@@ -2,9 +2,11 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -80,6 +82,9 @@ func TestKamajisUsers(t *testing.T) {
 				service.Status.LoadBalancer.Ingress[i].Ports = nil
 			}
 			shown, is := tcp.Status.Kubernetes.Deployment.DeploymentStatus, deployment.Status
+			for _, of := range [][]appsv1.DeploymentCondition{shown.Conditions, is.Conditions} {
+				slices.SortFunc(of, func(a, b appsv1.DeploymentCondition) int { return cmp.Compare(a.Type, b.Type) })
+			}
 			shown.TerminatingReplicas, is.TerminatingReplicas = nil, nil // pods that are ending aren't counted
 			if !same(shown, is) || !same(tcp.Status.Kubernetes.Service.ServiceStatus, service.Status) {
 				return errors.New("not yet: " + string(event.Marshal(tcp.Status.Kubernetes)) + " of " + string(event.Marshal(deployment.Status)))

@@ -86,7 +86,7 @@ func TestKamajisUsers(t *testing.T) {
 				slices.SortFunc(of, func(a, b appsv1.DeploymentCondition) int { return cmp.Compare(a.Type, b.Type) })
 			}
 			shown.TerminatingReplicas, is.TerminatingReplicas = nil, nil // pods that are ending aren't counted
-			if !same(shown, is) || !same(tcp.Status.Kubernetes.Service.ServiceStatus, service.Status) {
+			if !shownAs(shown, is) || !shownAs(tcp.Status.Kubernetes.Service.ServiceStatus, service.Status) {
 				return errors.New("not yet: " + string(event.Marshal(tcp.Status.Kubernetes)) + " of " + string(event.Marshal(deployment.Status)))
 			}
 			return nil
@@ -127,8 +127,8 @@ func TestKamajisUsers(t *testing.T) {
 	})
 }
 
-// same compares as the API shows things: an empty list is none.
-func same(a, b any) bool { return bytes.Equal(event.Marshal(a), event.Marshal(b)) }
+// shownAs compares as the API shows things: an empty list is none.
+func shownAs(a, b any) bool { return bytes.Equal(event.Marshal(a), event.Marshal(b)) }
 
 func kubeadmConfig(t *testing.T, key events.Key) {
 	t.Helper()

@@ -108,12 +108,14 @@ func assess(spec *v1alpha1.TenantControlPlaneSpec, before state.Workload, step s
 	return r
 }
 
-// conditionsOf are a Deployment's conditions as they are shown: they change with the numbers of pods, which are written as well.
+// conditionsOf are a Deployment's conditions as they are shown, by type: its controller moves one that it writes to the end. They change
+// with the numbers of pods, which are written as well.
 func conditionsOf(s *appsv1.DeploymentStatus) []appsv1.DeploymentCondition {
 	shown := slices.Clone(s.Conditions)
 	for i := range shown {
 		shown[i].Message = state.ClipMessage(shown[i].Message)
 	}
+	slices.SortFunc(shown, func(a, b appsv1.DeploymentCondition) int { return cmp.Compare(a.Type, b.Type) })
 	return shown
 }
 

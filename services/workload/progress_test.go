@@ -192,15 +192,15 @@ func TestAssess(t *testing.T) {
 
 func TestConditionsOfADeploymentAreNotedWithShortMessages(t *testing.T) {
 	s := appsv1.DeploymentStatus{ObservedGeneration: 2, Conditions: []appsv1.DeploymentCondition{
-		{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue, Reason: "MinimumReplicasAvailable"},
 		{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Message: strings.Repeat("x", 5000)},
+		{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue, Reason: "MinimumReplicasAvailable"},
 	}}
 	d := deploymentOf(2, s)
 	got := assess(&v1alpha1.TenantControlPlaneSpec{}, state.Workload{}, event.Exposed, true, d).Data.Conditions
-	if len(got) != 2 || got[0] != s.Conditions[0] || got[1].Type != appsv1.DeploymentReplicaFailure || len(got[1].Message) != 1024 {
+	if len(got) != 2 || got[0] != s.Conditions[1] || got[1].Type != appsv1.DeploymentReplicaFailure || len(got[1].Message) != 1024 {
 		t.Errorf("%+v", got)
 	}
-	if len(d.Status.Conditions[1].Message) != 5000 {
+	if len(d.Status.Conditions[0].Message) != 5000 {
 		t.Error("the Deployment that was read is changed")
 	}
 }

@@ -2,9 +2,11 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -80,8 +82,11 @@ func TestKamajisUsers(t *testing.T) {
 				service.Status.LoadBalancer.Ingress[i].Ports = nil
 			}
 			shown, is := tcp.Status.Kubernetes.Deployment.DeploymentStatus, deployment.Status
+			for _, of := range [][]appsv1.DeploymentCondition{shown.Conditions, is.Conditions} {
+				slices.SortFunc(of, func(a, b appsv1.DeploymentCondition) int { return cmp.Compare(a.Type, b.Type) })
+			}
 			shown.TerminatingReplicas, is.TerminatingReplicas = nil, nil // pods that are ending aren't counted
-			if !alike(shown, is) || !alike(tcp.Status.Kubernetes.Service.ServiceStatus, service.Status) {
+			if !shownAs(shown, is) || !shownAs(tcp.Status.Kubernetes.Service.ServiceStatus, service.Status) {
 				return errors.New("not yet: " + string(event.Marshal(tcp.Status.Kubernetes)) + " of " + string(event.Marshal(deployment.Status)))
 			}
 			return nil
@@ -122,8 +127,8 @@ func TestKamajisUsers(t *testing.T) {
 	})
 }
 
-// same compares as the API shows things: an empty list is none.
-func alike(a, b any) bool { return bytes.Equal(event.Marshal(a), event.Marshal(b)) }
+// shownAs compares as the API shows things: an empty list is none.
+func shownAs(a, b any) bool { return bytes.Equal(event.Marshal(a), event.Marshal(b)) }
 
 func kubeadmConfig(t *testing.T, key events.Key) {
 	t.Helper()

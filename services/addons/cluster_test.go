@@ -641,7 +641,7 @@ func TestCluster(t *testing.T) {
 	t.Run("addons that are off are removed, but not what isn't ours", func(t *testing.T) {
 		tn.raw(t, http.MethodPatch, "/api/v1/namespaces/kube-system/configmaps/coredns", merge, `{"metadata":{"labels":{"`+LabelProject+`":null}}}`)
 		in := tn.in
-		in.CoreDNS, in.KubeProxy = nil, nil
+		in.CoreDNS, in.KubeProxy, in.WritePermissions.BlockUpdate = nil, nil, true
 		deleted, err := tn.Delete(t.Context(), Removed(in))
 		there := len(Removed(in)) - len(removedKonnectivity(nil)) // of the addons that were on
 		if err != nil || deleted != there-1 {

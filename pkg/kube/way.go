@@ -68,9 +68,10 @@ func (e *UnreachedError) Unwrap() []error {
 		all = append(all, err)
 		var untrusted *tls.CertificateVerificationError
 		var unknown *net.DNSError
-		if !errors.As(err, &untrusted) && !(errors.As(err, &unknown) && unknown.IsNotFound) {
-			passing = append(passing, err)
+		if errors.As(err, &untrusted) || errors.As(err, &unknown) && unknown.IsNotFound {
+			continue
 		}
+		passing = append(passing, err)
 	}
 	if len(passing) > 0 {
 		return passing

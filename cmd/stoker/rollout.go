@@ -197,7 +197,6 @@ func (a *app) rollOutWave(ctx context.Context, bus *events.Bus, client *portal.C
 		}
 	}
 	var waits sync.WaitGroup
-	defer waits.Wait()
 	for _, u := range wave {
 		key := events.Tenant(u.tenant.Namespace, u.tenant.Name)
 		accepted, err := a.upgrade(patience, bus, client, r.version, u)

@@ -85,6 +85,7 @@ func (i *installation) tunnelled(t *testing.T, n string) *tunnelled {
 	i.apply(t, o)
 	i.ready(t, n)
 	x := &tunnelled{installation: i, name: n, node: strings.ToLower("joined-" + rand.Text()[:5]), config: i.client(t, n)}
+	x.config.QPS = -1 // what is measured waits for nothing
 	var err error
 	if x.api, err = kubernetes.NewForConfig(x.config); err != nil {
 		t.Fatal(err)
@@ -247,10 +248,7 @@ func (x *tunnelled) pod(t *testing.T, namespace, label string) (found *corev1.Po
 			return err
 		}
 		for _, p := range pods.Items {
-			ready := slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-				return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-			})
-			if ready && p.DeletionTimestamp == nil {
+			if isReady(&p) {
 				found = &p
 				return nil
 			}
@@ -258,6 +256,12 @@ func (x *tunnelled) pod(t *testing.T, namespace, label string) (found *corev1.Po
 		return fmt.Errorf("%d pods, none ready", len(pods.Items))
 	})
 	return found
+}
+
+func isReady(p *corev1.Pod) bool {
+	return p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // readLogs reads the log of the pod inside through the API server.
@@ -395,10 +399,23 @@ func (x *tunnelled) endAgent(t *testing.T) {
 // endServer ends the pod of the control plane, with the konnectivity server, without notice.
 func (x *tunnelled) endServer(t *testing.T) {
 	pods := x.core.CoreV1().Pods(namespace)
+	ended := x.onlyPods(t, x.name, 1)
 	begun := time.Now()
 	all := metav1.ListOptions{LabelSelector: labels.FormatLabels(name.Selector(x.name))}
 	if err := pods.DeleteCollection(t.Context(), metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, all); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the next pod to be ready", func() error {
+		there, err := pods.List(t.Context(), all)
+		if err != nil {
+			return err
+		}
+		for _, p := range there.Items {
+			if p.UID != ended[0] && isReady(&p) {
+				return nil
+			}
+		}
+		return fmt.Errorf("%d pods, none of them new and ready", len(there.Items))
+	})
 	x.works(t, begun, "the control plane's pod was ended without notice")
 }

@@ -806,7 +806,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		there, err := read()
 		c.must(err)
 		stop()
-		_, stop = c.service(3)
+		c.service(3)
 		x.again(event.IntakeAccepted{})
 		x.Tenant.Spec.NetworkProfile.PodCIDRs = []string{"10.99.0.0/16"} // of which the API server knows nothing, but the controller manager
 		x.is(event.Available)
@@ -908,7 +908,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		s, _ = x.is(event.Removed)
 		var r event.Removals
 		c.must(json.Unmarshal(s.Facts[len(s.Facts)-1].Data, &r))
-		if want := map[string]int{"workload/Deployment": 1, "workload/Service": 1}; !maps.Equal(r.Removed, want) {
+		if want := map[string]int{"workload/Deployment": 1, "workload/Service": 1, "workload/ConfigMap": 1}; !maps.Equal(r.Removed, want) {
 			t.Errorf("%+v", r)
 		}
 	})

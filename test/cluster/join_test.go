@@ -64,7 +64,6 @@ func joinNode(t *testing.T, i *installation) {
 		{"exec, and names of the tenant's DNS in a pod", x.exec},
 		{"port-forward", x.portForward},
 		{"a webhook and an aggregated API", x.webhook},
-		{"conformance", x.conformance},
 		{"the agent is ended", x.endAgent},
 		{"the server is ended", x.endServer},
 	} {

@@ -37,7 +37,6 @@ const (
 	envTag        = "STOKER_TEST_TAG"
 	envNode       = "STOKER_TEST_NODE"
 	envJoin       = "STOKER_TEST_JOIN"
-	envSuite      = "STOKER_TEST_CONFORMANCE"
 )
 
 // installation is Stoker on the cluster.
@@ -55,8 +54,6 @@ type installation struct {
 	// join is a program that has a machine, which is none of the cluster's, join a tenant (`join NAME kubeadm join …`, with the tenant's
 	// kubeconfig as KUBECONFIG); none if empty.
 	join string
-	// suite says how much of the conformance suite runs in that tenant: sample, full, or nothing if empty.
-	suite string
 	// helm is the program, home its directory for what it keeps.
 	helm, home string
 	report     *report
@@ -66,8 +63,7 @@ type installation struct {
 func open(t *testing.T) *installation {
 	t.Helper()
 	i := &installation{
-		kubeconfig: os.Getenv(envKubeconfig), registry: os.Getenv(envRegistry), tag: os.Getenv(envTag), node: os.Getenv(envNode), join: os.Getenv(envJoin), suite: os.Getenv(envSuite),
-		report: &report{},
+		kubeconfig: os.Getenv(envKubeconfig), registry: os.Getenv(envRegistry), tag: os.Getenv(envTag), node: os.Getenv(envNode), join: os.Getenv(envJoin), report: &report{},
 	}
 	if i.kubeconfig == "" || i.registry == "" {
 		t.Skip("there is no cluster to install on: make test-cluster KUBECONFIG=… REGISTRY=…")

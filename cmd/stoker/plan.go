@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -100,8 +99,7 @@ func showPlan(w io.Writer, p event.PlanReply, format string) error {
 			return err
 		}
 	}
-	var what json.RawMessage = event.Marshal(p)
-	return write(w, format, what, nil, func(bool) [][]string {
+	return write(w, format, event.Marshal(p), nil, func(bool) [][]string {
 		rows := [][]string{{"CHECK", "VERDICT", "REASON", "MESSAGE"}}
 		for _, c := range p.Checks {
 			rows = append(rows, []string{c.Check, c.Verdict, dash(c.Reason), c.Message})

@@ -26,7 +26,7 @@ func TestPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(bus.Close)
-	service, err := micro.AddService(bus.Conn(), micro.Config{Name: event.PlanService, Version: "1.0.0"})
+	service, err := micro.AddService(bus.Conn(), micro.Config{Name: event.IntakeService, Version: "1.0.0"})
 	if err != nil {
 		t.Fatal(err)
 	}

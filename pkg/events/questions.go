@@ -20,8 +20,7 @@ import (
 type Questions struct {
 	// Service is the name of the micro service, Version that of the questions' contract (semantic), Description one line.
 	Service, Version, Description string
-	// AtOnce is how many questions a replica answers at once, all of them together; more are refused with code 503. The default
-	// is 4.
+	// AtOnce is how many questions a replica answers at once at each endpoint; more are refused with code 503. The default is 4.
 	AtOnce int
 	// Endpoints by name.
 	Endpoints map[string]Question
@@ -64,16 +63,21 @@ func (b *Bus) AnswerQuestions(ctx context.Context, q Questions) (stop func(), er
 	}
 	var mu sync.Mutex // no answer begins once they are waited for
 	stopped := false
-	var answers errgroup.Group
-	answers.SetLimit(q.AtOnce)
+	var all []*errgroup.Group
 	stop = func() {
 		_ = srv.Stop() // its subscriptions end a moment later
 		mu.Lock()
 		stopped = true
 		mu.Unlock()
-		_ = answers.Wait()
+		for _, answers := range all {
+			_ = answers.Wait()
+		}
 	}
 	for endpoint, question := range q.Endpoints {
+		// Each has its own, so that those who ask one question crowd out nobody who asks another.
+		answers := &errgroup.Group{}
+		answers.SetLimit(q.AtOnce)
+		all = append(all, answers)
 		// Answers may take long, and requests of a connection come one after the other.
 		handler := micro.HandlerFunc(func(r micro.Request) {
 			mu.Lock()

@@ -99,7 +99,7 @@ func TestAQuestionOnOneOfManySubjectsIsToldWhich(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
 	stop, err := s.Connect(t, "intake", "").AnswerQuestions(t.Context(), events.Questions{
-		Service: event.PlanService, Version: "1.0.0", Description: "a test",
+		Service: event.IntakeService, Version: "1.0.0", Description: "a test",
 		Endpoints: map[string]events.Question{
 			"plan": {Subject: events.PlanSubjects, Timeout: time.Minute, AnswerOn: func(_ context.Context, subject string, _ []byte) (any, error) {
 				key := events.ParsePlanSubject(subject)

@@ -89,6 +89,14 @@ func (k *kubeadm) writePermissions() ([]*unstructured.Unstructured, error) {
 						APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}, Scope: new(admissionv1.AllScopes),
 					},
 				}}},
+				// No webhook is asked about webhooks, so Kamaji's isn't either: a broken one can be taken away.
+				ExcludeResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{admissionv1.OperationAll},
+					Rule: admissionv1.Rule{
+						APIGroups: []string{admissionv1.GroupName}, APIVersions: []string{"*"}, Resources: []string{"*"},
+						Scope: new(admissionv1.AllScopes),
+					},
+				}}},
 			},
 			Variables: variables(),
 			Validations: []admissionv1.Validation{

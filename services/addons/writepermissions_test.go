@@ -108,6 +108,7 @@ const (
 	configMaps = namespaces + "/default/configmaps"
 	nodes      = "/api/v1/nodes"
 	leases     = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+	webhooks   = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 	jobs       = "/apis/batch/v1/namespaces/default/jobs"
 	token      = namespaces + "/default/serviceaccounts/web/token"
 	authn      = "/apis/authentication.k8s.io/v1"
@@ -133,7 +134,8 @@ var (
 	newClass     = object("storage.k8s.io/v1", "StorageClass", "new", `,"provisioner":"a"`)
 	newBinding   = object("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "new",
 		`,"spec":{"policyName":"a","validationActions":["Deny"]}`)
-	newJob = object("batch/v1", "Job", "new",
+	newWebhook = object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "new", "")
+	newJob     = object("batch/v1", "Job", "new",
 		`,"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"a","image":"a"}]}}}`)
 	newToken   = object("authentication.k8s.io/v1", "TokenRequest", "", `,"spec":{}`)
 	askToken   = object("authentication.k8s.io/v1", "TokenReview", "", `,"spec":{"token":"x"}`)
@@ -167,6 +169,7 @@ var writeTests = map[string]struct {
 	"access is reviewed":              {post(authz+"/subjectaccessreviews", askAccess), ""},
 	"a person asks what it may":       {post(authz+"/selfsubjectaccessreviews", askOneself), ""},
 	"no policy applies to policies":   {post(kube.ValidatingAdmissionPolicyBindings.Path("", ""), newBinding), ""},
+	"a webhook is registered":         {post(webhooks, newWebhook), ""},
 	"a kubelet reports":               {patch(nodes+"/old/status", `{"status":{"phase":"Running"}}`).by(oldKubelet), ""},
 	"a kubelet registers":             {post(nodes, newNode).by("system:node:new,system:nodes"), ""},
 	"a person makes a node":           {post(nodes, newNode), "c"},
@@ -255,7 +258,7 @@ func TestWritePermissions(t *testing.T) {
 	}
 	t.Run("what is added to the policy or its binding is taken away", func(t *testing.T) { tn.tamper(t, objects) })
 	t.Run("without limits, both are gone, though a webhook of the tenant's is broken", func(t *testing.T) {
-		tn.raw(t, http.MethodPost, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", "application/json",
+		tn.raw(t, http.MethodPost, webhooks, "application/json",
 			`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":"broken"},"webhooks":[{
 			"name":"broken.example.com","admissionReviewVersions":["v1"],"sideEffects":"None","failurePolicy":"Fail",
 			"clientConfig":{"url":"https://127.0.0.1:1/nobody"},

@@ -25,16 +25,6 @@ import (
 // askTimeout bounds what a plan waits for other services.
 const askTimeout = 12 * time.Second
 
-// plans are the questions of portals, apart from the operator's, so that one sort doesn't crowd out the other.
-func (s *intake) plans() events.Questions {
-	return events.Questions{
-		Service: event.PlanService, Version: "1.0.0", Description: "what a change of a tenant would come to",
-		Endpoints: map[string]events.Question{
-			"plan": {Subject: events.PlanSubjects, Timeout: questionTimeout, AnswerOn: s.answerPlan},
-		},
-	}
-}
-
 // answerPlan says what a change of a tenant would come to.
 func (s *intake) answerPlan(ctx context.Context, subject string, question []byte) (any, error) {
 	c := command{key: events.ParsePlanSubject(subject), kind: kinds[event.TenantControlPlanes]}

@@ -23,7 +23,7 @@ const questionTimeout = 25 * time.Second
 // questions are the endpoints.
 func (s *intake) questions() events.Questions {
 	return events.Questions{
-		Service: event.IntakeService, Version: "1.0.0", Description: "dead letters, replicas and partitions, looks at tenants",
+		Service: event.IntakeService, Version: "1.0.0", Description: "dead letters, replicas and partitions, looks at tenants, plans",
 		Endpoints: map[string]events.Question{
 			"dead-list":   {Subject: event.QueryDeadList, Timeout: questionTimeout, Answer: s.answerDeadList},
 			"dead-replay": {Subject: event.QueryDeadReplay, Timeout: questionTimeout, Answer: s.answerDeadReplay},
@@ -31,6 +31,7 @@ func (s *intake) questions() events.Questions {
 			"replicas":    {Subject: event.QueryReplicas, Timeout: questionTimeout, Answer: s.answerReplicas},
 			"partitions":  {Subject: event.QueryPartitions, Timeout: questionTimeout, Answer: s.answerPartitions},
 			"resync":      {Subject: event.QueryResync, Timeout: questionTimeout, Answer: s.answerResync},
+			"plan":        {Subject: events.PlanSubjects, Timeout: questionTimeout, AnswerOn: s.answerPlan},
 		},
 	}
 }

@@ -63,10 +63,8 @@ func Run(ctx context.Context, cfg Config) error {
 			kube: c.Kube, bus: c.Bus, log: c.Log, fallback: cfg.DataStore, namespace: cfg.Namespace, watchFilter: cfg.WatchFilter,
 			forbidden: forbidden,
 		}
-		for _, q := range []events.Questions{s.questions(), s.plans()} {
-			if _, err := c.Bus.AnswerQuestions(ctx, q); err != nil {
-				return nil, err
-			}
+		if _, err := c.Bus.AnswerQuestions(ctx, s.questions()); err != nil {
+			return nil, err
 		}
 		return &loop.Loop{
 			Bus: c.Bus, Service: name.ServiceIntake, Handle: s.handle, Known: s.index.known, Watch: s.watch,

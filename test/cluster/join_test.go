@@ -287,7 +287,7 @@ func (x *tunnelled) logs(t *testing.T) {
 	}
 	// As the API server does without --kubelet-certificate-authority: kubelet's own certificate is no authority's.
 	kubelet := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true}, //nolint:gosec // see above
+		TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true},
 	}}
 	address := fmt.Sprintf("https://%s/containerLogs/default/%s/%s", net.JoinHostPort(pod.Status.HostIP, "10250"), pod.Name, inside.Name)
 	if !reached(t.Context(), net.JoinHostPort(pod.Status.HostIP, "10250")) {

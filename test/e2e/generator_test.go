@@ -129,7 +129,7 @@ func TestKubeconfigGenerators(t *testing.T) {
 			s.Labels[name.LabelCertificateLifecycle] != name.LifecycleKubeconfig || len(s.OwnerReferences) != 1 {
 			t.Errorf("%v %v %v", err, s.Labels, s.OwnerReferences)
 		}
-		out := e.Kubectl(t, admin, "get", "kc", "viewer")
+		out := e.Kubectl(t, admin, "get", "kc", "viewer", "-o", "wide")
 		if !strings.Contains(out, "TENANTS") || !strings.Contains(out, "AVAILABLE") {
 			t.Error(out)
 		}

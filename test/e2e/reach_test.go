@@ -153,6 +153,7 @@ func addonsOf(t testing.TB, key events.Key) (a state.Addons) {
 	s := e.State(t.Context(), key, name.ServiceAddons)
 	if s == nil {
 		t.Fatal("addons keeps nothing")
+		return a
 	}
 	if err := json.Unmarshal(s.Data, &a); err != nil {
 		t.Fatal(err)

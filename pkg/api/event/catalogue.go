@@ -117,7 +117,7 @@ func Questions() []Question {
 		{IntakeService, "replicas", QueryReplicas, ReplicasQuery{}, ReplicasReply{}, "the replicas of each service: what they hold, whether they are ready, which build they are"},
 		{IntakeService, "partitions", QueryPartitions, ReplicasQuery{}, PartitionsReply{}, "which replica of each service holds which partition, and which are held by nobody"},
 		{IntakeService, "resync", QueryResync, ResyncQuery{}, ResyncReply{}, "how many tenants all services will look at anew"},
-		{PlanService, "plan", QueryPlan, PlanQuery{}, PlanReply{}, "what a change of the tenant would come to: whether it is accepted, what restarts, what is against it"},
+		{IntakeService, "plan", QueryPlan, PlanQuery{}, PlanReply{}, "what a change of the tenant would come to: whether it is accepted, what restarts, what is against it"},
 		{WorkloadService, "pods", QueryPods, PodsQuery{}, PodsReply{}, "what a desired state would mean for the tenant's pods, for plans"},
 		{AddonsService, "inside", QueryInside, Query{}, InsideReply{}, "kubelets and deprecated APIs inside the tenant, for plans"},
 	}

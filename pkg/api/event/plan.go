@@ -2,8 +2,8 @@ package event
 
 import "encoding/json"
 
-// The question what a change of a tenant would come to, which intake answers. The subject is QueryPlan with the tenant's
-// namespace and name after it (events.Key.PlanSubject), so that a portal may ask about its own tenants.
+// QueryPlan is the subject of the question what a change of a tenant would come to, which intake answers, with the tenant's namespace and name
+// after it (events.Key.PlanSubject), so that a portal may ask about its own tenants.
 const QueryPlan = "stoker.plan"
 
 // PlanQuery asks what a change of the tenant in the subject would come to. Nothing is changed. One of Spec and Apply is given.

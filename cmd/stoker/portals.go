@@ -51,6 +51,9 @@ has the file is the portal. For the local stack it also writes a context of the 
 		Example: `  # Tenants of two namespaces
   stoker portal add shop --namespace acme --namespace globex
 
+  # Tenants of a namespace, and tokens with which machines join them
+  stoker portal add fleet --namespace acme --join
+
   # Tenants of every namespace, and DataStores
   stoker portal add admin --namespace '*' --kind datastores
 
@@ -81,6 +84,7 @@ has the file is the portal. For the local stack it also writes a context of the 
 	f.StringArrayVarP(&p.Namespaces, "namespace", "n", nil, "`namespace` whose tenants it orders, or '*' for all; can be repeated")
 	f.StringArrayVar(&p.Kinds, "kind", nil,
 		"`kind` without a namespace that it orders, too: datastores or kubeconfiggenerators; can be repeated")
+	f.BoolVar(&p.Join, "join", false, "it may have tokens made by which machines become nodes of its tenants")
 	f.IntVar(&p.Limits.Connections, "max-connections", d.Connections, "connections at a time, per server")
 	f.IntVar(&p.Limits.Subscriptions, "max-subscriptions", d.Subscriptions, "subscriptions at a time")
 	f.IntVar(&p.Limits.Payload, "max-payload", d.Payload, "`bytes` of a message, headers included")
@@ -129,13 +133,13 @@ func (a *app) showPortals(all []events.Portal, format string) error {
 	return write(a.out, format, all, names, func(wide bool) [][]string {
 		head := []string{"NAME", "NAMESPACES", "KINDS"}
 		if wide {
-			head = append(head, "CONNECTIONS", "SUBSCRIPTIONS", "PAYLOAD", "NKEY")
+			head = append(head, "JOIN", "CONNECTIONS", "SUBSCRIPTIONS", "PAYLOAD", "NKEY")
 		}
 		rows := [][]string{head}
 		for _, p := range all {
 			cells := []string{p.Name, dash(strings.Join(p.Namespaces, ",")), dash(strings.Join(p.Kinds, ","))}
 			if wide {
-				cells = append(cells, strconv.Itoa(p.Limits.Connections), strconv.Itoa(p.Limits.Subscriptions), strconv.Itoa(p.Limits.Payload), p.NKey)
+				cells = append(cells, strconv.FormatBool(p.Join), strconv.Itoa(p.Limits.Connections), strconv.Itoa(p.Limits.Subscriptions), strconv.Itoa(p.Limits.Payload), p.NKey)
 			}
 			rows = append(rows, cells)
 		}

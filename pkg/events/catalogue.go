@@ -50,7 +50,7 @@ func AddressFact(service, what string) string {
 
 // AddressQuestion is where a question is sent.
 func AddressQuestion(q event.Question) string {
-	if q.Subject == event.QueryPlan {
+	if q.Subject == event.QueryPlan || q.Subject == event.QueryJoin {
 		return q.Subject + ".{namespace}.{name}"
 	}
 	return q.Subject

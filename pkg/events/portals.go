@@ -18,6 +18,7 @@ import (
 
 // Portal is a program that orders tenants, as NATS knows it: an account of its own without JetStream, with one user. It may send
 // commands about the objects it was given, hear the answers to them, ask for plans of tenants, and read the statuses of tenants.
+// With Join it may also have tokens made by which machines join them.
 type Portal struct {
 	// Name of the portal, a DNS label of at most 40 characters.
 	Name string `json:"name"`
@@ -25,6 +26,8 @@ type Portal struct {
 	Namespaces []string `json:"namespaces"`
 	// Kinds without a namespace that it orders, too (event.DataStores, event.KubeconfigGenerators).
 	Kinds []string `json:"kinds,omitempty"`
+	// Join lets it have tokens by which machines become nodes of its tenants.
+	Join bool `json:"join,omitempty"`
 	// Limits of its account; zero ones are [DefaultLimits].
 	Limits Limits `json:"limits"`
 	// NKey is the public nkey of its user.
@@ -106,13 +109,16 @@ func (p *Portal) Validate() error {
 const statusSubjects = "stoker.status.*.*"
 
 // portalServices are what Stoker's account lets portals' accounts import, each its part of them.
-var portalServices = []string{"stoker.intake.*.*.*", PlanSubjects, directGet + StreamStatus + "." + statusSubjects}
+var portalServices = []string{"stoker.intake.*.*.*", PlanSubjects, JoinSubjects, directGet + StreamStatus + "." + statusSubjects}
 
 // rights are the subjects that the portal publishes on, and those on which it hears statuses and answers.
 func (p *Portal) rights() (publish, statuses, answers []string) {
 	for _, n := range p.Namespaces {
 		publish = append(publish, "stoker.intake."+event.TenantControlPlanes+"."+n+".*", event.QueryPlan+"."+n+".*",
 			directGet+StreamStatus+".stoker.status."+n+".*")
+		if p.Join {
+			publish = append(publish, event.QueryJoin+"."+n+".*")
+		}
 		statuses = append(statuses, "stoker.status."+n+".*")
 		answers = append(answers, "stoker.answer."+n+".*")
 	}

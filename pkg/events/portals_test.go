@@ -97,11 +97,17 @@ func TestTheAccountOfAPortalHasWhatItWasGivenAndNothingElse(t *testing.T) {
 	const get = "$JS.API.DIRECT.GET." + events.StreamStatus + ".stoker.status."
 	for what, c := range map[string]struct {
 		namespaces, kinds []string
+		join              bool
 		imports, hears    []string // the services it imports, which are all it publishes on, and the streams, beside its inbox all it hears
 	}{
 		"one namespace": {
 			namespaces: []string{"acme"}, imports: []string{"stoker.intake.tenantcontrolplanes.acme.*", "stoker.plan.acme.*", get + "acme.*"},
 			hears: []string{"stoker.status.acme.*", "stoker.answer.acme.*"},
+		},
+		"one namespace, and tokens for its tenants' nodes": {
+			namespaces: []string{"acme"}, join: true,
+			imports: []string{"stoker.intake.tenantcontrolplanes.acme.*", "stoker.plan.acme.*", get + "acme.*", "stoker.join.acme.*"},
+			hears:   []string{"stoker.status.acme.*", "stoker.answer.acme.*"},
 		},
 		"DataStores, whose answers have a place of their own": {
 			kinds: []string{event.DataStores}, imports: []string{"stoker.intake.datastores.-.*"}, hears: []string{"stoker.answer.-.*"},
@@ -113,7 +119,7 @@ func TestTheAccountOfAPortalHasWhatItWasGivenAndNothingElse(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			p := events.Portal{Name: "acme", Namespaces: c.namespaces, Kinds: c.kinds, NKey: publicNKey(t)}
+			p := events.Portal{Name: "acme", Namespaces: c.namespaces, Kinds: c.kinds, Join: c.join, NKey: publicNKey(t)}
 			must(t, p.Validate())
 			account := events.Portals([]events.Portal{p})
 			if limits := fmt.Sprintf("portal-acme {\n  limits { max_connections: 16, max_subscriptions: 1000, max_payload: %d,", p.Limits.Payload); !strings.Contains(account, limits) {

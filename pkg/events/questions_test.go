@@ -102,7 +102,7 @@ func TestAQuestionOnOneOfManySubjectsIsToldWhich(t *testing.T) {
 		Service: event.IntakeService, Version: "1.0.0", Description: "a test",
 		Endpoints: map[string]events.Question{
 			"plan": {Subject: events.PlanSubjects, Timeout: time.Minute, AnswerOn: func(_ context.Context, subject string, _ []byte) (any, error) {
-				key := events.ParsePlanSubject(subject)
+				key := events.ParseQuestionSubject(event.QueryPlan, subject)
 				if key.Name == "refused" {
 					return nil, &events.Refusal{Code: "404", Message: "there is none"}
 				}

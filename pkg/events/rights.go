@@ -126,7 +126,7 @@ func answered(service string) []string {
 
 // questions are the subjects on which services answer the operator, and intake; with them, that of all NATS micro services.
 var questions = map[string][]string{
-	name.ServiceAddons:    {event.QueryInside},
+	name.ServiceAddons:    {event.QueryInside, JoinSubjects},
 	name.ServiceDatastore: {"stoker.datastore.orphans", "stoker.datastore.drop"},
 	name.ServiceIntake: {
 		event.QueryDeadList, event.QueryDeadReplay, event.QueryDeadDrop, event.QueryReplicas, event.QueryPartitions, event.QueryResync,

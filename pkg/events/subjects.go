@@ -114,17 +114,26 @@ func (k Key) LastStatusSubject() string {
 	return "$JS.API.DIRECT.GET." + StreamStatus + "." + k.StatusSubject()
 }
 
-// PlanSubjects are all subjects on which plans are asked for.
-const PlanSubjects = event.QueryPlan + ".*.*"
+// PlanSubjects are all subjects on which plans are asked for, JoinSubjects those on which it is asked how machines join.
+const (
+	PlanSubjects = event.QueryPlan + ".*.*"
+	JoinSubjects = event.QueryJoin + ".*.*"
+)
 
 // PlanSubject is where it is asked what a change of a tenant would come to.
-func (k Key) PlanSubject() string {
-	return event.QueryPlan + "." + k.Namespace + "." + name.Token(k.Name)
+func (k Key) PlanSubject() string { return k.questionSubject(event.QueryPlan) }
+
+// JoinSubject is where it is asked how a machine joins a tenant.
+func (k Key) JoinSubject() string { return k.questionSubject(event.QueryJoin) }
+
+func (k Key) questionSubject(question string) string {
+	return question + "." + k.Namespace + "." + name.Token(k.Name)
 }
 
-// ParsePlanSubject finds the tenant that a question is about; its key may be invalid, as the sender's word.
-func ParsePlanSubject(subject string) Key {
-	rest, ok := strings.CutPrefix(subject, event.QueryPlan+".")
+// ParseQuestionSubject finds the tenant that a question ([event.QueryPlan], [event.QueryJoin]) is about; its key may be invalid, as the
+// sender's word.
+func ParseQuestionSubject(question, subject string) Key {
+	rest, ok := strings.CutPrefix(subject, question+".")
 	t := strings.Split(rest, ".")
 	if !ok || len(t) != 2 {
 		return Tenant("", "")

@@ -106,13 +106,15 @@ func TestSubjectsKeepUsersApart(t *testing.T) {
 	})
 }
 
-func TestPlanSubjectsNameTheTenant(t *testing.T) {
+func TestSubjectsOfQuestionsNameTheTenant(t *testing.T) {
 	key := events.Tenant("team-a", "demo")
-	if got := events.ParsePlanSubject(key.PlanSubject()); got != key || key.PlanSubject() != "stoker.plan.team-a.demo" {
-		t.Errorf("%s is %s", key.PlanSubject(), got)
+	for question, subject := range map[string]string{event.QueryPlan: key.PlanSubject(), event.QueryJoin: key.JoinSubject()} {
+		if got := events.ParseQuestionSubject(question, subject); got != key || subject != question+".team-a.demo" {
+			t.Errorf("%s is %s", subject, got)
+		}
 	}
-	for _, subject := range []string{"", "stoker.plan", "stoker.plan.a", "stoker.plan.a.b.c", "stoker.plan.A.b", "stoker.plan.a.b_c"} {
-		if got := events.ParsePlanSubject(subject); got.Valid() {
+	for _, subject := range []string{"", "stoker.plan", "stoker.plan.a", "stoker.plan.a.b.c", "stoker.plan.A.b", "stoker.plan.a.b_c", key.JoinSubject()} {
+		if got := events.ParseQuestionSubject(event.QueryPlan, subject); got.Valid() {
 			t.Errorf("%q is of %s", subject, got)
 		}
 	}

@@ -2,7 +2,7 @@
 // tenant's status.
 //
 // It does with NATS what a portal may (`stoker portal add`) and no more: it publishes on stoker.intake, listens on stoker.status and
-// stoker.answer, asks on stoker.plan, and reads the last status of a tenant. A lost connection comes back by itself; what was asked for meanwhile is
+// stoker.answer, asks on stoker.plan and stoker.join, and reads the last status of a tenant. A lost connection comes back by itself; what was asked for meanwhile is
 // asked again.
 package portal
 

@@ -40,6 +40,7 @@ func TestAPortalOfOneNamespace(t *testing.T) {
 	for sentence, do := range map[string]func() error{
 		"a tenant of others is commanded": func() error { _, err := c.Apply(t.Context(), demo()); return err },
 		"a DataStore is commanded":        func() error { _, err := c.Delete(t.Context(), events.DataStore("etcd")); return err },
+		"a token is asked for":            func() error { _, err := c.Join(t.Context(), "acme", "demo", 0); return err },
 		"a status of others is read":      func() error { _, err := c.Status(t.Context(), "default", "demo"); return err },
 		"others' answers are listened to": func() error {
 			sub, err := c.nc.SubscribeSync("stoker.answer.default.*")

@@ -35,6 +35,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
+	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/intent"
 
@@ -638,6 +639,17 @@ func TestCluster(t *testing.T) {
 		}
 	})
 
+	t.Run("a portal that asks for ever doesn't fill the tenant with tokens", func(t *testing.T) {
+		made := 0
+		var err error
+		for ; err == nil && made <= maxJoinTokens; made++ {
+			err = tn.makeToken(t.Context(), &event.Join{}, time.Now().Add(time.Hour))
+		}
+		var refusal *events.Refusal
+		if !errors.As(err, &refusal) || refusal.Code != "429" || made != maxJoinTokens+1 {
+			t.Errorf("token %d: %v", made, err)
+		}
+	})
 	t.Run("addons that are off are removed, but not what isn't ours", func(t *testing.T) {
 		tn.raw(t, http.MethodPatch, "/api/v1/namespaces/kube-system/configmaps/coredns", merge, `{"metadata":{"labels":{"`+LabelProject+`":null}}}`)
 		in := tn.in

@@ -3,6 +3,7 @@ module github.com/stoker-k8s/stoker/services/addons
 go 1.26.0
 
 require (
+	filippo.io/age v1.3.1
 	github.com/nats-io/nats.go v1.55.0
 	github.com/prometheus/common v0.70.1
 	github.com/stoker-k8s/stoker/deployments/natsserver v0.0.0
@@ -15,6 +16,8 @@ require (
 	k8s.io/kubernetes v1.36.3
 	sigs.k8s.io/yaml v1.6.0
 )
+
+require filippo.io/hpke v0.4.0 // indirect
 
 require (
 	github.com/Azure/go-ansiterm v0.0.0-20230124172434-306776ec8161 // indirect
@@ -97,7 +100,7 @@ require (
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	k8s.io/apiserver v0.36.3 // indirect
 	k8s.io/cli-runtime v0.0.0 // indirect
-	k8s.io/cluster-bootstrap v0.0.0 // indirect
+	k8s.io/cluster-bootstrap v0.36.3 // indirect
 	k8s.io/component-base v0.36.3 // indirect
 	k8s.io/component-helpers v0.0.0 // indirect
 	k8s.io/cri-api v0.36.3 // indirect

@@ -33,9 +33,10 @@ const insideTimeout = 10 * time.Second
 // questions are the endpoints.
 func (s *addons) questions() events.Questions {
 	return events.Questions{
-		Service: event.AddonsService, Version: "1.0.0", Description: "what is inside a tenant that bears on its version",
+		Service: event.AddonsService, Version: "1.0.0", Description: "what is inside a tenant that bears on its version, and how machines join it",
 		Endpoints: map[string]events.Question{
 			"inside": {Subject: event.QueryInside, Timeout: insideTimeout, Answer: s.answerInside},
+			"join":   {Subject: events.JoinSubjects, Timeout: insideTimeout, AnswerOn: s.answerJoin},
 		},
 	}
 }
@@ -47,26 +48,10 @@ func (s *addons) answerInside(ctx context.Context, question []byte) (any, error)
 		return nil, &events.Refusal{Code: "400", Message: `send {"namespace":"…","name":"…"}`}
 	}
 	key := events.Tenant(q.Namespace, q.Name)
-	var tenant state.Tenant
-	if err := s.stateOf(ctx, key, name.ServiceIntake, &tenant); err != nil {
-		if errors.Is(err, events.ErrNotFound) {
-			err = &events.Refusal{Code: "404", Message: "there is no tenant " + key.String()}
-		}
-		return nil, err
-	}
-	if replicas := tenant.Spec.ControlPlane.Deployment.Replicas; replicas != nil && *replicas == 0 {
+	cluster, err := s.visit(ctx, key)
+	if errors.Is(err, errAsleep) {
 		return event.InsideReply{Asleep: true}, nil
 	}
-	var workload state.Workload
-	var own state.Addons
-	for service, data := range map[string]any{name.ServiceWorkload: &workload, name.ServiceAddons: &own} {
-		if err := s.stateOf(ctx, key, service, data); err != nil && !errors.Is(err, events.ErrNotFound) {
-			return nil, err
-		}
-	}
-	cluster, err := s.dial(ctx, key, kubeconfigField(&tenant), &route{
-		wanted: wantedWay(tenant.Annotations[name.AnnotationKubeconfigSecretKey]), ways: waysTo(&tenant, workload), last: own.Way, changed: func() {},
-	})
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +64,34 @@ func (s *addons) answerInside(ctx context.Context, question []byte) (any, error)
 		return nil, fmt.Errorf("metrics of %s: %w", key, err)
 	}
 	return inside, nil
+}
+
+// errAsleep means that the tenant has no pods, as its spec says.
+var errAsleep = errors.New("the tenant sleeps")
+
+// visit makes a connection to a tenant, beside the one of whichever replica works on it. Close it. errAsleep when there is nobody to visit, a
+// *[events.Refusal] when there is no such tenant.
+func (s *addons) visit(ctx context.Context, key events.Key) (*Cluster, error) {
+	var tenant state.Tenant
+	if err := s.stateOf(ctx, key, name.ServiceIntake, &tenant); err != nil {
+		if errors.Is(err, events.ErrNotFound) {
+			err = &events.Refusal{Code: "404", Message: "there is no tenant " + key.String()}
+		}
+		return nil, err
+	}
+	if replicas := tenant.Spec.ControlPlane.Deployment.Replicas; replicas != nil && *replicas == 0 {
+		return nil, errAsleep
+	}
+	var workload state.Workload
+	var own state.Addons
+	for service, data := range map[string]any{name.ServiceWorkload: &workload, name.ServiceAddons: &own} {
+		if err := s.stateOf(ctx, key, service, data); err != nil && !errors.Is(err, events.ErrNotFound) {
+			return nil, err
+		}
+	}
+	return s.dial(ctx, key, kubeconfigField(&tenant), &route{
+		wanted: wantedWay(tenant.Annotations[name.AnnotationKubeconfigSecretKey]), ways: waysTo(&tenant, workload), last: own.Way, changed: func() {},
+	})
 }
 
 // stateOf reads what a service knows of a tenant, or [events.ErrNotFound].

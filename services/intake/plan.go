@@ -27,7 +27,7 @@ const askTimeout = 12 * time.Second
 
 // answerPlan says what a change of a tenant would come to.
 func (s *intake) answerPlan(ctx context.Context, subject string, question []byte) (any, error) {
-	c := command{key: events.ParsePlanSubject(subject), kind: kinds[event.TenantControlPlanes]}
+	c := command{key: events.ParseQuestionSubject(event.QueryPlan, subject), kind: kinds[event.TenantControlPlanes]}
 	if !c.key.Valid() || c.key.Namespace == events.ClusterScoped {
 		return nil, badQuestion("the subject must be %s.<namespace>.<name>, of a tenant", event.QueryPlan)
 	}

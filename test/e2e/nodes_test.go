@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -28,11 +29,13 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/stoker-k8s/stoker/deployments/local/images"
+	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/portal"
 	"github.com/stoker-k8s/stoker/test/env"
 )
 
@@ -105,6 +108,7 @@ func TestNodes(t *testing.T) {
 			t.Errorf("%q", out)
 		}
 	})
+	t.Run("a portal is told how to join, and nobody else", func(t *testing.T) { joinByPortal(t, key, kubeconfig) })
 	for _, version := range []string{"v1.36.3", "v1.35.4"} {
 		t.Run("kubeadm "+version+" finds the tenant, trusts it, and reads its configuration", func(t *testing.T) {
 			if out, err := preflight(t, version, strings.Fields(join.Command)[2:]...); err != nil {
@@ -139,6 +143,63 @@ func TestNodes(t *testing.T) {
 		}
 	})
 	t.Run("a kubelet's serving certificate is approved and signed", func(t *testing.T) { servingCertificate(t, kubeconfig) })
+}
+
+// joinByPortal asks as portals do, while the operator, who hears everything, listens.
+func joinByPortal(t *testing.T, key events.Key, kubeconfig string) {
+	seed, err := nats.NkeyOptionFromSeed(e.NATS.SeedFile(events.UserPortal))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(e.NATS.URL(), seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	c, err := portal.New(nc, "/test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	heard := make(chan *nats.Msg, 1000)
+	overheard, err := e.Operator.Conn().ChanSubscribe("stoker.>", heard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer overheard.Unsubscribe()
+	j, err := c.Join(t.Context(), key.Namespace, key.Name, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := preflight(t, "v1.36.3", strings.Fields(j.Command)[2:]...); err != nil {
+		t.Error(err, out)
+	}
+	list := e.Kubeadm(t, kubeconfig, "token", "list", "--kubeconfig", kubeconfig)
+	if left := time.Until(j.Expires); !strings.Contains(list, j.Token) || left > time.Hour || left < 50*time.Minute {
+		t.Errorf("ends %s\n%s", j.Expires, list)
+	}
+	for key.JoinSubject() != (<-heard).Subject { // the question is heard, so that no token in what else there was means something
+	}
+	for len(heard) > 0 {
+		if m := <-heard; bytes.Contains(m.Data, []byte(j.Token[7:])) {
+			t.Errorf("the token was published on %s", m.Subject)
+		}
+	}
+	const somebody = "age1lvyvwawkr0mcnnnncaghunadrqkmuf9e6507x9y920xxpp866cnql7dp2z"
+	for _, wrong := range []struct {
+		tenant string
+		query  event.JoinQuery
+		code   string
+	}{
+		{"nobody", event.JoinQuery{Recipient: somebody}, "404"},
+		{key.Name, event.JoinQuery{Recipient: "age1"}, "400"},
+		{key.Name, event.JoinQuery{Recipient: somebody, ExpirationSeconds: 1}, "400"},
+	} {
+		var refusal *events.Refusal
+		_, err := events.Ask[event.JoinReply](t.Context(), nc, events.Tenant(key.Namespace, wrong.tenant).JoinSubject(), wrong.query)
+		if !errors.As(err, &refusal) || refusal.Code != wrong.code {
+			t.Errorf("%+v: %v", wrong, err)
+		}
+	}
 }
 
 // preflight has kubeadm of a version do what it does first on a machine that joins. It changes nothing on this one, whatever this one lacks.

@@ -190,6 +190,7 @@ func (e *Env) Commands() []*nats.Msg {
 func Portal() events.Portal {
 	return events.Portal{
 		Name: events.UserPortal, Namespaces: []string{events.AllNamespaces}, Kinds: []string{event.DataStores, event.KubeconfigGenerators},
+		Join: true,
 	}
 }
 

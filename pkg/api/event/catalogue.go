@@ -119,6 +119,7 @@ func Questions() []Question {
 		{IntakeService, "resync", QueryResync, ResyncQuery{}, ResyncReply{}, "how many tenants all services will look at anew"},
 		{IntakeService, "plan", QueryPlan, PlanQuery{}, PlanReply{}, "what a change of the tenant would come to: whether it is accepted, what restarts, what is against it"},
 		{WorkloadService, "pods", QueryPods, PodsQuery{}, PodsReply{}, "what a desired state would mean for the tenant's pods, for plans"},
+		{AddonsService, "join", QueryJoin, JoinQuery{}, JoinReply{}, "how a machine becomes a node of the tenant, with a new token for it, encrypted to the asker"},
 		{AddonsService, "inside", QueryInside, Query{}, InsideReply{}, "kubelets and deprecated APIs inside the tenant, for plans"},
 	}
 }

@@ -24,6 +24,8 @@ const (
 	// LabelDataStore, on a TenantControlPlane, is the DataStore it was assigned to: the record of the assignment, and what
 	// a DataStore's tenants are counted by.
 	LabelDataStore = "stoker.dev/datastore"
+	// LabelJoinToken, inside a tenant, marks the Secrets of bootstrap tokens that were made for machines to join.
+	LabelJoinToken = "stoker.dev/join-token"
 	// LabelJobTenant and LabelJobNamespace are on migration Jobs.
 	LabelJobTenant    = "tcp.kamaji.clastix.io/name"
 	LabelJobNamespace = "tcp.kamaji.clastix.io/namespace"

@@ -1,4 +1,4 @@
-package main
+package join_test
 
 import (
 	"crypto/ecdsa"
@@ -16,10 +16,12 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/stoker-k8s/stoker/pkg/join"
 )
 
-// TestJoining is about what is read from the kubeconfig; test/e2e has kubeadm join by the whole command.
-func TestJoining(t *testing.T) {
+// TestFrom is about what is read from the kubeconfig; test/e2e has kubeadm join by the whole command.
+func TestFrom(t *testing.T) {
 	t.Parallel()
 	authority := func() (certificate []byte, hash string) {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -53,7 +55,7 @@ func TestJoining(t *testing.T) {
 	after, two := authority()
 	t.Run("while the authority rotates, both are told", func(t *testing.T) {
 		t.Parallel()
-		j, err := joiningOf(kubeconfig("https://[fd00::1]:6443", slices.Concat(before, after)))
+		j, err := join.From(kubeconfig("https://[fd00::1]:6443", slices.Concat(before, after)))
 		if err != nil || j.Endpoint != "[fd00::1]:6443" || !slices.Equal(j.CACertHashes, []string{one, two}) {
 			t.Error(j, err)
 		}
@@ -64,7 +66,7 @@ func TestJoining(t *testing.T) {
 	} {
 		t.Run("without it, the error says: "+says, func(t *testing.T) {
 			t.Parallel()
-			if j, err := joiningOf(data); err == nil || !strings.Contains(err.Error(), says) {
+			if j, err := join.From(data); err == nil || !strings.Contains(err.Error(), says) {
 				t.Error(j, err)
 			}
 		})

@@ -44,11 +44,13 @@ var (
 	KubeconfigGenerators     = Resource{schema.GroupVersion{Group: "kamaji.clastix.io", Version: "v1alpha1"}, "kubeconfiggenerators", "KubeconfigGenerator", false}
 )
 
-// Admission policies of a cluster, to which no policy and no webhook applies.
+// Admission policies and webhooks of a cluster, to which no policy and no webhook applies.
 var (
 	admission                         = schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1"}
 	ValidatingAdmissionPolicies       = Resource{admission, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", false}
 	ValidatingAdmissionPolicyBindings = Resource{admission, "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", false}
+	ValidatingWebhookConfigurations   = Resource{admission, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", false}
+	MutatingWebhookConfigurations     = Resource{admission, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", false}
 )
 
 // Path of an object, or of the collection when name is empty; of all namespaces when namespace is empty.

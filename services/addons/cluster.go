@@ -104,6 +104,7 @@ func (c *Cluster) Apply(ctx context.Context, objs []*unstructured.Unstructured) 
 	}()
 	var mu sync.Mutex
 	var errs []error
+	hooks := c.slowHooks(ctx)
 	// Pods made before their ServiceAccount or ConfigMap are refused or restarted, which costs more than the order.
 	for _, runs := range []bool{false, true} {
 		var wave []*unstructured.Unstructured
@@ -114,11 +115,20 @@ func (c *Cluster) Apply(ctx context.Context, objs []*unstructured.Unstructured) 
 		}
 		each(wave, func(o *unstructured.Unstructured) {
 			began := time.Now()
-			version, err := c.applyOne(ctx, o)
+			version, err := "", error(nil)
+			hook := hooks.before(RefOf(o))
+			if hook == "" {
+				version, err = c.applyOne(ctx, o)
+				hook = hooks.after(RefOf(o), err)
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			took[handlerOf(RefOf(o))] += time.Since(began)
-			if err != nil {
+			switch {
+			case hook != "":
+				errs = append(errs, &ObjectError{Ref: RefOf(o), Webhook: hook, Err: errHookHangs})
+				return
+			case err != nil:
 				errs = append(errs, objectError(RefOf(o), err))
 				return
 			}

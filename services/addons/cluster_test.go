@@ -506,37 +506,47 @@ func TestCluster(t *testing.T) {
 		}
 	})
 
-	t.Run("a broken webhook of the tenant is named and stops only what it intercepts", func(t *testing.T) {
-		const path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
-		tn.raw(t, http.MethodPost, path, "application/json", `{"apiVersion":"admissionregistration.k8s.io/v1",
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	for what, url := range map[string]string{
+		"broken": "https://127.0.0.1:1/nobody", "silent": "https://" + silent.Addr().String() + "/waits",
+	} {
+		t.Run("a "+what+" webhook of the tenant is named and stops only what it intercepts", func(t *testing.T) {
+			const path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+			tn.raw(t, http.MethodPost, path, "application/json", `{"apiVersion":"admissionregistration.k8s.io/v1",
 			"kind":"ValidatingWebhookConfiguration","metadata":{"name":"broken"},"webhooks":[{"name":"broken.example.com",
-			"admissionReviewVersions":["v1"],"sideEffects":"None","failurePolicy":"Fail",
-			"clientConfig":{"url":"https://127.0.0.1:1/nobody"},
+			"admissionReviewVersions":["v1"],"sideEffects":"None","failurePolicy":"Fail","timeoutSeconds":30,
+			"clientConfig":{"url":"`+url+`"},
 			"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"]}]}]}`)
-		changed := objs[:0:0]
-		for _, o := range objs {
-			o = o.DeepCopy()
-			o.SetAnnotations(map[string]string{"changed": "yes"})
-			changed = append(changed, o)
-		}
-		var applied map[string]string
-		var failed error
-		until(t, "the webhook is in force", func() bool {
-			applied, failed = tn.Apply(t.Context(), changed)
-			return failed != nil
+			changed := objs[:0:0]
+			for _, o := range objs {
+				o = o.DeepCopy()
+				o.SetAnnotations(map[string]string{"changed": "yes"})
+				changed = append(changed, o)
+			}
+			var applied map[string]string
+			var failed error
+			until(t, "the webhook is in force", func() bool {
+				applied, failed = tn.Apply(t.Context(), changed)
+				return failed != nil
+			})
+			var object *ObjectError
+			if !errors.As(failed, &object) || object.Webhook != "broken.example.com" || object.Ref.Kind != "ConfigMap" {
+				t.Errorf("got %v", failed)
+			}
+			if len(applied) < len(objs)-5 {
+				t.Errorf("only %d of %d objects applied", len(applied), len(objs))
+			}
+			tn.raw(t, http.MethodDelete, path+"/broken", "", "")
+			until(t, "the webhook is no more", func() bool {
+				versions, err = tn.Apply(t.Context(), objs)
+				return err == nil
+			})
 		})
-		var object *ObjectError
-		if !errors.As(failed, &object) || object.Webhook != "broken.example.com" || object.Ref.Kind != "ConfigMap" {
-			t.Errorf("got %v", failed)
-		}
-		if len(applied) < len(objs)-5 {
-			t.Errorf("only %d of %d objects applied", len(applied), len(objs))
-		}
-		tn.raw(t, http.MethodDelete, path+"/broken", "", "")
-		if versions, err = tn.Apply(t.Context(), objs); err != nil {
-			t.Fatal(err)
-		}
-	})
+	}
 
 	t.Run("an API server that hangs is found out by one question, before others are asked", func(t *testing.T) {
 		if err := tn.Probe(t.Context()); err != nil {

@@ -44,7 +44,7 @@ func (i *installation) charts(t *testing.T, args ...string) {
 		"upgrade", "--install", "stoker", i.chart("stoker"), "--create-namespace", "--wait", "--timeout", "10m",
 		"--set", "image.registry=" + i.registry + ",image.tag=" + i.tag + ",nats.image.repository=" + i.registry + "/nats",
 		"--set", fmt.Sprintf("nats.persistence.enabled=%t", i.volumes),
-		"--set", "portals[0].name=shop,portals[0].namespaces[0]=" + namespace,
+		"--set", "portals[0].name=shop,portals[0].join=true,portals[0].namespaces[0]=" + namespace,
 	}
 	etcd := []string{
 		"upgrade", "--install", "stoker-etcd", i.chart("stoker-etcd"), "--wait", "--timeout", "10m",

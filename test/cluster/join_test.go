@@ -4,17 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/hex"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -100,12 +95,11 @@ func (x *tunnelled) joins(t *testing.T, begun time.Time) {
 	if err := os.WriteFile(kubeconfig, x.kubeconfigOf(t), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	endpoint, err := url.Parse(x.config.Host)
+	how, err := x.portal(t).Join(t.Context(), namespace, x.name, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), x.join, x.node, "kubeadm", "join", endpoint.Host, "--token", x.token(t),
-		"--discovery-token-ca-cert-hash", caHash(t, x.config.CAData))
+	cmd := exec.CommandContext(t.Context(), x.join, append([]string{x.node}, strings.Fields(how.Command)...)...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v: %s", cmd, err, out)
@@ -150,38 +144,6 @@ func (x *tunnelled) kubeconfigOf(t *testing.T) []byte {
 		t.Fatal(err)
 	}
 	return secret.Data[name.KeyAdminConf]
-}
-
-// token makes a bootstrap token, as `kubeadm token create` does.
-func (x *tunnelled) token(t *testing.T) string {
-	t.Helper()
-	id, secret := strings.ToLower(rand.Text()[:6]), strings.ToLower(rand.Text()[:16])
-	_, err := x.api.CoreV1().Secrets("kube-system").Create(t.Context(), &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id}, Type: corev1.SecretTypeBootstrapToken,
-		StringData: map[string]string{
-			"token-id": id, "token-secret": secret, "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true",
-			"auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token",
-		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return id + "." + secret
-}
-
-// caHash is that of a certificate authority's public key, as kubeadm takes it.
-func caHash(t *testing.T, authority []byte) string {
-	t.Helper()
-	block, _ := pem.Decode(authority)
-	if block == nil {
-		t.Fatal("no certificate authority")
-	}
-	certificate, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.Sum256(certificate.RawSubjectPublicKeyInfo)
-	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 // runInside runs the server of package inside as a pod with a Service, and has the tenant's API server ask it.

@@ -12,12 +12,12 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
-// inputOf maps the tenant's states to what is rendered.
-func inputOf(t *state.Tenant, certs state.Certs, w state.Workload) Input {
+// inputOf maps the tenant's states to what is rendered for a version of Kubernetes.
+func inputOf(t *state.Tenant, version string, certs state.Certs, w state.Workload) Input {
 	spec := t.Spec
 	in := Input{
 		Name: t.Name, Namespace: t.Namespace, Endpoint: w.Endpoint, AdvertiseAddress: w.AdvertiseAddress, Port: w.Port,
-		Version: spec.Kubernetes.Version, ClusterDomain: spec.NetworkProfile.ClusterDomain,
+		Version: version, ClusterDomain: spec.NetworkProfile.ClusterDomain,
 		ServiceCIDRs: spec.NetworkProfile.ServiceCIDRs, PodCIDRs: spec.NetworkProfile.PodCIDRs,
 		DNSServiceIPs: spec.NetworkProfile.DNSServiceIPs, CertSANs: spec.NetworkProfile.CertSANs,
 		CACertPEM: []byte(certs.CA), KeyAlgorithm: "ECDSA-P256", CgroupDriver: string(spec.Kubernetes.Kubelet.CGroupFS),
@@ -34,7 +34,7 @@ func inputOf(t *state.Tenant, certs state.Certs, w state.Workload) Input {
 		in.KubeProxy = &Addon{ImageRepository: a.ImageRepository, ImageTag: a.ImageTag}
 	}
 	if a := spec.Addons.Konnectivity; a != nil {
-		in.Konnectivity = konnectivityOf(a, spec.Kubernetes.Version, w.KonnectivityEndpoint)
+		in.Konnectivity = konnectivityOf(a, version, w.KonnectivityEndpoint)
 	}
 	return in
 }

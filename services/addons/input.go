@@ -12,6 +12,15 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
+// versionOf is the version of Kubernetes for which the inside of a tenant is made: the one that its spec asks for in this generation, unless
+// the upgrade to it was undone. While pods are on the way to it, nothing is applied.
+func versionOf(t *state.Tenant, generation int64, w state.Workload) string {
+	if w.Upgrade.Undone(generation) {
+		return w.Upgrade.From
+	}
+	return t.Spec.Kubernetes.Version
+}
+
 // inputOf maps the tenant's states to what is rendered for a version of Kubernetes.
 func inputOf(t *state.Tenant, version string, certs state.Certs, w state.Workload) Input {
 	spec := t.Spec

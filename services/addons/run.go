@@ -108,10 +108,7 @@ func (s *addons) handle(ctx context.Context, t *loop.Turn) error {
 	if err != nil {
 		return err
 	}
-	version := t.Tenant.Spec.Kubernetes.Version
-	if workload.Upgrade.Undone(t.Generation) {
-		version = workload.Upgrade.From
-	}
+	version := versionOf(t.Tenant, t.Generation, workload)
 	input := inputOf(t.Tenant, version, certs, workload)
 	if own := t.Own(); own == nil || own.Generation != t.Generation || own.Failed() { // else it was looked at
 		if err := checkKubelet(input); err != nil {

@@ -46,6 +46,22 @@ func upgradeOf(before *state.Workload, asked string, listed []string, generation
 	}
 }
 
+// refuseLower undoes an upgrade to a lower minor version than all pods run, before it is begun: it was accepted when they did not yet.
+func refuseLower(u *state.Upgrade, now time.Time) *state.Upgrade {
+	if u == nil || !u.UndoneAt.IsZero() {
+		return u
+	}
+	from, known := v1alpha1.Minor(u.From)
+	to, ok := v1alpha1.Minor(u.To)
+	if !known || !ok || to >= from {
+		return u
+	}
+	refused := *u
+	refused.UndoneAt, refused.Reason = now.UTC().Truncate(time.Second), reason.UpgradeUndone
+	refused.Message = "it is a lower minor version, which can't read all that may have been stored by now"
+	return &refused
+}
+
 // versionOf is the version that pods are to run; asked is what the spec asks for. A tenant that sleeps has none: it is on record what
 // it asks for.
 func versionOf(u *state.Upgrade, asked string, generation int64, asleep bool) string {
@@ -102,6 +118,9 @@ func afterStep(r *rollout) bool {
 // undoneBecause is the failure of a tenant whose upgrade was undone. also is what it suffers from beside, nil for nothing.
 func undoneBecause(u *state.Upgrade, also *state.Failure) *state.Failure {
 	step := u.Step()
+	if u.Since.IsZero() {
+		return &state.Failure{Reason: reason.UpgradeUndone, Message: fmt.Sprintf("%s was not begun, %s runs: %s", step, u.From, u.Message), Permanent: true}
+	}
 	message := fmt.Sprintf("pods of %s did not become ready in time and were taken back, %s runs again: %s", step, u.From, u.Message)
 	if step != u.To {
 		message = fmt.Sprintf("on the way to %s, %s", u.To, message)
@@ -118,8 +137,11 @@ func (t *turn) chooseVersion() {
 	was := t.data.Upgrade
 	u := upgradeOf(&t.data, asked, name.UpgradeThrough(t.Tenant.Annotations), t.Generation)
 	u = bounded(u, name.UpgradeTimeout(t.Tenant.Annotations), t.s.now())
-	if u != nil && asleep {
+	switch {
+	case u != nil && asleep:
 		u = begunAt(u, time.Time{})
+	case !asleep:
+		u = refuseLower(u, t.s.now())
 	}
 	if was != nil && !asleep { // what was on record while it slept never ran
 		t.data.Version = was.From

@@ -103,6 +103,29 @@ func TestUpgradeOf(t *testing.T) {
 	}
 }
 
+func TestALowerMinorVersionIsNotBegun(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
+	if refuseLower(nil, now) != nil {
+		t.Error("without an upgrade there is one")
+	}
+	for _, to := range []string{"v1.36.1", "v1.36.4"} {
+		if u := refuseLower(&state.Upgrade{From: "v1.36.3", To: to, Generation: 2}, now); u.Undone(2) {
+			t.Errorf("%s: %+v", to, u)
+		}
+	}
+	u := refuseLower(&state.Upgrade{From: "v1.36.3", To: "v1.35.4", Generation: 2}, now)
+	if !u.Undone(2) || versionOf(u, "v1.35.4", 2, false) != "v1.36.3" {
+		t.Errorf("%+v", u)
+	}
+	if f := undoneBecause(u, nil); !strings.HasPrefix(f.Message, "v1.35.4 was not begun, v1.36.3 runs: it is a lower") || f.Reason != reason.UpgradeUndone || !f.Permanent {
+		t.Errorf("%+v", f)
+	}
+	if again := refuseLower(u, now.Add(time.Hour)); again != u {
+		t.Errorf("looked at again, it is %+v", again)
+	}
+}
+
 func TestAnUpgradeIsLateWhenItsPodsHaveHadTheirTime(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
@@ -166,7 +189,7 @@ func TestAfterStep(t *testing.T) {
 
 func TestWhatIsSaidOfAnUpgradeThatWasUndone(t *testing.T) {
 	t.Parallel()
-	u := &state.Upgrade{From: "v1.34.4", To: "v1.35.4", UndoneAt: time.Unix(1, 0), Message: "kube-apiserver: ErrImagePull"}
+	u := &state.Upgrade{From: "v1.34.4", To: "v1.35.4", Since: time.Unix(0, 1), UndoneAt: time.Unix(1, 0), Message: "kube-apiserver: ErrImagePull"}
 	f := undoneBecause(u, nil)
 	const want = "pods of v1.35.4 did not become ready in time and were taken back, v1.34.4 runs again: kube-apiserver: ErrImagePull"
 	if f.Message != want || f.Reason != reason.UpgradeUndone || !f.Permanent {
@@ -347,6 +370,19 @@ func TestUpgradesOnARealAPIServer(t *testing.T) {
 		x.again(event.IntakeAccepted{})
 		x.runs("v1.35.4")
 		x.becomes("undone", undoneState)
+	})
+
+	in("a lower minor version than all pods run by now is not begun", func(t *testing.T) {
+		c.service(3)
+		x := c.tenant("default", "lower")
+		x.available()
+		before := x.deployment()
+		x.Tenant.Spec.Kubernetes.Version = "v1.34.4"
+		x.accept()
+		s, _ := x.becomes("refused", func(s *state.State, w *state.Workload) bool { return s.Step == event.Available && undoneState(s, w) })
+		if !strings.Contains(s.Failure.Message, "v1.34.4 was not begun") || x.deployment().Generation != before.Generation {
+			t.Errorf("%+v", s.Failure)
+		}
 	})
 
 	in("several minor versions are gone through one by one; a step that fails is undone, and the way ends there", func(t *testing.T) {

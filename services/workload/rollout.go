@@ -4,6 +4,7 @@ package workload
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -40,10 +41,7 @@ func (t *turn) rollOut(ctx context.Context) (state.Wait, error) {
 			wait, stepped, err = t.rollOutVersion(ctx)
 		}
 	}
-	if err != nil {
-		return wait, err
-	}
-	return wait, t.setUpgradeTimer(ctx)
+	return wait, errors.Join(err, t.setUpgradeTimer(ctx))
 }
 
 // rollOutVersion is rollOut for the version that was chosen. stepped is true when it runs in all pods and another is to follow.
@@ -151,7 +149,7 @@ func (t *turn) deploy(ctx context.Context, want *appsv1.Deployment, seen observa
 	if gone || changed {
 		t.data.LastUpdate = t.s.now().UTC().Truncate(time.Second)
 		t.data.WaitingSince = time.Time{} // for other pods
-		if u := t.data.Upgrade; u != nil {
+		if u := t.data.Upgrade; u != nil && u.UndoneAt.IsZero() {
 			t.data.Upgrade = begunAt(u, time.Time{})
 		}
 	}

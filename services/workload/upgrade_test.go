@@ -290,7 +290,7 @@ func TestUpgradesOnARealAPIServer(t *testing.T) {
 		stop() // the next replica goes on with what is in NATS
 		_, stop = c.service(3)
 		x.runs("v1.35.4")
-		s, w := x.becomes("undone", undoneState)
+		s, _ := x.becomes("undone", undoneState)
 		if m := s.Failure.Message; !s.Failure.Permanent || !strings.Contains(m, "v1.36.3") || !strings.Contains(m, "v1.35.4") ||
 			!strings.Contains(m, "kube-apiserver: CrashLoopBackOff: exits with code 1, restarted: unknown flag: --gone") {
 			t.Error(m)
@@ -300,8 +300,8 @@ func TestUpgradesOnARealAPIServer(t *testing.T) {
 		}
 		x.rolledOut()
 		s, w = x.becomes("back", func(s *state.State, w *state.Workload) bool { return s.Step == event.Available && undoneState(s, w) })
-		if w.Version != "v1.35.4" || w.Phase != "Ready" || s.Wait.Waits() {
-			t.Errorf("%+v", w)
+		if w.Version != "v1.35.4" || w.Phase != "Ready" || s.Wait.Waits() || !strings.HasPrefix(s.Failure.Message, "pods of v1.36.3 did not become ready in time") {
+			t.Errorf("%+v, %+v", w, s.Failure)
 		}
 		eventually(t, "it is told", func() error {
 			if failed, available := x.told(event.Failed), x.told(event.Available); failed != 1 || available != 2 {

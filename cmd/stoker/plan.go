@@ -119,5 +119,8 @@ func headOf(p event.PlanReply) string {
 	default:
 		versions = p.From + " to " + p.To
 	}
+	if n := len(p.Steps); n > 1 {
+		versions += " through " + strings.Join(p.Steps[:n-1], " and ")
+	}
 	return strings.TrimSuffix(fmt.Sprintf("tenant %s/%s: %s", p.Namespace, p.Name, versions), ": ") + "\n"
 }

@@ -44,7 +44,8 @@ It takes some of them at a time: of each it first asks for the plan (see stoker 
 tenant is Ready, or asleep. After a wave in which something failed it stops and says what; the wave itself is finished.
 
 Asked for again, it goes on where it stopped: tenants that have the version are done, those that don't come up yet are waited for.
-Tenants that are paused or being deleted are left out. A rollout goes one minor version up at most, as every upgrade.
+Tenants that are paused or being deleted are left out. A rollout goes one minor version up at most, as every upgrade, or several for tenants whose annotation
+stoker.dev/upgrade-through names those between. It stops at a tenant whose upgrade was undone, which has failed.
 
 Exit codes: 1 a tenant failed, or something is against its upgrade; 3 a tenant was not Ready in time.`,
 		Example: `  stoker rollout -l tier=free --version v1.36.3

@@ -12,12 +12,21 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
-// inputOf maps the tenant's states to what is rendered.
-func inputOf(t *state.Tenant, certs state.Certs, w state.Workload) Input {
+// versionOf is the version of Kubernetes for which the inside of a tenant is made: the one that its spec asks for in this generation, unless
+// the upgrade to it was undone. While pods are on the way to it, nothing is applied.
+func versionOf(t *state.Tenant, generation int64, w state.Workload) string {
+	if w.Upgrade.Undone(generation) {
+		return w.Upgrade.From
+	}
+	return t.Spec.Kubernetes.Version
+}
+
+// inputOf maps the tenant's states to what is rendered for a version of Kubernetes.
+func inputOf(t *state.Tenant, version string, certs state.Certs, w state.Workload) Input {
 	spec := t.Spec
 	in := Input{
 		Name: t.Name, Namespace: t.Namespace, Endpoint: w.Endpoint, AdvertiseAddress: w.AdvertiseAddress, Port: w.Port,
-		Version: spec.Kubernetes.Version, ClusterDomain: spec.NetworkProfile.ClusterDomain,
+		Version: version, ClusterDomain: spec.NetworkProfile.ClusterDomain,
 		ServiceCIDRs: spec.NetworkProfile.ServiceCIDRs, PodCIDRs: spec.NetworkProfile.PodCIDRs,
 		DNSServiceIPs: spec.NetworkProfile.DNSServiceIPs, CertSANs: spec.NetworkProfile.CertSANs,
 		CACertPEM: []byte(certs.CA), KeyAlgorithm: "ECDSA-P256", CgroupDriver: string(spec.Kubernetes.Kubelet.CGroupFS),
@@ -34,7 +43,7 @@ func inputOf(t *state.Tenant, certs state.Certs, w state.Workload) Input {
 		in.KubeProxy = &Addon{ImageRepository: a.ImageRepository, ImageTag: a.ImageTag}
 	}
 	if a := spec.Addons.Konnectivity; a != nil {
-		in.Konnectivity = konnectivityOf(a, spec.Kubernetes.Version, w.KonnectivityEndpoint)
+		in.Konnectivity = konnectivityOf(a, version, w.KonnectivityEndpoint)
 	}
 	return in
 }

@@ -108,7 +108,8 @@ func (s *addons) handle(ctx context.Context, t *loop.Turn) error {
 	if err != nil {
 		return err
 	}
-	input := inputOf(t.Tenant, certs, workload)
+	version := versionOf(t.Tenant, t.Generation, workload)
+	input := inputOf(t.Tenant, version, certs, workload)
 	if own := t.Own(); own == nil || own.Generation != t.Generation || own.Failed() { // else it was looked at
 		if err := checkKubelet(input); err != nil {
 			return unrendered(err)
@@ -124,7 +125,7 @@ func (s *addons) handle(ctx context.Context, t *loop.Turn) error {
 	access := certs.Secrets[name.ComponentAdminKubeconfig].Checksum
 	tunnel := t.Tenant.Spec.Addons.Konnectivity == nil || workload.KonnectivityEndpoint != ""
 	if certsState == nil || access == "" || !tunnel || workloadState == nil || workload.Endpoint == "" || workload.ReadyReplicas == 0 ||
-		workload.Version != t.Tenant.Spec.Kubernetes.Version {
+		workload.Version != version {
 		return t.Wait(ctx, state.Wait{
 			On: name.ServiceWorkload, Reason: reason.ControlPlaneNotReady, Text: "the control plane's pods to be ready (workload.available)",
 		})

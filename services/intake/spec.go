@@ -150,7 +150,7 @@ func specAnnotations(o *metav1.ObjectMeta) map[string]string {
 	for _, k := range []string{
 		name.AnnotationPaused, name.AnnotationPausedUntil, name.AnnotationKubeconfigSecretKey,
 		name.AnnotationMigrationTimeout, name.AnnotationCleanupPriorMigration, name.AnnotationDatastoreSelector,
-		name.AnnotationDatastoreOverrides, name.AnnotationKubeletServing,
+		name.AnnotationDatastoreOverrides, name.AnnotationKubeletServing, name.AnnotationUpgradeTimeout, name.AnnotationUpgradeThrough,
 	} {
 		if v, ok := o.Annotations[k]; ok {
 			kept[k] = v

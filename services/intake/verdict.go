@@ -64,7 +64,7 @@ func (p *proposal) reply(key events.Key) event.PlanReply {
 		r.From = p.now.Kubernetes.Version
 	}
 	if p.pods != nil {
-		r.Running = p.pods.Version
+		r.Running, r.Steps = p.pods.Version, p.pods.Steps
 	}
 	r.To = p.spec.Kubernetes.Version
 	r.Checks = []event.PlanCheck{finding(event.CheckRules, event.VerdictPasses, "", "the API server accepts the change")}
@@ -94,7 +94,7 @@ func (p *proposal) checkTenant() event.PlanCheck {
 	switch {
 	case p.there.DeletionTimestamp != nil:
 		return finding(event.CheckTenant, event.VerdictBlocks, reason.Deleting, "the tenant is being deleted")
-	case p.pods != nil && behind(p.pods.Version, to) > 1:
+	case p.pods != nil && jumps(p.pods.Version, append(slices.Clone(p.pods.Steps), to)):
 		return finding(event.CheckTenant, event.VerdictBlocks, reason.VersionNotReached,
 			"%s still runs, from which %s is more than one minor version away: the upgrade to %s must end first",
 			p.pods.Version, to, p.now.Kubernetes.Version)
@@ -114,6 +114,17 @@ func behind(version, than string) int {
 		return 0
 	}
 	return newer - older
+}
+
+// jumps reports whether there is more than one minor version from one version to the next.
+func jumps(from string, steps []string) bool {
+	for _, to := range steps {
+		if behind(from, to) > 1 {
+			return true
+		}
+		from = to
+	}
+	return false
 }
 
 // replicas a spec asks for.

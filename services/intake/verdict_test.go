@@ -76,10 +76,16 @@ func TestVerdict(t *testing.T) {
 		verdict string // and reason
 		says    string
 	}{
-		"nothing is against it":                         {func(*proposal) {}, "", "", ""},
-		"a tenant that is deleted":                      {func(p *proposal) { p.there.DeletionTimestamp = &metav1.Time{} }, event.CheckTenant, blocks + " " + reason.Deleting, ""},
-		"a tenant that is paused":                       {func(p *proposal) { p.there.Annotations = map[string]string{name.AnnotationPaused: ""} }, event.CheckTenant, warns + " " + reason.Annotated, ""},
-		"a rollout is under way":                        {func(p *proposal) { p.pods.Complete = false }, event.CheckTenant, warns + " " + reason.RolloutUnderWay, ""},
+		"nothing is against it":    {func(*proposal) {}, "", "", ""},
+		"a tenant that is deleted": {func(p *proposal) { p.there.DeletionTimestamp = &metav1.Time{} }, event.CheckTenant, blocks + " " + reason.Deleting, ""},
+		"a tenant that is paused":  {func(p *proposal) { p.there.Annotations = map[string]string{name.AnnotationPaused: ""} }, event.CheckTenant, warns + " " + reason.Annotated, ""},
+		"a rollout is under way":   {func(p *proposal) { p.pods.Complete = false }, event.CheckTenant, warns + " " + reason.RolloutUnderWay, ""},
+		"several minor versions with a way between": {
+			func(p *proposal) { p.pods.Version, p.pods.Steps = "v1.34.4", []string{"v1.35.4", "v1.36.3"} }, event.CheckTenant, passes, "nothing else",
+		},
+		"and one that is missing there": {
+			func(p *proposal) { p.pods.Version, p.pods.Steps = "v1.33.4", []string{"v1.35.4", "v1.36.3"} }, event.CheckTenant, blocks + " " + reason.VersionNotReached, "v1.33.4 still runs",
+		},
 		"the upgrade before hasn't ended":               {func(p *proposal) { p.pods.Version, p.pods.Complete = "v1.34.4", false }, event.CheckTenant, blocks + " " + reason.VersionNotReached, "v1.34.4 still runs"},
 		"workload doesn't answer":                       {func(p *proposal) { p.pods, p.podsFailed = nil, "it is away" }, event.CheckPods, unknown + " " + reason.Unavailable, "it is away"},
 		"pods stay":                                     {func(p *proposal) { p.pods.Pods = event.PodsStay }, event.CheckPods, passes, "no pod is replaced"},

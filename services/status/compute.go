@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
@@ -92,7 +93,7 @@ func shownStatus(t *state.Tenant, in States, p standing, readyGeneration int64) 
 		return v1alpha1.VersionNotReady
 	case in.Addons.Data.WritePermissions.Any() && running != v1alpha1.VersionMigrating:
 		return v1alpha1.VersionWriteLimited
-	case p.workload.done:
+	case p.workload.done, w.Upgrade.Undone(in.Generation) && in.Workload.State.Step == event.Available:
 		return v1alpha1.VersionReady
 	case running == v1alpha1.VersionCARotating, running == v1alpha1.VersionMigrating:
 		return running

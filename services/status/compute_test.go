@@ -199,6 +199,16 @@ func TestCompute(t *testing.T) {
 	limit := func(tenant *state.Tenant, in *States) {
 		tenant.Spec.WritePermissions.BlockCreation, in.Addons.Data.WritePermissions.BlockCreation = true, true
 	}
+	// undo has generation 2 ask for a version that was undone; everything else of it is done.
+	undo := func(tenant *state.Tenant, in *States) {
+		in.Generation, tenant.Spec.Kubernetes.Version = 2, "1.37.0"
+		for _, s := range []*state.State{in.Certs.State, in.Datastore.State, in.Workload.State, in.Addons.State} {
+			s.Generation = 2
+		}
+		in.Workload.Data.Phase = "Upgrading"
+		in.Workload.Data.Upgrade = &state.Upgrade{From: in.Workload.Data.Version, To: "1.37.0", Generation: 2, UndoneAt: time.Unix(1, 0)}
+		in.Workload.State.Failure = &state.Failure{Reason: reason.UpgradeUndone, Message: "pods of 1.37.0 did not become ready", Permanent: true}
+	}
 	tests := map[string]struct {
 		change func(*state.Tenant, *States)
 		// ready: generation 1 was Ready before the change
@@ -305,6 +315,30 @@ func TestCompute(t *testing.T) {
 			},
 			want: want{"Reconciling", "Ready", "AddonsPending", false, 1,
 				"Reconciling CertificatesReady DatastoreReady WorkloadAvailable EndpointReachable", "addons is at generation 1"},
+		},
+		"an upgrade that is being undone has failed, and the tenant is on its way back": {
+			ready: true,
+			change: func(tenant *state.Tenant, in *States) {
+				undo(tenant, in)
+				in.Workload.State.Step, in.Workload.State.Wait.Text = event.Exposed, "Deployment default/demo: its pods to be ready (1 of 2)"
+			},
+			want: want{"Failed", "Upgrading", "UpgradeUndone", false, 1,
+				"Stalled CertificatesReady DatastoreReady WorkloadAvailable AddonsReady EndpointReachable", "pods of 1.37.0"},
+		},
+		"one that was undone runs where it was": {
+			ready:  true,
+			change: undo,
+			want: want{"Failed", "Ready", "UpgradeUndone", false, 1,
+				"Stalled CertificatesReady DatastoreReady WorkloadAvailable AddonsReady EndpointReachable", "pods of 1.37.0"},
+		},
+		"and is at it again in the next generation": {
+			ready: true,
+			change: func(tenant *state.Tenant, in *States) {
+				undo(tenant, in)
+				in.Generation, in.Workload.State.Failure = 3, nil
+				in.Workload.State.Step = event.Exposed
+			},
+			want: want{"Upgrading", "Upgrading", "CertificatesPending", false, 1, "Reconciling WorkloadAvailable EndpointReachable", "generation 2"},
 		},
 		"without a ready pod it is NotReady": {
 			ready: true,

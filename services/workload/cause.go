@@ -67,6 +67,48 @@ func causeOf(pods []corev1.Pod, config string) cause {
 	return worst
 }
 
+// lastWords is why pods with this config hash aren't ready, with what the container at fault said when it ended. deployment is what the
+// Deployment says, for pods that aren't there.
+func lastWords(pods []corev1.Pod, config string, deployment cause) cause {
+	c := causeOf(pods, config)
+	if (c.Reason == "" || c.Reason == reason.NoPods) && deployment.Text != "" {
+		return deployment
+	}
+	// What others say may hold a password, as kine's address of the database does.
+	container, _, _ := strings.Cut(c.Text, ":")
+	if !slices.Contains([]string{name.ContainerAPIServer, name.ContainerScheduler, name.ContainerControllerManager}, container) {
+		return c
+	}
+	for _, p := range pods {
+		if p.Annotations[name.AnnotationConfigHash] != config {
+			continue
+		}
+		for _, s := range p.Status.ContainerStatuses {
+			if s.Name == container && !s.Ready {
+				c.Text = join(c.Text, said(s))
+				return c
+			}
+		}
+	}
+	return c
+}
+
+// maxSaid is the longest text in bytes of what a container said.
+const maxSaid = 300
+
+// said is the end of what a container said before it exited with an error, as one line.
+func said(s corev1.ContainerStatus) string {
+	ended := cmp.Or(s.State.Terminated, s.LastTerminationState.Terminated)
+	if ended == nil || ended.ExitCode == 0 {
+		return ""
+	}
+	text := oneLine(ended.Message)
+	if len(text) <= maxSaid {
+		return text
+	}
+	return "…" + strings.ToValidUTF8(text[len(text)-maxSaid:], "")
+}
+
 func ready(p *corev1.Pod) bool {
 	return condition(p, corev1.PodReady) == corev1.ConditionTrue
 }
@@ -201,12 +243,17 @@ func join(parts ...string) string {
 
 // line makes a text from elsewhere one line of printable characters, of at most maxCause bytes.
 func line(s string) string {
-	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "�"), func(r rune) bool {
-		return unicode.IsSpace(r) || !unicode.IsPrint(r)
-	}), " ")
+	s = oneLine(s)
 	if len(s) <= maxCause {
 		return s
 	}
 	const more = "…"
 	return strings.ToValidUTF8(s[:maxCause-len(more)], "") + more
+}
+
+// oneLine makes a text from elsewhere one line of printable characters.
+func oneLine(s string) string {
+	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "�"), func(r rune) bool {
+		return unicode.IsSpace(r) || !unicode.IsPrint(r)
+	}), " ")
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
@@ -62,10 +63,27 @@ func (s *svc) answerPods(ctx context.Context, bus *events.Bus, question []byte) 
 		return event.PodsReply{Pods: event.PodsStay}, nil // there are none
 	}
 	in.Advertise = before.AdvertiseAddress
+	// Another spec is another generation, in which an upgrade that was undone is tried again.
+	generation := own.Generation
+	if hash(now.Spec) != hash(after.Spec) {
+		generation++
+	}
+	asked := after.Spec.Kubernetes.Version
+	u := upgradeOf(&before, asked, name.UpgradeThrough(after.Annotations), generation)
+	after.Spec.Kubernetes.Version = versionOf(u, asked, generation, sleeps(&after.Spec))
 	return event.PodsReply{
-		Pods: podsAfter(&now.Spec, before.ConfigHash, in), Version: before.Version, Replicas: before.Replicas,
+		Steps: steps(u, generation),
+		Pods:  podsAfter(&now.Spec, before.ConfigHash, in), Version: before.Version, Replicas: before.Replicas,
 		Complete: own.Generation == spec.Generation && !own.Waits() && !own.Failed() && (own.Step == event.Available || own.Step == event.Slept),
 	}, nil
+}
+
+// steps are the versions that pods are to run one after the other; none without an upgrade.
+func steps(u *state.Upgrade, generation int64) []string {
+	if u == nil || u.Undone(generation) {
+		return nil
+	}
+	return append(slices.Clone(u.Through), u.To)
 }
 
 // podsAfter says what becomes of the pods that have a config hash, when a tenant of this spec is to be as in. What others make that pods

@@ -4,6 +4,7 @@ package workload
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -27,19 +28,34 @@ const (
 	askPodsEvery = 15 * time.Second
 )
 
-// rollOut makes the Deployment so and says how far it is. It returns what is missing.
+// rollOut makes the Deployment so and says how far it is. It returns what is missing. Of an upgrade in steps it goes on with the next
+// step once all pods run one.
 func (t *turn) rollOut(ctx context.Context) (state.Wait, error) {
+	t.chooseVersion()
+	if err := t.undoLate(ctx); err != nil {
+		return state.Wait{}, err
+	}
+	wait, stepped, err := t.rollOutVersion(ctx)
+	for err == nil && stepped {
+		if err = t.noteStep(ctx); err == nil {
+			wait, stepped, err = t.rollOutVersion(ctx)
+		}
+	}
+	return wait, errors.Join(err, t.setUpgradeTimer(ctx))
+}
+
+// rollOutVersion is rollOut for the version that was chosen. stepped is true when it runs in all pods and another is to follow.
+func (t *turn) rollOutVersion(ctx context.Context) (wait state.Wait, stepped bool, err error) {
 	in := Input{Subject: t.subject, Advertise: t.data.AdvertiseAddress, KineImage: t.s.kineImage}
-	wait, err := t.read(ctx, &in)
-	if err != nil || wait.Waits() {
+	if wait, err = t.read(ctx, &in); err != nil || wait.Waits() {
 		t.step = event.Exposed // of this generation no more is done
-		return wait, err
+		return wait, false, err
 	}
 	if err := t.describeForKubeadm(ctx, in); err != nil {
-		return state.Wait{}, err
+		return state.Wait{}, false, err
 	}
 	if err := t.configureEgress(ctx); err != nil {
-		return state.Wait{}, err
+		return state.Wait{}, false, err
 	}
 	want := Deployment(in)
 	seen := t.s.observed.get(t.Key, kindDeployment, t.before.DeploymentVersion)
@@ -49,15 +65,17 @@ func (t *turn) rollOut(ctx context.Context) (state.Wait, error) {
 		if !t.data.WaitingSince.IsZero() {
 			t.askPodsLater(sleeps(t.spec))
 		}
-		return t.Own().Wait, t.removeEgress(ctx)
+		return t.Own().Wait, false, t.removeEgress(ctx)
 	}
 	live, wait, err := t.deploy(ctx, want, seen)
 	if err != nil || wait.Waits() {
-		return wait, err
+		return wait, false, err
 	}
+	t.beginUpgrade()
 	t.s.observed.setKnown(t.Key, kindDeployment, live.ResourceVersion, live.Generation)
 
 	r := assess(t.spec, t.data, t.step, t.current(), live)
+	stepped = afterStep(&r)
 	t.step, t.data = r.Step, r.Data
 	t.data.Konnectivity = hasServer(&want.Spec.Template.Spec) || t.before.Konnectivity && r.Step != event.Available && r.Step != event.Slept
 	t.data.Overrides = overridesInUse(r.Step, t.before.Overrides, &in.Datastore)
@@ -66,7 +84,7 @@ func (t *turn) rollOut(ctx context.Context) (state.Wait, error) {
 		t.facts = append(t.facts, loop.Tell{What: what, Data: t.payload(what, r)})
 	}
 	t.holdSlot()
-	return t.explainWait(ctx, r), t.removeEgress(ctx)
+	return t.explainWait(ctx, r), stepped, t.removeEgress(ctx)
 }
 
 // read collects what the other services have made, or says what is missing.
@@ -88,10 +106,10 @@ func (t *turn) read(ctx context.Context, in *Input) (state.Wait, error) {
 }
 
 // current reports whether the own state is of this generation. A failure is noted for a generation under the step of an
-// earlier one, so a state that has one doesn't count.
+// earlier one, so a state that has one doesn't count; but that an upgrade was undone is noted with all that was done of the generation.
 func (t *turn) current() bool {
 	own := t.Own()
-	return own != nil && own.Generation == t.Generation && !own.Failed()
+	return own != nil && own.Generation == t.Generation && (!own.Failed() || own.Failure.Reason == reason.UpgradeUndone)
 }
 
 // knowsRollout reports whether the own state says already how far the rollout is, so that the Deployment needn't be read:
@@ -121,15 +139,19 @@ func (t *turn) deploy(ctx context.Context, want *appsv1.Deployment, seen observa
 			return live, state.Wait{}, nil
 		}
 	}
-	// A slot is for new pods alone: what somebody deleted comes back at once, whoever else is rolling out.
+	// A slot is for new pods alone: what somebody deleted, or an upgrade took away, comes back at once, whoever else is rolling out.
 	config := want.Spec.Template.Annotations[name.AnnotationConfigHash]
-	if config != t.before.ConfigHash && desired(want) > 0 && !t.s.slots.take(t.Key) {
+	undone := t.data.Upgrade.Undone(t.Generation)
+	if config != t.before.ConfigHash && desired(want) > 0 && !undone && !t.s.slots.take(t.Key) {
 		t.step = event.Exposed
 		return nil, state.Wait{On: name.ServiceWorkload, Reason: reason.RolloutSlot, Text: "a rollout slot"}, nil
 	}
 	if gone || changed {
 		t.data.LastUpdate = t.s.now().UTC().Truncate(time.Second)
 		t.data.WaitingSince = time.Time{} // for other pods
+		if u := t.data.Upgrade; u != nil && u.UndoneAt.IsZero() {
+			t.data.Upgrade = begunAt(u, time.Time{})
+		}
 	}
 	live := want.DeepCopy()
 	if err := t.apply(ctx, kube.Deployments, kindDeployment, live); err != nil {

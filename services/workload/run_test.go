@@ -709,6 +709,9 @@ func TestOnARealAPIServer(t *testing.T) {
 		if _, w := x.is(event.Slept); w.Version != "v1.36.3" {
 			t.Errorf("the version isn't on record: %+v", w)
 		}
+		if upgraded := x.told(event.Upgraded); upgraded != 0 {
+			t.Errorf("upgraded was told %d times while nothing runs", upgraded)
+		}
 		x.Tenant.Spec.ControlPlane.Deployment.Replicas = new(int32(1))
 		x.accept()
 		x.waits("its pods to be ready")
@@ -722,9 +725,12 @@ func TestOnARealAPIServer(t *testing.T) {
 			}
 			return nil
 		})
-		if upgraded := x.told(event.Upgraded); upgraded != 0 {
-			t.Errorf("upgraded was told %d times", upgraded)
-		}
+		eventually(t, "that it was upgraded was told when its pods ran the version", func() error {
+			if upgraded := x.told(event.Upgraded); upgraded != 1 {
+				return fmt.Errorf("told %d times", upgraded)
+			}
+			return nil
+		})
 	})
 
 	in("a deletion waits for its turn, ends pods first, and counts what went; a state of the version before says what there is", func(t *testing.T) {

@@ -110,6 +110,9 @@ func (t *turn) finish(ctx context.Context, wait state.Wait, err error) error {
 	if err == nil && len(t.facts) == 0 && t.reachedOtherwise() {
 		t.facts = t.exposed()
 	}
+	if u := t.data.Upgrade; u.Undone(t.Generation) && err == nil {
+		t.failure = undoneBecause(u, t.failure)
+	}
 	if t.failure == nil {
 		t.failure = t.Drifting()
 	}

@@ -79,6 +79,7 @@ func Catalogue() []Entry {
 		fact("workload", Degraded, WorkloadAvailable{}, "no pod is ready any more"),
 		fact("workload", Slept, WorkloadAvailable{}, "no pods are asked for and none runs"),
 		fact("workload", Upgraded, WorkloadUpgraded{}, "every pod runs the new version"),
+		fact("workload", Due, TimerDue{}, "pods of another version have had their time to become ready"),
 		fact("workload", Removed, Removals{}, "Deployment, pods and Service are gone"),
 		fact("addons", Applied, AddonsApplied{}, "what must exist inside the tenant does"),
 		fact("addons", Repaired, AddonsRepaired{}, "objects inside the tenant were put right"),

@@ -53,6 +53,8 @@ type PlanReply struct {
 	From    string `json:"from,omitempty"`
 	Running string `json:"running,omitempty"`
 	To      string `json:"to,omitempty"`
+	// Steps are the versions that pods are to run one after the other, To being the last; absent when To runs.
+	Steps []string `json:"steps,omitempty"`
 	// Checks that were made; more kinds of them may come. What is refused is looked at no further.
 	Checks []PlanCheck `json:"checks"`
 	// Errors say why the API server refuses the change.
@@ -125,6 +127,8 @@ type PodsReply struct {
 	// Version runs in all pods of the last complete rollout, empty before the first; Complete is true when no other was begun since.
 	Version  string `json:"version,omitempty"`
 	Complete bool   `json:"complete"`
+	// Steps are the versions that pods are to run one after the other, the last being the one that is asked for; absent when that runs.
+	Steps []string `json:"steps,omitempty"`
 	// Replicas there are of the pods.
 	Replicas int32 `json:"replicas"`
 }

@@ -129,6 +129,12 @@ const (
 	// and approves those that are right.
 	AnnotationKubeletServing = "stoker.dev/kubelet-serving-certificates"
 	KubeletServingApprove    = "approve"
+	// AnnotationUpgradeTimeout on a TenantControlPlane is how long pods of another version may take to become ready before that version is
+	// undone, see UpgradeTimeout.
+	AnnotationUpgradeTimeout = "stoker.dev/upgrade-timeout"
+	// AnnotationUpgradeThrough on a TenantControlPlane lists the versions between the one that runs and the one that the spec asks for,
+	// see UpgradeThrough.
+	AnnotationUpgradeThrough = "stoker.dev/upgrade-through"
 	// AnnotationMigrationTimeout is how long a migration may take, as a Go duration.
 	AnnotationMigrationTimeout = "kamaji.clastix.io/migration-timeout"
 	// AnnotationCleanupPriorMigration, when true, drops what a schema of the same name holds before a migration.

@@ -98,6 +98,8 @@ const (
 const (
 	// OverridesNotProvisioned: the tenant has no account yet in the DataStores of its dataStoreOverrides. It is waited for.
 	OverridesNotProvisioned = "OverridesNotProvisioned"
+	// UpgradeUndone: pods of another version did not become ready in time; the version of before runs.
+	UpgradeUndone = "UpgradeUndone"
 	// AddressRequired: a Service of type NodePort needs an address in the spec.
 	AddressRequired = "AddressRequired"
 	// InvalidHostname: the port of the Ingress' host name is none.

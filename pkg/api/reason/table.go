@@ -149,6 +149,12 @@ func Table() []Entry {
 		// Of workload.
 		{OverridesNotProvisioned, "the tenant has no account yet in the DataStores of its dataStoreOverrides", "", ""},
 		{
+			UpgradeUndone, "pods of another version did not become ready in time; those of the version before run",
+			"Ask for the version of before (spec.kubernetes.version), and the tenant is Ready at once. Or put right what the message names: " +
+				"the next change of the spec tries again. stoker.dev/upgrade-timeout says how long pods have.",
+			"",
+		},
+		{
 			AddressRequired, "a Service of type NodePort needs an address in the spec",
 			"Set spec.networkProfile.address: the address of a node, or of what stands before the nodes.", "",
 		},

@@ -224,8 +224,10 @@ type Workload struct {
 	AdvertiseAddress string `json:"advertiseAddress,omitempty"`
 	// ConfigHash is the hash on the pod template of the Deployment that was applied last.
 	ConfigHash string `json:"configHash,omitempty"`
-	// Version runs in every pod of the last complete rollout.
+	// Version runs in every pod of the last complete rollout. While the tenant sleeps it is the one that the spec asks for.
 	Version string `json:"version,omitempty"`
+	// Upgrade is a change of the version that has not ended well; nil when there is none.
+	Upgrade *Upgrade `json:"upgrade,omitempty"`
 	// CA is the checksum of the certificate authority's Secret that every pod of the last complete rollout has.
 	CA string `json:"ca,omitempty"`
 	// Konnectivity says that pods have the konnectivity server: those of the last complete rollout, or of one that was begun since.
@@ -269,6 +271,37 @@ type Workload struct {
 	WaitingSince time.Time `json:"waitingSince,omitzero"`
 	// Hashes say what its objects were last made from. States written before 2026-12 have them in State.Inputs.
 	Hashes ObjectHashes `json:"hashes,omitzero"`
+}
+
+// Upgrade is a change of a tenant's version that is under way, waits for the tenant to wake, or was undone.
+type Upgrade struct {
+	// From is the version that every pod ran, being ready, before the step that is under way: an undo goes back to it.
+	From string `json:"from"`
+	// To is the version that the spec asks for, Generation the last generation in which it did.
+	To         string `json:"to"`
+	Generation int64  `json:"generation"`
+	// Through are the versions to be run before To, in order: what is between From and To, one of each minor version.
+	Through []string `json:"through,omitempty"`
+	// Since is when pods of the step that is under way could start, zero before; Until is when the step is undone, zero for never (UTC).
+	Since time.Time `json:"since,omitzero"`
+	Until time.Time `json:"until,omitzero"`
+	// UndoneAt is when the step was undone, zero before (UTC). Reason and Message are then what its pods said last.
+	UndoneAt time.Time `json:"undoneAt,omitzero"`
+	Reason   string    `json:"reason,omitempty"`
+	Message  string    `json:"message,omitempty"`
+}
+
+// Step is the version that pods are brought to first: the first of Through, or To.
+func (u *Upgrade) Step() string {
+	if len(u.Through) > 0 {
+		return u.Through[0]
+	}
+	return u.To
+}
+
+// Undone reports whether the upgrade that a generation asks for was undone: pods of that generation are to run From. u may be nil.
+func (u *Upgrade) Undone(generation int64) bool {
+	return u != nil && !u.UndoneAt.IsZero() && u.Generation == generation
 }
 
 // ConfigMap is a ConfigMap as it was last written.

@@ -555,11 +555,10 @@ type GatewaySpec struct {
 // KubernetesSpec is the version of a tenant's Kubernetes and its settings.
 type KubernetesSpec struct {
 	// Version of Kubernetes, with or without a leading v, from v1.30 to v1.36. It can move one minor version up at a
-	// time, never to a lower minor version, and freely among the patches of one.
+	// time, or several with the annotation stoker.dev/upgrade-through, and freely among the patches of one; to a lower
+	// minor version only back to the one that still runs.
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self.matches('^v?1[.]3[0-6][.](0|[1-9][0-9]{0,5})(-[0-9A-Za-z.-]+)?$')",messageExpression="!self.matches('^v?(0|[1-9][0-9]{0,5})[.](0|[1-9][0-9]{0,5})[.](0|[1-9][0-9]{0,5})(-[0-9A-Za-z.-]+)?$') ? 'unable to parse the desired Kubernetes version: it must be a semantic version with or without a leading v, such as v1.36.3' : int(self.split('.')[0].replace('v', '')) < 1 || int(self.split('.')[0].replace('v', '')) == 1 && int(self.split('.')[1]) < 30 ? 'unable to use a Kubernetes version lower than the supported one, at least v1.30: upgrade the tenant with Kamaji first, for nodes and images of older versions are not tested here (docs/kamaji.md, Versions)' : 'unable to use a Kubernetes version greater than the supported one, at most v1.36'"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^v?[0-9]{1,6}[.][0-9]{1,6}[.]') || !oldSelf.matches('^v?[0-9]{1,6}[.][0-9]{1,6}[.]') || int(self.split('.')[1]) >= int(oldSelf.split('.')[1])",message="unable to downgrade to a lower minor version of Kubernetes"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^v?[0-9]{1,6}[.][0-9]{1,6}[.]') || !oldSelf.matches('^v?[0-9]{1,6}[.][0-9]{1,6}[.]') || int(self.split('.')[1]) <= int(oldSelf.split('.')[1]) + 1",message="unable to upgrade in a non-sequential mode: one minor version of Kubernetes at a time"
 	// +required
 	Version string `json:"version"`
 	// Kubelet is settings for the tenant's nodes. Each of its fields has a default.

@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -18,4 +19,24 @@ func Minor(version string) (int, bool) {
 	}
 	minor, err := strconv.ParseUint(parts[1], 10, 16)
 	return int(minor), err == nil
+}
+
+// StepsBetween are the versions to run on the way from one version to another, one of each minor version between them, in order. Of
+// several candidates of a minor version the last one is taken; a minor version without any is left out.
+func StepsBetween(from, to string, candidates []string) []string {
+	first, known := Minor(from)
+	last, ok := Minor(to)
+	if !known || !ok {
+		return nil
+	}
+	var steps []string
+	for minor := first + 1; minor < last; minor++ {
+		for _, c := range slices.Backward(candidates) {
+			if m, ok := Minor(c); ok && m == minor {
+				steps = append(steps, c)
+				break
+			}
+		}
+	}
+	return steps
 }

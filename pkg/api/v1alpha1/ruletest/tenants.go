@@ -1,6 +1,9 @@
 package ruletest
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // Gateway makes a tenant that asks for routes, which are accepted only where TLSRoutes are served.
 const Gateway = `spec: {controlPlane: {gateway: {hostname: a.b, parentRefs: [{name: edge}]}}}`
@@ -19,7 +22,9 @@ const (
 	versionForm = "unable to parse the desired Kubernetes version: it must be a semantic version with or without a leading v, such as v1.36.3"
 	versionLow  = "unable to use a Kubernetes version lower than the supported one, at least v1.30: upgrade the tenant with Kamaji first, " +
 		"for nodes and images of older versions are not tested here (docs/kamaji.md, Versions)"
-	versionHigh   = "unable to use a Kubernetes version greater than the supported one, at most v1.36"
+	versionHigh = "unable to use a Kubernetes version greater than the supported one, at most v1.36"
+	versionJump = "unable to upgrade in a non-sequential mode: one minor version of Kubernetes at a time, unless the annotation " +
+		"stoker.dev/upgrade-through names one version of each minor version between, such as v1.34.4,v1.35.4"
 	overrideFixed = "only the override of /events may come, go or change: objects of other resources would stay behind"
 	loopback      = "advertiseAddress must not be a loopback, link-local, multicast or unspecified address: nodes could not reach it"
 )
@@ -49,7 +54,7 @@ func tenants() []Rule {
 			},
 		},
 		{
-			Name: "a version moves one minor up at a time, never to a lower minor, and freely among patches",
+			Name: "a version moves one minor up at a time, never to a lower minor, and freely among patches", Policy: true,
 			From: `spec: {kubernetes: {version: v1.34.2}}`,
 			Passes: []string{
 				`spec: {kubernetes: {version: 1.34.2}}`, `spec: {kubernetes: {version: v1.34.0}}`, `spec: {kubernetes: {version: v1.34.9}}`,
@@ -57,7 +62,21 @@ func tenants() []Rule {
 			},
 			Fails: []Failure{
 				{`spec: {kubernetes: {version: v1.33.9}}`, "spec.kubernetes.version", Invalid, "v1.33.9", "unable to downgrade to a lower minor version of Kubernetes"},
-				{`spec: {kubernetes: {version: v1.36.0}}`, "spec.kubernetes.version", Invalid, "v1.36.0", "unable to upgrade in a non-sequential mode: one minor version of Kubernetes at a time"},
+				{`spec: {kubernetes: {version: v1.36.0}}`, "spec.kubernetes.version", Invalid, "v1.36.0", versionJump},
+			},
+		},
+		{
+			Name: "a version moves several minors up if one version of each between is named", Policy: true,
+			From: `spec: {kubernetes: {version: v1.33.2}}`,
+			Passes: []string{
+				through("v1.34.4,v1.35.4", "v1.36.0"), through("1.35.4, 1.34.4", "v1.36.0"), through("v1.34.4", "v1.35.0"),
+				through("v1.31.0,v1.34.4,v1.36.1", "v1.35.0"), through("v1.35.9", "v1.34.0"),
+			},
+			Fails: []Failure{
+				{through("v1.34.4", "v1.36.0"), "spec.kubernetes.version", Invalid, "v1.36.0", versionJump},
+				{through("v1.35.4", "v1.36.0"), "spec.kubernetes.version", Invalid, "v1.36.0", versionJump},
+				{through("v1.34.4,v1.35.4,v1.35.5", "v1.36.0"), "spec.kubernetes.version", Invalid, "v1.36.0", versionJump},
+				{through("v1.32.0", "v1.32.0"), "spec.kubernetes.version", Invalid, "v1.32.0", "unable to downgrade to a lower minor version of Kubernetes"},
 			},
 		},
 		{
@@ -512,6 +531,11 @@ func tenants() []Rule {
 	}
 }
 
+// through asks for a version, and names versions on the way.
+func through(versions, to string) string {
+	return fmt.Sprintf(`{metadata: {annotations: {stoker.dev/upgrade-through: "%s"}}, spec: {kubernetes: {version: %s}}}`, versions, to)
+}
+
 // annotations are those of all kinds; most mean something for tenants only.
 func annotations() []Rule {
 	key := func(k, v string) string { return `metadata: {annotations: {"` + k + `": "` + v + `"}}` }
@@ -539,6 +563,10 @@ func annotations() []Rule {
 			[]string{"admin.conf", "admin.svc", "super-admin.conf", "super-admin.svc"}, "nope.conf"),
 		rule("kubelets' serving certificates are approved or not", "stoker.dev/kubelet-serving-certificates", "must be approve, or absent",
 			[]string{"approve"}, "true", "deny", ""),
+		rule("the time for an upgrade is a duration or never", "stoker.dev/upgrade-timeout", "must be a duration in hours, minutes and seconds, such as 10m or 1h30m; or never",
+			[]string{"10m", "1h30m", "90s", "0", "never"}, "10", "0s", "-5m", "", "1 h", "forever"),
+		rule("the way of an upgrade is versions", "stoker.dev/upgrade-through", "must be versions of Kubernetes from v1.30 to v1.36, such as v1.34.4,v1.35.4",
+			[]string{"v1.34.4", "1.34.4, v1.35.4-rc.1"}, "", "latest", "v1.34", "v1.34.4;v1.35.4", "v1.29.1", "v1.34.4,"),
 		rule("a selector of DataStores is one", "stoker.dev/datastore-selector", "must be a label selector, such as tier=gold,region in (eu,us)",
 			[]string{"", "tier=gold", "a!=b, !c,d", "region in (eu, us),x notin (y)", "example.com/tier==a"}, "a=b=c", "in (a", "a,"),
 		rule("a limit of tenants is a number", "stoker.dev/max-tenants", "must be a number of tenants, such as 200", []string{"0", "200"}, "many", "-1", "1.5", ""),

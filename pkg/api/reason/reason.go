@@ -98,6 +98,8 @@ const (
 const (
 	// OverridesNotProvisioned: the tenant has no account yet in the DataStores of its dataStoreOverrides. It is waited for.
 	OverridesNotProvisioned = "OverridesNotProvisioned"
+	// SecretUnusable: a Secret that the spec refers to isn't there, or the tenant may not have it. It is waited for.
+	SecretUnusable = "SecretUnusable"
 	// AddressRequired: a Service of type NodePort needs an address in the spec.
 	AddressRequired = "AddressRequired"
 	// InvalidHostname: the port of the Ingress' host name is none.

@@ -6,7 +6,9 @@ package workload
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -14,6 +16,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 )
 
 // maxCause is the longest text of a cause in bytes.
@@ -181,8 +184,10 @@ func crash(s corev1.ContainerStatus, last *corev1.ContainerStateTerminated) caus
 	if s.RestartCount > 1 || s.State.Waiting != nil {
 		why = reason.CrashLoop
 	}
+	said := ""
 	switch last.Reason {
 	case "", "Error", "Completed":
+		said = lastWords(last.Message)
 	case reason.OutOfMemory:
 		why, how = last.Reason, how+", for it needs more memory than its limit"
 	default: // ContainerCannotRun, StartError: it never ran
@@ -191,7 +196,77 @@ func crash(s corev1.ContainerStatus, last *corev1.ContainerStateTerminated) caus
 	if s.RestartCount > 0 {
 		how += ", restarted"
 	}
-	return cause{why, join(s.Name, why, how), rankCrash}
+	return cause{why, join(s.Name, why, how, said), rankCrash}
+}
+
+// commandFailed begins what the log of a component of Kubernetes ends in, which says why it has ended; flagRefused does where the
+// component can't read its flags.
+const (
+	commandFailed = `"command failed" err=`
+	flagRefused   = "Error: "
+)
+
+// lastWords are the error that a component of Kubernetes has ended with, by the end of its log; empty where there is none. Nothing else
+// of a log is shown.
+func lastWords(log string) string {
+	lines := strings.Split(strings.TrimSpace(log), "\n")
+	if words, ok := strings.CutPrefix(lines[len(lines)-1], flagRefused); ok {
+		return words
+	}
+	at := strings.LastIndex(log, commandFailed)
+	if at < 0 {
+		return ""
+	}
+	rest := log[at+len(commandFailed):]
+	if quoted, err := strconv.QuotedPrefix(rest); err == nil {
+		words, _ := strconv.Unquote(quoted) // what QuotedPrefix returns is quoted
+		return words
+	}
+	block, ok := strings.CutPrefix(rest, "<\n") // of several lines
+	if !ok {
+		return ""
+	}
+	var words []string
+	for line := range strings.SplitSeq(block, "\n") {
+		line = strings.TrimSpace(line)
+		if line == ">" {
+			break
+		}
+		if !strings.HasPrefix(line, "|") { // which points into an expression
+			words = append(words, line)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// inDocument is a field of a document that the API server reads, as its errors name it: the first of its path.
+var inDocument = regexp.MustCompile(`\b(jwt|authorizers|rules)\[`)
+
+// namingFields has what the API server says of its settings name the fields of the TenantControlPlane.
+func namingFields(settings *v1alpha1.APIServerSpec, text string) string {
+	if settings == nil || !strings.HasPrefix(text, name.ContainerAPIServer+": ") {
+		return text
+	}
+	at := map[string]string{}
+	if settings.Authentication != nil {
+		at["jwt["] = "authentication."
+	}
+	if settings.Authorization != nil {
+		at["authorizers["] = "authorization."
+	}
+	if settings.Audit != nil {
+		at["rules["] = "audit.policy."
+	}
+	text = inDocument.ReplaceAllStringFunc(text, func(first string) string {
+		if at[first] == "" {
+			return first
+		}
+		return "spec.kubernetes.apiServer." + at[first] + first
+	})
+	if len(settings.FeatureGates) > 0 && strings.Contains(text, "feature gate") {
+		text += " (spec.kubernetes.apiServer.featureGates)"
+	}
+	return line(text)
 }
 
 // join puts colons between the parts that aren't empty.

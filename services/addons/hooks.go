@@ -69,7 +69,9 @@ func (s slowHooks) asked(ref Ref) string {
 
 // matches reports whether a rule is about a resource. What narrows it further, as selectors do, isn't looked at.
 func matches(r admissionv1.Rule, of kube.Resource) bool {
-	is := func(one string) func(string) bool { return func(s string) bool { return s == "*" || s == "*/*" || s == one } }
+	is := func(one string) func(string) bool {
+		return func(s string) bool { return s == "*" || s == "*/*" || s == one }
+	}
 	if r.Scope != nil && *r.Scope != admissionv1.AllScopes && (*r.Scope == admissionv1.NamespacedScope) != of.Namespaced {
 		return false
 	}

@@ -36,8 +36,8 @@ func (s *svc) issue(ctx context.Context, t *loop.Turn) error {
 	}
 	own.IssuedFor = state.IssuedFor(t.Own(), &own)
 	s.expiries.note(t.Key, &own)
-	drift := drifted(t.Wakes, &own)
-	if len(t.Events) == 0 && !drift && !t.Woken(generator.WakeKubeconfig) && t.Attempt() == 0 {
+	drift, referenced := drifted(t.Wakes, &own), referencedChanged(t, &own)
+	if len(t.Events) == 0 && !drift && !referenced && !t.Woken(generator.WakeKubeconfig) && t.Attempt() == 0 {
 		return nil // echoes of what we wrote
 	}
 	wanted, err := s.generators.Requests(ctx, t)
@@ -51,7 +51,7 @@ func (s *svc) issue(ctx context.Context, t *loop.Turn) error {
 	}
 	in := pki.NewInput(t.UID, t.Tenant, &w)
 	retired := retiredOf(in, &own)
-	check := drift || t.Due() || !wanted.Met(own.Generated, in.Exposed != nil) || len(retired) > 0 && !w.Konnectivity
+	check := drift || referenced || t.Due() || !wanted.Met(own.Generated, in.Exposed != nil) || len(retired) > 0 && !w.Konnectivity
 	if in.Exposed == nil && t.Own() != nil && t.Own().Step == event.Issued && !check {
 		return t.Wait(ctx, waitFor(in)) // the endpoint went and will come back; what needs it stays as it is
 	}
@@ -69,6 +69,9 @@ func (s *svc) issue(ctx context.Context, t *loop.Turn) error {
 		return err
 	}
 	if err := s.retire(ctx, t, retired, w.Konnectivity, r); err != nil {
+		return err
+	}
+	if r.Data.Referenced, err = s.referenced(ctx, t, &own); err != nil {
 		return err
 	}
 	if drift && len(t.Events) == 0 {
@@ -130,6 +133,9 @@ func generatorsIn(wakes []loop.Wake) (generators []string) {
 // secretsIn are the Secrets that watches saw, for people.
 func secretsIn(wakes []loop.Wake) (secrets []string) {
 	for _, w := range wakes {
+		if w.Kind == wakeReferenced {
+			continue // somebody else's
+		}
 		secrets = append(secrets, "Secret of "+w.Object)
 	}
 	return secrets
@@ -224,6 +230,10 @@ func announce(before, after *state.Certs) string {
 		if before.Secrets[component].Checksum != secret.Checksum {
 			return event.Rotated
 		}
+	}
+	sameContent := func(a, b state.Secret) bool { return a.Checksum == b.Checksum }
+	if !maps.EqualFunc(before.Referenced, after.Referenced, sameContent) {
+		return event.Rotated
 	}
 	return ""
 }

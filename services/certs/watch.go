@@ -32,6 +32,7 @@ const (
 func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.watchSecrets(ctx, held, wake) })
+	g.Go(func() error { return s.watchReferenced(ctx, held, wake) })
 	g.Go(func() error { return s.generators.Watch(ctx, held, wake) })
 	g.Go(func() error {
 		for m := range held.Moves(ctx) {
@@ -84,6 +85,8 @@ func drifted(wakes []loop.Wake, own *state.Certs) bool {
 		have, known := own.Secrets[w.Object]
 		switch w.Kind {
 		case wakeSecret:
+		case wakeReferenced:
+			continue // see referencedChanged
 		case generator.WakeKubeconfig:
 			g, there := own.Generated[w.Object]
 			if !there {

@@ -6,7 +6,9 @@ package workload
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -14,6 +16,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 )
 
 // maxCause is the longest text of a cause in bytes.
@@ -67,46 +70,13 @@ func causeOf(pods []corev1.Pod, config string) cause {
 	return worst
 }
 
-// lastWords is why pods with this config hash aren't ready, with what the container at fault said when it ended. deployment is what the
-// Deployment says, for pods that aren't there.
-func lastWords(pods []corev1.Pod, config string, deployment cause) cause {
+// causeOrDeployments is causeOf, or what the Deployment says where there are no pods.
+func causeOrDeployments(pods []corev1.Pod, config string, deployment cause) cause {
 	c := causeOf(pods, config)
 	if (c.Reason == "" || c.Reason == reason.NoPods) && deployment.Text != "" {
 		return deployment
 	}
-	// What others say may hold a password, as kine's address of the database does.
-	container, _, _ := strings.Cut(c.Text, ":")
-	if !slices.Contains([]string{name.ContainerAPIServer, name.ContainerScheduler, name.ContainerControllerManager}, container) {
-		return c
-	}
-	for _, p := range pods {
-		if p.Annotations[name.AnnotationConfigHash] != config {
-			continue
-		}
-		for _, s := range p.Status.ContainerStatuses {
-			if s.Name == container && !s.Ready {
-				c.Text = join(c.Text, said(s))
-				return c
-			}
-		}
-	}
 	return c
-}
-
-// maxSaid is the longest text in bytes of what a container said.
-const maxSaid = 300
-
-// said is the end of what a container said before it exited with an error, as one line.
-func said(s corev1.ContainerStatus) string {
-	ended := cmp.Or(s.State.Terminated, s.LastTerminationState.Terminated)
-	if ended == nil || ended.ExitCode == 0 {
-		return ""
-	}
-	text := oneLine(ended.Message)
-	if len(text) <= maxSaid {
-		return text
-	}
-	return "…" + strings.ToValidUTF8(text[len(text)-maxSaid:], "")
 }
 
 func ready(p *corev1.Pod) bool {
@@ -223,8 +193,10 @@ func crash(s corev1.ContainerStatus, last *corev1.ContainerStateTerminated) caus
 	if s.RestartCount > 1 || s.State.Waiting != nil {
 		why = reason.CrashLoop
 	}
+	said := ""
 	switch last.Reason {
 	case "", "Error", "Completed":
+		said = lastWords(last.Message)
 	case reason.OutOfMemory:
 		why, how = last.Reason, how+", for it needs more memory than its limit"
 	default: // ContainerCannotRun, StartError: it never ran
@@ -233,7 +205,77 @@ func crash(s corev1.ContainerStatus, last *corev1.ContainerStateTerminated) caus
 	if s.RestartCount > 0 {
 		how += ", restarted"
 	}
-	return cause{why, join(s.Name, why, how), rankCrash}
+	return cause{why, join(s.Name, why, how, said), rankCrash}
+}
+
+// commandFailed begins what the log of a component of Kubernetes ends in, which says why it has ended; flagRefused does where the
+// component can't read its flags.
+const (
+	commandFailed = `"command failed" err=`
+	flagRefused   = "Error: "
+)
+
+// lastWords are the error that a component of Kubernetes has ended with, by the end of its log; empty where there is none. Nothing else
+// of a log is shown.
+func lastWords(log string) string {
+	lines := strings.Split(strings.TrimSpace(log), "\n")
+	if words, ok := strings.CutPrefix(lines[len(lines)-1], flagRefused); ok {
+		return words
+	}
+	at := strings.LastIndex(log, commandFailed)
+	if at < 0 {
+		return ""
+	}
+	rest := log[at+len(commandFailed):]
+	if quoted, err := strconv.QuotedPrefix(rest); err == nil {
+		words, _ := strconv.Unquote(quoted) // what QuotedPrefix returns is quoted
+		return words
+	}
+	block, ok := strings.CutPrefix(rest, "<\n") // of several lines
+	if !ok {
+		return ""
+	}
+	var words []string
+	for line := range strings.SplitSeq(block, "\n") {
+		line = strings.TrimSpace(line)
+		if line == ">" {
+			break
+		}
+		if !strings.HasPrefix(line, "|") { // which points into an expression
+			words = append(words, line)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// inDocument is a field of a document that the API server reads, as its errors name it: the first of its path.
+var inDocument = regexp.MustCompile(`\b(jwt|authorizers|rules)\[`)
+
+// namingFields has what the API server says of its settings name the fields of the TenantControlPlane.
+func namingFields(settings *v1alpha1.APIServerSpec, text string) string {
+	if settings == nil || !strings.HasPrefix(text, name.ContainerAPIServer+": ") {
+		return text
+	}
+	at := map[string]string{}
+	if settings.Authentication != nil {
+		at["jwt["] = "authentication."
+	}
+	if settings.Authorization != nil {
+		at["authorizers["] = "authorization."
+	}
+	if settings.Audit != nil {
+		at["rules["] = "audit.policy."
+	}
+	text = inDocument.ReplaceAllStringFunc(text, func(first string) string {
+		if at[first] == "" {
+			return first
+		}
+		return "spec.kubernetes.apiServer." + at[first] + first
+	})
+	if len(settings.FeatureGates) > 0 && strings.Contains(text, "feature gate") {
+		text += " (spec.kubernetes.apiServer.featureGates)"
+	}
+	return line(text)
 }
 
 // join puts colons between the parts that aren't empty.

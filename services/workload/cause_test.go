@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 )
 
 func podOf(config string, containers ...corev1.ContainerStatus) corev1.Pod {
@@ -38,6 +39,11 @@ func crashed(container, phase string, restarts int32, how corev1.ContainerStateT
 	}
 	s.LastTerminationState.Terminated = &how
 	return s
+}
+
+// saying is the end of a container whose log ends so.
+func saying(log string) corev1.ContainerStateTerminated {
+	return corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: log}
 }
 
 // lost is a pod whose containers were ready when its node reported last.
@@ -80,6 +86,22 @@ func TestCauseOf(t *testing.T) {
 		"a crash loop says how the container ends: while it waits": {
 			[]corev1.Pod{podOf("new", crashed("kube-apiserver", "waiting", 4, failed))},
 			"CrashLoopBackOff", "kube-apiserver: CrashLoopBackOff: exits with code 1, restarted",
+		},
+		"a component of Kubernetes says why it ends": {
+			[]corev1.Pod{podOf("new", crashed("kube-apiserver", "waiting", 4, saying(`E1125 01:45:52.619334   18922 run.go:72] "command failed" err="unrecognized feature gate: \"Foo\""`)))},
+			"CrashLoopBackOff", `kube-apiserver: CrashLoopBackOff: exits with code 1, restarted: unrecognized feature gate: "Foo"`,
+		},
+		"what it says in several lines is one, without what points into it": {
+			[]corev1.Pod{podOf("new", crashed("kube-apiserver", "waiting", 4, saying("I1125 options.go:263] external host\nE1125 01:45 run.go:72] \"command failed\" err=<\n\tauthorizers[0].matchConditions[0].expression: Invalid value: \"request.foo\": undefined field 'foo'\n\t | request.foo\n\t | .......^\n >\n")))},
+			"CrashLoopBackOff", `kube-apiserver: CrashLoopBackOff: exits with code 1, restarted: authorizers[0].matchConditions[0].expression: Invalid value: "request.foo": undefined field 'foo'`,
+		},
+		"a flag that it can't read is what it says": {
+			[]corev1.Pod{podOf("new", crashed("kube-scheduler", "waiting", 4, saying("Usage:\n  kube-scheduler [flags]\n\nError: unknown flag: --foo\n")))},
+			"CrashLoopBackOff", "kube-scheduler: CrashLoopBackOff: exits with code 1, restarted: unknown flag: --foo",
+		},
+		"of another log nothing is shown": {
+			[]corev1.Pod{podOf("new", crashed("kine", "waiting", 4, saying("connecting to postgres://user:secret@db\ncommand failed err=no\n")))},
+			"CrashLoopBackOff", "kine: CrashLoopBackOff: exits with code 1, restarted",
 		},
 		"a crash loop says how the container ends: while it runs": {
 			[]corev1.Pod{podOf("new", crashed("kube-apiserver", "running", 5, failed))},
@@ -203,4 +225,38 @@ func TestCauseOf(t *testing.T) {
 			t.Errorf("%d bytes: %q", len(got), got)
 		}
 	})
+}
+
+func TestNamingFields(t *testing.T) {
+	t.Parallel()
+	settings := &v1alpha1.APIServerSpec{
+		Authentication: &v1alpha1.AuthenticationSpec{}, Authorization: &v1alpha1.AuthorizationSpec{}, FeatureGates: map[string]bool{"Foo": true},
+	}
+	for sentence, test := range map[string]struct {
+		settings   *v1alpha1.APIServerSpec
+		text, want string
+	}{
+		"an issuer": {
+			settings, "kube-apiserver: Error: invalid authentication configuration: jwt[0].issuer.url: Invalid value",
+			"kube-apiserver: Error: invalid authentication configuration: spec.kubernetes.apiServer.authentication.jwt[0].issuer.url: Invalid value",
+		},
+		"an authorizer": {
+			settings, "kube-apiserver: Error: authorizers[1].timeout: Invalid value",
+			"kube-apiserver: Error: spec.kubernetes.apiServer.authorization.authorizers[1].timeout: Invalid value",
+		},
+		"a feature gate": {
+			settings, "kube-apiserver: Error: unrecognized feature gate: Foo",
+			"kube-apiserver: Error: unrecognized feature gate: Foo (spec.kubernetes.apiServer.featureGates)",
+		},
+		"a document that isn't the spec's": {settings, "kube-apiserver: Error: rules[0].level", "kube-apiserver: Error: rules[0].level"},
+		"another container":                {settings, "kube-scheduler: Error: jwt[0]", "kube-scheduler: Error: jwt[0]"},
+		"a tenant without settings":        {nil, "kube-apiserver: Error: jwt[0]", "kube-apiserver: Error: jwt[0]"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			if got := namingFields(test.settings, test.text); got != test.want {
+				t.Errorf("%s", got)
+			}
+		})
+	}
 }

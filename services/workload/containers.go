@@ -48,6 +48,11 @@ func (in Input) apiServer() corev1.Container {
 	if in.hasTunnel() {
 		c.VolumeMounts = append(c.VolumeMounts, konnectivityMounts()...)
 	}
+	if in.settings() != nil {
+		_, mounts := in.settingsVolumes()
+		c.VolumeMounts = append(c.VolumeMounts, mounts...)
+		c.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError // it says which setting it refuses
+	}
 	in.customize(&c, customization{
 		value(spec.Probes).APIServer, value(spec.Resources).APIServer,
 		value(spec.ContainerSecurityContexts).APIServer, value(spec.AdditionalVolumeMounts).APIServer,
@@ -158,6 +163,7 @@ func (in Input) apiServerArgs() []string {
 	if in.hasTunnel() {
 		managed[flagEgress] = path.Join(dirEgress, name.KeyEgressSelectorConfiguration)
 	}
+	maps.Copy(managed, in.settingsFlags())
 	defaults := flags{
 		"allow-privileged":                   "true",
 		"authorization-mode":                 "Node,RBAC",
@@ -171,7 +177,7 @@ func (in Input) apiServerArgs() []string {
 		// Watches end soon after the delay; whoever watches goes on at another pod, and this one needn't outlive them.
 		"shutdown-watch-termination-grace-period": "1s",
 	}
-	if sets(user, "authorization-config") {
+	if _, ok := managed["authorization-config"]; ok || sets(user, "authorization-config") {
 		delete(defaults, "authorization-mode") // the API server refuses both
 	}
 	return layer(managed, defaults, user)

@@ -8,6 +8,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
 // missing says what the Deployment of a generation still needs, the zero Wait when it has everything. A nil state is one
@@ -19,6 +20,8 @@ func missing(
 	switch {
 	case !issuedFor(generation, certs, c) || !hasChecksums(spec, c):
 		return state.Wait{On: name.ServiceCerts, Reason: reason.KeysNotIssued, Text: "certs: keys and certificates"}
+	case unusable(spec, c) != "":
+		return state.Wait{On: kube.Secrets.Kind, Reason: reason.SecretUnusable, Text: unusable(spec, c)}
 	case datastore == nil || datastore.Step == "" || d.Schema == "" || len(d.Endpoints) == 0 || d.Certificate.Checksum == "":
 		return state.Wait{On: name.ServiceDatastore, Reason: reason.AccountNotProvisioned, Text: "datastore: user and schema"}
 	case !overridesProvisioned(spec, d):
@@ -49,4 +52,15 @@ func hasChecksums(spec *v1alpha1.TenantControlPlaneSpec, c *state.Certs) bool {
 		}
 	}
 	return c.Secrets[name.ComponentAdminKubeconfig].Checksum != ""
+}
+
+// unusable names the first Secret that the spec refers to and that the tenant doesn't have, or may not have; empty for none.
+func unusable(spec *v1alpha1.TenantControlPlaneSpec, c *state.Certs) string {
+	for _, secret := range spec.Kubernetes.APIServer.Secrets() {
+		if c.Referenced[secret].Checksum == "" {
+			return "a Secret " + secret + " with the key " + name.KeySettingsKubeconfig + ", which somebody has labelled " + name.LabelUsedBy +
+				" with the tenant's name (spec.kubernetes.apiServer)"
+		}
+	}
+	return ""
 }

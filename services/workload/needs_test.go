@@ -50,6 +50,10 @@ func TestMissing(t *testing.T) {
 			certs: issued(3), datastore: provisioned(), want: reason.KeysNotIssued,
 			change: func(c *state.Certs, _ *state.Datastore) { delete(c.Secrets, name.ComponentAdminKubeconfig) },
 		},
+		"a Secret that the spec refers to is": {
+			certs: issued(3), datastore: provisioned(), want: reason.SecretUnusable,
+			change: func(c *state.Certs, _ *state.Datastore) { delete(c.Referenced, "quota") },
+		},
 		"a schema that isn't there is": {certs: issued(3), want: reason.AccountNotProvisioned},
 		"a client certificate that isn't there is": {
 			certs: issued(3), datastore: provisioned(), want: reason.AccountNotProvisioned,
@@ -64,7 +68,7 @@ func TestMissing(t *testing.T) {
 	}
 	for sentence, test := range tests {
 		t.Run(sentence, func(t *testing.T) {
-			in := load(t, "minimal")
+			in := load(t, "settings")
 			if test.change != nil {
 				test.change(&in.Certs, &in.Datastore)
 			}

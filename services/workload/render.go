@@ -206,6 +206,9 @@ func (in Input) podLabels() map[string]string {
 		own[name.PodChecksumLabel(name.ChecksumKonnectivityKubeconfig)] = in.Certs.Secrets[name.ComponentKonnectivityKubeconfig].Checksum
 		own[name.PodChecksumLabel(name.ChecksumKonnectivityEgressSelector)] = egressChecksum()
 	}
+	if sum := in.secretsChecksum(); sum != "" {
+		own[name.PodChecksumLabel(name.ChecksumAPIServerSecrets)] = sum
+	}
 	return merge(own, t.Spec.ControlPlane.Deployment.PodAdditionalMetadata.Labels, name.Selector(t.Name))
 }
 
@@ -213,7 +216,7 @@ func (in Input) podAnnotations() map[string]string {
 	return merge(in.Tenant.Spec.ControlPlane.Deployment.PodAdditionalMetadata.Annotations, map[string]string{
 		name.AnnotationStorageConfig:      in.Datastore.Config.Checksum,
 		name.AnnotationStorageCertificate: in.Datastore.Certificate.Checksum,
-	})
+	}, in.documents())
 }
 
 func (in Input) pod() corev1.PodSpec {

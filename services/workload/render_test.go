@@ -54,6 +54,12 @@ func inputOf(tcp *v1alpha1.TenantControlPlane) Input {
 	if tcp.Spec.Addons.Konnectivity != nil {
 		in.Certs.Secrets[name.ComponentKonnectivityKubeconfig] = state.Secret{Checksum: "sum-konnectivity"}
 	}
+	for _, secret := range tcp.Spec.Kubernetes.APIServer.Secrets() {
+		if in.Certs.Referenced == nil {
+			in.Certs.Referenced = map[string]state.Secret{}
+		}
+		in.Certs.Referenced[secret] = state.Secret{Checksum: "sum-" + secret}
+	}
 	in.Advertise = advertise(&in.Tenant.Spec, "203.0.113.7", "10.0.0.7")
 	return in
 }
@@ -66,7 +72,7 @@ func on(in Input, driver v1alpha1.Driver, keys ...string) Input {
 
 func TestGolden(t *testing.T) {
 	tenants := map[string]Input{}
-	for _, tenant := range []string{"minimal", "everything", "v1.35.4", "dualstack", "gateway"} {
+	for _, tenant := range []string{"minimal", "everything", "v1.35.4", "dualstack", "gateway", "settings"} {
 		tenants[tenant] = load(t, tenant)
 	}
 	for _, driver := range []v1alpha1.Driver{v1alpha1.DriverPostgreSQL, v1alpha1.DriverMySQL, v1alpha1.DriverNATS} {

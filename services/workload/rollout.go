@@ -224,6 +224,7 @@ func (t *turn) explainWait(ctx context.Context, r rollout) state.Wait {
 	if waited >= askPodsAfter && !r.Ending || waited >= endAfter {
 		if pods, listed := t.pods(ctx); listed {
 			why = waitsFor(r, pods, t.data.ConfigHash, now)
+			why.Text = namingFields(t.spec.Kubernetes.APIServer, why.Text)
 		}
 	}
 	wait, failure := explain(r, why, waited)

@@ -189,8 +189,8 @@ func (t *turn) undoLate(ctx context.Context) error {
 	undone := *t.data.Upgrade
 	undone.UndoneAt, undone.Reason, undone.Message = now, reason.PodsNotReady, "its pods don't say why"
 	pods, _ := t.pods(ctx)
-	if why := lastWords(pods, t.before.ConfigHash, deploymentCause(live)); why.Text != "" {
-		undone.Reason, undone.Message = why.Reason, why.Text
+	if why := causeOrDeployments(pods, t.before.ConfigHash, deploymentCause(live)); why.Text != "" {
+		undone.Reason, undone.Message = why.Reason, namingFields(t.spec.Kubernetes.APIServer, why.Text)
 	}
 	t.data.Upgrade, t.step = &undone, event.Exposed
 	err = t.Done(ctx, loop.Outcome{Step: t.step, Data: t.data, Failure: undoneBecause(&undone, nil)})

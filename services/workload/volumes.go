@@ -63,6 +63,8 @@ func (in Input) volumes() []corev1.Volume {
 	if in.hasTunnel() {
 		volumes = append(volumes, in.konnectivityVolumes()...)
 	}
+	settings, _ := in.settingsVolumes()
+	volumes = append(volumes, settings...)
 	return volumes
 }
 

@@ -141,7 +141,7 @@ func (c *container) run(ctx context.Context, m *mounts) {
 		if exit.Code != 0 {
 			terminated.Reason = "Error"
 			if terminated.Message == "" {
-				terminated.Message = tail(c.log(), 5)
+				terminated.Message = tail(c.log(), 20)
 			}
 		}
 		c.change(func() {

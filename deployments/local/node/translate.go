@@ -135,11 +135,11 @@ func endsHost(after, host string) bool {
 }
 
 // file translates a file of a Secret or ConfigMap. A kubeconfig that leads to the pod itself leads to the pod's address, and still
-// expects the certificate of the host it named; an egress selector configuration names its socket by the path on the host. Nothing
-// else changes.
+// expects the certificate of the host it named; an egress selector configuration names its socket, and a configuration of
+// authorization its kubeconfigs, by the path on the host. Nothing else changes.
 func (t translation) file(name string, data []byte) []byte {
 	base := filepath.Base(name)
-	if strings.HasPrefix(base, "egress-selector") {
+	if strings.HasPrefix(base, "egress-selector") || base == "authorization.yaml" {
 		return []byte(t.path(string(data)))
 	}
 	if t.address == "" || !strings.HasSuffix(base, ".conf") && !strings.Contains(base, "kubeconfig") {

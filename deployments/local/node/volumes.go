@@ -118,6 +118,7 @@ func (p *pod) volume(ctx context.Context, src *source, m *mounts, root string, v
 		return "", err
 	}
 	t := translation{address: m.address, paths: p.shared()}
+	maps.Copy(t.paths, p.mountPaths(map[string]string{v.Name: dir}))
 	for name, f := range files {
 		f.data = t.file(name, f.data)
 		files[name] = f
@@ -127,12 +128,18 @@ func (p *pod) volume(ctx context.Context, src *source, m *mounts, root string, v
 
 // shared is where the pod's containers find its emptyDirs, in which they may keep sockets for each other.
 func (p *pod) shared() map[string]string {
-	m := &mounts{volumes: map[string]string{}}
+	volumes := map[string]string{}
 	for i := range p.spec.Volumes {
 		if v := &p.spec.Volumes[i]; v.EmptyDir != nil {
-			m.volumes[v.Name] = filepath.Join(p.short, v.Name)
+			volumes[v.Name] = filepath.Join(p.short, v.Name)
 		}
 	}
+	return p.mountPaths(volumes)
+}
+
+// mountPaths is where the pod's containers find these volumes.
+func (p *pod) mountPaths(volumes map[string]string) map[string]string {
+	m := &mounts{volumes: volumes}
 	all := map[string]string{}
 	for _, list := range [][]corev1.Container{p.spec.InitContainers, p.spec.Containers} {
 		for i := range list {

@@ -21,6 +21,8 @@ const (
 	// LabelManagedBy and LabelManagedFor are on the Secrets of a KubeconfigGenerator: generator and tenant.
 	LabelManagedBy  = "kamaji.clastix.io/managed-by"
 	LabelManagedFor = "kamaji.clastix.io/managed-for"
+	// LabelUsedBy, on a Secret that somebody made, is the tenant of its namespace that may refer to it (spec.kubernetes.apiServer).
+	LabelUsedBy = "stoker.dev/used-by"
 	// LabelDataStore, on a TenantControlPlane, is the DataStore it was assigned to: the record of the assignment, and what
 	// a DataStore's tenants are counted by.
 	LabelDataStore = "stoker.dev/datastore"
@@ -84,6 +86,8 @@ const (
 	// ChecksumKonnectivityKubeconfig and ChecksumKonnectivityEgressSelector are Stoker's own, of tenants with the tunnel.
 	ChecksumKonnectivityKubeconfig     = "konnectivity-kubeconfig"
 	ChecksumKonnectivityEgressSelector = "konnectivity-egress-selector-configuration"
+	// ChecksumAPIServerSecrets is Stoker's own, of tenants whose API server has Secrets of theirs (spec.kubernetes.apiServer).
+	ChecksumAPIServerSecrets = "api-server-secrets"
 )
 
 // PodChecksumLabel returns the pod template's label for one of the Checksum keys.
@@ -145,6 +149,11 @@ const (
 	// Secrets.
 	AnnotationStorageConfig      = "storage.kamaji.clastix.io/config"
 	AnnotationStorageCertificate = "storage.kamaji.clastix.io/certificate"
+	// AnnotationAuthentication, AnnotationAuthorization and AnnotationAuditPolicy on the pod template are documents that the API server
+	// reads as files.
+	AnnotationAuthentication = "stoker.dev/authentication-configuration"
+	AnnotationAuthorization  = "stoker.dev/authorization-configuration"
+	AnnotationAuditPolicy    = "stoker.dev/audit-policy"
 )
 
 // AdmissionConfigMap, in SystemNamespace, is what admission policies have to know of the cluster. intake keeps it.

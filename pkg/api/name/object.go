@@ -128,6 +128,8 @@ const (
 	KeyInitConfiguration           = "InitConfiguration"
 	KeyClusterConfiguration        = "ClusterConfiguration"
 	KeyEgressSelectorConfiguration = "egress-selector-configuration.yaml"
+	// KeySettingsKubeconfig is that of a Secret which spec.kubernetes.apiServer refers to. No Secret of Stoker's has it.
+	KeySettingsKubeconfig = "kubeconfig"
 )
 
 // Names of containers and of the Service's ports.
@@ -169,4 +171,6 @@ const (
 	VolumeKonnectivityUDS             = "konnectivity-uds"
 	VolumeEgressSelectorConfiguration = "egress-selector-configuration"
 	VolumeKonnectivityKubeconfig      = "konnectivity-server-kubeconfig"
+	VolumeAPIServerSettings           = "kube-apiserver-settings"
+	VolumeAPIServerAuditLog           = "kube-apiserver-audit-log"
 )

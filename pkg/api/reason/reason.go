@@ -100,6 +100,8 @@ const (
 	OverridesNotProvisioned = "OverridesNotProvisioned"
 	// UpgradeUndone: pods of another version did not become ready in time; the version of before runs.
 	UpgradeUndone = "UpgradeUndone"
+	// SecretUnusable: a Secret that the spec refers to isn't there, or the tenant may not have it. It is waited for.
+	SecretUnusable = "SecretUnusable"
 	// AddressRequired: a Service of type NodePort needs an address in the spec.
 	AddressRequired = "AddressRequired"
 	// InvalidHostname: the port of the Ingress' host name is none.

@@ -155,6 +155,11 @@ func Table() []Entry {
 			"",
 		},
 		{
+			SecretUnusable, "a Secret that spec.kubernetes.apiServer refers to isn't there, or isn't meant for the tenant",
+			"Create it with the key kubeconfig, and label it stoker.dev/used-by={name}; it is noticed at once. The pods there are go on.",
+			"-n {namespace} get secrets -L stoker.dev/used-by",
+		},
+		{
 			AddressRequired, "a Service of type NodePort needs an address in the spec",
 			"Set spec.networkProfile.address: the address of a node, or of what stands before the nodes.", "",
 		},

@@ -129,6 +129,9 @@ type Certs struct {
 	Secrets map[string]Secret `json:"secrets"`
 	// Generated are the kubeconfigs that KubeconfigGenerators ask for, by generator; absent when none does.
 	Generated map[string]Generated `json:"generated,omitempty"`
+	// Referenced are the Secrets that the spec refers to (spec.kubernetes.apiServer), by name, as they were last seen: those alone that
+	// the tenant may have.
+	Referenced map[string]Secret `json:"referenced,omitempty"`
 	// CA is the PEM of the tenant's certificate authority (the certificate, never the key).
 	CA string `json:"ca,omitempty"`
 	// RenewAt is when the first certificate is to be renewed (UTC).

@@ -571,6 +571,10 @@ type KubernetesSpec struct {
 	// +kubebuilder:default={"CertificateApproval","CertificateSigning","CertificateSubjectRestriction","DefaultIngressClass","DefaultStorageClass","DefaultTolerationSeconds","LimitRanger","MutatingAdmissionWebhook","NamespaceLifecycle","PersistentVolumeClaimResize","Priority","ResourceQuota","RuntimeClass","ServiceAccount","StorageObjectInUseProtection","TaintNodesByCondition","ValidatingAdmissionWebhook"}
 	// +optional
 	AdmissionControllers []AdmissionController `json:"admissionControllers,omitempty"`
+	// APIServer is settings of the API server: who signs in, who decides, what is recorded, features and limits. Default: those of
+	// Kubernetes.
+	// +optional
+	APIServer *APIServerSpec `json:"apiServer,omitempty"`
 }
 
 // AdmissionController is the name of an admission plugin of kube-apiserver.

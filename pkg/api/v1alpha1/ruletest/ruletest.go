@@ -87,6 +87,7 @@ func Rules() []Rule {
 		{v1alpha1.TenantControlPlaneKind, tenants()},
 		{v1alpha1.TenantControlPlaneKind, pods()},
 		{v1alpha1.TenantControlPlaneKind, kubernetes()},
+		{v1alpha1.TenantControlPlaneKind, settings()},
 		{v1alpha1.DataStoreKind, dataStores()},
 		{v1alpha1.KubeconfigGeneratorKind, generators()},
 	} {

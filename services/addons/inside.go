@@ -54,7 +54,7 @@ func (s *addons) answerInside(ctx context.Context, question []byte) (any, error)
 		}
 		return nil, err
 	}
-	if replicas := tenant.Spec.ControlPlane.Deployment.Replicas; replicas != nil && *replicas == 0 {
+	if tenant.Sleeps() {
 		return event.InsideReply{Asleep: true}, nil
 	}
 	var workload state.Workload

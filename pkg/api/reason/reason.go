@@ -9,6 +9,8 @@ const (
 	DataStoreNotChosen = "DataStoreNotChosen"
 	// PauseUnreadable: the end of the pause in the tenant's annotation is no time.
 	PauseUnreadable = "PauseUnreadable"
+	// ScheduleUnreadable: the schedule of sleep in the tenant's annotations can't be read.
+	ScheduleUnreadable = "ScheduleUnreadable"
 	// KeysNotIssued: certs has not made all keys and certificates of this generation.
 	KeysNotIssued = "KeysNotIssued"
 	// AccountNotProvisioned: datastore has not made user and schema.

@@ -58,10 +58,20 @@ func (t *turn) wakesByConnection() bool {
 
 // holdConnections has connections held while the tenant sleeps, and then until a pod is ready.
 func (t *turn) holdConnections(ctx context.Context) error {
-	waking := t.data.Hashes.Activator != "" && t.data.ReadyReplicas == 0
+	waking := t.hasSlice() && t.data.ReadyReplicas == 0
 	if !t.wakesByConnection() || !t.Tenant.Sleeps() && !waking {
 		return nil
 	}
+	err := t.openDoor(ctx)
+	if err != nil && !t.Tenant.Sleeps() { // it wakes, which doesn't depend on that
+		t.s.log.Warn("connections to a tenant that wakes are not held", "tenant", t.Key.String(), "error", err)
+		return nil
+	}
+	return err
+}
+
+// openDoor opens the tenant's door and has its Service lead there.
+func (t *turn) openDoor(ctx context.Context) error {
 	at, err := t.s.activator.open(t.Key)
 	if err != nil {
 		return err
@@ -82,7 +92,7 @@ func (t *turn) holdConnections(ctx context.Context) error {
 // letThrough ends what holdConnections has begun: once a pod is ready that takes the connections, or where they aren't to be held any more.
 func (t *turn) letThrough(ctx context.Context) error {
 	held := t.wakesByConnection()
-	if t.data.Hashes.Activator == "" || held && (t.Tenant.Sleeps() || t.data.ReadyReplicas == 0) {
+	if !t.hasSlice() || held && (t.Tenant.Sleeps() || t.data.ReadyReplicas == 0) {
 		return nil
 	}
 	if held {
@@ -90,7 +100,11 @@ func (t *turn) letThrough(ctx context.Context) error {
 		if !listed {
 			return errors.New("the pods are not known to which connections are to go that were held")
 		}
-		t.s.activator.lead(t.Key, readyAt(pods, t.spec.NetworkProfile.Port))
+		ready := readyAt(pods, t.spec.NetworkProfile.Port)
+		if len(ready) == 0 {
+			return nil // it was; the Deployment says so when one is again
+		}
+		t.s.activator.lead(t.Key, ready)
 	} else {
 		t.s.activator.close(t.Key)
 	}
@@ -100,6 +114,11 @@ func (t *turn) letThrough(ctx context.Context) error {
 	}
 	t.data.Hashes.Activator = ""
 	return nil
+}
+
+// hasSlice reports whether there is an EndpointSlice to the activator: as was noted, or as was seen, should what was noted be lost.
+func (t *turn) hasSlice() bool {
+	return t.data.Hashes.Activator != "" || t.s.observed.sees(t.Key, kindActivator)
 }
 
 // readyAt are the addresses of the pods that are ready.

@@ -48,7 +48,10 @@ type refusals struct {
 
 // refusalsOf are the reasons by kind.
 var refusalsOf = map[string]refusals{
-	kube.Services.Kind:    {reason.ServiceRefused, reason.ServiceConflict, reason.ServiceForbidden, reason.ServiceNotServed},
+	kube.Services.Kind: {reason.ServiceRefused, reason.ServiceConflict, reason.ServiceForbidden, reason.ServiceNotServed},
+	// How the Service leads to the activator.
+	kube.EndpointSlices.Kind: {reason.ServiceRefused, reason.ServiceConflict, reason.ServiceForbidden, reason.ServiceNotServed},
+
 	kube.Deployments.Kind: {reason.DeploymentRefused, reason.DeploymentConflict, reason.DeploymentForbidden, reason.DeploymentNotServed},
 	kube.Ingresses.Kind:   {reason.IngressRefused, reason.IngressConflict, reason.IngressForbidden, reason.IngressNotServed},
 	kube.ConfigMaps.Kind:  {reason.ConfigMapRefused, reason.ConfigMapConflict, reason.ConfigMapForbidden, reason.ConfigMapNotServed},

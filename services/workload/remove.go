@@ -125,7 +125,7 @@ func (t *turn) removeRest(ctx context.Context, removed map[string]int) (held []*
 		name string
 		made bool
 	}{
-		{kube.EndpointSlices, name.Activator(t.Key.Name), t.data.Hashes.Activator != ""},
+		{kube.EndpointSlices, name.Activator(t.Key.Name), t.hasSlice()},
 		{kube.Services, name.Service(t.Key.Name), true},
 		{kube.Ingresses, name.Ingress(t.Key.Name), t.data.Hashes.Ingress != ""},
 		{kube.TLSRoutes, name.Route(t.Key.Name), t.data.Hashes.Route != ""},

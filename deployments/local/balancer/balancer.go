@@ -1,8 +1,8 @@
 // Package balancer gives Services of type LoadBalancer an address, and forwards connections to it, and to the node ports of Services of
 // type NodePort, to the Service's ready pods.
 //
-// It finds pods by the Service's selector: EndpointSlices refuse loopback addresses, and pods here have no others. Of the EndpointSlices it knows
-// those that lead to Stoker's activator, which have the loopback address in an annotation; a Service leads there, too.
+// It finds pods by the Service's selector: EndpointSlices refuse loopback addresses, and pods here have no others. Of the EndpointSlices it
+// knows those that lead to Stoker's activator, which have the loopback address in an annotation; a Service leads there, too.
 package balancer
 
 import (

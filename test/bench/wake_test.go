@@ -1,0 +1,50 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/test/env"
+)
+
+// wakes is how often BenchmarkWake wakes a tenant.
+const wakes = 10
+
+// BenchmarkWake connects to a tenant that sleeps: seconds from the start of kubectl until the tenant has answered it.
+func BenchmarkWake(b *testing.B) {
+	e.Services(b)
+	o := env.Tenant("woken", "v1.36.3")
+	o.Annotations = map[string]string{name.AnnotationWakeOn: name.WakeOnConnection}
+	key := events.Tenant(o.Namespace, o.Name)
+	e.Apply(b, o)
+	e.Ready(b, key)
+	kubeconfig := e.Kubeconfig(b, key)
+	for b.Loop() {
+		var seconds []float64
+		for range wakes {
+			e.Command(b, key, event.CommandType(key.Kind, event.Sleep), map[string]any{})
+			env.Eventually(b, "the tenant to sleep", func() error {
+				s, err := e.Status(b.Context(), key)
+				own := e.State(b.Context(), key, name.ServiceWorkload)
+				if err != nil || s.Phase != "Sleeping" || own == nil || own.Step != event.Slept {
+					return fmt.Errorf("it is %s: %v", s.Phase, err)
+				}
+				return nil
+			})
+			began := time.Now()
+			e.Kubectl(b, kubeconfig, "get", "--raw", "/version")
+			seconds = append(seconds, time.Since(began).Seconds())
+			e.Ready(b, key)
+		}
+		slices.Sort(seconds)
+		b.ReportMetric(seconds[len(seconds)/2], "s-median")
+		b.ReportMetric(seconds[len(seconds)-1], "s-max")
+	}
+	e.Delete(b, key)
+	e.Gone(b, key)
+}

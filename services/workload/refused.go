@@ -48,14 +48,14 @@ type refusals struct {
 
 // refusalsOf are the reasons by kind.
 var refusalsOf = map[string]refusals{
-	kube.Services.Kind: {reason.ServiceRefused, reason.ServiceConflict, reason.ServiceForbidden, reason.ServiceNotServed},
-	// How the Service leads to the activator.
-	kube.EndpointSlices.Kind: {reason.ServiceRefused, reason.ServiceConflict, reason.ServiceForbidden, reason.ServiceNotServed},
-
+	kube.Services.Kind:    {reason.ServiceRefused, reason.ServiceConflict, reason.ServiceForbidden, reason.ServiceNotServed},
 	kube.Deployments.Kind: {reason.DeploymentRefused, reason.DeploymentConflict, reason.DeploymentForbidden, reason.DeploymentNotServed},
 	kube.Ingresses.Kind:   {reason.IngressRefused, reason.IngressConflict, reason.IngressForbidden, reason.IngressNotServed},
 	kube.ConfigMaps.Kind:  {reason.ConfigMapRefused, reason.ConfigMapConflict, reason.ConfigMapForbidden, reason.ConfigMapNotServed},
 	kube.TLSRoutes.Kind:   {reason.TLSRouteRefused, reason.TLSRouteConflict, reason.TLSRouteForbidden, reason.TLSRouteNotServed},
+	kube.EndpointSlices.Kind: {
+		reason.EndpointSliceRefused, reason.EndpointSliceConflict, reason.EndpointSliceForbidden, reason.EndpointSliceNotServed,
+	},
 }
 
 // refused gives an API server's refusal of an object its intent. One that says that the object isn't valid is the spec's

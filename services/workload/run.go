@@ -2,18 +2,19 @@
 //
 // It wakes on intake.accepted (the Service, and with it the endpoint), certs.issued, certs.rotated and
 // datastore.provisioned (the Deployment), changes of its Services, Deployments, Ingresses and TLSRoutes, a rollout slot that
-// has become free, pods that have not become ready and objects that have been denied after a while, connections to tenants that sleep, and for a
-// deletion on intake.deleting and addons.removed. It tells workload.exposed, .available, .upgraded, .degraded, .slept, .called, .failed and
-// .removed.
+// has become free, pods that have not become ready and objects that have been denied after a while, connections to tenants that
+// sleep, and for a deletion on intake.deleting and addons.removed. It tells workload.exposed, .available, .upgraded, .degraded,
+// .slept, .called, .failed and .removed.
 //
-// A turn (turn.go) has three steps and ends in one write: the Service and the endpoint (expose.go, endpoint.go), what leads
-// there (route.go), the Deployment (rollout.go; it waits for the other services by needs.go). Beside them:
+// A turn (turn.go) has these steps and ends in one write: the Service and the endpoint (expose.go, endpoint.go), what leads there
+// (route.go), doors for those who wake a tenant (door.go), the Deployment (rollout.go; it waits for the other services by needs.go).
+// Beside them:
 //   - what the objects must be: render.go, containers.go, volumes.go, kine.go, args.go, probes.go, override.go
 //   - how far a rollout is: progress.go; why its pods aren't ready: cause.go
 //   - what a refusal by the API server means, and which field of the spec is at fault: refused.go, fields.go
 //   - drift: watch.go wakes, observed.go tells it from the echo of own writes
 //   - slots.go paces rollouts, remove.go takes everything away
-//   - door.go has connections to a tenant that sleeps held, where that wakes it; activator.go holds them
+//   - activator.go holds connections to tenants that sleep
 //   - plan.go answers what a change would mean for the pods.
 package workload
 

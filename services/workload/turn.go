@@ -60,7 +60,9 @@ func (s *svc) handle(ctx context.Context, lt *loop.Turn) error {
 		if wait, err = t.rollOut(ctx); err == nil {
 			err = t.letThrough(ctx)
 		}
-		t.callIfWaiting()
+		if err == nil {
+			t.callIfWaiting()
+		}
 	}
 	if err := t.finish(ctx, wait, err); err != nil {
 		s.observed.doubt(t.Key)

@@ -174,6 +174,10 @@ func Table() []Entry {
 		{ConfigMapConflict, "what the ConfigMap needs is another object's", takenElsewhere, ""},
 		{ConfigMapForbidden, "the management cluster does not allow the ConfigMap", notAllowed, ""},
 		{ConfigMapNotServed, "the management cluster does not have the ConfigMap's kind or namespace", notServed, ""},
+		{EndpointSliceRefused, "the management cluster says that the EndpointSlice is not valid", again, ""},
+		{EndpointSliceConflict, "what the EndpointSlice needs is another object's", takenElsewhere, ""},
+		{EndpointSliceForbidden, "the management cluster does not allow the EndpointSlice", notAllowed, ""},
+		{EndpointSliceNotServed, "the management cluster does not have the EndpointSlice's kind or namespace", notServed, ""},
 		// datastore
 		{DataStoreMissing, "there is no DataStore of the name that the tenant names", "Create the DataStore.", "get datastores"},
 		{

@@ -105,7 +105,6 @@ func (a *activator) listen(key events.Key) (net.Listener, error) {
 	for i := range uint32(100) {
 		port := firstDoor + (h.Sum32()%all+i)%all
 		var l net.Listener
-		//nolint:noctx // it returns at once
 		if l, err = net.Listen("tcp", netip.AddrPortFrom(a.address, uint16(port)).String()); err == nil {
 			return l, nil
 		}

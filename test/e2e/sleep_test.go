@@ -154,7 +154,7 @@ func TestWakeByConnection(t *testing.T) {
 	endpoint, kubeconfig := before.Status.ControlPlaneEndpoint, e.Kubeconfig(t, key)
 	client := func() *http.Client { // one that connects anew; whose certificate it is shown is kubectl's to check
 		return &http.Client{Timeout: time.Minute, Transport: &http.Transport{
-			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, //nolint:gosec // see above
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
 		}}
 	}
 	get := func() error {
@@ -229,10 +229,11 @@ func TestWakeByConnection(t *testing.T) {
 		lost := make(chan error, 1)
 		go func() { lost <- get() }()
 		env.Eventually(t, "the connection to be held", func() error {
-			if held, err := workload.Metrics(t.Context()); err != nil || !strings.Contains(held, `stoker_workload_activator_connections{service="workload",state="held"} 1`) {
-				return fmt.Errorf("%w: %v", errNotYet, err)
+			page, err := workload.Metrics(t.Context())
+			if err == nil && !strings.Contains(page, `stoker_workload_activator_connections{service="workload",state="held"} 1`) {
+				err = errNotYet
 			}
-			return nil
+			return err
 		})
 		workload.Kill()
 		if err := <-lost; err == nil {

@@ -153,7 +153,8 @@ func resumeCommand(a *app) *cobra.Command {
 func sleepCommand(a *app) *cobra.Command {
 	c := &changing{a: a, tenants: true, commanding: commanding{wait: untilReady, done: func(event.IntakeAccepted) string { return "put to sleep" }}}
 	return c.command(event.Sleep, "Stop the pods of tenants; data and keys stay",
-		`sleep sets a tenant's replicas to 0 and remembers how many there were. Its data and keys stay.`,
+		`sleep sets a tenant's replicas to 0 and remembers how many there were. One that sleeps by annotations (stoker.dev/sleep-at, wake-on) does
+so until these wake it. Data and keys stay.`,
 		`  stoker sleep demo --wait
   stoker sleep demo test staging -n team-a`, "asleep")
 }
@@ -161,7 +162,8 @@ func sleepCommand(a *app) *cobra.Command {
 func wakeCommand(a *app) *cobra.Command {
 	c := &changing{a: a, tenants: true, commanding: commanding{wait: untilReady, done: func(event.IntakeAccepted) string { return "woken" }}}
 	return c.command(event.Wake, "Start the pods of sleeping tenants",
-		`wake brings back as many replicas as a tenant had before it was put to sleep.`,
+		`wake brings back as many replicas as a tenant had before it was put to sleep. One that sleeps by annotations is awake until the next time
+to sleep.`,
 		`  stoker wake demo --wait`, "Ready")
 }
 

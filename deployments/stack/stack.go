@@ -221,7 +221,7 @@ func (s *Stack) serve(ctx context.Context, cfg service.Config) error {
 	case name.ServiceDatastore:
 		return datastore.Run(ctx, datastore.Config{Config: cfg})
 	case name.ServiceWorkload:
-		return workload.Run(ctx, workload.Config{Config: cfg})
+		return workload.Run(ctx, workload.Config{Config: cfg, ActivatorAddress: s.Local.Block().Management().String()})
 	case name.ServiceAddons:
 		return addons.Run(ctx, cfg)
 	case name.ServiceStatus:

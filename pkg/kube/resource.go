@@ -28,6 +28,7 @@ var (
 	Namespaces               = Resource{schema.GroupVersion{Version: "v1"}, "namespaces", "Namespace", false}
 	Deployments              = Resource{schema.GroupVersion{Group: "apps", Version: "v1"}, "deployments", "Deployment", true}
 	DaemonSets               = Resource{schema.GroupVersion{Group: "apps", Version: "v1"}, "daemonsets", "DaemonSet", true}
+	EndpointSlices           = Resource{schema.GroupVersion{Group: "discovery.k8s.io", Version: "v1"}, "endpointslices", "EndpointSlice", true}
 	Ingresses                = Resource{schema.GroupVersion{Group: "networking.k8s.io", Version: "v1"}, "ingresses", "Ingress", true}
 	Gateways                 = Resource{schema.GroupVersion{Group: "gateway.networking.k8s.io", Version: "v1"}, "gateways", "Gateway", true}
 	TLSRoutes                = Resource{schema.GroupVersion{Group: "gateway.networking.k8s.io", Version: "v1"}, "tlsroutes", "TLSRoute", true}

@@ -183,6 +183,8 @@ func (a Accepted) Done(s event.StatusChanged) (bool, error) {
 			return true, &FailedError{s}
 		}
 		return false, nil
+	case a.Replicas != nil && s.Generation == a.Generation && (s.Ready && *a.Replicas == 0 || s.Phase == phaseSleeping && *a.Replicas > 0):
+		return false, nil // of before: what has a schedule sleeps and wakes within a generation
 	case s.Phase == phaseFailed, s.Phase == phaseDeleting, s.Phase == phaseDeleted, s.Phase == phaseReleased:
 		return true, &FailedError{s}
 	}

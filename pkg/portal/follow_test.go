@@ -135,6 +135,30 @@ func TestDone(t *testing.T) {
 	}
 }
 
+func TestDoneOfWhatSleepsWithinAGeneration(t *testing.T) {
+	for sentence, test := range map[string]struct {
+		replicas   int32
+		phase      string
+		generation int64
+		done       bool
+	}{
+		"Ready of before is not the end of being put to sleep": {0, "Ready", 3, false},
+		"asleep is": {0, "Sleeping", 3, true},
+		"asleep of before is not the end of being woken": {2, "Sleeping", 3, false},
+		"Ready is": {2, "Ready", 3, true},
+		"asleep in a later generation is the end of what came before":    {2, "Sleeping", 4, true},
+		"and so is Ready in a later generation of what was to be asleep": {0, "Ready", 4, true},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			accepted := yes(event.Accepted, "c", false)
+			accepted.Replicas = &test.replicas
+			if done, err := accepted.Done(statusOf(test.phase, test.generation)); done != test.done || err != nil {
+				t.Errorf("done %t, %v", done, err)
+			}
+		})
+	}
+}
+
 // within calls f with ever more time, of which the first answers of a busy server take some, until it ends as expected.
 func within(t *testing.T, f func(context.Context) error, expected func(error) bool) (err error) {
 	t.Helper()

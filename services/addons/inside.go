@@ -66,7 +66,7 @@ func (s *addons) answerInside(ctx context.Context, question []byte) (any, error)
 	return inside, nil
 }
 
-// errAsleep means that the tenant has no pods, as its spec says.
+// errAsleep means that the tenant is to have no pods.
 var errAsleep = errors.New("the tenant sleeps")
 
 // visit makes a connection to a tenant, beside the one of whichever replica works on it. Close it. errAsleep when there is nobody to visit, a
@@ -79,7 +79,7 @@ func (s *addons) visit(ctx context.Context, key events.Key) (*Cluster, error) {
 		}
 		return nil, err
 	}
-	if replicas := tenant.Spec.ControlPlane.Deployment.Replicas; replicas != nil && *replicas == 0 {
+	if tenant.Sleeps() {
 		return nil, errAsleep
 	}
 	var workload state.Workload

@@ -115,11 +115,11 @@ func (s *addons) handle(ctx context.Context, t *loop.Turn) error {
 			return unrendered(err)
 		}
 	}
-	if replicas := t.Tenant.Spec.ControlPlane.Deployment.Replicas; replicas != nil && *replicas == 0 {
+	if t.Tenant.Sleeps() {
 		t.NoAlarm()
 		s.drop(t.Key)
 		return t.Wait(ctx, state.Wait{
-			On: kube.TenantControlPlanes.Kind, Reason: reason.Asleep, Text: "the tenant to be woken (spec.controlPlane.deployment.replicas is 0)",
+			On: kube.TenantControlPlanes.Kind, Reason: reason.Asleep, Text: "the tenant to be woken",
 		})
 	}
 	access := certs.Secrets[name.ComponentAdminKubeconfig].Checksum

@@ -115,7 +115,7 @@ func (s *intake) dailyLook(
 		}
 	}
 	if over := s.daily.over(t.Key, looked, now); !over && !asked(t) {
-		if !hasNews(t) {
+		if !hasNews(t, now) {
 			return nil
 		}
 		return sync(ctx, t, now)

@@ -47,7 +47,7 @@ func (s *intake) syncDataStore(ctx context.Context, t *loop.Turn, now time.Time)
 		s.log.Warn("annotation ignored", "datastore", o.Name, "error", bad)
 	}
 	if !until.IsZero() {
-		if err := s.endPause(ctx, t, until, now); err != nil {
+		if err := s.lookAt(ctx, t, until, now); err != nil {
 			return err
 		}
 	}

@@ -248,6 +248,10 @@ func whole(key events.Key, k kind, data []byte, watchFilter string) (typed any, 
 		}
 		labels[name.LabelWatchFilter] = watchFilter
 	}
+	if tenant, ok := typed.(*v1alpha1.TenantControlPlane); ok {
+		_, bad := scheduleOf(tenant.Annotations)
+		found = append(found, bad...)
+	}
 	if len(found) > 0 {
 		slices.SortFunc(found, func(a, b event.FieldError) int { return strings.Compare(a.Field, b.Field) })
 		return nil, nil, found

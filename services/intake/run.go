@@ -3,7 +3,7 @@
 //
 // run.go decides what an event or a wake leads to. Commands: command.go (what is checked, and their end), verbs.go, apply.go,
 // change.go, delete.go, object.go (their data), refusal.go (their errors), http.go and access.go (the way in by HTTP). Tenants:
-// spec.go, place.go (which DataStore), remove.go. DataStores: datastore.go, capacity.go, admission.go. What a replica knows by its
+// spec.go, schedule.go (sleep), place.go (which DataStore), remove.go. DataStores: datastore.go, capacity.go, admission.go. What a replica knows by its
 // watches: watch.go, index.go. What it answers the operator: questions.go, dead.go, replicas.go, resync.go; and whoever may command a
 // tenant: plan.go, verdict.go.
 package intake
@@ -103,7 +103,11 @@ func (s *intake) handle(ctx context.Context, t *loop.Turn) error {
 			err = s.finish(ctx, t)
 		case e.Service == name.ServiceDatastore && e.What == event.Withdrawn && e.Err == nil:
 			err = s.withdrawn(ctx, t, e)
-		case e.Service == name.ServiceIntake && e.What == event.Due && e.Err == nil: // a pause ends
+		case e.Service == name.ServiceWorkload && e.What == event.Called && e.Err == nil:
+			var woken bool
+			woken, err = s.called(ctx, t, e)
+			due = due || woken
+		case e.Service == name.ServiceIntake && e.What == event.Due && e.Err == nil: // a pause ends, or sleep does, or begins
 			// By the server's clock it is time; by this one it may not be yet.
 			due = true
 			if e.Time().After(now) {
@@ -127,7 +131,7 @@ func (s *intake) handle(ctx context.Context, t *loop.Turn) error {
 		return s.dailyLook(ctx, t, now, s.sync)
 	case t.Key == admissionKey:
 		return s.syncAdmission(ctx)
-	case t.Key.IsTenant() && (due || t.Unreadable() || hasNews(t)), t.Key.Kind == event.DataStores && (due || len(t.Wakes) > 0):
+	case t.Key.IsTenant() && (due || t.Unreadable() || hasNews(t, now)), t.Key.Kind == event.DataStores && (due || len(t.Wakes) > 0):
 		return s.sync(ctx, t, now)
 	}
 	return nil

@@ -118,6 +118,33 @@ func (s *intake) withdrawn(ctx context.Context, t *loop.Turn, e loop.Event) erro
 	return err
 }
 
+// called wakes a tenant to which somebody has connected, if that is to wake it, as the command does. It reports whether there was something
+// to wake.
+func (s *intake) called(ctx context.Context, t *loop.Turn, e loop.Event) (woken bool, err error) {
+	var call event.WorkloadCalled
+	if err := e.DataAs(&call); err != nil {
+		return false, &intent.Permanent{Reason: reason.InvalidFact, Message: "workload.called can't be read", Err: err}
+	}
+	o, err := s.get(ctx, t.Key)
+	if err != nil || o == nil || string(o.UID) != call.UID || o.DeletionTimestamp != nil || !s.kube.InScope(kube.TenantControlPlanes, o) ||
+		o.Annotations[name.AnnotationWakeOn] != name.WakeOnConnection {
+		return false, err
+	}
+	patch, err := waker(e.Time())(&object{ObjectMeta: o.ObjectMeta, tenant: o})
+	if err != nil || len(patch) == 0 {
+		return false, err
+	}
+	within(patch, "metadata")["resourceVersion"] = o.ResourceVersion
+	err = s.kube.MergePatch(ctx, kube.TenantControlPlanes, o.Namespace, o.Name, patch, nil)
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case apierrors.IsConflict(err):
+		return false, fmt.Errorf("%w: %w", intent.ErrStale, err)
+	}
+	return err == nil, err
+}
+
 // add adds labels, annotations and a finalizer to an object and decodes the result into out; without anything to add it does
 // nothing.
 func (s *intake) add(
@@ -151,6 +178,8 @@ func specAnnotations(o *metav1.ObjectMeta) map[string]string {
 		name.AnnotationPaused, name.AnnotationPausedUntil, name.AnnotationKubeconfigSecretKey,
 		name.AnnotationMigrationTimeout, name.AnnotationCleanupPriorMigration, name.AnnotationDatastoreSelector,
 		name.AnnotationDatastoreOverrides, name.AnnotationKubeletServing, name.AnnotationUpgradeTimeout, name.AnnotationUpgradeThrough,
+		name.AnnotationSleepAt, name.AnnotationWakeAt, name.AnnotationTimeZone,
+		name.AnnotationSleptAt, name.AnnotationWokenAt, name.AnnotationWakeOn,
 	} {
 		if v, ok := o.Annotations[k]; ok {
 			kept[k] = v
@@ -178,6 +207,12 @@ func desired(
 		Namespace: o.Namespace, Name: o.Name, Annotations: specAnnotations(&o.ObjectMeta), Labels: specLabels(&o.ObjectMeta),
 		AcceptedAt: now.UTC(), Deleting: o.DeletionTimestamp != nil, Paused: paused, PausedUntil: until,
 		Seen: fingerprint(&o.ObjectMeta), TraceParent: trace, Spec: effective.Spec,
+	}
+	if !tenant.Deleting && !tenant.Sleeps() { // else no schedule changes anything
+		tenant.Sleep = sleepOf(&o.ObjectMeta, now)
+	}
+	if tenant.Sleep.Asleep {
+		tenant.Spec.ControlPlane.Deployment.Replicas = new(int32)
 	}
 	if had := o.Status.Storage; had.DataStoreName == dataStore {
 		tenant.Setup = state.Account{Schema: had.Setup.Schema, User: had.Setup.User}
@@ -237,8 +272,8 @@ func (s *intake) accept(ctx context.Context, t *loop.Turn, o *v1alpha1.TenantCon
 	}
 	a := &acceptance{tenant: desired(o, dataStore, before, beforeGeneration, trace, now)}
 	a.tenant.Unplaced = missing
-	if !a.tenant.PausedUntil.IsZero() {
-		if err := s.endPause(ctx, t, a.tenant.PausedUntil, now); err != nil {
+	if at := earliest(a.tenant.PausedUntil, a.tenant.Sleep.Until); !at.IsZero() {
+		if err := s.lookAt(ctx, t, at, now); err != nil {
 			return nil, err
 		}
 	}
@@ -296,6 +331,13 @@ func waitOf(o *v1alpha1.TenantControlPlane, missing string, now time.Time) state
 		text := "an end of the pause that can be read: " + bad.Error()
 		return state.Wait{On: kube.TenantControlPlanes.Kind, Reason: reason.PauseUnreadable, Text: text}
 	}
+	if _, bad := scheduleOf(o.Annotations); bad != nil {
+		text := "a schedule of sleep that can be read"
+		for _, e := range bad {
+			text += fmt.Sprintf("; %s: %q %s", e.Field, e.Value, e.Message)
+		}
+		return state.Wait{On: kube.TenantControlPlanes.Kind, Reason: reason.ScheduleUnreadable, Text: text}
+	}
 	return state.Wait{}
 }
 
@@ -307,15 +349,15 @@ func acceptedOf(about event.About, tenant *state.Tenant, command string) event.I
 	}
 }
 
-// longestTimer is below the age at which the stream drops timers; a pause that lasts longer is looked at in between.
+// longestTimer is below the age at which the stream drops timers; what comes later is looked at in between.
 const longestTimer = 14 * 24 * time.Hour
 
-// endPause wakes intake when a pause ends. It is set at every look, since the timer may have been lost with NATS.
-func (s *intake) endPause(ctx context.Context, t *loop.Turn, until, now time.Time) error {
-	if latest := now.Add(longestTimer); until.After(latest) {
-		until = latest
+// lookAt wakes intake when a pause ends, or sleep begins or ends. It is set at every look, since the timer may have been lost with NATS.
+func (s *intake) lookAt(ctx context.Context, t *loop.Turn, at, now time.Time) error {
+	if latest := now.Add(longestTimer); at.After(latest) {
+		at = latest
 	}
-	return t.At(ctx, until)
+	return t.At(ctx, at)
 }
 
 // inputsOf is the hash of what others would notice. Setup is what one of them said itself.

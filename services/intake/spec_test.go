@@ -51,6 +51,28 @@ func TestDesired(t *testing.T) {
 			t.Errorf("the pause has not ended: %v %v", d.Paused, d.PausedUntil)
 		}
 	})
+	t.Run("while its schedule has it sleep it is to have no pods, and its own spec is left alone", func(t *testing.T) {
+		x := o.DeepCopy()
+		x.CreationTimestamp = metav1.NewTime(now.Add(-1000 * time.Hour))
+		x.Annotations = map[string]string{name.AnnotationSleepAt: "0 9 * * *", name.AnnotationWakeAt: "0 10 * * *"}
+		awake := desired(x, "default", nil, 0, "", now)
+		asleep := desired(x, "default", &awake, 2, "", now.Add(time.Hour))
+		woken := desired(x, "default", &asleep, 2, "", now.Add(2*time.Hour))
+		if awake.Sleeps() || !asleep.Sleeps() || woken.Sleeps() || x.Spec.ControlPlane.Deployment.Replicas != nil {
+			t.Errorf("%+v %+v %+v", awake.Sleep, asleep.Sleep, woken.Sleep)
+		}
+		if !awake.Sleep.Until.Equal(now.Add(time.Hour)) || inputsOf(awake, 2) == inputsOf(asleep, 2) || asleep.Seen != awake.Seen {
+			t.Errorf("%+v", awake.Sleep)
+		}
+		x.Spec.ControlPlane.Deployment.Replicas = new(int32)
+		if d := desired(x, "default", nil, 0, "", now.Add(time.Hour)); !d.Sleeps() || d.Sleep != (state.Sleep{}) {
+			t.Errorf("its object asks for no pods: %+v", d.Sleep)
+		}
+		x.DeletionTimestamp, x.Spec.ControlPlane.Deployment.Replicas = &metav1.Time{Time: now}, nil
+		if d := desired(x, "default", nil, 0, "", now.Add(time.Hour)); d.Sleep != (state.Sleep{}) {
+			t.Errorf("it is being deleted: %+v", d.Sleep)
+		}
+	})
 	t.Run("schema and user that the status says the tenant has in its DataStore are told apart from those its author asks for", func(t *testing.T) {
 		had, asks, moved := o.DeepCopy(), o.DeepCopy(), o.DeepCopy()
 		had.Status.Storage.DataStoreName = "d"

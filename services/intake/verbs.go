@@ -139,16 +139,32 @@ func resume(c command) (change, error) {
 	return change{uid: cmd.UID, dying: true, patch: annotating(resuming)}, err
 }
 
-// sleep brings a tenant's replicas to 0.
+// sleep puts a tenant to sleep: one with a schedule until that wakes it, else by bringing its replicas to 0.
 func sleep(c command) (change, error) {
 	cmd, err := target[event.SleepCommand](c.event.Data())
-	return change{uid: cmd.UID, exact: true, patch: scaling(sleeping)}, err
+	return change{uid: cmd.UID, exact: true, patch: func(there *object) (map[string]any, error) {
+		if scheduled(there.Annotations) {
+			return besideSchedule(map[string]any{}, &there.ObjectMeta, true, c.stored()), nil
+		}
+		return scaling(sleeping)(there)
+	}}, err
 }
 
-// wake brings a sleeping tenant's replicas back to what they were.
+// wake brings a sleeping tenant's replicas back to what they were, and keeps one with a schedule awake until that puts it to sleep next.
 func wake(c command) (change, error) {
 	cmd, err := target[event.WakeCommand](c.event.Data())
-	return change{uid: cmd.UID, exact: true, patch: scaling(waking)}, err
+	return change{uid: cmd.UID, exact: true, patch: waker(c.stored())}, err
+}
+
+// waker makes the patch that wakes a tenant at a time.
+func waker(at time.Time) func(*object) (map[string]any, error) {
+	return func(there *object) (map[string]any, error) {
+		patch, err := scaling(waking)(there)
+		if err != nil {
+			return nil, err
+		}
+		return besideSchedule(patch, &there.ObjectMeta, false, at), nil
+	}
 }
 
 // target decodes the data of a command that needs none. It never returns nil.

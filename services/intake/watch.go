@@ -152,14 +152,15 @@ func (s *intake) sawTenant(c kube.Change, wake loop.Waker) {
 	}
 }
 
-// hasNews reports whether a watch saw something that the tenant's spec doesn't know.
-func hasNews(t *loop.Turn) bool {
+// hasNews reports whether a watch saw something that the tenant's spec doesn't know, or sees it later than the spec is right for: the timer
+// that should have told may be lost.
+func hasNews(t *loop.Turn, now time.Time) bool {
 	for _, w := range t.Wakes {
 		switch {
 		case t.Tenant == nil && (w.Gone || w.Kind == wakeOutside):
 		case t.Tenant == nil || t.Tenant.Spec.DataStore == "":
 			return true
-		case w.Kind == wakeTenant && seenAs(w) == t.Tenant.Seen && t.Tenant.PausedUntil.IsZero():
+		case w.Kind == wakeTenant && seenAs(w) == t.Tenant.Seen && t.Tenant.PausedUntil.IsZero() && past(t.Tenant.Sleep.Until, now).IsZero():
 		case w.Kind == wakeDataStores, w.Kind == wakeDaily:
 		default:
 			return true

@@ -85,6 +85,8 @@ func TestHasNews(t *testing.T) {
 	unplaced, pausing := known, known
 	unplaced.Spec.DataStore = ""
 	pausing.PausedUntil = clock.Add(time.Hour)
+	sleeping, overslept := known, known
+	sleeping.Sleep.Until, overslept.Sleep.Until = clock.Add(time.Hour), clock
 	vanished := known
 	vanished.Seen = seenGone
 	as := shown(fingerprint(&o.ObjectMeta))
@@ -105,9 +107,11 @@ func TestHasNews(t *testing.T) {
 		"other DataStores, for one that has none":                        {&unplaced, loop.Wake{Kind: wakeDataStores}, true},
 		"anything, for one that has none: it may be there by now":        {&unplaced, as, true},
 		"anything, while a pause is to end: its timer may have got lost": {&pausing, as, true},
+		"an object whose schedule changes nothing yet":                   {&sleeping, as, false},
+		"an object whose schedule should have changed something":         {&overslept, as, true},
 	} {
 		t.Run(what, func(t *testing.T) {
-			if news := hasNews(&loop.Turn{Tenant: c.tenant, Wakes: []loop.Wake{c.wake}}); news != c.news {
+			if news := hasNews(&loop.Turn{Tenant: c.tenant, Wakes: []loop.Wake{c.wake}}, clock); news != c.news {
 				t.Error(news)
 			}
 		})

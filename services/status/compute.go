@@ -83,7 +83,7 @@ func shownStatus(t *state.Tenant, in States, p standing, readyGeneration int64) 
 	w := in.Workload.Data
 	running := v1alpha1.KubernetesVersionStatus(w.Phase)
 	switch {
-	case wantsSleep(t):
+	case t.Sleeps():
 		return v1alpha1.VersionSleeping
 	case t.Deleting:
 		return v1alpha1.VersionNotReady
@@ -131,12 +131,6 @@ func (in States) rebuilding(next state.Status) bool {
 		}
 	}
 	return false
-}
-
-// wantsSleep reports whether the spec wants no pods.
-func wantsSleep(t *state.Tenant) bool {
-	r := t.Spec.ControlPlane.Deployment.Replicas
-	return r != nil && *r == 0
 }
 
 // bare is a version without its leading v.

@@ -361,6 +361,17 @@ func TestCompute(t *testing.T) {
 			},
 			want: want{"Sleeping", "Sleeping", "Sleeping", false, 2, "CertificatesReady DatastoreReady", "no pods are asked for"},
 		},
+		"one that sleeps by its schedule says since when, by what and until when": {
+			ready: true,
+			change: func(tenant *state.Tenant, in *States) {
+				tenant.Spec.ControlPlane.Deployment.Replicas = new(int32)
+				at := time.Date(2026, 11, 25, 19, 0, 0, 0, time.UTC)
+				tenant.Sleep = state.Sleep{Asleep: true, Since: at, By: `stoker.dev/sleep-at "0 20 * * 1-5" (Europe/Berlin)`, Until: at.Add(11 * time.Hour)}
+				in.Workload.State.Step, in.Workload.Data.ReadyReplicas = event.Slept, 0
+			},
+			want: want{"Sleeping", "Sleeping", "Sleeping", false, 1, "CertificatesReady DatastoreReady AddonsReady",
+				`: asleep since 2026-11-25T19:00:00Z by stoker.dev/sleep-at "0 20 * * 1-5" (Europe/Berlin), until 2026-11-26T06:00:00Z`},
+		},
 		"limited writes are not said before they are limited": {
 			ready:  true,
 			change: func(tenant *state.Tenant, _ *States) { tenant.Spec.WritePermissions.BlockCreation = true },

@@ -36,7 +36,7 @@ const (
 
 // conditions returns those that hold, and the summary.
 func conditions(t *state.Tenant, in States, p standing, next state.Status) (all []metav1.Condition, ready metav1.Condition) {
-	ready = summary(t, p, next, reachOf(in))
+	ready = summary(t, p, next, in)
 	all = append(all, ready)
 	truth := func(typ, why, message string) {
 		all = append(all, metav1.Condition{Type: typ, Status: metav1.ConditionTrue, Reason: why, Message: message})
@@ -63,14 +63,14 @@ func conditions(t *state.Tenant, in States, p standing, next state.Status) (all 
 }
 
 // summary is the Ready condition.
-func summary(t *state.Tenant, p standing, next state.Status, reach state.Reach) metav1.Condition {
+func summary(t *state.Tenant, p standing, next state.Status, in States) metav1.Condition {
 	c := metav1.Condition{Type: ConditionReady, Status: metav1.ConditionFalse}
 	first := p.first()
 	switch {
 	case p.ready:
 		c.Status, c.Reason = metav1.ConditionTrue, reason.Ready
 		c.Message = fmt.Sprintf("Kubernetes %s answers at %s", next.Version, next.Endpoint)
-		if !reach.Since.IsZero() {
+		if !reachOf(in).Since.IsZero() {
 			c.Message = fmt.Sprintf("Kubernetes %s answers, but not at %s as seen from Stoker (condition %s)",
 				next.Version, next.Endpoint, ConditionEndpoint)
 		}
@@ -79,9 +79,9 @@ func summary(t *state.Tenant, p standing, next state.Status, reach state.Reach) 
 	case t.Deleting:
 		c.Reason, c.Message = reason.Deleting, p.removing()
 	case p.asleep:
-		c.Reason, c.Message = reason.Sleeping, "no pods are asked for and none runs"
-	case wantsSleep(t):
-		c.Reason, c.Message = reason.Sleeping, "no pods are asked for, going to sleep"
+		c.Reason, c.Message = reason.Sleeping, "no pods are asked for and none runs"+byWhat(t.Sleep, in.Workload.Data.Hashes.Activator != "")
+	case t.Sleeps():
+		c.Reason, c.Message = reason.Sleeping, "no pods are asked for, going to sleep"+byWhat(t.Sleep, in.Workload.Data.Hashes.Activator != "")
 	case first == nil:
 		c.Reason, c.Message = reason.EndpointPending, "the endpoint is not known yet"
 	default:
@@ -94,6 +94,20 @@ func summary(t *state.Tenant, p standing, next state.Status, reach state.Reach) 
 		}
 	}
 	return c
+}
+
+// byWhat says since when and by what a tenant sleeps that does so by its schedule, and what wakes it.
+func byWhat(s state.Sleep, byConnection bool) (text string) {
+	if s.Asleep {
+		text = fmt.Sprintf(": asleep since %s by %s", s.Since.Format(time.RFC3339), s.By)
+		if !s.Until.IsZero() {
+			text += ", until " + s.Until.Format(time.RFC3339)
+		}
+	}
+	if byConnection {
+		text += "; the first connection wakes it"
+	}
+	return text
 }
 
 // notReadyReasons are the reasons of a tenant that is not Ready because of one service, by service and by the service's own reason.
@@ -153,7 +167,7 @@ func workload(t *state.Tenant, in States, p standing) metav1.Condition {
 	w := in.Workload.Data
 	switch {
 	case p.workload.removed:
-	case wantsSleep(t) && w.ReadyReplicas == 0 && p.workload.failure == nil:
+	case t.Sleeps() && w.ReadyReplicas == 0 && p.workload.failure == nil:
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reason.Sleeping, "no pods are asked for"
 	case w.ReadyReplicas > 0 && !p.workload.done:
 		c.Status = metav1.ConditionTrue
@@ -193,7 +207,7 @@ func endpoint(t *state.Tenant, in States, p standing) metav1.Condition {
 		c.Reason, c.Message = reason.Removed, "removed"
 	case w.Endpoint == "":
 		c.Reason, c.Message = reason.Pending, "the endpoint is not known yet"
-	case w.ReadyReplicas == 0 && wantsSleep(t):
+	case w.ReadyReplicas == 0 && t.Sleeps():
 		c.Reason, c.Message = reason.Sleeping, "nothing answers at "+w.Endpoint+" while the tenant sleeps"
 	case w.ReadyReplicas == 0:
 		c.Reason, c.Message = reason.NoReadyPods, "no pod is ready behind "+w.Endpoint
@@ -217,7 +231,7 @@ func tunnel(t *state.Tenant, in States) metav1.Condition {
 	agents, w := in.Addons.Data.Agents, in.Workload.Data
 	const without = "logs, exec, port-forward, webhooks and aggregated APIs inside the tenant don't work"
 	switch {
-	case w.ReadyReplicas == 0 && wantsSleep(t):
+	case w.ReadyReplicas == 0 && t.Sleeps():
 		c.Reason, c.Message = reason.Sleeping, "agents have nothing to connect to while the tenant sleeps"
 	case !w.Konnectivity || in.Addons.Data.Konnectivity == "":
 		c.Reason, c.Message = reason.Pending, "the tunnel is being set up; until then, "+without

@@ -53,7 +53,7 @@ func standingOf(t *state.Tenant, in States) standing {
 		addons:    progressOf(name.ServiceAddons, in.Addons.State, in),
 	}
 	w, s := in.Workload.Data, in.Workload.State
-	p.asleep = wantsSleep(t) && p.certs.done && p.datastore.done && s != nil && s.Generation == in.Generation && s.Step == event.Slept &&
+	p.asleep = t.Sleeps() && p.certs.done && p.datastore.done && s != nil && s.Generation == in.Generation && s.Step == event.Slept &&
 		w.ReadyReplicas == 0
 	if p.workload.done && w.ReadyReplicas == 0 {
 		p.workload.done, p.workload.reason, p.workload.message = false, reason.NoReadyPods, "has no ready pod"
@@ -72,7 +72,7 @@ func standingOf(t *state.Tenant, in States) standing {
 	serving := p.workload.done || in.Previous.ReadyGeneration == in.Generation && s != nil && s.Generation == in.Generation &&
 		!p.workload.removed && w.ReadyReplicas > 0
 	p.ready = p.certs.done && p.datastore.done && serving && p.addons.done && w.Endpoint != "" && p.stalled == nil &&
-		!t.Deleting && !wantsSleep(t)
+		!t.Deleting && !t.Sleeps()
 	return p
 }
 

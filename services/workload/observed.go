@@ -24,6 +24,7 @@ const (
 	kindEgress
 	kindKubeadm
 	kindKonnectivityRoute
+	kindActivator
 	kinds
 )
 

@@ -19,6 +19,7 @@ func (t *turn) owner() kube.Owner { return kube.Owner{Name: t.Key.Name, UID: t.U
 var handlers = map[kind]string{
 	kindService: name.ComponentService, kindIngress: name.ComponentIngress, kindRoute: metric.HandlerRoute,
 	kindDeployment: name.ComponentDeployment, kindEgress: name.ComponentKonnectivityEgressSelector,
+	kindActivator:         name.ComponentService,
 	kindKubeadm:           name.ComponentKubeadmConfig,
 	kindKonnectivityRoute: metric.HandlerRoute,
 }

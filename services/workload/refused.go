@@ -53,6 +53,9 @@ var refusalsOf = map[string]refusals{
 	kube.Ingresses.Kind:   {reason.IngressRefused, reason.IngressConflict, reason.IngressForbidden, reason.IngressNotServed},
 	kube.ConfigMaps.Kind:  {reason.ConfigMapRefused, reason.ConfigMapConflict, reason.ConfigMapForbidden, reason.ConfigMapNotServed},
 	kube.TLSRoutes.Kind:   {reason.TLSRouteRefused, reason.TLSRouteConflict, reason.TLSRouteForbidden, reason.TLSRouteNotServed},
+	kube.EndpointSlices.Kind: {
+		reason.EndpointSliceRefused, reason.EndpointSliceConflict, reason.EndpointSliceForbidden, reason.EndpointSliceNotServed,
+	},
 }
 
 // refused gives an API server's refusal of an object its intent. One that says that the object isn't valid is the spec's

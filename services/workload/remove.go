@@ -35,6 +35,7 @@ type removing struct {
 // remove is the turn of a tenant that is being deleted.
 func (t *turn) remove(ctx context.Context) error {
 	t.s.slots.free(t.Key)
+	t.s.activator.close(t.Key)
 	if t.step == event.Removed {
 		t.s.observed.forget(t.Key)
 		return nil
@@ -124,6 +125,7 @@ func (t *turn) removeRest(ctx context.Context, removed map[string]int) (held []*
 		name string
 		made bool
 	}{
+		{kube.EndpointSlices, name.Activator(t.Key.Name), t.hasSlice()},
 		{kube.Services, name.Service(t.Key.Name), true},
 		{kube.Ingresses, name.Ingress(t.Key.Name), t.data.Hashes.Ingress != ""},
 		{kube.TLSRoutes, name.Route(t.Key.Name), t.data.Hashes.Route != ""},

@@ -2,16 +2,19 @@
 //
 // It wakes on intake.accepted (the Service, and with it the endpoint), certs.issued, certs.rotated and
 // datastore.provisioned (the Deployment), changes of its Services, Deployments, Ingresses and TLSRoutes, a rollout slot that
-// has become free, pods that have not become ready and objects that have been denied after a while, and for a deletion on
-// intake.deleting and addons.removed. It tells workload.exposed, .available, .upgraded, .degraded, .slept, .failed and .removed.
+// has become free, pods that have not become ready and objects that have been denied after a while, connections to tenants that
+// sleep, and for a deletion on intake.deleting and addons.removed. It tells workload.exposed, .available, .upgraded, .degraded,
+// .slept, .called, .failed and .removed.
 //
-// A turn (turn.go) has three steps and ends in one write: the Service and the endpoint (expose.go, endpoint.go), what leads
-// there (route.go), the Deployment (rollout.go; it waits for the other services by needs.go). Beside them:
+// A turn (turn.go) has these steps and ends in one write: the Service and the endpoint (expose.go, endpoint.go), what leads there
+// (route.go), doors for those who wake a tenant (door.go), the Deployment (rollout.go; it waits for the other services by needs.go).
+// Beside them:
 //   - what the objects must be: render.go, containers.go, volumes.go, kine.go, args.go, probes.go, override.go
 //   - how far a rollout is: progress.go; why its pods aren't ready: cause.go
 //   - what a refusal by the API server means, and which field of the spec is at fault: refused.go, fields.go
 //   - drift: watch.go wakes, observed.go tells it from the echo of own writes
 //   - slots.go paces rollouts, remove.go takes everything away
+//   - activator.go holds connections to tenants that sleep
 //   - plan.go answers what a change would mean for the pods.
 package workload
 
@@ -19,6 +22,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -38,6 +42,9 @@ type Config struct {
 	// MaxRollouts is how many tenants may start pods at once per replica, a number of at least 1. Empty means 1.5 per core,
 	// at least 2. On a cluster whose nodes have room for more it can be more: the pods start there, not here.
 	MaxRollouts string
+	// ActivatorAddress is the IP address of this replica at which the activator has its doors, by which connections to tenants that sleep
+	// wake them; empty: none do.
+	ActivatorAddress string
 	// KineImage is the image of kine, which runs beside the API server on other databases than etcd; empty for
 	// DefaultKineImage. Another one rolls out the tenants that run kine and don't name an image themselves.
 	KineImage string
@@ -53,6 +60,8 @@ const (
 	wakeSlot = "slot"
 	// wakePods: pods have been waited for, and are asked why they aren't ready.
 	wakePods = "pods"
+	// wakeCall: somebody has connected to the tenant, which sleeps.
+	wakeCall = "call"
 	// wakeDenied: an object that was denied is applied again.
 	wakeDenied = "denied"
 )
@@ -63,7 +72,9 @@ type svc struct {
 	now      func() time.Time
 	observed observations
 	slots    *slots
-	handlers *metric.HandlerTime
+	// activator has connections to tenants that sleep wake them.
+	activator *activator
+	handlers  *metric.HandlerTime
 	// kineImage is that of Config.
 	kineImage string
 	wake      atomic.Pointer[loop.Waker]
@@ -85,24 +96,40 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 		rollouts = n
 	}
-	return service.Run(ctx, cfg.Config, func(c *service.Clients) (*loop.Loop, error) {
-		s := newService(c.Kube, c.Log, rollouts)
+	var address netip.Addr
+	if cfg.ActivatorAddress != "" {
+		var err error
+		if address, err = netip.ParseAddr(cfg.ActivatorAddress); err != nil {
+			return fmt.Errorf("activator-address %q: must be an IP address of this replica, or empty", cfg.ActivatorAddress)
+		}
+	}
+	var s *svc
+	err := service.Run(ctx, cfg.Config, func(c *service.Clients) (*loop.Loop, error) {
+		s = newService(c.Kube, c.Log, rollouts)
+		s.activator.address = address
 		s.kineImage, s.handlers = cfg.KineImage, c.Handlers
-		c.Metrics.MustRegister(s.slots.metrics())
+		c.Metrics.MustRegister(s.slots.metrics(), s.activator.metrics())
 		if _, err := c.Bus.AnswerQuestions(ctx, s.questions(c.Bus)); err != nil {
 			return nil, err
 		}
 		return s.loop(c.Bus), nil
 	})
+	if s != nil {
+		s.activator.end()
+	}
+	return err
 }
 
 func newService(client *kube.Client, log *slog.Logger, rollouts int) *svc {
 	s := &svc{kube: client, log: log, now: time.Now, retryDenied: retryDenied, routed: make(chan struct{})}
-	s.slots = newSlots(rollouts, func(key events.Key) {
-		if wake := s.wake.Load(); wake != nil {
-			(*wake)(key, loop.Wake{Kind: wakeSlot})
+	waker := func(kind string) func(events.Key) {
+		return func(key events.Key) {
+			if wake := s.wake.Load(); wake != nil {
+				(*wake)(key, loop.Wake{Kind: kind})
+			}
 		}
-	})
+	}
+	s.slots, s.activator = newSlots(rollouts, waker(wakeSlot)), newActivator(netip.Addr{}, log, waker(wakeCall))
 	return s
 }
 

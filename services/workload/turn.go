@@ -36,6 +36,7 @@ func (s *svc) handle(ctx context.Context, lt *loop.Turn) error {
 	if lt.Tenant == nil {
 		lt.NoAlarm()
 		s.slots.free(lt.Key)
+		s.activator.close(lt.Key)
 		s.observed.forget(lt.Key)
 		return nil
 	}
@@ -53,7 +54,15 @@ func (s *svc) handle(ctx context.Context, lt *loop.Turn) error {
 		err = t.route(ctx)
 	}
 	if err == nil && !wait.Waits() {
-		wait, err = t.rollOut(ctx)
+		err = t.holdConnections(ctx)
+	}
+	if err == nil && !wait.Waits() {
+		if wait, err = t.rollOut(ctx); err == nil {
+			err = t.letThrough(ctx)
+		}
+		if err == nil {
+			t.callIfWaiting()
+		}
 	}
 	if err := t.finish(ctx, wait, err); err != nil {
 		s.observed.doubt(t.Key)

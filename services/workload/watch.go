@@ -31,6 +31,11 @@ func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) 
 	g.Go(func() error {
 		return s.watchObjects(ctx, held, wake, kube.Deployments, named{kindDeployment: name.Deployment}, nil)
 	})
+	if s.activator.address.IsValid() {
+		g.Go(func() error {
+			return s.watchObjects(ctx, held, wake, kube.EndpointSlices, named{kindActivator: name.Activator}, nil)
+		})
+	}
 	g.Go(func() error {
 		return s.watchObjects(ctx, held, wake, kube.Ingresses, named{kindIngress: name.Ingress}, nil)
 	})
@@ -47,6 +52,7 @@ func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) 
 	g.Go(func() error {
 		for m := range held.Moves(ctx) {
 			s.slots.keepIn(m.Held)
+			s.activator.keepIn(m.Held)
 		}
 		return nil
 	})

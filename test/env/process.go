@@ -66,6 +66,7 @@ func (p *Process) start() error {
 	cmd.Env = append(os.Environ(),
 		"STOKER_NATS="+cfg.NATS, "STOKER_NATS_SEED="+cfg.NATSSeed, "STOKER_KUBECONFIG="+cfg.Kubeconfig,
 		"STOKER_REPLICA="+p.Replica, "STOKER_HTTP="+p.http, "STOKER_DATASTORE="+stack.DefaultDataStore,
+		"STOKER_ACTIVATOR_ADDRESS="+p.env.Local.Block().Management().String(),
 		"STOKER_STREAM_REPLICAS="+strconv.Itoa(cfg.StreamReplicas),
 		"STOKER_LOG_LEVEL="+logLevel(), "GORACE=halt_on_error=1")
 	return p.run(cmd)

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -405,6 +407,23 @@ func TestObjectsThatWorkloadWrites(t *testing.T) {
 			} else {
 				_, err = w.CoreV1().Services(test.service.Namespace).Create(t.Context(), test.service, dry)
 			}
+			expect(t, err, test.refused)
+		})
+	}
+	for what, test := range map[string]struct {
+		change  func(*discoveryv1.EndpointSlice)
+		refused string
+	}{
+		"of a tenant's Service":       {func(*discoveryv1.EndpointSlice) {}, ""},
+		"of somebody else's Service":  {func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelServiceName] = "kubernetes" }, "must be of its tenant's Service"},
+		"of nobody":                   {func(s *discoveryv1.EndpointSlice) { s.OwnerReferences = nil }, "belongs to no TenantControlPlane"},
+		"in the system's namespace":   {func(s *discoveryv1.EndpointSlice) { s.Namespace = metav1.NamespaceSystem }, "namespace kube-system"},
+		"of no Service that is named": {func(s *discoveryv1.EndpointSlice) { delete(s.Labels, discoveryv1.LabelServiceName) }, "must be of its tenant's Service"},
+	} {
+		t.Run("an EndpointSlice "+what, func(t *testing.T) {
+			s := workload.ActivatorSlice(demo(), netip.MustParseAddrPort("10.0.0.1:20000"))
+			test.change(s)
+			_, err := w.DiscoveryV1().EndpointSlices(s.Namespace).Create(t.Context(), s, dry)
 			expect(t, err, test.refused)
 		})
 	}

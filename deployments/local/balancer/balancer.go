@@ -1,7 +1,8 @@
 // Package balancer gives Services of type LoadBalancer an address, and forwards connections to it, and to the node ports of Services of
 // type NodePort, to the Service's ready pods.
 //
-// It finds pods by the Service's selector: EndpointSlices refuse loopback addresses, and pods here have no others.
+// It finds pods by the Service's selector: EndpointSlices refuse loopback addresses, and pods here have no others. Of the EndpointSlices it
+// knows those that lead to Stoker's activator, which have the loopback address in an annotation; a Service leads there, too.
 package balancer
 
 import (
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -27,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
@@ -36,6 +39,13 @@ import (
 
 // Class is the loadBalancerClass that is served, besides none.
 const Class = "stoker.dev/local"
+
+// ManagedBy is the value of the label endpointslice.kubernetes.io/managed-by on the EndpointSlices that are served, and AddressAnnotation
+// has their address.
+const (
+	ManagedBy         = "activator.stoker.dev"
+	AddressAnnotation = "stoker.dev/loopback-address"
+)
 
 const dialTimeout = 2 * time.Second
 
@@ -52,15 +62,20 @@ type Config struct {
 type Balancer struct {
 	cfg      Config
 	informer cache.SharedIndexInformer
+	sliced   cache.SharedIndexInformer // EndpointSlices to the activator
+	slices   discoverylisters.EndpointSliceLister
 	queue    workqueue.TypedRateLimitingInterface[string]
 	services map[string]*service // by namespace/name; used by Run's goroutine only
 }
 
 // New returns a balancer that does nothing until Run is called.
 func New(cfg Config) *Balancer {
+	sliced := informer.EndpointSlices(cfg.Client, discoveryv1.LabelManagedBy, ManagedBy)
 	return &Balancer{
 		cfg:      cfg,
 		informer: informer.Services(cfg.Client),
+		sliced:   sliced,
+		slices:   discoverylisters.NewEndpointSliceLister(sliced.GetIndexer()),
 		services: map[string]*service{},
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 10*time.Second)),
@@ -79,7 +94,8 @@ func (b *Balancer) Run(ctx context.Context) error {
 	defer watching.Wait()
 	defer cancel()
 	watching.Go(func() { b.informer.RunWithContext(ctx) })
-	if !cache.WaitForCacheSync(ctx.Done(), b.informer.HasSynced) {
+	watching.Go(func() { b.sliced.RunWithContext(ctx) })
+	if !cache.WaitForCacheSync(ctx.Done(), b.informer.HasSynced, b.sliced.HasSynced) {
 		return nil
 	}
 	// Services that have their address keep it, so they come before those that get one.
@@ -234,14 +250,17 @@ type service struct {
 	namespace string
 	address   netip.Addr // its own; the zero value if it has none
 	node      netip.Addr // has its node ports
+	name      string
 	pods      corelisters.PodLister
+	slices    discoverylisters.EndpointSliceLister
 	log       *slog.Logger
 	fronts    map[netip.AddrPort]*front
 }
 
 func (b *Balancer) newService(object *corev1.Service, a netip.Addr) *service {
 	return &service{
-		uid: object.UID, namespace: object.Namespace, address: a, node: b.cfg.Node, pods: b.cfg.Pods,
+		uid: object.UID, namespace: object.Namespace, name: object.Name, address: a, node: b.cfg.Node, pods: b.cfg.Pods,
+		slices: b.slices,
 		log:    b.cfg.Log.With("service", object.Namespace+"/"+object.Name),
 		fronts: map[netip.AddrPort]*front{},
 	}
@@ -271,7 +290,7 @@ func (s *service) serve(object *corev1.Service) error {
 			continue
 		}
 		want[at] = true
-		to := &backend{selector: labels.SelectorFromSet(object.Spec.Selector), port: port.TargetPort}
+		to := &backend{name: port.Name, selector: labels.SelectorFromSet(object.Spec.Selector), port: port.TargetPort}
 		if len(object.Spec.Selector) == 0 {
 			to.selector = labels.Nothing()
 		}
@@ -309,6 +328,7 @@ func (s *service) close() {
 
 // A backend is where connections go.
 type backend struct {
+	name     string // of the Service's port
 	selector labels.Selector
 	port     intstr.IntOrString
 }
@@ -390,7 +410,7 @@ func (f *front) dial() net.Conn {
 	return conn
 }
 
-// targets are the addresses of the ready pods.
+// targets are the addresses of the ready pods, and those of EndpointSlices.
 func (f *front) targets() []string {
 	to := f.backend.Load()
 	pods, err := f.service.pods.Pods(f.service.namespace).List(to.selector)
@@ -406,8 +426,25 @@ func (f *front) targets() []string {
 			targets = append(targets, net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(int(port))))
 		}
 	}
+	targets = append(targets, f.service.sliced(to.name)...)
 	slices.Sort(targets) // a list of the cache has no order, and taking turns needs one
 	return targets
+}
+
+// sliced are the addresses that EndpointSlices have for a port of the Service.
+func (s *service) sliced(port string) (all []string) {
+	found, err := s.slices.EndpointSlices(s.namespace).List(labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: s.name}))
+	if err != nil {
+		return nil
+	}
+	for _, slice := range found {
+		for _, p := range slice.Ports {
+			if address := slice.Annotations[AddressAnnotation]; address != "" && p.Port != nil && p.Name != nil && *p.Name == port {
+				all = append(all, net.JoinHostPort(address, strconv.Itoa(int(*p.Port))))
+			}
+		}
+	}
+	return all
 }
 
 func ready(pod *corev1.Pod) bool {

@@ -9,9 +9,11 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -77,6 +79,33 @@ func freePort(t *testing.T) int32 {
 	return int32(l.Addr().(*net.TCPAddr).Port)
 }
 
+func noSlices() discoverylisters.EndpointSliceLister {
+	return discoverylisters.NewEndpointSliceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}))
+}
+
+func TestSliced(t *testing.T) {
+	store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	slice := func(name, service, address string) *discoveryv1.EndpointSlice {
+		s := &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+			Ports:      []discoveryv1.EndpointPort{{Name: new("api"), Port: new(int32(20000))}, {Name: new("other"), Port: new(int32(1))}},
+		}
+		if address != "" {
+			s.Annotations = map[string]string{AddressAnnotation: address}
+		}
+		return s
+	}
+	for _, s := range []*discoveryv1.EndpointSlice{slice("a", "s", "127.0.0.2"), slice("b", "another", "127.0.0.3"), slice("c", "s", "")} {
+		if err := store.Add(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &service{namespace: "ns", name: "s", slices: discoverylisters.NewEndpointSliceLister(store)}
+	if got := s.sliced("api"); len(got) != 1 || got[0] != "127.0.0.2:20000" {
+		t.Errorf("%v", got)
+	}
+}
+
 func TestNodePort(t *testing.T) {
 	a := backendServer(t, "a")
 	store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
@@ -85,7 +114,7 @@ func TestNodePort(t *testing.T) {
 	}
 	balancer := &Balancer{cfg: Config{
 		Pods: corelisters.NewPodLister(store), Node: netip.MustParseAddr("127.0.0.1"), Log: slog.New(slog.DiscardHandler),
-	}}
+	}, slices: noSlices()}
 	object := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "ns"},
 		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Selector: map[string]string{"app": "x"}, Ports: []corev1.ServicePort{
@@ -129,7 +158,7 @@ func TestForward(t *testing.T) {
 			{TargetPort: intstr.FromString("api")},
 		}},
 	}
-	balancer := &Balancer{cfg: Config{Pods: corelisters.NewPodLister(store), Log: slog.New(slog.DiscardHandler)}}
+	balancer := &Balancer{cfg: Config{Pods: corelisters.NewPodLister(store), Log: slog.New(slog.DiscardHandler)}, slices: noSlices()}
 	s := balancer.newService(object, netip.MustParseAddr("127.0.0.1"))
 	for tries := 1; ; tries++ { // somebody else may take a port that was free
 		object.Spec.Ports[0].Port = freePort(t)

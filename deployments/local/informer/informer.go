@@ -11,8 +11,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
@@ -43,6 +45,23 @@ func Services(client kubernetes.Interface) cache.SharedIndexInformer {
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			return patiently(ctx, func() (watch.Interface, error) { return client.CoreV1().Services("").Watch(ctx, o) })
+		},
+	})
+}
+
+// EndpointSlices watches those with a label.
+func EndpointSlices(client kubernetes.Interface, label, value string) cache.SharedIndexInformer {
+	selector := labels.Set{label: value}.String()
+	return informer(client, &discoveryv1.EndpointSlice{}, &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = selector
+			return patiently(ctx, func() (*discoveryv1.EndpointSliceList, error) {
+				return client.DiscoveryV1().EndpointSlices("").List(ctx, o)
+			})
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = selector
+			return patiently(ctx, func() (watch.Interface, error) { return client.DiscoveryV1().EndpointSlices("").Watch(ctx, o) })
 		},
 	})
 }

@@ -64,6 +64,7 @@ const (
 	Degraded    = "degraded"
 	Upgraded    = "upgraded"
 	Slept       = "slept"
+	Called      = "called"
 	Applied     = "applied"
 	Repaired    = "repaired"
 	Removed     = "removed"
@@ -277,6 +278,9 @@ type WorkloadAvailable struct {
 	ReadyReplicas int32  `json:"readyReplicas"`
 	ConfigHash    string `json:"configHash,omitempty"`
 }
+
+// WorkloadCalled says: a client has connected to the tenant, which sleeps, and waits for it to wake.
+type WorkloadCalled struct{ About }
 
 // WorkloadUpgraded says: every pod runs the new version.
 type WorkloadUpgraded struct {

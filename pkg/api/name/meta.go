@@ -46,6 +46,14 @@ const (
 	LifecycleKubeconfig = "kubeconfig"
 )
 
+// Values of others' labels, and of annotations.
+const (
+	// ManagerActivator is the value of the label endpointslice.kubernetes.io/managed-by on EndpointSlices that lead to the activator.
+	ManagerActivator = "activator.stoker.dev"
+	// WakeOnConnection is the value of AnnotationWakeOn.
+	WakeOnConnection = "connection"
+)
+
 // Values of LabelComponent.
 const (
 	ComponentCA                                = "ca"
@@ -69,6 +77,7 @@ const (
 	ComponentIngress                           = "ingress"
 	ComponentRoute                             = "gateway"
 	ComponentKonnectivityRoute                 = "konnectivity-gateway"
+	ComponentActivator                         = "activator"
 	ComponentMigrate                           = "migrate"
 )
 
@@ -117,6 +126,19 @@ const (
 	// AnnotationAwakeReplicas on a TenantControlPlane that sleeps is how many replicas it had: the command wake brings them
 	// back.
 	AnnotationAwakeReplicas = "stoker.dev/awake-replicas"
+	// AnnotationSleepAt and AnnotationWakeAt on a TenantControlPlane are when it is put to sleep and woken, cron expressions in the zone
+	// AnnotationTimeZone (an IANA name; UTC without).
+	AnnotationSleepAt  = "stoker.dev/sleep-at"
+	AnnotationWakeAt   = "stoker.dev/wake-at"
+	AnnotationTimeZone = "stoker.dev/time-zone"
+	// AnnotationSleptAt and AnnotationWokenAt are when a tenant with a schedule was put to sleep and woken beside it (RFC 3339), by the
+	// commands sleep and wake.
+	AnnotationSleptAt = "stoker.dev/slept-at"
+	AnnotationWokenAt = "stoker.dev/woken-at"
+	// AnnotationWakeOn on a TenantControlPlane says what wakes it beside its schedule and commands: WakeOnConnection.
+	AnnotationWakeOn = "stoker.dev/wake-on"
+	// AnnotationLoopback on an EndpointSlice is the address it is for, where that is a loopback address, which it may not hold.
+	AnnotationLoopback = "stoker.dev/loopback-address"
 	// AnnotationCommand on an object names the last command that expected a generation and was carried out on it: that
 	// command is known when it is delivered again.
 	AnnotationCommand = "stoker.dev/command"

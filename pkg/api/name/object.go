@@ -11,6 +11,9 @@ func Service(tenant string) string { return tenant }
 // ServiceHost is the Service's host name inside the management cluster.
 func ServiceHost(tenant, namespace string) string { return Service(tenant) + "." + namespace + ".svc" }
 
+// Activator is the EndpointSlice by which connections to the tenant are held while it sleeps.
+func Activator(tenant string) string { return tenant + "-activator" }
+
 // Ingress exposes the API server by host name.
 func Ingress(tenant string) string { return tenant }
 

@@ -9,6 +9,8 @@ const (
 	DataStoreNotChosen = "DataStoreNotChosen"
 	// PauseUnreadable: the end of the pause in the tenant's annotation is no time.
 	PauseUnreadable = "PauseUnreadable"
+	// ScheduleUnreadable: the schedule of sleep in the tenant's annotations can't be read.
+	ScheduleUnreadable = "ScheduleUnreadable"
 	// KeysNotIssued: certs has not made all keys and certificates of this generation.
 	KeysNotIssued = "KeysNotIssued"
 	// AccountNotProvisioned: datastore has not made user and schema.
@@ -107,29 +109,33 @@ const (
 	// InvalidHostname: the port of the Ingress' host name is none.
 	InvalidHostname = "InvalidHostname"
 	// …Refused: the management cluster says that the object isn't valid.
-	ServiceRefused    = "ServiceRefused"
-	DeploymentRefused = "DeploymentRefused"
-	IngressRefused    = "IngressRefused"
-	TLSRouteRefused   = "TLSRouteRefused"
-	ConfigMapRefused  = "ConfigMapRefused"
+	ServiceRefused       = "ServiceRefused"
+	DeploymentRefused    = "DeploymentRefused"
+	IngressRefused       = "IngressRefused"
+	TLSRouteRefused      = "TLSRouteRefused"
+	ConfigMapRefused     = "ConfigMapRefused"
+	EndpointSliceRefused = "EndpointSliceRefused"
 	// …Conflict: a port or an address that the object needs is another's.
-	ServiceConflict    = "ServiceConflict"
-	DeploymentConflict = "DeploymentConflict"
-	IngressConflict    = "IngressConflict"
-	TLSRouteConflict   = "TLSRouteConflict"
-	ConfigMapConflict  = "ConfigMapConflict"
+	ServiceConflict       = "ServiceConflict"
+	DeploymentConflict    = "DeploymentConflict"
+	IngressConflict       = "IngressConflict"
+	TLSRouteConflict      = "TLSRouteConflict"
+	ConfigMapConflict     = "ConfigMapConflict"
+	EndpointSliceConflict = "EndpointSliceConflict"
 	// …Forbidden: the management cluster doesn't allow the object: a quota, a webhook, the service's rights.
-	ServiceForbidden    = "ServiceForbidden"
-	DeploymentForbidden = "DeploymentForbidden"
-	IngressForbidden    = "IngressForbidden"
-	TLSRouteForbidden   = "TLSRouteForbidden"
-	ConfigMapForbidden  = "ConfigMapForbidden"
+	ServiceForbidden       = "ServiceForbidden"
+	DeploymentForbidden    = "DeploymentForbidden"
+	IngressForbidden       = "IngressForbidden"
+	TLSRouteForbidden      = "TLSRouteForbidden"
+	ConfigMapForbidden     = "ConfigMapForbidden"
+	EndpointSliceForbidden = "EndpointSliceForbidden"
 	// …NotServed: the management cluster doesn't have the object's kind or namespace.
-	ServiceNotServed    = "ServiceNotServed"
-	DeploymentNotServed = "DeploymentNotServed"
-	IngressNotServed    = "IngressNotServed"
-	TLSRouteNotServed   = "TLSRouteNotServed"
-	ConfigMapNotServed  = "ConfigMapNotServed"
+	ServiceNotServed       = "ServiceNotServed"
+	DeploymentNotServed    = "DeploymentNotServed"
+	IngressNotServed       = "IngressNotServed"
+	TLSRouteNotServed      = "TLSRouteNotServed"
+	ConfigMapNotServed     = "ConfigMapNotServed"
+	EndpointSliceNotServed = "EndpointSliceNotServed"
 )
 
 // Reasons of datastore.

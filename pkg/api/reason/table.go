@@ -56,6 +56,7 @@ func Table() []Entry {
 	return []Entry{
 		{DataStoreNotChosen, "the tenant names no DataStore, and none could be chosen for it", "Name one (spec.dataStore), or create one that fits.", ""},
 		{PauseUnreadable, "the end of the pause, an annotation, is no time", "Write the annotation anew, in RFC 3339, or resume the tenant.", ""},
+		{ScheduleUnreadable, "the schedule of sleep in the annotations can't be read, and puts nothing to sleep", "Write the annotation anew, or remove it.", ""},
 		{KeysNotIssued, "keys and certificates of this generation are not all made", "", ""},
 		{AccountNotProvisioned, "user and schema in the DataStore are not made", "", ""},
 		{EndpointUnknown, "it isn't known yet where the tenant's API is reached", "", ""},
@@ -99,7 +100,7 @@ func Table() []Entry {
 				"-o custom-columns=KIND:.kind,NAME:.metadata.name,DELETED:.metadata.deletionTimestamp,FINALIZERS:.metadata.finalizers",
 		},
 		{ControlPlaneNotReady, "no pod of the control plane runs this generation and is ready", "", ""},
-		{Asleep, "the tenant sleeps (spec.controlPlane.deployment.replicas is 0)", "", ""},
+		{Asleep, "the tenant sleeps, by its schedule or because spec.controlPlane.deployment.replicas is 0", "", ""},
 		{EarlierRemoval, "the service before has not removed its part of the tenant", "", ""},
 		{StatesLost, "what the services knew is lost; they look at the tenant again", "", ""},
 
@@ -184,6 +185,10 @@ func Table() []Entry {
 		{ConfigMapConflict, "what the ConfigMap needs is another object's", takenElsewhere, ""},
 		{ConfigMapForbidden, "the management cluster does not allow the ConfigMap", notAllowed, ""},
 		{ConfigMapNotServed, "the management cluster does not have the ConfigMap's kind or namespace", notServed, ""},
+		{EndpointSliceRefused, "the management cluster says that the EndpointSlice is not valid", again, ""},
+		{EndpointSliceConflict, "what the EndpointSlice needs is another object's", takenElsewhere, ""},
+		{EndpointSliceForbidden, "the management cluster does not allow the EndpointSlice", notAllowed, ""},
+		{EndpointSliceNotServed, "the management cluster does not have the EndpointSlice's kind or namespace", notServed, ""},
 		// datastore
 		{DataStoreMissing, "there is no DataStore of the name that the tenant names", "Create the DataStore.", "get datastores"},
 		{

@@ -104,6 +104,8 @@ type Tenant struct {
 	Paused bool `json:"paused,omitempty"`
 	// PausedUntil is when the pause ends by itself (UTC), zero when it doesn't.
 	PausedUntil time.Time `json:"pausedUntil,omitzero"`
+	// Sleep is what the schedule in the tenant's annotations says, zero without one.
+	Sleep Sleep `json:"sleep,omitzero"`
 	// Unplaced says which DataStore is missing while Spec.DataStore is empty.
 	Unplaced string `json:"unplaced,omitempty"`
 	// Seen is the fingerprint of the object's metadata this was made from: a watch event that shows the same is known.
@@ -113,8 +115,25 @@ type Tenant struct {
 	// Setup is the schema and user that the tenant has in its DataStore by the object's status (status.storage.setup), as it was
 	// when this was written; zero when it has none there.
 	Setup Account `json:"setup,omitzero"`
-	// Spec is the effective spec (v1alpha1.Default applied, DataStore chosen).
+	// Spec is the effective spec (v1alpha1.Default applied, DataStore chosen; no replicas while it sleeps by its schedule).
 	Spec v1alpha1.TenantControlPlaneSpec `json:"spec"`
+}
+
+// Sleep is what a tenant's schedule says.
+type Sleep struct {
+	// Asleep is true while the tenant is to have no pods, whatever replicas its object asks for.
+	Asleep bool `json:"asleep,omitempty"`
+	// Since is when it was put to sleep (UTC), By what for, in a clause for people; both are zero of one that is awake.
+	Since time.Time `json:"since,omitzero"`
+	By    string    `json:"by,omitempty"`
+	// Until is when the schedule wakes it, or puts it to sleep next (UTC); zero when it doesn't.
+	Until time.Time `json:"until,omitzero"`
+}
+
+// Sleeps reports whether the tenant is to have no pods: by its schedule, or because its object asks for none.
+func (t *Tenant) Sleeps() bool {
+	r := t.Spec.ControlPlane.Deployment.Replicas
+	return r != nil && *r == 0
 }
 
 // Account is a schema and a user in a DataStore.
@@ -327,6 +346,8 @@ type ObjectHashes struct {
 	Egress            string `json:"egress,omitempty"`
 	KonnectivityRoute string `json:"konnectivityRoute,omitempty"`
 	KubeadmConfig     string `json:"kubeadmConfig,omitempty"`
+	// Activator is that of the EndpointSlice that has connections held while the tenant sleeps.
+	Activator string `json:"activator,omitempty"`
 }
 
 // Addons is addons' part.

@@ -68,6 +68,8 @@ func words(service, what string, data []byte) (string, Mood) {
 		return say(data, Bad, pods)
 	case "workload.slept":
 		return say(data, Plain, func(event.WorkloadAvailable) string { return "no pod runs" })
+	case "workload.called":
+		return say(data, Plain, func(event.WorkloadCalled) string { return "somebody has connected" })
 	case "workload.upgraded":
 		return say(data, Plain, func(p event.WorkloadUpgraded) string { return p.From + " → " + p.To })
 	case "addons.applied":

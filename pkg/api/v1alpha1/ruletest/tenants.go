@@ -550,6 +550,7 @@ func annotations() []Rule {
 		}
 		return r
 	}
+	const mustBeCron = "must be minute, hour, day of month, month and day of week, as cron has them, such as 0 20 * * 1-5"
 	return []Rule{
 		rule("the end of a pause is a time", "stoker.dev/paused-until", "must be a time as RFC 3339 has it, such as 2026-11-20T08:00:00Z",
 			[]string{"2036-11-20T08:00:00Z", "2036-11-20T08:00:00.5+01:00"}, "tomorrow", "2036-02-30T08:00:00Z", "2036-11-20 08:00:00Z", "2036-11-20T08:00:00", "2036-11-20t08:00:00z"),
@@ -573,6 +574,17 @@ func annotations() []Rule {
 		rule("a limit of bytes is a quantity", "stoker.dev/max-bytes", "must be a number of bytes, such as 8Gi",
 			[]string{"0", "8Gi", "1.5Ti", "2G", "1000000"}, "8GB", "-1Gi", "8 Gi", "8Ei", ""),
 		rule("what a sleeping tenant had is a number of replicas", "stoker.dev/awake-replicas", "must be a number of replicas", []string{"3"}, "many", "-1"),
+		rule("when a tenant sleeps is a cron expression", "stoker.dev/sleep-at", mustBeCron,
+			[]string{"0 20 * * 1-5", "*/5 8-18/2 1,15 jan-MAR sun,6", " 30  2 ? * ? "}, "60 20 * * *", "0 24 * * *", "0 20 32 * *", "0 20 * 13 *",
+			"0 20 * * 7", "0 20 * *", "@daily", "CRON_TZ=UTC 0 20 * * *", "0 20 * * 1-5 2026", "0/0 20 * * *", ""),
+		rule("when it wakes, too", "stoker.dev/wake-at", mustBeCron, []string{"0 7 * * 1-5", "59 23 31 12 6"}, "0 7", "0 24 * * *", ""),
+		rule("its time zone is the name of one", "stoker.dev/time-zone", "must be a time zone of the IANA database, such as Europe/Berlin",
+			[]string{"UTC", "Europe/Berlin", "America/Argentina/Buenos_Aires", "Etc/GMT+5"}, "Local", "+02:00", "../etc/passwd", "Europe/", "a/b/c/d", ""),
+		rule("connections wake it or not", "stoker.dev/wake-on", "must be connection, or absent", []string{"connection"}, "true", "Connection", ""),
+		rule("when it was put to sleep is a time", "stoker.dev/slept-at", "must be a time as RFC 3339 has it, such as 2026-11-20T08:00:00Z",
+			[]string{"2026-11-20T08:00:00.123456789Z"}, "now", "2026-02-30T08:00:00Z"),
+		rule("when it was woken is a time", "stoker.dev/woken-at", "must be a time as RFC 3339 has it, such as 2026-11-20T08:00:00Z",
+			[]string{"2026-11-20T08:00:00+01:00"}, "now", "2026-02-30T08:00:00Z"),
 		{
 			Name: "an annotation that changes is judged as a new one is", Policy: true, From: key("stoker.dev/max-tenants", "10"),
 			Passes: []string{key("stoker.dev/max-tenants", "20")},

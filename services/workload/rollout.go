@@ -4,6 +4,7 @@ package workload
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -49,7 +50,7 @@ func (t *turn) rollOut(ctx context.Context) (state.Wait, error) {
 		if !t.data.WaitingSince.IsZero() {
 			t.askPodsLater(sleeps(t.spec))
 		}
-		return t.Own().Wait, t.removeEgress(ctx)
+		return t.Own().Wait, t.retire(ctx, &in.Certs)
 	}
 	live, wait, err := t.deploy(ctx, want, seen)
 	if err != nil || wait.Waits() {
@@ -61,12 +62,20 @@ func (t *turn) rollOut(ctx context.Context) (state.Wait, error) {
 	t.step, t.data = r.Step, r.Data
 	t.data.Konnectivity = hasServer(&want.Spec.Template.Spec) || t.before.Konnectivity && r.Step != event.Available && r.Step != event.Slept
 	t.data.Overrides = overridesInUse(r.Step, t.before.Overrides, &in.Datastore)
+	if r.Step == event.Available || r.Step == event.Slept {
+		t.data.Serving = in.Certs.Secrets[name.ComponentAPIServerCertificate].Checksum
+	}
 	t.data.Credentials = inUse(r.Step, t.before.Credentials, []string{in.Datastore.Certificate.Checksum})
 	for _, what := range r.Facts {
 		t.facts = append(t.facts, loop.Tell{What: what, Data: t.payload(what, r)})
 	}
 	t.holdSlot()
-	return t.explainWait(ctx, r), t.removeEgress(ctx)
+	return t.explainWait(ctx, r), t.retire(ctx, &in.Certs)
+}
+
+// retire removes what the tenant needs no more: the ConfigMap of a tunnel that is off, and ways that lead to a former endpoint.
+func (t *turn) retire(ctx context.Context, certs *state.Certs) error {
+	return errors.Join(t.removeEgress(ctx), t.unroute(ctx, certs))
 }
 
 // read collects what the other services have made, or says what is missing.

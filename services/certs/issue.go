@@ -50,7 +50,7 @@ func (s *svc) issue(ctx context.Context, t *loop.Turn) error {
 		return err
 	}
 	in := pki.NewInput(t.UID, t.Tenant, &w)
-	in.Former = formerEndpoint(&own, &w)
+	in.Former = formerEndpoint(t.Tenant, &own, &w)
 	retired := retiredOf(in, &own)
 	check := drift || t.Due() || !wanted.Met(own.Generated, in.Exposed != nil) || len(retired) > 0 && !w.Konnectivity ||
 		in.Former != "" && served(&own, &w)
@@ -78,10 +78,11 @@ func (s *svc) issue(ctx context.Context, t *loop.Turn) error {
 	return s.done(ctx, t, in, &own, r)
 }
 
-// formerEndpoint is the endpoint that kubeconfigs lead to although the tenant has another, empty for none: where no pod has ever served,
-// nobody relies on one.
-func formerEndpoint(own *state.Certs, w *state.Workload) string {
-	if w.Endpoint == "" || w.Endpoint == own.Endpoint || w.Serving == "" {
+// formerEndpoint is the endpoint that kubeconfigs lead to although the tenant has another, empty for none: where no pod has ever served, or
+// none is to, nobody is answered at either.
+func formerEndpoint(t *state.Tenant, own *state.Certs, w *state.Workload) string {
+	replicas := t.Spec.ControlPlane.Deployment.Replicas
+	if w.Endpoint == "" || w.Endpoint == own.Endpoint || w.Serving == "" || replicas != nil && *replicas == 0 {
 		return ""
 	}
 	return own.Endpoint

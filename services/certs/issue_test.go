@@ -308,3 +308,30 @@ func TestWhichTurnsLookAtSecrets(t *testing.T) {
 	})
 	try(turn, "what workload says can't be read", one{events: accepted, own: &loop.Outcome{Step: event.Issued, Inputs: before}, looks: true})
 }
+
+func TestFormerEndpoint(t *testing.T) {
+	t.Parallel()
+	for sentence, test := range map[string]struct {
+		replicas        int32
+		published       string
+		endpoint, serve string
+		want            string
+	}{
+		"the endpoint is the one that was published": {1, "a:1", "a:1", "x", ""},
+		"it is another, and pods serve":              {1, "a:1", "b:1", "x", "a:1"},
+		"no pod has served yet":                      {1, "a:1", "b:1", "", ""},
+		"the tenant sleeps":                          {0, "a:1", "b:1", "x", ""},
+		"nothing was published":                      {1, "", "b:1", "x", ""},
+		"it isn't known":                             {1, "a:1", "", "x", ""},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			tenant := &state.Tenant{}
+			tenant.Spec.ControlPlane.Deployment.Replicas = &test.replicas
+			got := formerEndpoint(tenant, &state.Certs{Endpoint: test.published}, &state.Workload{Endpoint: test.endpoint, Serving: test.serve})
+			if got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}

@@ -231,6 +231,7 @@ func TestTheService(t *testing.T) {
 	})
 	t.Run("kubeconfigs lead to another endpoint once all pods have a certificate for it", func(t *testing.T) {
 		r.t = t
+		r.certs()
 		const former, next = "192.0.2.7:6443", "next.example.org:443"
 		leads := func(all map[string]corev1.Secret, to string) {
 			t.Helper()

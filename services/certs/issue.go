@@ -93,8 +93,8 @@ func served(c *state.Certs, w *state.Workload) bool {
 	return w.Serving == c.Secrets[name.ComponentAPIServerCertificate].Checksum
 }
 
-// ensure makes the Secrets so. As long as pods have a certificate without the name of a new endpoint, kubeconfigs lead to the former one, and
-// the new certificate has both names: so whoever reads a kubeconfig is answered by old pods and by new ones. in says what was made.
+// ensure makes the Secrets so. As long as pods have a certificate without the name of a new endpoint, kubeconfigs lead to the former one,
+// and the new certificate has both names: so whoever reads a kubeconfig is answered by old pods and by new ones. in says what was made.
 func (s *svc) ensure(ctx context.Context, in *pki.Input, own *state.Certs, w *state.Workload, look pki.Look) (*pki.Result, error) {
 	r, err := s.secrets.Ensure(ctx, *in, own, look, s.now())
 	if err != nil || in.Former == "" || !served(&r.Data, w) {

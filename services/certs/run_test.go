@@ -235,7 +235,8 @@ func TestTheService(t *testing.T) {
 		const former, next = "192.0.2.7:6443", "next.example.org:443"
 		leads := func(all map[string]corev1.Secret, to string) {
 			t.Helper()
-			if s := all[name.ComponentAdminKubeconfig]; !bytes.Contains(s.Data[name.KeyAdminConf], []byte("server: https://"+to+"\n")) || r.state().Endpoint != to {
+			config := all[name.ComponentAdminKubeconfig].Data[name.KeyAdminConf]
+			if !bytes.Contains(config, []byte("server: https://"+to+"\n")) || r.state().Endpoint != to {
 				t.Errorf("kubeconfigs don't lead to %s, by the state they lead to %s", to, r.state().Endpoint)
 			}
 		}

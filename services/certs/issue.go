@@ -50,18 +50,19 @@ func (s *svc) issue(ctx context.Context, t *loop.Turn) error {
 		return err
 	}
 	in := pki.NewInput(t.UID, t.Tenant, &w)
+	in.Former = formerEndpoint(t.Tenant, &own, &w)
 	retired := retiredOf(in, &own)
-	check := drift || referenced || t.Due() || !wanted.Met(own.Generated, in.Exposed != nil) || len(retired) > 0 && !w.Konnectivity
+	check := drift || referenced || t.Due() || !wanted.Met(own.Generated, in.Exposed != nil) || len(retired) > 0 && !w.Konnectivity ||
+		in.Former != "" && served(&own, &w)
 	if in.Exposed == nil && t.Own() != nil && t.Own().Step == event.Issued && !check {
 		return t.Wait(ctx, waitFor(in)) // the endpoint went and will come back; what needs it stays as it is
 	}
-	inputs := inputsOf(t, in)
-	if upToDate(t.Own(), inputs, waitFor(in)) && !check {
+	if upToDate(t.Own(), inputsOf(t, in), waitFor(in)) && !check {
 		return nil
 	}
 
 	look := pki.Look{Untouched: !check && onlyExposed(t, in), Generators: generatorsIn(t.Wakes)}
-	r, err := s.secrets.Ensure(ctx, in, &own, look, s.now())
+	r, err := s.ensure(ctx, &in, &own, &w, look)
 	if err != nil {
 		return err
 	}
@@ -77,7 +78,39 @@ func (s *svc) issue(ctx context.Context, t *loop.Turn) error {
 	if drift && len(t.Events) == 0 {
 		t.Drifted(secretsIn(t.Wakes)...)
 	}
-	return s.done(ctx, t, in, inputs, &own, r)
+	return s.done(ctx, t, in, &own, r)
+}
+
+// formerEndpoint is the endpoint that kubeconfigs lead to although the tenant has another, empty for none: where no pod has ever served, or
+// none is to, nobody is answered at either.
+func formerEndpoint(t *state.Tenant, own *state.Certs, w *state.Workload) string {
+	replicas := t.Spec.ControlPlane.Deployment.Replicas
+	if w.Endpoint == "" || w.Endpoint == own.Endpoint || w.Serving == "" || replicas != nil && *replicas == 0 {
+		return ""
+	}
+	return own.Endpoint
+}
+
+// served reports whether every pod has the API server's certificate that certs has.
+func served(c *state.Certs, w *state.Workload) bool {
+	return w.Serving == c.Secrets[name.ComponentAPIServerCertificate].Checksum
+}
+
+// ensure makes the Secrets so. As long as pods have a certificate without the name of a new endpoint, kubeconfigs lead to the former one,
+// and the new certificate has both names: so whoever reads a kubeconfig is answered by old pods and by new ones. in says what was made.
+func (s *svc) ensure(ctx context.Context, in *pki.Input, own *state.Certs, w *state.Workload, look pki.Look) (*pki.Result, error) {
+	r, err := s.secrets.Ensure(ctx, *in, own, look, s.now())
+	if err != nil || in.Former == "" || !served(&r.Data, w) {
+		return r, err
+	}
+	in.Former = ""
+	moved, err := s.secrets.Ensure(ctx, *in, own, pki.Look{Generators: look.Generators}, s.now())
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(moved.Reasons, r.Reasons)
+	moved.NewCA = moved.NewCA || r.NewCA
+	return moved, nil
 }
 
 // retiredOf are the Secrets that the state has and the tenant needs no more, by component.
@@ -147,24 +180,30 @@ func upToDate(o *state.State, inputs string, wait state.Wait) bool {
 	return o != nil && o.Inputs == inputs && !o.Failed() && o.Wait.Waits() == wait.Waits() && o.Wait.Reason == wait.Reason
 }
 
-// waitFor is what a tenant waits for, the zero Wait once its endpoint is known.
+// waitFor is what a tenant waits for, the zero Wait once kubeconfigs lead to its endpoint.
 func waitFor(in pki.Input) state.Wait {
-	if in.Exposed != nil {
-		return state.Wait{}
+	switch {
+	case in.Exposed == nil:
+		return state.Wait{On: name.ServiceWorkload, Reason: reason.EndpointUnknown, Text: "the endpoint"}
+	case in.Former != "":
+		return state.Wait{
+			On: name.ServiceWorkload, Reason: reason.EndpointMoving,
+			Text: "all pods to have a certificate for " + in.Exposed.Endpoint + "; until then kubeconfigs lead to " + in.Former,
+		}
 	}
-	return state.Wait{On: name.ServiceWorkload, Reason: reason.EndpointUnknown, Text: "the endpoint"}
+	return state.Wait{}
 }
 
 // done writes what has come of a turn, and tells it when everything exists. own is the state before.
-func (s *svc) done(ctx context.Context, t *loop.Turn, in pki.Input, inputs string, own *state.Certs, r *pki.Result) error {
-	step := ""
+func (s *svc) done(ctx context.Context, t *loop.Turn, in pki.Input, own *state.Certs, r *pki.Result) error {
+	step, inputs := "", inputsOf(t, in)
 	switch {
 	case in.Exposed != nil:
-		step, r.Data.IssuedFor = event.Issued, t.Generation
+		step, r.Data.IssuedFor, r.Data.Endpoint = event.Issued, t.Generation, in.Published()
 	case t.Own() != nil && t.Own().Step == event.Issued:
 		// What needs the endpoint is there from before; it can't be checked now, so it isn't forgotten, and inputs and generation
 		// stay those it was issued for.
-		step, inputs, r.Data.IssuedFor = event.Issued, t.Own().Inputs, own.IssuedFor
+		step, inputs, r.Data.IssuedFor, r.Data.Endpoint = event.Issued, t.Own().Inputs, own.IssuedFor, own.Endpoint
 		for component, secret := range own.Secrets {
 			if _, ok := r.Data.Secrets[component]; !ok {
 				r.Data.Secrets[component] = secret

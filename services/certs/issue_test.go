@@ -187,7 +187,7 @@ func TestWhatComesOfATurn(t *testing.T) {
 		for component, checksum := range checksums {
 			result.Data.Secrets[component] = state.Secret{Checksum: checksum}
 		}
-		err = s.done(ctx, turn, in, inputsOf(turn, in), &own, result)
+		err = s.done(ctx, turn, in, &own, result)
 		info, e := facts.Info(t.Context(), jetstream.WithSubjectFilter("stoker.timer.>"))
 		if e == nil {
 			e = facts.Purge(t.Context(), jetstream.WithPurgeSubject("stoker.timer.>"))
@@ -307,4 +307,31 @@ func TestWhichTurnsLookAtSecrets(t *testing.T) {
 		return err != nil
 	})
 	try(turn, "what workload says can't be read", one{events: accepted, own: &loop.Outcome{Step: event.Issued, Inputs: before}, looks: true})
+}
+
+func TestFormerEndpoint(t *testing.T) {
+	t.Parallel()
+	for sentence, test := range map[string]struct {
+		replicas        int32
+		published       string
+		endpoint, serve string
+		want            string
+	}{
+		"the endpoint is the one that was published": {1, "a:1", "a:1", "x", ""},
+		"it is another, and pods serve":              {1, "a:1", "b:1", "x", "a:1"},
+		"no pod has served yet":                      {1, "a:1", "b:1", "", ""},
+		"the tenant sleeps":                          {0, "a:1", "b:1", "x", ""},
+		"nothing was published":                      {1, "", "b:1", "x", ""},
+		"it isn't known":                             {1, "a:1", "", "x", ""},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			tenant := &state.Tenant{}
+			tenant.Spec.ControlPlane.Deployment.Replicas = &test.replicas
+			got := formerEndpoint(tenant, &state.Certs{Endpoint: test.published}, &state.Workload{Endpoint: test.endpoint, Serving: test.serve})
+			if got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
 }

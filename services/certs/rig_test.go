@@ -427,14 +427,19 @@ func (r *rig) acceptLabelled(number int64, labels map[string]string, sans ...str
 	})
 }
 
-func (r *rig) expose(endpoint string) {
+func (r *rig) expose(endpoint string) { r.exposeServed(event.Exposed, endpoint, "") }
+
+// exposeServed says, too, of which checksum the API server's certificate is that pods have.
+func (r *rig) exposeServed(what, endpoint, serving string) {
 	host, _, err := net.SplitHostPort(endpoint)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.do("workload", r.work, loop.Outcome{
-		Step: event.Exposed, Data: state.Workload{Endpoint: endpoint, Address: host, ClusterIP: "10.96.0.77", AdvertiseAddress: "192.0.2.1"},
-		Facts: []loop.Tell{{What: event.Exposed}},
+		Step: what, Data: state.Workload{
+			Endpoint: endpoint, Address: host, ClusterIP: "10.96.0.77", AdvertiseAddress: "192.0.2.1", Serving: serving,
+		},
+		Facts: []loop.Tell{{What: what}},
 	})
 }
 

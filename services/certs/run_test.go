@@ -2,7 +2,9 @@ package certs
 
 import (
 	"bytes"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"maps"
 	"slices"
 	"strings"
@@ -226,6 +228,42 @@ func TestTheService(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.fact(event.Rotated, &issued)
+	})
+	t.Run("kubeconfigs lead to another endpoint once all pods have a certificate for it", func(t *testing.T) {
+		r.t = t
+		r.certs()
+		const former, next = "192.0.2.7:6443", "next.example.org:443"
+		leads := func(all map[string]corev1.Secret, to string) {
+			t.Helper()
+			config := all[name.ComponentAdminKubeconfig].Data[name.KeyAdminConf]
+			if !bytes.Contains(config, []byte("server: https://"+to+"\n")) || r.state().Endpoint != to {
+				t.Errorf("kubeconfigs don't lead to %s, by the state they lead to %s", to, r.state().Endpoint)
+			}
+		}
+		before := secrets()
+		leads(before, former)
+		r.exposeServed(event.Exposed, next, name.Checksum(before[name.ComponentAPIServerCertificate].Data))
+		r.fact(event.Rotated, &issued)
+		held := secrets()
+		unchanged(t, before, held, name.ComponentAPIServerCertificate)
+		leads(held, former)
+		block, _ := pem.Decode(held[name.ComponentAPIServerCertificate].Data[name.KeyAPIServerCert])
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil || cert.VerifyHostname("192.0.2.7") != nil || cert.VerifyHostname("next.example.org") != nil {
+			t.Errorf("who is led to either must be answered: %v %v, %v", cert.DNSNames, cert.IPAddresses, err)
+		}
+		if st, err := r.bus("certs").State(ctx, key, name.ServiceCerts); err != nil || st.Wait.Reason != reason.EndpointMoving {
+			t.Errorf("it waits for %+v, %v", st.Wait, err)
+		}
+		r.exposeServed(event.Available, next, name.Checksum(held[name.ComponentAPIServerCertificate].Data))
+		r.fact(event.Rotated, &issued)
+		moved := secrets()
+		unchanged(t, held, moved, name.ComponentAdminKubeconfig)
+		leads(moved, next)
+		// And back, as where no pod has served yet: at once.
+		r.expose(former)
+		r.fact(event.Rotated, &issued)
+		leads(secrets(), former)
 	})
 	t.Run("no turn listed the Secrets of a namespace, which may have a thousand tenants", func(t *testing.T) {
 		if n := listed.Load(); n != 0 {

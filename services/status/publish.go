@@ -16,6 +16,7 @@ import (
 	ce "github.com/cloudevents/sdk-go/v2/event"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
@@ -109,7 +110,11 @@ func (s *svc) write(ctx context.Context, t *loop.Turn, in States, status v1alpha
 	}
 	if next.Applied != in.Previous.Applied {
 		o := &metav1.ObjectMeta{Namespace: t.Key.Namespace, Name: t.Key.Name, UID: types.UID(t.UID)}
-		err := s.kube.ApplyStatus(ctx, kube.TenantControlPlanes, o, status)
+		fields, err := fieldsOf(status)
+		if err != nil {
+			return err
+		}
+		err = s.kube.ApplyStatus(ctx, kube.TenantControlPlanes, o, fields)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("status of %s: %w", t.Key, err)
 		}
@@ -119,6 +124,29 @@ func (s *svc) write(ctx context.Context, t *loop.Turn, in States, status v1alpha
 	}
 	s.metrics.note(t.Key, tenantOf(t.Tenant, status, next))
 	return nil
+}
+
+// fieldsOf are a status as it is applied: without load balancers that say nothing. Of an object that is applied empty, and had something in
+// it the last time, server-side apply makes null, which the definition refuses.
+func fieldsOf(status v1alpha1.TenantControlPlaneStatus) (map[string]any, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
+	if err != nil {
+		return nil, fmt.Errorf("status as fields: %w", err)
+	}
+	dropEmptyBalancers(fields)
+	return fields, nil
+}
+
+func dropEmptyBalancers(fields map[string]any) {
+	for key, value := range fields {
+		if inner, ok := value.(map[string]any); !ok {
+			continue
+		} else if key == "loadBalancer" && len(inner) == 0 {
+			delete(fields, key)
+		} else {
+			dropEmptyBalancers(inner)
+		}
+	}
 }
 
 // finish publishes what portals see when it changed, and writes the own state last: until then everything is done again.

@@ -5,9 +5,13 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/pkg/metric"
@@ -82,5 +86,30 @@ func TestTheDailyLookPublishesALastStatusThatWasLost(t *testing.T) {
 			}
 			look("3")
 		})
+	}
+}
+
+func TestFieldsOfAStatus(t *testing.T) {
+	service := &v1alpha1.KubernetesServiceStatus{Name: "demo", Namespace: "default", Port: 6443}
+	status := v1alpha1.TenantControlPlaneStatus{}
+	status.Kubernetes.Service = service
+	balancer := func() (any, bool) {
+		t.Helper()
+		fields, err := fieldsOf(status)
+		if err != nil {
+			t.Fatal(err)
+		}
+		value, there, err := unstructured.NestedFieldNoCopy(fields, "kubernetesResources", "service", "loadBalancer")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value, there
+	}
+	if value, there := balancer(); there {
+		t.Errorf("a Service without a load balancer has %v", value)
+	}
+	service.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}}
+	if _, there := balancer(); !there {
+		t.Error("one with a load balancer has none")
 	}
 }

@@ -65,7 +65,7 @@ func (t *turn) rollOutVersion(ctx context.Context) (wait state.Wait, stepped boo
 		if !t.data.WaitingSince.IsZero() {
 			t.askPodsLater(sleeps(t.spec))
 		}
-		return t.Own().Wait, false, t.removeEgress(ctx)
+		return t.Own().Wait, false, t.retire(ctx, &in.Certs)
 	}
 	live, wait, err := t.deploy(ctx, want, seen)
 	if err != nil || wait.Waits() {
@@ -79,12 +79,20 @@ func (t *turn) rollOutVersion(ctx context.Context) (wait state.Wait, stepped boo
 	t.step, t.data = r.Step, r.Data
 	t.data.Konnectivity = hasServer(&want.Spec.Template.Spec) || t.before.Konnectivity && r.Step != event.Available && r.Step != event.Slept
 	t.data.Overrides = overridesInUse(r.Step, t.before.Overrides, &in.Datastore)
+	if r.Step == event.Available || r.Step == event.Slept {
+		t.data.Serving = in.Certs.Secrets[name.ComponentAPIServerCertificate].Checksum
+	}
 	t.data.Credentials = inUse(r.Step, t.before.Credentials, []string{in.Datastore.Certificate.Checksum})
 	for _, what := range r.Facts {
 		t.facts = append(t.facts, loop.Tell{What: what, Data: t.payload(what, r)})
 	}
 	t.holdSlot()
-	return t.explainWait(ctx, r), stepped, t.removeEgress(ctx)
+	return t.explainWait(ctx, r), stepped, t.retire(ctx, &in.Certs)
+}
+
+// retire removes what the tenant needs no more: the ConfigMap of a tunnel that is off, and ways that lead to a former endpoint.
+func (t *turn) retire(ctx context.Context, certs *state.Certs) error {
+	return errors.Join(t.removeEgress(ctx), t.unroute(ctx, certs))
 }
 
 // read collects what the other services have made, or says what is missing.

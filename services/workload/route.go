@@ -5,6 +5,7 @@ package workload
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net"
 	"slices"
 	"strconv"
@@ -17,30 +18,52 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
-// route makes Ingress and TLSRoutes so, or removes what the spec no longer asks for.
+// route makes the Ingress and TLSRoutes so that the spec asks for.
 func (t *turn) route(ctx context.Context) error {
 	if err := t.routeByIngress(ctx); err != nil {
 		return err
 	}
 	var err error
-	t.data.Gateway, err = t.routeByGateway(ctx, kindRoute, Route(t.subject), name.Route(t.Key.Name), t.data.Gateway, &t.data.Hashes.Route)
+	t.data.Gateway, err = t.routeByGateway(ctx, kindRoute, Route(t.subject), t.data.Gateway, &t.data.Hashes.Route)
 	if err != nil {
 		return err
 	}
-	t.data.KonnectivityGateway, err = t.routeByGateway(ctx, kindKonnectivityRoute, KonnectivityRoute(t.subject),
-		name.KonnectivityRoute(t.Key.Name), t.data.KonnectivityGateway, &t.data.Hashes.KonnectivityRoute)
+	t.data.KonnectivityGateway, err = t.routeByGateway(
+		ctx, kindKonnectivityRoute, KonnectivityRoute(t.subject), t.data.KonnectivityGateway, &t.data.Hashes.KonnectivityRoute)
 	return err
+}
+
+// unroute removes the Ingress and TLSRoutes that the spec no longer asks for, once kubeconfigs lead elsewhere. Certs whose state doesn't say
+// where they lead is of the version before.
+func (t *turn) unroute(ctx context.Context, certs *state.Certs) error {
+	if certs.Endpoint != "" && certs.Endpoint != t.data.Endpoint {
+		return nil
+	}
+	var failed []error
+	if Ingress(t.subject) == nil {
+		t.data.Ingress = networkingv1.IngressStatus{}
+		failed = append(failed, t.removeMade(ctx, kube.Ingresses, name.Ingress(t.Key.Name), &t.data.Hashes.Ingress))
+	}
+	if Route(t.subject) == nil {
+		t.data.Gateway = nil
+		failed = append(failed, t.removeMade(ctx, kube.TLSRoutes, name.Route(t.Key.Name), &t.data.Hashes.Route))
+	}
+	if KonnectivityRoute(t.subject) == nil {
+		t.data.KonnectivityGateway = nil
+		failed = append(failed, t.removeMade(ctx, kube.TLSRoutes, name.KonnectivityRoute(t.Key.Name), &t.data.Hashes.KonnectivityRoute))
+	}
+	return errors.Join(failed...)
 }
 
 func (t *turn) routeByIngress(ctx context.Context) error {
 	want := Ingress(t.subject)
 	if want == nil {
-		t.data.Ingress = networkingv1.IngressStatus{}
-		return t.removeMade(ctx, kube.Ingresses, name.Ingress(t.Key.Name), &t.data.Hashes.Ingress)
+		return nil
 	}
 	inputs := hash(want)
 	if t.data.Hashes.Ingress == inputs && !t.s.observed.get(t.Key, kindIngress, "").changed() && !t.Due() {
@@ -54,13 +77,13 @@ func (t *turn) routeByIngress(ctx context.Context) error {
 	return nil
 }
 
-// routeByGateway makes a TLSRoute so, or, when none is wanted, removes the one that was made, and returns how it stands. before is how it
-// stood, made the hash of what it was made from.
+// routeByGateway makes a TLSRoute so, if one is wanted, and returns how it stands. before is how it stood, made the hash of what it was made
+// from.
 func (t *turn) routeByGateway(
-	ctx context.Context, k kind, want *gatewayv1.TLSRoute, object string, before *v1alpha1.KubernetesGatewayStatus, made *string,
+	ctx context.Context, k kind, want *gatewayv1.TLSRoute, before *v1alpha1.KubernetesGatewayStatus, made *string,
 ) (*v1alpha1.KubernetesGatewayStatus, error) {
 	if want == nil {
-		return nil, t.removeMade(ctx, kube.TLSRoutes, object, made)
+		return before, nil
 	}
 	inputs := hash(want)
 	if *made == inputs && !t.s.observed.get(t.Key, k, "").changed() && !t.Due() {

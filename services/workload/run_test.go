@@ -980,8 +980,19 @@ func TestOnARealAPIServer(t *testing.T) {
 		eventually(t, "also when nobody watched", get)
 
 		x.Tenant.Spec.ControlPlane.Gateway = nil
+		x.Certs.Endpoint = "routed.example.com:443"
 		x.accept()
-		eventually(t, "the route goes with the field", func() error {
+		_, w = x.is(event.Available) // elsewhere
+		if err := get(); err != nil || w.Gateway == nil {
+			t.Errorf("kubeconfigs lead there still: %v, %+v", err, w.Gateway)
+		}
+		if want := x.Certs.Secrets[name.ComponentAPIServerCertificate].Checksum; w.Serving != want {
+			t.Errorf("pods have the certificate %q, want %q", w.Serving, want)
+		}
+		x.Certs.Endpoint = w.Endpoint
+		x.put(name.ServiceCerts, name.ServiceCerts, state.State{Step: event.Issued, Inputs: fmt.Sprint("x-", x.generation), Data: event.Marshal(x.Certs)})
+		x.tell(name.ServiceCerts, event.Rotated, event.CertsIssued{About: x.about()})
+		eventually(t, "the route goes once kubeconfigs lead elsewhere", func() error {
 			if err := get(); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("%w", errors.Join(errors.New("not yet"), err))
 			}

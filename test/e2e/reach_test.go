@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -93,42 +92,6 @@ func foreignServer(t testing.TB, at string) (s *httptest.Server, asked *atomic.I
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return s, asked
-}
-
-// carry carries connections to another address, as a NAT does.
-func carry(t testing.TB, at, to string) {
-	t.Helper()
-	l, err := net.Listen("tcp", at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var mu sync.Mutex
-	open := []io.Closer{l}
-	t.Cleanup(func() {
-		mu.Lock()
-		defer mu.Unlock()
-		for _, c := range open {
-			_ = c.Close()
-		}
-	})
-	go func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			out, err := net.Dial("tcp", to)
-			if err != nil {
-				_ = in.Close()
-				continue
-			}
-			mu.Lock()
-			open = append(open, in, out)
-			mu.Unlock()
-			go func() { _, _ = io.Copy(out, in); _ = out.Close() }()
-			go func() { _, _ = io.Copy(in, out); _ = in.Close() }()
-		}
-	}()
 }
 
 // reachable waits for what the condition EndpointReachable is to say.

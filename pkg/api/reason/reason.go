@@ -17,6 +17,8 @@ const (
 	AccountNotProvisioned = "AccountNotProvisioned"
 	// EndpointUnknown: workload does not know yet where the tenant's API is reached.
 	EndpointUnknown = "EndpointUnknown"
+	// EndpointMoving: the tenant has another endpoint, and its pods get a certificate for it.
+	EndpointMoving = "EndpointMoving"
 	// AddressPending: the Service, Ingress or route has no address yet.
 	AddressPending = "AddressPending"
 	// RolloutSlot: other tenants' pods are being rolled out; this one's turn comes.

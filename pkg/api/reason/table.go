@@ -60,6 +60,7 @@ func Table() []Entry {
 		{KeysNotIssued, "keys and certificates of this generation are not all made", "", ""},
 		{AccountNotProvisioned, "user and schema in the DataStore are not made", "", ""},
 		{EndpointUnknown, "it isn't known yet where the tenant's API is reached", "", ""},
+		{EndpointMoving, "the tenant has another endpoint; kubeconfigs lead there once all pods have a certificate for it", "", ""},
 		{AddressPending, "the Service has no address yet", "If it lasts: does the cluster have a load balancer, and an address left?", "-n {namespace} describe service {name}"},
 		{RolloutSlot, "other tenants' pods are being rolled out; this one's turn comes", "", ""},
 		{ObjectDenied, "the management cluster denies an object; it is applied again now and then", "Put right what the message names.", ""},

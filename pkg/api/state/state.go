@@ -158,6 +158,9 @@ type Certs struct {
 	// IssuedFor is the generation for which everything exists; 0 before the first. A state's Generation is also that of a turn
 	// that failed or waits. States written before 2026-12 lack it; see [IssuedFor].
 	IssuedFor int64 `json:"issuedFor,omitempty"`
+	// Endpoint is where kubeconfigs lead, host:port: while pods get a certificate for another one, the former. States written before 2026-12
+	// lack it.
+	Endpoint string `json:"endpoint,omitempty"`
 }
 
 // Secret is a Secret as it was last written or seen.
@@ -252,6 +255,9 @@ type Workload struct {
 	Upgrade *Upgrade `json:"upgrade,omitempty"`
 	// CA is the checksum of the certificate authority's Secret that every pod of the last complete rollout has.
 	CA string `json:"ca,omitempty"`
+	// Serving is the checksum of the Secret of the API server's certificate that every pod of the last complete rollout has. States written
+	// before 2026-12 lack it.
+	Serving string `json:"serving,omitempty"`
 	// Konnectivity says that pods have the konnectivity server: those of the last complete rollout, or of one that was begun since.
 	Konnectivity bool `json:"konnectivity,omitempty"`
 	// Overrides are the DataStores beside the tenant's own that its pods use: those of the last complete rollout, and of all

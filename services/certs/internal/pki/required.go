@@ -7,6 +7,7 @@
 package pki
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
@@ -38,6 +39,8 @@ type Input struct {
 	Exposed *Exposed
 	// Konnectivity says that the tenant has the tunnel, whose server has a certificate of its own.
 	Konnectivity bool `json:",omitempty"`
+	// Former is the endpoint where kubeconfigs lead while pods have no certificate for the one in Exposed; empty at all other times.
+	Former string `json:",omitempty"`
 }
 
 // Exposed is the part of workload's state that certificates depend on.
@@ -307,10 +310,13 @@ func (in Input) port() string { return strconv.Itoa(int(in.Port)) }
 // server is the URL in a kubeconfig of the administrators' Secret, once the endpoint is known.
 func (in Input) server(key string) string {
 	if key == name.KeyAdminConf || key == name.KeySuperAdminConf {
-		return (&url.URL{Scheme: "https", Host: in.Exposed.Endpoint}).String()
+		return (&url.URL{Scheme: "https", Host: in.Published()}).String()
 	}
 	return "https://" + net.JoinHostPort(in.serviceName(), in.port())
 }
+
+// Published is where kubeconfigs lead, host:port, once the endpoint is known.
+func (in Input) Published() string { return cmp.Or(in.Former, in.Exposed.Endpoint) }
 
 // serviceName is how the Service is reached inside the management cluster.
 func (in Input) serviceName() string { return name.ServiceHost(in.Name, in.Namespace) }

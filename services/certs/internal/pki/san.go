@@ -70,7 +70,8 @@ func (in Input) altNames() (dns []string, ips []net.IP, err error) {
 			clusterIP = ""
 		}
 		tunnel, _, _ := net.SplitHostPort(e.Konnectivity) // empty without
-		for _, value := range []string{host, e.Address, e.AdvertiseAddress, clusterIP, tunnel} {
+		former, _, _ := net.SplitHostPort(in.Former)      // likewise
+		for _, value := range []string{host, e.Address, e.AdvertiseAddress, clusterIP, tunnel, former} {
 			if err := add(value, reason.InvalidEndpoint, "address"); err != nil {
 				return nil, nil, err
 			}

@@ -2,6 +2,7 @@ package pki
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,6 +43,18 @@ func TestBadInputIsRefusedByName(t *testing.T) {
 		var p *intent.Permanent
 		if !errors.As(err, &p) || strings.Contains(p.Message, `\x`) || len(p.Message) > 400 {
 			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("while kubeconfigs lead to a former endpoint, its name is in the certificate, too", func(t *testing.T) {
+		t.Parallel()
+		in := demo()
+		in.Exposed.Endpoint, in.Exposed.Address, in.Former = "next.example.org:443", "next.example.org", "former.example.org:6443"
+		dns, _, err := in.altNames()
+		if err != nil || !slices.Contains(dns, "next.example.org") || !slices.Contains(dns, "former.example.org") {
+			t.Errorf("%v %v", dns, err)
+		}
+		if got := in.server(name.KeyAdminConf); got != "https://former.example.org:6443" {
+			t.Errorf("kubeconfigs lead to %s", got)
 		}
 	})
 	t.Run("a bad SAN is refused before the endpoint is known", func(t *testing.T) {

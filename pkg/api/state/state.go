@@ -224,6 +224,8 @@ type Workload struct {
 	AdvertiseAddress string `json:"advertiseAddress,omitempty"`
 	// ConfigHash is the hash on the pod template of the Deployment that was applied last.
 	ConfigHash string `json:"configHash,omitempty"`
+	// Adopted says that the pods are still those that Kamaji made, which are as good as those that ConfigHash stands for.
+	Adopted bool `json:"adopted,omitempty"`
 	// Version runs in every pod of the last complete rollout.
 	Version string `json:"version,omitempty"`
 	// CA is the checksum of the certificate authority's Secret that every pod of the last complete rollout has.

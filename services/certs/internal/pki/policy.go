@@ -59,6 +59,8 @@ const (
 	renewTogetherPart = 12
 	// A CA is replaced by itself only when it would otherwise expire: workers have to join again.
 	caRenewBefore = 30 * 24 * time.Hour
+	// What Kamaji issued is left until shortly before its end, as it would leave it: pods of tenants that are adopted stay.
+	kamajiRenewBefore = 7 * 24 * time.Hour
 )
 
 // renewAt returns when a certificate is to be renewed: as long before its end as said, 0 for what is usual. A CA's is its own.
@@ -240,6 +242,11 @@ func decide(w *Want, secret *corev1.Secret, ca *Signer, published []byte, now ti
 		if reason, detail := p(s); reason != "" {
 			return decision{Reason: reason, Detail: detail}
 		}
+	}
+	if w.RenewBefore == 0 && name.ChecksumOf(secret, secret.Data, secret.Data) == name.KamajiChecksum(secret.Data) {
+		kept := *w
+		kept.RenewBefore = kamajiRenewBefore
+		s.want = &kept
 	}
 	var d decision
 	switch w.Kind {

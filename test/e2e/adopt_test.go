@@ -70,6 +70,7 @@ func TestAdopt(t *testing.T) {
 	})
 	t.Run("so it is after all services were started again, and after the daily look", func(t *testing.T) {
 		for _, p := range e.Services(t) {
+			must(t, p.Stop())
 			p.Restart(t)
 		}
 		if code, out := stoker(t, "resync", key.Name); code != 0 {

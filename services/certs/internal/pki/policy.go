@@ -108,6 +108,8 @@ type subject struct {
 	// ca that signs the want's certificates, nil unless its kind is Issued.
 	ca  *Signer
 	now time.Time
+	// kamajis says that the Secret holds what Kamaji put there.
+	kamajis bool
 	// cred and found are one certificate of the Secret, as it must be and as it is.
 	cred  *Credential
 	found *found
@@ -197,7 +199,8 @@ func nameMissing(s *subject) (Reason, string) {
 		}
 	}
 	for _, want := range s.cred.IPs {
-		if !slices.ContainsFunc(s.found.cert.IPAddresses, want.Equal) {
+		spare := s.kamajis && slices.ContainsFunc(s.cred.Spare, want.Equal)
+		if !spare && !slices.ContainsFunc(s.found.cert.IPAddresses, want.Equal) {
 			return NameMissing, s.found.key + " lacks " + want.String()
 		}
 	}
@@ -243,7 +246,8 @@ func decide(w *Want, secret *corev1.Secret, ca *Signer, published []byte, now ti
 			return decision{Reason: reason, Detail: detail}
 		}
 	}
-	if w.RenewBefore == 0 && name.ChecksumOf(secret, secret.Data, secret.Data) == name.KamajiChecksum(secret.Data) {
+	s.kamajis = name.ChecksumOf(secret, secret.Data, secret.Data) == name.KamajiChecksum(secret.Data)
+	if s.kamajis && w.RenewBefore == 0 {
 		kept := *w
 		kept.RenewBefore = kamajiRenewBefore
 		s.want = &kept

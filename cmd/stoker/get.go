@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/stoker-k8s/stoker/cmd/stoker/internal/printable"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -203,6 +204,8 @@ func status(o *v1alpha1.TenantControlPlane, ready *metav1.Condition) string {
 		word = string(*s)
 	}
 	switch {
+	case v1alpha1.MadeByKamaji(o):
+		return reason.NotAdopted
 	case is("Paused"):
 		return "Paused"
 	case !o.DeletionTimestamp.IsZero():

@@ -139,7 +139,7 @@ func (s *datastore) ensure(ctx context.Context, want *corev1.Secret, last state.
 		if want.Data, err = decide(have, trusted); err != nil {
 			return err
 		}
-		want.Annotations = map[string]string{name.AnnotationChecksum: name.Checksum(want.Data)}
+		want.Annotations = map[string]string{name.AnnotationChecksum: name.ChecksumOf(have, have.Data, want.Data)}
 		if rotates(have) {
 			want.Annotations[name.AnnotationRotate] = s.now().UTC().Format(time.RFC3339)
 		}
@@ -171,7 +171,7 @@ func (s *datastore) ensure(ctx context.Context, want *corev1.Secret, last state.
 		if err := s.kube.Create(ctx, kube.Secrets, made); err != nil {
 			return last, err
 		}
-		s.written.Store(key, name.Checksum(made.Data))
+		s.written.Store(key, checksum(made))
 		return s.seen(made, last), nil
 	case err != nil:
 		return last, err
@@ -182,7 +182,7 @@ func (s *datastore) ensure(ctx context.Context, want *corev1.Secret, last state.
 	}
 	// Without a memory of it, as after the loss of NATS, what is there is trusted. So is what a turn wrote that failed before
 	// its state was written: else each try would make another password.
-	sum := name.Checksum(have.Data)
+	sum := checksum(have)
 	ours, _ := s.written.Load(key)
 	if err := fill(have, last.Checksum == "" || last.Checksum == sum || ours == sum); err != nil {
 		return last, err
@@ -198,7 +198,7 @@ func (s *datastore) ensure(ctx context.Context, want *corev1.Secret, last state.
 	if err := s.kube.MergePatch(ctx, kube.Secrets, want.Namespace, want.Name, patch, patched); err != nil {
 		return last, err
 	}
-	s.written.Store(key, name.Checksum(patched.Data))
+	s.written.Store(key, checksum(patched))
 	return s.seen(patched, last), nil
 }
 
@@ -214,10 +214,15 @@ func paused(secret *corev1.Secret) bool {
 	return is
 }
 
+// checksum of what a Secret holds. Kamaji's stays while it is right.
+func checksum(secret *corev1.Secret) string {
+	return name.ChecksumOf(secret, secret.Data, secret.Data)
+}
+
 // seen is what the state keeps of a Secret.
 func (s *datastore) seen(secret *corev1.Secret, last state.Secret) state.Secret {
 	now := state.Secret{
-		Name: secret.Name, Checksum: name.Checksum(secret.Data), ResourceVersion: secret.ResourceVersion,
+		Name: secret.Name, Checksum: checksum(secret), ResourceVersion: secret.ResourceVersion,
 		NotAfter: last.NotAfter, LastUpdate: last.LastUpdate,
 	}
 	if now.Checksum != last.Checksum || now.LastUpdate.IsZero() {

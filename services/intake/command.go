@@ -20,6 +20,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/pkg/intent"
@@ -324,6 +325,9 @@ func (s *intake) read(ctx context.Context, c command) (*object, error) {
 	if of := there.Labels[name.LabelWatchFilter]; s.watchFilter != "" && of != s.watchFilter {
 		return nil, refuse("metadata.labels["+name.LabelWatchFilter+"]", event.RuleForbidden, of,
 			"this installation works on objects whose label is "+s.watchFilter+" only")
+	}
+	if there.tenant != nil && v1alpha1.MadeByKamaji(there.tenant) {
+		return nil, notAdopted(c.key)
 	}
 	return there, nil
 }

@@ -63,7 +63,7 @@ func (s *intake) syncDataStore(ctx context.Context, t *loop.Turn, now time.Time)
 			return err
 		}
 	}
-	users := s.index.usedBy(o.Name)
+	users := s.index.users(o.Name, o.Status.UsedBy)
 	if o.DeletionTimestamp != nil && len(users) == 0 {
 		if users, err = s.usersOf(ctx, o.Name); err != nil {
 			return err

@@ -236,6 +236,21 @@ func (x *index) usedBy(dataStore string) []string {
 	return users
 }
 
+// users is usedBy with those of before that have no DataStore by their label: tenants that Kamaji made, as it noted them.
+func (x *index) users(dataStore string, before []string) []string {
+	users := x.usedBy(dataStore)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, user := range before {
+		namespace, named, _ := strings.Cut(user, "/")
+		if s, there := x.tenants[events.Tenant(namespace, named)]; there && s.dataStore == "" {
+			users = append(users, user)
+		}
+	}
+	slices.Sort(users)
+	return slices.Compact(users)
+}
+
 // ours are the installation's tenants and DataStores in partitions.
 func (x *index) ours(partitions []int) []events.Key {
 	x.mu.Lock()

@@ -5,4 +5,5 @@ import "github.com/prometheus/client_golang/prometheus"
 // DescribeMetrics registers the metrics that intake has beside those of every service, without a service.
 func DescribeMetrics(own, _ prometheus.Registerer) {
 	newHTTPTime(own)
+	own.MustRegister(new(heldTenants).metric())
 }

@@ -92,16 +92,26 @@ func (s *intake) letObjectGo(ctx context.Context, t *loop.Turn, o *v1alpha1.Tena
 		// The state must know of the pause, so that its end is told and the services say again that they are done.
 		return false, s.writeSpec(ctx, t, o, time.Now())
 	}
-	i := slices.Index(o.Finalizers, name.FinalizerTenant)
-	if i < 0 {
-		return true, nil
+	return true, s.unhold(ctx, o, name.FinalizerSoot, name.FinalizerTenant)
+}
+
+// unhold takes finalizers off a tenant's object, in one write, if it has any of them.
+func (s *intake) unhold(ctx context.Context, o *v1alpha1.TenantControlPlane, finalizers ...string) error {
+	var patch []map[string]any
+	left := slices.Clone(o.Finalizers)
+	for _, f := range finalizers {
+		if i := slices.Index(left, f); i >= 0 {
+			patch, left = append(patch, withoutFinalizer(string(o.UID), f, i)...), slices.Delete(left, i, i+1)
+		}
 	}
-	patch := withoutFinalizer(string(o.UID), name.FinalizerTenant, i)
-	err := s.kube.JSONPatch(ctx, kube.TenantControlPlanes, t.Key.Namespace, t.Key.Name, patch, nil)
+	if len(patch) == 0 {
+		return nil
+	}
+	err := s.kube.JSONPatch(ctx, kube.TenantControlPlanes, o.Namespace, o.Name, patch, nil)
 	if apierrors.IsNotFound(err) {
-		err = nil
+		return nil
 	}
-	return true, err
+	return err
 }
 
 // withoutFinalizer is the JSON patch that takes the i-th finalizer off an object. It is tested on what it changes, not on the

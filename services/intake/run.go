@@ -5,7 +5,7 @@
 // change.go, delete.go, object.go (their data), refusal.go (their errors), http.go and access.go (the way in by HTTP). Tenants:
 // spec.go, schedule.go (sleep), place.go (which DataStore), remove.go. DataStores: datastore.go, capacity.go, admission.go. What a replica knows by its
 // watches: watch.go, index.go. What it answers the operator: questions.go, dead.go, replicas.go, resync.go; and whoever may command a
-// tenant: plan.go, verdict.go.
+// tenant: plan.go, verdict.go. What Kamaji made is left alone until it is adopted: held.go.
 package intake
 
 import (
@@ -63,6 +63,7 @@ func Run(ctx context.Context, cfg Config) error {
 			kube: c.Kube, bus: c.Bus, log: c.Log, fallback: cfg.DataStore, namespace: cfg.Namespace, watchFilter: cfg.WatchFilter,
 			forbidden: forbidden,
 		}
+		c.Metrics.MustRegister(s.held.metric())
 		if _, err := c.Bus.AnswerQuestions(ctx, s.questions()); err != nil {
 			return nil, err
 		}
@@ -87,6 +88,7 @@ type intake struct {
 	written                written
 	stalls                 stalls
 	daily                  daily
+	held                   heldTenants
 }
 
 // handle does what each event asks for, in order, and then brings the spec in line with the object. A command is carried out also when

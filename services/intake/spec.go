@@ -48,7 +48,16 @@ func (s *intake) syncTenant(ctx context.Context, t *loop.Turn, now time.Time) er
 	}
 	if o == nil || o.DeletionTimestamp != nil && !slices.Contains(o.Finalizers, name.FinalizerTenant) {
 		// Gone, or kept only by a finalizer of somebody else's: ours is off because nothing is left, or by hand.
+		s.held.note(t.Key, false)
+		if o != nil && !v1alpha1.MadeByKamaji(o) {
+			if err := s.unhold(ctx, o, name.FinalizerSoot); err != nil { // of a deletion that Kamaji has left undone
+				return err
+			}
+		}
 		return s.vanished(ctx, t)
+	}
+	if t.Tenant == nil && s.holds(t.Key, o) {
+		return nil
 	}
 	return s.writeSpec(ctx, t, o, now)
 }
@@ -63,7 +72,7 @@ func partitionLabel(namespace, n string) string { return strconv.Itoa(name.Parti
 func generation(o *metav1.ObjectMeta) string { return strconv.FormatInt(o.Generation, 10) }
 
 // adopt adds what intake adds to an object, unless it is there: the partition, the finalizer, and the record of its
-// DataStore. A command's apply carries all of it already.
+// DataStore. A command's apply carries all of it already. Of an object that Kamaji made it takes off what Kamaji alone would.
 func (s *intake) adopt(ctx context.Context, o *v1alpha1.TenantControlPlane, dataStore string) error {
 	labels := map[string]string{}
 	if p := partitionLabel(o.Namespace, o.Name); o.Labels[name.LabelPartition] != p {
@@ -157,9 +166,13 @@ func (s *intake) add(
 	if len(annotations) > 0 {
 		meta["annotations"] = annotations
 	}
-	if !slices.Contains(o.Finalizers, finalizer) {
+	if has, soot := slices.Contains(o.Finalizers, finalizer), slices.Contains(o.Finalizers, name.FinalizerSoot); !has || soot {
+		finalizers := slices.DeleteFunc(slices.Clone(o.Finalizers), func(f string) bool { return f == name.FinalizerSoot })
+		if !has {
+			finalizers = append(finalizers, finalizer)
+		}
 		// A merge patch replaces the list, so it must be the list that was read.
-		meta["finalizers"], meta["resourceVersion"] = append(slices.Clone(o.Finalizers), finalizer), o.ResourceVersion
+		meta["finalizers"], meta["resourceVersion"] = finalizers, o.ResourceVersion
 	}
 	if len(meta) == 0 {
 		return nil
@@ -180,6 +193,7 @@ func specAnnotations(o *metav1.ObjectMeta) map[string]string {
 		name.AnnotationDatastoreOverrides, name.AnnotationKubeletServing, name.AnnotationUpgradeTimeout, name.AnnotationUpgradeThrough,
 		name.AnnotationSleepAt, name.AnnotationWakeAt, name.AnnotationTimeZone,
 		name.AnnotationSleptAt, name.AnnotationWokenAt, name.AnnotationWakeOn,
+		name.AnnotationAdopt,
 	} {
 		if v, ok := o.Annotations[k]; ok {
 			kept[k] = v

@@ -89,6 +89,7 @@ func (s *intake) watch(ctx context.Context, held *partition.Held, wake loop.Wake
 func (s *intake) takeOver(ctx context.Context, held *partition.Held, wake loop.Waker) {
 	for m := range held.Moves(ctx) {
 		s.index.stay(m.Stayed)
+		s.held.keep(m.Held)
 		for key, is := range s.index.in(m.Gained) {
 			s.wakeSeen(key, is, wake)
 		}

@@ -12,8 +12,11 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
 // Bounds of answers: each takes a few reads from NATS, so that many go on at once and few are slow.
@@ -50,10 +53,20 @@ func answer[T any](s *svc, reply func(events.Key, map[string]*state.State) T) fu
 			return nil, err
 		}
 		if states[name.ServiceIntake] == nil {
-			return nil, &events.Refusal{Code: "404", Message: "there is no tenant " + key.String()}
+			return nil, s.unknown(ctx, key)
 		}
 		return reply(key, states), nil
 	}
+}
+
+// unknown is the answer about a tenant of which no service keeps anything.
+func (s *svc) unknown(ctx context.Context, key events.Key) error {
+	o := &v1alpha1.TenantControlPlane{}
+	if err := s.kube.Get(ctx, kube.TenantControlPlanes, key.Namespace, key.Name, o); err == nil && v1alpha1.MadeByKamaji(o) {
+		return &events.Refusal{Code: "409", Message: reason.NotAdopted + ": " + key.String() + " was made by Kamaji: Stoker does nothing for it, and no " +
+			"deletion of it ends, until `stoker adopt " + key.Name + " -n " + key.Namespace + "`"}
+	}
+	return &events.Refusal{Code: "404", Message: "there is no tenant " + key.String()}
 }
 
 // states reads what every service keeps; those that have come to the tenant.

@@ -135,7 +135,7 @@ func (t *turn) knowsRollout(want *appsv1.Deployment, seen observation) bool {
 func (t *turn) deploy(ctx context.Context, want *appsv1.Deployment, seen observation) (*appsv1.Deployment, state.Wait, error) {
 	inputs := hash(want)
 	changed, gone := t.data.Hashes.Deployment != inputs, false
-	if !changed {
+	if !changed && !t.before.Adopted {
 		live := &appsv1.Deployment{}
 		err := t.s.kube.Get(ctx, kube.Deployments, t.Key.Namespace, name.Deployment(t.Key.Name), live)
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -144,6 +144,16 @@ func (t *turn) deploy(ctx context.Context, want *appsv1.Deployment, seen observa
 		gone = err != nil
 		// The generation changes with the spec alone, and not with what the Deployment's own controller writes.
 		if live.Generation == seen.generation && contains(live, want) {
+			return live, state.Wait{}, nil
+		}
+	}
+	if t.mayBeKamajis() {
+		live, err := t.keep(ctx, want)
+		if err != nil {
+			return nil, state.Wait{}, err
+		}
+		if live != nil {
+			t.data.Hashes.Deployment = inputs
 			return live, state.Wait{}, nil
 		}
 	}
@@ -231,13 +241,21 @@ func (t *turn) explainWait(ctx context.Context, r rollout) state.Wait {
 	var why cause
 	if waited >= askPodsAfter && !r.Ending || waited >= endAfter {
 		if pods, listed := t.pods(ctx); listed {
-			why = waitsFor(r, pods, t.data.ConfigHash, now)
+			why = waitsFor(r, pods, t.podsConfig(), now)
 			why.Text = namingFields(t.spec.Kubernetes.APIServer, why.Text)
 		}
 	}
 	wait, failure := explain(r, why, waited)
 	t.failure = failure
 	return wait
+}
+
+// podsConfig is the config hash on pods of the Deployment's template: Kamaji's have none.
+func (t *turn) podsConfig() string {
+	if t.data.Adopted {
+		return ""
+	}
+	return t.data.ConfigHash
 }
 
 // pods lists the tenant's pods; false where they can't be listed.

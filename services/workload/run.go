@@ -13,6 +13,7 @@
 //   - how far a rollout is: progress.go; why its pods aren't ready: cause.go
 //   - what a refusal by the API server means, and which field of the spec is at fault: refused.go, fields.go
 //   - drift: watch.go wakes, observed.go tells it from the echo of own writes
+//   - adopt.go leaves pods that Kamaji made, until others are wanted
 //   - slots.go paces rollouts, remove.go takes everything away
 //   - activator.go holds connections to tenants that sleep
 //   - plan.go answers what a change would mean for the pods.

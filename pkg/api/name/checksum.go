@@ -1,12 +1,15 @@
 package name
 
 import (
+	"crypto/md5" //nolint:gosec // Kamaji's
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"hash"
 	"maps"
 	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Checksum returns a fingerprint of a Secret's or ConfigMap's data that fits a label value: the first 32 hexadecimal
@@ -20,6 +23,26 @@ func Checksum(data map[string][]byte) string {
 	}
 
 	return hex.EncodeToString(h.Sum(nil))[:32]
+}
+
+// KamajiChecksum is the checksum that Kamaji has of a Secret on the pods that mount it: MD5 of the values in the order of their keys.
+func KamajiChecksum(data map[string][]byte) string {
+	h := md5.New() //nolint:gosec // nothing secret rests on it: it tells whether something is as Kamaji left it
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		_, _ = h.Write(data[key])
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// ChecksumOf is the checksum of a Secret that must hold data: Kamaji's, as long as it holds that as Kamaji made it, since pods that are to
+// stay have it, else Checksum. A Secret of Kamaji's has no partition yet, or the annotation says so.
+func ChecksumOf(secret metav1.Object, has, data map[string][]byte) string {
+	noted, sum, kamajis := secret.GetAnnotations()[AnnotationChecksum], Checksum(data), KamajiChecksum(data)
+	untouched := noted != "" && secret.GetLabels()[LabelPartition] == "" && KamajiChecksum(has) == kamajis
+	if noted != sum && (noted == kamajis || untouched) {
+		return kamajis
+	}
+	return sum
 }
 
 // ChecksumStrings is Checksum for the data of a ConfigMap.

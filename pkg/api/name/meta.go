@@ -123,6 +123,8 @@ const (
 	// AnnotationDatastoreOverrides, on a TenantControlPlane, lists the DataStores that hold something of it beside its own
 	// (dataStoreOverrides), until nothing is left there: what they are counted as used by. See Overrides.
 	AnnotationDatastoreOverrides = "stoker.dev/datastore-overrides"
+	// AnnotationAdopt, with any value, has Stoker work on a TenantControlPlane that Kamaji made; until then it is left alone.
+	AnnotationAdopt = "stoker.dev/adopt"
 	// AnnotationAwakeReplicas on a TenantControlPlane that sleeps is how many replicas it had: the command wake brings them
 	// back.
 	AnnotationAwakeReplicas = "stoker.dev/awake-replicas"
@@ -193,7 +195,7 @@ func AdmissionDataStore(dataStore string) string { return "datastore." + dataSto
 const (
 	// FinalizerTenant holds a TenantControlPlane until everything made for it is gone.
 	FinalizerTenant = "finalizer.kamaji.clastix.io"
-	// FinalizerSoot is Kamaji's hold for what it keeps inside a tenant: removed when found, never added.
+	// FinalizerSoot is Kamaji's hold for what it keeps inside a tenant: removed when the tenant is adopted, never added.
 	FinalizerSoot = "finalizer.kamaji.clastix.io/soot"
 	// FinalizerDatastoreSecret is Kamaji's hold on the DatastoreConfig Secret: removed when found, never added.
 	FinalizerDatastoreSecret = "finalizer.kamaji.clastix.io/datastore-secret"

@@ -47,6 +47,8 @@ const (
 	Asleep = "Asleep"
 	// EarlierRemoval: a deletion goes on once the service before has removed its part (event.RemovalOrder).
 	EarlierRemoval = "EarlierRemoval"
+	// NotAdopted: Kamaji made the tenant, and nobody has said that Stoker is to work on it.
+	NotAdopted = "NotAdopted"
 	// StatesLost: what the services knew is lost; they look at the tenant again.
 	StatesLost = "StatesLost"
 )

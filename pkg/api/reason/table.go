@@ -103,6 +103,8 @@ func Table() []Entry {
 		{ControlPlaneNotReady, "no pod of the control plane runs this generation and is ready", "", ""},
 		{Asleep, "the tenant sleeps, by its schedule or because spec.controlPlane.deployment.replicas is 0", "", ""},
 		{EarlierRemoval, "the service before has not removed its part of the tenant", "", ""},
+		{NotAdopted, "Kamaji made the tenant, and nobody has said that Stoker is to work on it",
+			"Stop Kamaji and run `stoker adopt {name} -n {namespace}`.", ""},
 		{StatesLost, "what the services knew is lost; they look at the tenant again", "", ""},
 
 		{Unavailable, "a dependency doesn't answer", tryAgain, ""},

@@ -249,6 +249,8 @@ type Workload struct {
 	AdvertiseAddress string `json:"advertiseAddress,omitempty"`
 	// ConfigHash is the hash on the pod template of the Deployment that was applied last.
 	ConfigHash string `json:"configHash,omitempty"`
+	// Adopted says that the pods are still those that Kamaji made, which are as good as those that ConfigHash stands for.
+	Adopted bool `json:"adopted,omitempty"`
 	// Version runs in every pod of the last complete rollout. While the tenant sleeps it is the one that the spec asks for.
 	Version string `json:"version,omitempty"`
 	// Upgrade is a change of the version that has not ended well; nil when there is none.

@@ -286,7 +286,7 @@ func (s *Secrets) write(ctx context.Context, in Input, w *Want, data map[string]
 // stateOf is what a state keeps of a Secret.
 func stateOf(secret *corev1.Secret, d *decision) state.Secret {
 	return state.Secret{
-		Name: secret.Name, Checksum: name.Checksum(d.Data), ResourceVersion: secret.ResourceVersion,
+		Name: secret.Name, Checksum: name.ChecksumOf(secret, secret.Data, d.Data), ResourceVersion: secret.ResourceVersion,
 		NotAfter: d.NotAfter, LastUpdate: d.IssuedAt,
 	}
 }

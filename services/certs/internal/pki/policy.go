@@ -59,6 +59,8 @@ const (
 	renewTogetherPart = 12
 	// A CA is replaced by itself only when it would otherwise expire: workers have to join again.
 	caRenewBefore = 30 * 24 * time.Hour
+	// What Kamaji issued is left until shortly before its end, as it would leave it: pods of tenants that are adopted stay.
+	kamajiRenewBefore = 7 * 24 * time.Hour
 )
 
 // renewAt returns when a certificate is to be renewed: as long before its end as said, 0 for what is usual. A CA's is its own.
@@ -106,6 +108,8 @@ type subject struct {
 	// ca that signs the want's certificates, nil unless its kind is Issued.
 	ca  *Signer
 	now time.Time
+	// kamajis says that the Secret holds what Kamaji put there.
+	kamajis bool
 	// cred and found are one certificate of the Secret, as it must be and as it is.
 	cred  *Credential
 	found *found
@@ -195,7 +199,8 @@ func nameMissing(s *subject) (Reason, string) {
 		}
 	}
 	for _, want := range s.cred.IPs {
-		if !slices.ContainsFunc(s.found.cert.IPAddresses, want.Equal) {
+		spare := s.kamajis && slices.ContainsFunc(s.cred.Spare, want.Equal)
+		if !spare && !slices.ContainsFunc(s.found.cert.IPAddresses, want.Equal) {
 			return NameMissing, s.found.key + " lacks " + want.String()
 		}
 	}
@@ -240,6 +245,12 @@ func decide(w *Want, secret *corev1.Secret, ca *Signer, published []byte, now ti
 		if reason, detail := p(s); reason != "" {
 			return decision{Reason: reason, Detail: detail}
 		}
+	}
+	s.kamajis = name.ChecksumOf(secret, secret.Data, secret.Data) == name.KamajiChecksum(secret.Data)
+	if s.kamajis && w.RenewBefore == 0 {
+		kept := *w
+		kept.RenewBefore = kamajiRenewBefore
+		s.want = &kept
 	}
 	var d decision
 	switch w.Kind {

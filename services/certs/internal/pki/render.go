@@ -61,7 +61,7 @@ func patchOf(in Input, w *Want, secret *corev1.Secret, data map[string][]byte, a
 		meta["labels"] = labels
 	}
 	annotations := map[string]string{}
-	if sum := name.Checksum(data); secret.Annotations[name.AnnotationChecksum] != sum {
+	if sum := name.ChecksumOf(secret, secret.Data, data); secret.Annotations[name.AnnotationChecksum] != sum {
 		annotations[name.AnnotationChecksum] = sum
 	}
 	if value, ok := secret.Annotations[name.AnnotationRotate]; ok && value == "" && anew {

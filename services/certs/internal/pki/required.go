@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -119,6 +120,8 @@ type Credential struct {
 	Usage         x509.ExtKeyUsage
 	DNSNames      []string
 	IPs           []net.IP
+	// Spare are those of IPs that a certificate which Kamaji issued does without: it never had them.
+	Spare []net.IP
 	// CertKey and KeyKey are data keys, empty for kubeconfigs.
 	CertKey, KeyKey string
 	// Kubeconfigs that carry the credential.
@@ -278,6 +281,7 @@ func (in Input) requiredOfEndpoint(dns []string, ips []net.IP) []Want {
 		Component: name.ComponentAPIServerCertificate, Signer: name.ComponentCA, Lifecycle: name.LifecycleX509,
 		Credentials: []Credential{{
 			CommonName: "kube-apiserver", Usage: x509.ExtKeyUsageServerAuth, DNSNames: dns, IPs: ips,
+			Spare:   []net.IP{net.ParseIP(in.Exposed.ClusterIP), in.spareAdvertised()},
 			CertKey: name.KeyAPIServerCert, KeyKey: name.KeyAPIServerKey,
 		}},
 	}, {
@@ -320,3 +324,12 @@ func (in Input) Published() string { return cmp.Or(in.Former, in.Exposed.Endpoin
 
 // serviceName is how the Service is reached inside the management cluster.
 func (in Input) serviceName() string { return name.ServiceHost(in.Name, in.Namespace) }
+
+// spareAdvertised is the address that the API server announces, nil when the spec asks for it or the endpoint has it.
+func (in Input) spareAdvertised() net.IP {
+	e := in.Exposed
+	if e.AdvertiseAddress == in.AdvertiseAddress || e.AdvertiseAddress == e.Address || strings.HasPrefix(e.Endpoint, net.JoinHostPort(e.AdvertiseAddress, "")) {
+		return nil
+	}
+	return net.ParseIP(e.AdvertiseAddress)
+}

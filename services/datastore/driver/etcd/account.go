@@ -94,7 +94,7 @@ func (e *etcd) read(ctx context.Context, a driver.Account) (have found, err erro
 	return have, err
 }
 
-// role gives the role the one permission it should have and takes all others.
+// role gives the role the one permission it should have and then takes all others: an API server that runs is never without.
 func (e *etcd) role(s *step.Steps, a driver.Account, role *clientv3.AuthRoleGetResponse) {
 	from, to := prefix(a.Schema)
 	has := false
@@ -103,22 +103,27 @@ func (e *etcd) role(s *step.Steps, a driver.Account, role *clientv3.AuthRoleGetR
 			_, err := e.client.RoleAdd(ctx, a.Schema)
 			return except(err, rpctypes.ErrRoleAlreadyExist)
 		})
-	} else {
+	}
+	var others []*authpb.Permission
+	if role != nil {
 		for _, p := range role.Perm {
 			if string(p.Key) == from && string(p.RangeEnd) == to {
 				has = p.PermType == authpb.READWRITE
 				continue
 			}
-			s.Do(fmt.Sprintf("permission on %q to %q taken from the role", p.Key, p.RangeEnd), func(ctx context.Context) error {
-				_, err := e.client.RoleRevokePermission(ctx, a.Schema, string(p.Key), string(p.RangeEnd))
-				return except(err, rpctypes.ErrPermissionNotGranted)
-			})
+			others = append(others, (*authpb.Permission)(p))
 		}
 	}
 	if !has {
 		s.Do("permission given to the role", func(ctx context.Context) error {
 			_, err := e.client.RoleGrantPermission(ctx, a.Schema, from, to, clientv3.PermissionType(clientv3.PermReadWrite))
 			return err
+		})
+	}
+	for _, p := range others {
+		s.Do(fmt.Sprintf("permission on %q to %q taken from the role", p.Key, p.RangeEnd), func(ctx context.Context) error {
+			_, err := e.client.RoleRevokePermission(ctx, a.Schema, string(p.Key), string(p.RangeEnd))
+			return except(err, rpctypes.ErrPermissionNotGranted)
 		})
 	}
 }

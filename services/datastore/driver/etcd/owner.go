@@ -16,6 +16,10 @@ import (
 // that these are in none and root alone reaches them.
 const ownerPrefix = "stoker.dev/owner/"
 
+// kamajiRangeEnd ends the range of a role that an old Kamaji made, which goes beyond the tenant's: a backslash and a zero, where a zero byte
+// was meant. It is put right when the account is provisioned.
+const kamajiRangeEnd = `\0`
+
 // ownerKeys are the keys whose value is the owner of an account's schema and user.
 func ownerKeys(a driver.Account) (schema, user string) {
 	return ownerPrefix + "schema/" + a.Schema, ownerPrefix + "user/" + a.User
@@ -109,7 +113,8 @@ func (e *etcd) refuse(ctx context.Context, a driver.Account, have found) error {
 		from, to := prefix(a.Schema)
 		if have.role != nil {
 			for _, p := range have.role.Perm {
-				if string(p.Key) != from || string(p.RangeEnd) != to {
+				kamajis := a.Adopts && string(p.RangeEnd) == kamajiRangeEnd
+				if string(p.Key) != from || string(p.RangeEnd) != to && !kamajis {
 					return owner.TakenSchema(a, driver.TakenByOthers)
 				}
 			}

@@ -1,0 +1,56 @@
+package adoption
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+)
+
+// made is a tenant as Kamaji leaves it.
+func made() Seen {
+	o := &v1alpha1.TenantControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "demo", Finalizers: []string{name.FinalizerSoot}}}
+	o.Spec.Kubernetes.Version = "v1.35.4"
+	s := Seen{Tenant: o, Deployment: &appsv1.Deployment{}, Secrets: map[string]*corev1.Secret{}}
+	for _, n := range secretsOf(o) {
+		s.Secrets[n] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: n}, Data: map[string][]byte{"x": []byte(n)}}
+	}
+	s.Deployment.Spec.Template.Labels = map[string]string{}
+	for checksum, n := range mounted(o.Name) {
+		s.Deployment.Spec.Template.Labels[name.PodChecksumLabel(checksum)] = name.KamajiChecksum(s.Secrets[n].Data)
+	}
+	s.Deployment.Spec.Template.Spec.Containers = []corev1.Container{{Name: name.ContainerAPIServer, Image: "r:5000/kube-apiserver:v1.35.4"}}
+	return s
+}
+
+func TestOf(t *testing.T) {
+	t.Parallel()
+	status := v1alpha1.VersionMigrating
+	for what, c := range map[string]struct {
+		change        func(Seen)
+		pods, says    string
+		keeps, blocks int
+	}{
+		"everything stays":           {func(Seen) {}, PodsStay, "", 11, 0},
+		"another version":            {func(s Seen) { s.Tenant.Spec.Kubernetes.Version = "v1.36.3" }, PodsRestart, "runs r:5000/kube-apiserver:v1.35.4", 11, 0},
+		"a Secret that pods haven't": {func(s Seen) { s.Secrets["demo-ca"].Data["x"] = nil }, PodsRestart, "Secret demo-ca", 11, 0},
+		"a Secret that is missing":   {func(s Seen) { delete(s.Secrets, "demo-sa-certificate") }, PodsRestart, "Secret demo-sa-certificate", 10, 0},
+		"no pods":                    {func(s Seen) { s.Deployment.Spec.Replicas = new(int32(0)) }, PodsNone, "", 11, 0},
+		"a version that is too old":  {func(s Seen) { s.Tenant.Spec.Kubernetes.Version = "v1.29.0" }, PodsRestart, "", 11, 1},
+		"write limits":               {func(s Seen) { s.Tenant.Spec.WritePermissions.BlockCreation = true }, PodsStay, "", 11, 1},
+		"a migration":                {func(s Seen) { s.Tenant.Status.Kubernetes.Version.Status = &status }, PodsStay, "", 11, 1},
+	} {
+		s := made()
+		c.change(s)
+		p := Of(s, time.Now())
+		if p.Pods != c.pods || !strings.Contains(strings.Join(p.Why, "; "), c.says) || len(p.Keeps) != c.keeps || len(p.Against) != c.blocks {
+			t.Errorf("%s: %+v", what, p)
+		}
+	}
+}

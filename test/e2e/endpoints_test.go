@@ -73,7 +73,13 @@ func serveRoutes(t *testing.T) {
 	for _, kind := range []string{"gatewayclasses", "gateways", "tlsroutes"} {
 		file := filepath.Join(strings.TrimSpace(string(module)), "config", "crd", "standard", "gateway.networking.k8s.io_"+kind+".yaml")
 		e.Kubectl(t, admin, "apply", "--server-side", "-f", file)
-		e.Kubectl(t, admin, "wait", "--for=condition=Established", "crd/"+kind+".gateway.networking.k8s.io", "--timeout=60s")
+		env.Eventually(t, kind+" to be served", func() error {
+			out, err := e.TryKubectl(t.Context(), admin, nil, "get", kind+".gateway.networking.k8s.io", "-A")
+			if err != nil {
+				err = errors.New(out)
+			}
+			return err
+		})
 	}
 	env.Eventually(t, "policies to know that TLSRoutes are served", func() error { return admissionHas(t, name.AdmissionGateway, "true") })
 }

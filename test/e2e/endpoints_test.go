@@ -73,7 +73,13 @@ func serveRoutes(t *testing.T) {
 	for _, kind := range []string{"gatewayclasses", "gateways", "tlsroutes"} {
 		file := filepath.Join(strings.TrimSpace(string(module)), "config", "crd", "standard", "gateway.networking.k8s.io_"+kind+".yaml")
 		e.Kubectl(t, admin, "apply", "--server-side", "-f", file)
-		e.Kubectl(t, admin, "wait", "--for=condition=Established", "crd/"+kind+".gateway.networking.k8s.io", "--timeout=60s")
+		env.Eventually(t, kind+" to be served", func() error {
+			out, err := e.TryKubectl(t.Context(), admin, nil, "get", kind+".gateway.networking.k8s.io", "-A")
+			if err != nil {
+				err = errors.New(out)
+			}
+			return err
+		})
 	}
 	env.Eventually(t, "policies to know that TLSRoutes are served", func() error { return admissionHas(t, name.AdmissionGateway, "true") })
 }
@@ -225,14 +231,18 @@ func quoted(value string) string {
 	return value
 }
 
-// advertises checks the address of the Service kubernetes inside the tenant, by which pods reach the API.
+// advertises waits for the address of the Service kubernetes inside the tenant, by which pods reach the API. An API server that ends takes it
+// away, and the next one, which has the same, puts it back within ten seconds.
 func (c *client) advertises(t testing.TB, address string) {
 	t.Helper()
-	var slice discoveryv1.EndpointSlice
-	c.read(t, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes", &slice)
-	if len(slice.Endpoints) != 1 || !slices.Equal(slice.Endpoints[0].Addresses, []string{address}) {
-		t.Errorf("pods are told %+v, want %s", slice.Endpoints, address)
-	}
+	env.Eventually(t, "pods to be told of "+address, func() error {
+		var slice discoveryv1.EndpointSlice
+		c.read(t, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes", &slice)
+		if len(slice.Endpoints) != 1 || !slices.Equal(slice.Endpoints[0].Addresses, []string{address}) {
+			return fmt.Errorf("they are told %+v", slice.Endpoints)
+		}
+		return nil
+	})
 	if err := c.certificate(t).VerifyHostname(address); err != nil {
 		t.Error(err)
 	}
@@ -384,9 +394,10 @@ func endpointByClusterIP(t *testing.T) {
 	c.leads(t, at)
 	c.says(t, at)
 	c.advertises(t, "198.51.100.7")
-	get(t, kube.Services, key.Namespace, key.Name, &service)
-	if len(service.Spec.ExternalIPs) > 0 {
-		t.Errorf("external IPs %v", service.Spec.ExternalIPs)
+	var after corev1.Service
+	get(t, kube.Services, key.Namespace, key.Name, &after)
+	if len(after.Spec.ExternalIPs) > 0 {
+		t.Errorf("external IPs %v", after.Spec.ExternalIPs)
 	}
 	reads.none(t, "an address of ours")
 	gone(t, key)

@@ -74,7 +74,22 @@ func (s *addons) rewrite(ctx context.Context, t *loop.Turn, w *connection, e *st
 type refusal struct{ *rewriting }
 
 func (e *refusal) Error() string {
-	return fmt.Sprintf("%d objects could not be written anew for the encryption (configuration %d), the first of them %s", e.refused, e.revision, e.first)
+	return fmt.Sprintf("%d objects could not be written anew for the encryption (configuration %d), the first of them %s",
+		e.refused, e.revision, e.first)
+}
+
+// rewritten has objects written anew, if they are to be, notes it in the state that is to be when all are, and returns the fact that
+// says so.
+func (s *addons) rewritten(ctx context.Context, t *loop.Turn, w *connection, certs *state.Certs, after *state.Addons) ([]loop.Tell, error) {
+	if !toRewrite(certs, after) {
+		return nil, nil
+	}
+	done, err := s.rewrite(ctx, t, w, certs.Encryption)
+	if done == nil || err != nil {
+		return nil, err
+	}
+	after.Rewritten = done.Revision
+	return []loop.Tell{{What: event.Rewritten, Data: done}}, nil
 }
 
 // withheld ends a turn in which objects were refused; all are tried again soon, after as long as that has lasted.

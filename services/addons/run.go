@@ -176,18 +176,12 @@ func (s *addons) keepUp(ctx context.Context, t *loop.Turn, input Input, certs st
 		}
 	}
 	after.Endpoint, after.Way = a.reach(ctx, t, 2*lookPatience), w.way(a.before)
-	var facts []loop.Tell
-	if toRewrite(&certs, &a.before) {
-		rewritten, err := s.rewrite(ctx, t, w, certs.Encryption)
-		if no := (*refusal)(nil); errors.As(err, &no) {
-			return withheld(ctx, t, no)
-		}
-		if err != nil {
-			return err
-		}
-		if rewritten != nil {
-			after.Rewritten, facts = rewritten.Revision, []loop.Tell{{What: event.Rewritten, Data: rewritten}}
-		}
+	facts, err := s.rewritten(ctx, t, w, &certs, &after)
+	if no := (*refusal)(nil); errors.As(err, &no) {
+		return withheld(ctx, t, no)
+	}
+	if err != nil {
+		return err
 	}
 	refused := own.Failure != nil && own.Failure.Reason == reason.RewriteRefused && !toRewrite(&certs, &after)
 	if own.Generation == t.Generation && !own.Waits() && after.Agents == a.before.Agents && !a.otherwise(after) && !refused && facts == nil {

@@ -1,6 +1,6 @@
-// Encryption of what a tenant stores (spec.kubernetes.apiServer.encryption): the Secret of its configurations, one after the other. The next
-// one is written once workload says that all pods have the one before and, where keys are to be forgotten, addons that all objects were
-// written anew; package encryption decides which it is. certs.rotated tells workload of another configuration, and addons that it is
+// Encryption of what a tenant stores (spec.kubernetes.apiServer.encryption): the Secret of its configurations, one after the other. The
+// next one is written once workload says that all pods have the one before and, where keys are to be forgotten, addons that all objects
+// were written anew; package encryption decides which it is. certs.rotated tells workload of another configuration, and addons that it is
 // their turn.
 
 package certs
@@ -51,7 +51,9 @@ func targetOf(t *state.Tenant) encryption.Target {
 }
 
 // encrypt brings a tenant's encryption on by a step, if one can be done, and notes in r how it stands.
-func (s *svc) encrypt(ctx context.Context, t *loop.Turn, in pki.Input, own *state.Certs, w *state.Workload, r *pki.Result) (*state.Failure, error) {
+func (s *svc) encrypt(
+	ctx context.Context, t *loop.Turn, in pki.Input, own *state.Certs, w *state.Workload, r *pki.Result,
+) (*state.Failure, error) {
 	target, secret := targetOf(t.Tenant), r.Found[name.Encryption(t.Key.Name)]
 	if own.Encryption == nil && secret == nil && len(target.Resources) == 0 {
 		return nil, nil

@@ -1,5 +1,5 @@
-// Encryption of what the API server stores: each pod has the configuration that its template names, of the Secret that certs keeps, and keeps
-// it also when the Secret has a later one. Which of them is to come next, certs decides once this says that no pod has another.
+// Encryption of what the API server stores: each pod has the configuration that its template names, of the Secret that certs keeps, and
+// keeps it also when the Secret has a later one. Which of them is to come next, certs decides once this says that no pod has another.
 
 package workload
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -102,7 +104,12 @@ func clientsOf(t *testing.T, key events.Key) kubernetes.Interface {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", e.Kubeconfig(t, key))
 	must(t, err)
-	clients, err := kubernetes.NewForConfig(config)
+	config.QPS = -1
+	secure, err := rest.TLSConfigFor(config)
+	must(t, err)
+	// Each request is a connection of its own, and so reaches one or the other of the replicas.
+	each := &http.Client{Transport: &http.Transport{TLSClientConfig: secure, DisableKeepAlives: true}}
+	clients, err := kubernetes.NewForConfigAndClient(config, each)
 	must(t, err)
 	return clients
 }
@@ -201,7 +208,7 @@ type secretsOf interface {
 	Update(ctx context.Context, s *corev1.Secret, o metav1.UpdateOptions) (*corev1.Secret, error)
 }
 
-// roundTrip reads a Secret, writes it with a number, reads it again and lists all.
+// roundTrip reads a Secret, writes it with a number, reads it again and lists all, each at one or the other of the replicas.
 func roundTrip(ctx context.Context, secrets secretsOf, n int) error {
 	s, err := secrets.Get(ctx, "old", metav1.GetOptions{})
 	if err != nil {
@@ -209,12 +216,16 @@ func roundTrip(ctx context.Context, secrets secretsOf, n int) error {
 	}
 	want := fmt.Sprint(n)
 	s.StringData = map[string]string{"n": want}
-	written, err := secrets.Update(ctx, s, metav1.UpdateOptions{})
+	_, err = secrets.Update(ctx, s, metav1.UpdateOptions{})
 	if err != nil && !strings.Contains(err.Error(), "the object has been modified") { // it was written anew meanwhile
 		return fmt.Errorf("update: %w", err)
 	}
-	if err == nil && string(written.Data["n"]) != want {
-		return fmt.Errorf("update: %q in place of %s", written.Data["n"], want)
+	again, readErr := secrets.Get(ctx, "old", metav1.GetOptions{})
+	if readErr != nil {
+		return fmt.Errorf("get again: %w", readErr)
+	}
+	if err == nil && string(again.Data["n"]) != want {
+		return fmt.Errorf("%q was read in place of %s", again.Data["n"], want)
 	}
 	if _, err := secrets.List(ctx, metav1.ListOptions{}); err != nil {
 		return fmt.Errorf("list: %w", err)

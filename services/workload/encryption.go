@@ -21,9 +21,11 @@ const (
 	flagEncryption = "encryption-provider-config"
 )
 
-// askLeftEvery is how often pods are looked for that have another configuration of the encryption than they are to have, after a rollout:
-// they are about to end, and no watch tells.
-const askLeftEvery = time.Second
+// askLeftIn is how long after now pods are looked for again that have another configuration of the encryption than they are to have, when
+// a rollout has been going on for a while: they are about to end, and no watch tells. One on a lost node may be so for long.
+func askLeftIn(since time.Duration) time.Duration {
+	return min(max(since/8, time.Second), 30*time.Second)
+}
 
 // encrypts reports whether API servers are to have a configuration of the encryption.
 func (in Input) encrypts() bool { return in.Certs.Encryption != nil && !in.Certs.Encryption.Off }
@@ -56,7 +58,7 @@ func (t *turn) haveEncryption(ctx context.Context, in Input) {
 	}
 	pods, listed := t.pods(ctx)
 	if !listed || hasOther(pods, in.encryptionLabel()) {
-		t.Alarm(askLeftEvery, loop.Wake{Kind: wakePods})
+		t.Alarm(askLeftIn(t.s.now().Sub(t.data.LastUpdate)), loop.Wake{Kind: wakePods})
 		return
 	}
 	t.data.Encryption = e.Revision

@@ -19,13 +19,13 @@ import (
 // encrypting is an API server on the tenant's data that encrypts Secrets; without identity, it reads what is encrypted alone.
 func (tn *tenant) encrypting(t *testing.T, identity bool) *tenant {
 	t.Helper()
-	document := `{kind: EncryptionConfiguration, apiVersion: apiserver.config.k8s.io/v1, resources: [{resources: [secrets], providers: [
-{secretbox: {keys: [{name: key1, secret: ` + base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", 32))) + `}]}}`
+	document := "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\n" + `resources: [{resources: [secrets], providers: [
+  {secretbox: {keys: [{name: key1, secret: ` + base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", 32))) + `}]}}`
 	if identity {
 		document += `, {identity: {}}`
 	}
 	file := filepath.Join(t.TempDir(), "encryption.yaml")
-	if err := os.WriteFile(file, []byte(document+"]}]}"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(document+"]}]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	with := *tn

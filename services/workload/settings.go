@@ -49,7 +49,8 @@ func (s Subject) documents() map[string]string {
 		all[name.AnnotationAuthentication] = document(configGroup+since(version, 34), "AuthenticationConfiguration", settings.Authentication)
 	}
 	if settings.Authorization != nil {
-		all[name.AnnotationAuthorization] = document(configGroup+since(version, 32), "AuthorizationConfiguration", authorizers(settings.Authorization))
+		config := authorizers(settings.Authorization)
+		all[name.AnnotationAuthorization] = document(configGroup+since(version, 32), "AuthorizationConfiguration", config)
 	}
 	if settings.Audit != nil {
 		all[name.AnnotationAuditPolicy] = document("audit.k8s.io/v1", "Policy", settings.Audit.Policy)

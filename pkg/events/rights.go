@@ -26,7 +26,7 @@ func Users() []string {
 // wakes lists the facts each service listens to, in each with what the order of a deletion adds (event.RemovalOrder).
 var wakes = withRemovals(map[string][]string{
 	"datastore": {"intake.accepted", "intake.deleting", "workload.available", "workload.slept", "datastore.due", "intake.checked"},
-	"certs":     {"intake.accepted", "intake.deleting", "workload.exposed", "workload.available", "certs.due", "certs.generated", "intake.checked"},
+	"certs":     {"intake.accepted", "intake.deleting", "workload.exposed", "workload.available", "certs.due", "certs.generated", "addons.rewritten", "intake.checked"},
 	"workload":  {"intake.accepted", "intake.deleting", "intake.released", "certs.issued", "certs.rotated", "datastore.provisioned", "workload.due", "intake.checked"},
 	"addons":    {"intake.accepted", "intake.deleting", "intake.released", "workload.available", "certs.rotated", "intake.checked"},
 	// Of what fails, intake looks for its spec that others can't read.
@@ -48,7 +48,7 @@ func withRemovals(facts map[string][]string) map[string][]string {
 // reads lists the services whose states each service reads, besides spec and its own.
 var reads = map[string][]string{
 	"datastore": {"workload"},
-	"certs":     {"workload", "datastore"},
+	"certs":     {"workload", "datastore", "addons"},
 	"workload":  {"certs", "datastore"},
 	"addons":    {"certs", "workload"},
 	"status":    {"certs", "datastore", "workload", "addons"},

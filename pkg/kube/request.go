@@ -253,6 +253,28 @@ func Each[T any](ctx context.Context, c *Client, r Resource, selector string, f 
 	}
 }
 
+// Page lists the metadata of some objects of all namespaces, and returns what the next call is to go on from; "" at the end. Objects that
+// come or go between two calls may be in it or not. When a server no longer remembers where to go on, it goes on all the same.
+func (c *Client) Page(ctx context.Context, r Resource, from string) (items []metav1.PartialObjectMetadata, next string, err error) {
+	for range 2 {
+		var page metav1.PartialObjectMetadataList
+		req := c.request(http.MethodGet, r, "", "").Param("limit", strconv.Itoa(pageSize))
+		if from != "" {
+			req.Param("continue", from)
+		}
+		err = c.do(ctx, req, &page)
+		if err == nil {
+			return page.Items, page.Continue, nil
+		}
+		var answered apierrors.APIStatus
+		if !apierrors.IsResourceExpired(err) || !errors.As(err, &answered) {
+			return nil, from, err
+		}
+		from = answered.Status().Continue // "" begins anew
+	}
+	return nil, from, err
+}
+
 // MergePatch changes an object by a JSON merge patch (RFC 7386) and decodes the result into out, unless nil.
 func (c *Client) MergePatch(ctx context.Context, r Resource, namespace, name string, patch, out any) error {
 	data, err := json.Marshal(patch)

@@ -27,12 +27,14 @@ const (
 )
 
 // connection is a tenant whose API this replica is connected to and watches. It ends with its partition, its kubeconfig, or
-// the tenant. It is safe for concurrent use, but for follow, which belongs to the tenant's turns; they don't overlap.
+// the tenant. It is safe for concurrent use, but for follow and rewriting, which belong to the tenant's turns; they don't overlap.
 type connection struct {
 	// access is the checksum of the Secret the kubeconfig is from, field the key in it. route is how the tenant is reached, whatever
 	// address is in the kubeconfig.
 	access, field string
 	route         *route
+
+	rewriting *rewriting // nil while nothing is written anew
 
 	mu      sync.Mutex
 	cluster *Cluster

@@ -8,6 +8,7 @@ package addons
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,6 +67,8 @@ const (
 	rerouted = "rerouted"
 	// unreached: it is time to look again at an endpoint that didn't answer.
 	unreached = "unreached"
+	// rewrites: objects that are to be written anew for the encryption are left, or were refused.
+	rewrites = "rewrites"
 	// webhook: a webhook of the tenant's own kept objects from being applied.
 	webhook = "webhook"
 )
@@ -155,12 +158,16 @@ func (s *addons) keepUp(ctx context.Context, t *loop.Turn, input Input, certs st
 	}
 	own := t.Own()
 	a.repair = own != nil && own.Step == event.Applied && own.Inputs == a.inputs &&
-		(own.Failure == nil || own.Failure.Reason == reason.KeepsDrifting && !t.Due())
+		(own.Failure == nil || own.Failure.Reason == reason.RewriteRefused || own.Failure.Reason == reason.KeepsDrifting && !t.Due())
 	if !a.repair || t.Due() || looksAt(t.Events, t.Wakes, a.before.Endpoint, workload.Endpoint) {
 		a.looked = look(ctx, workload.Endpoint, certs.CA)
 	}
 	if !a.repair || len(a.drift) > 0 {
-		return barred(ctx, t, s.apply(ctx, t, w, a))
+		err := s.apply(ctx, t, w, a)
+		if err == nil && toRewrite(&certs, &a.before) {
+			t.Alarm(0, loop.Wake{Kind: rewrites})
+		}
+		return barred(ctx, t, err)
 	}
 	s.follow(t.Key, w, a.before.Versions) //nolint:contextcheck // the watch outlives the turn
 	after := a.before
@@ -170,11 +177,19 @@ func (s *addons) keepUp(ctx context.Context, t *loop.Turn, input Input, certs st
 		}
 	}
 	after.Endpoint, after.Way = a.reach(ctx, t, 2*lookPatience), w.way(a.before)
-	if own.Generation == t.Generation && !own.Waits() && after.Agents == a.before.Agents && !a.otherwise(after) {
+	facts, err := s.rewritten(ctx, t, w, &certs, &after)
+	if no := (*refusal)(nil); errors.As(err, &no) {
+		return withheld(ctx, t, no)
+	}
+	if err != nil {
+		return err
+	}
+	refused := own.Failure != nil && own.Failure.Reason == reason.RewriteRefused && !toRewrite(&certs, &after)
+	if own.Generation == t.Generation && !own.Waits() && after.Agents == a.before.Agents && !a.otherwise(after) && !refused && facts == nil {
 		return nil
 	}
 	return t.Done(ctx, loop.Outcome{
 		Step: event.Applied, Inputs: a.inputs, Data: after,
-		Facts: []loop.Tell{{What: event.Applied, Data: event.AddonsApplied{About: t.About(), Objects: after.Objects}}},
+		Facts: append(facts, loop.Tell{What: event.Applied, Data: event.AddonsApplied{About: t.About(), Objects: after.Objects}}),
 	})
 }

@@ -75,10 +75,14 @@ func (s *svc) issue(ctx context.Context, t *loop.Turn) error {
 	if r.Data.Referenced, err = s.referenced(ctx, t, &own); err != nil {
 		return err
 	}
+	failure, err := s.encrypt(ctx, t, in, &own, &w, r)
+	if err != nil {
+		return err
+	}
 	if drift && len(t.Events) == 0 {
 		t.Drifted(secretsIn(t.Wakes)...)
 	}
-	return s.done(ctx, t, in, &own, r)
+	return s.done(ctx, t, in, &own, r, failure)
 }
 
 // formerEndpoint is the endpoint that kubeconfigs lead to although the tenant has another, empty for none: where no pod has ever served, or
@@ -194,8 +198,9 @@ func waitFor(in pki.Input) state.Wait {
 	return state.Wait{}
 }
 
-// done writes what has come of a turn, and tells it when everything exists. own is the state before.
-func (s *svc) done(ctx context.Context, t *loop.Turn, in pki.Input, own *state.Certs, r *pki.Result) error {
+// done writes what has come of a turn, and tells it when everything exists. own is the state before; failure is what went wrong with the
+// encryption alone, nil for nothing.
+func (s *svc) done(ctx context.Context, t *loop.Turn, in pki.Input, own *state.Certs, r *pki.Result, failure *state.Failure) error {
 	step, inputs := "", inputsOf(t, in)
 	switch {
 	case in.Exposed != nil:
@@ -214,7 +219,10 @@ func (s *svc) done(ctx context.Context, t *loop.Turn, in pki.Input, own *state.C
 	if err := s.setTimer(ctx, t, own, &r.Data); err != nil { // before the state: a crash in between repeats the turn
 		return err
 	}
-	o := loop.Outcome{Step: step, Inputs: inputs, Wait: waitFor(in), Data: r.Data}
+	o := loop.Outcome{Step: step, Inputs: inputs, Wait: waitFor(in), Data: r.Data, Failure: failure}
+	if !o.Wait.Waits() && failure == nil {
+		o.Wait = waitForEncryption(r.Data.Encryption)
+	}
 	if step == event.Issued {
 		if what := announce(own, &r.Data); what != "" {
 			o.Facts = []loop.Tell{{What: what, Data: fact(t.About(), r)}}
@@ -271,10 +279,15 @@ func announce(before, after *state.Certs) string {
 		}
 	}
 	sameContent := func(a, b state.Secret) bool { return a.Checksum == b.Checksum }
-	if !maps.EqualFunc(before.Referenced, after.Referenced, sameContent) {
+	if !maps.EqualFunc(before.Referenced, after.Referenced, sameContent) || rewrites(after) && !rewrites(before) {
 		return event.Rotated
 	}
 	return ""
+}
+
+// rewrites reports whether objects are to be written anew.
+func rewrites(c *state.Certs) bool {
+	return c.Encryption != nil && c.Encryption.Phase == state.EncryptionRewriting
 }
 
 // fact is the payload of issued and rotated.

@@ -187,7 +187,7 @@ func TestWhatComesOfATurn(t *testing.T) {
 		for component, checksum := range checksums {
 			result.Data.Secrets[component] = state.Secret{Checksum: checksum}
 		}
-		err = s.done(ctx, turn, in, &own, result)
+		err = s.done(ctx, turn, in, &own, result, nil)
 		info, e := facts.Info(t.Context(), jetstream.WithSubjectFilter("stoker.timer.>"))
 		if e == nil {
 			e = facts.Purge(t.Context(), jetstream.WithPurgeSubject("stoker.timer.>"))

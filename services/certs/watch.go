@@ -65,7 +65,7 @@ func (s *svc) watchSecrets(ctx context.Context, held *partition.Held, wake loop.
 	}
 	listed := func([]int) {
 		for key, components := range there {
-			for component := range pki.Components(key.Name) {
+			for component := range pki.All(key.Name) {
 				if !slices.Contains(components, component) {
 					wake(key, loop.Wake{Kind: wakeSecret, Object: component, Gone: true})
 				}
@@ -101,7 +101,7 @@ func drifted(wakes []loop.Wake, own *state.Certs) bool {
 			if len(own.Secrets) > 0 && pki.NeedsEndpoint(w.Object) {
 				continue // not issued yet, or from before the state was lost; checked once the endpoint is known
 			}
-			if slices.Contains(pki.Konnectivity(), w.Object) {
+			if slices.Contains(pki.Sometimes(), w.Object) {
 				continue // the tenant has none, or a turn that is due makes it
 			}
 			return true

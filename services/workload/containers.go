@@ -48,6 +48,9 @@ func (in Input) apiServer() corev1.Container {
 	if in.hasTunnel() {
 		c.VolumeMounts = append(c.VolumeMounts, konnectivityMounts()...)
 	}
+	if in.encrypts() {
+		c.VolumeMounts = append(c.VolumeMounts, encryptionMount())
+	}
 	if in.settings() != nil {
 		_, mounts := in.settingsVolumes()
 		c.VolumeMounts = append(c.VolumeMounts, mounts...)
@@ -162,6 +165,9 @@ func (in Input) apiServerArgs() []string {
 	maps.Copy(managed, in.storageFlags())
 	if in.hasTunnel() {
 		managed[flagEgress] = path.Join(dirEgress, name.KeyEgressSelectorConfiguration)
+	}
+	if in.encrypts() {
+		managed[flagEncryption] = fileEncryption
 	}
 	maps.Copy(managed, in.settingsFlags())
 	defaults := flags{

@@ -46,6 +46,9 @@ func hasChecksums(spec *v1alpha1.TenantControlPlaneSpec, c *state.Certs) bool {
 	if spec.Addons.Konnectivity != nil && c.Secrets[name.ComponentKonnectivityKubeconfig].Checksum == "" {
 		return false
 	}
+	if resources, _ := spec.Kubernetes.APIServer.Encrypted(); len(resources) > 0 && c.Encryption == nil {
+		return false
+	}
 	for component := range checksums {
 		if c.Secrets[component].Checksum == "" {
 			return false

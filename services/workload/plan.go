@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
@@ -98,11 +99,17 @@ func podsAfter(now *v1alpha1.TenantControlPlaneSpec, config string, in Input) st
 	return event.PodsStay
 }
 
+// encrypted is what certs makes configurations of the encryption from.
+func encrypted(spec *v1alpha1.TenantControlPlaneSpec) string {
+	resources, provider := spec.Kubernetes.APIServer.Encrypted()
+	return provider + " " + strings.Join(slices.Sorted(slices.Values(resources)), " ")
+}
+
 // madeByOthers is what of a spec certs and datastore, or the endpoint, are made from.
 func madeByOthers(spec *v1alpha1.TenantControlPlaneSpec) any {
 	control := &spec.ControlPlane
 	return []any{
 		spec.NetworkProfile, control.Service, control.Ingress, control.Gateway, spec.DataStore, spec.DataStoreSchema, spec.DataStoreUsername,
-		spec.DataStoreOverrides, spec.Addons.Konnectivity,
+		spec.DataStoreOverrides, spec.Addons.Konnectivity, encrypted(spec),
 	}
 }

@@ -209,7 +209,11 @@ func (in Input) podLabels() map[string]string {
 	if sum := in.secretsChecksum(); sum != "" {
 		own[name.PodChecksumLabel(name.ChecksumAPIServerSecrets)] = sum
 	}
-	return merge(own, t.Spec.ControlPlane.Deployment.PodAdditionalMetadata.Labels, name.Selector(t.Name))
+	encryption := map[string]string{}
+	if in.encrypts() { // wins over the user's: by it, pods are told apart that can't read what others write
+		encryption[name.PodChecksumLabel(name.ChecksumEncryption)] = in.encryptionLabel()
+	}
+	return merge(own, t.Spec.ControlPlane.Deployment.PodAdditionalMetadata.Labels, name.Selector(t.Name), encryption)
 }
 
 func (in Input) podAnnotations() map[string]string {

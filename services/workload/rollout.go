@@ -59,7 +59,7 @@ func (t *turn) rollOutVersion(ctx context.Context) (wait state.Wait, stepped boo
 	}
 	want := Deployment(in)
 	seen := t.s.observed.get(t.Key, kindDeployment, t.before.DeploymentVersion)
-	if t.knowsRollout(want, seen) {
+	if t.knowsRollout(in, want, seen) {
 		t.s.observed.setKnown(t.Key, kindDeployment, seen.known, seen.generation)
 		t.holdSlot()
 		if !t.data.WaitingSince.IsZero() {
@@ -87,7 +87,9 @@ func (t *turn) rollOutVersion(ctx context.Context) (wait state.Wait, stepped boo
 		t.facts = append(t.facts, loop.Tell{What: what, Data: t.payload(what, r)})
 	}
 	t.holdSlot()
-	return t.explainWait(ctx, r), stepped, t.retire(ctx, &in.Certs)
+	wait = t.explainWait(ctx, r)
+	t.haveEncryption(ctx, in)
+	return wait, stepped, t.retire(ctx, &in.Certs)
 }
 
 // retire removes what the tenant needs no more: the ConfigMap of a tunnel that is off, and ways that lead to a former endpoint.
@@ -123,7 +125,10 @@ func (t *turn) current() bool {
 // knowsRollout reports whether the own state says already how far the rollout is, so that the Deployment needn't be read:
 // nothing has changed since, and either nothing is waited for, or the Deployment, whose changes the watch reports. States
 // written before 2026-12 don't say what they wait for; for them the Deployment is read.
-func (t *turn) knowsRollout(want *appsv1.Deployment, seen observation) bool {
+func (t *turn) knowsRollout(in Input, want *appsv1.Deployment, seen observation) bool {
+	if e := in.Certs.Encryption; e != nil && e.Revision != t.data.Encryption {
+		return false
+	}
 	if t.data.Hashes.Deployment != hash(want) || seen.changed() || !t.current() || t.Woken(wakePods) || t.Due() {
 		return false
 	}

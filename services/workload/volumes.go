@@ -63,6 +63,9 @@ func (in Input) volumes() []corev1.Volume {
 	if in.hasTunnel() {
 		volumes = append(volumes, in.konnectivityVolumes()...)
 	}
+	if in.encrypts() {
+		volumes = append(volumes, in.encryptionVolume())
+	}
 	settings, _ := in.settingsVolumes()
 	volumes = append(volumes, settings...)
 	return volumes

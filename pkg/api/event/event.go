@@ -67,6 +67,7 @@ const (
 	Called      = "called"
 	Applied     = "applied"
 	Repaired    = "repaired"
+	Rewritten   = "rewritten"
 	Removed     = "removed"
 	Released    = "released"
 	Changed     = "changed"
@@ -301,6 +302,16 @@ type AddonsRepaired struct {
 	About
 	// Objects as Kind/namespace/name.
 	Objects []string `json:"objects"`
+}
+
+// AddonsRewritten says: all objects that a configuration of the tenant's encryption is about were written anew, by the key that it writes
+// by, or by none.
+type AddonsRewritten struct {
+	About
+	// Revision of the configuration.
+	Revision int64 `json:"revision"`
+	// Objects is how many there are.
+	Objects int `json:"objects"`
 }
 
 // StatusChanged is what portals subscribe to.

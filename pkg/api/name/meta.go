@@ -70,6 +70,7 @@ const (
 	ComponentDatastoreCertificate              = "datastore-certificate"
 	ComponentKonnectivityCertificate           = "konnectivity-certificate"
 	ComponentKonnectivityKubeconfig            = "konnectivity-kubeconfig"
+	ComponentEncryption                        = "encryption"
 	ComponentKubeadmConfig                     = "kubeadmconfig"
 	ComponentKonnectivityEgressSelector        = "konnectivity-egress-selector-configuration"
 	ComponentDeployment                        = "deployment"
@@ -97,6 +98,8 @@ const (
 	ChecksumKonnectivityEgressSelector = "konnectivity-egress-selector-configuration"
 	// ChecksumAPIServerSecrets is Stoker's own, of tenants whose API server has Secrets of theirs (spec.kubernetes.apiServer).
 	ChecksumAPIServerSecrets = "api-server-secrets"
+	// ChecksumEncryption is Stoker's own, of tenants that encrypt what they store.
+	ChecksumEncryption = "encryption"
 )
 
 // PodChecksumLabel returns the pod template's label for one of the Checksum keys.
@@ -169,6 +172,8 @@ const (
 	AnnotationCleanupPriorMigration = "kamaji.clastix.io/cleanup-prior-migration"
 	// AnnotationAPIServerArgs on the Deployment is the hash of the API server's extra arguments.
 	AnnotationAPIServerArgs = "kube-apiserver.kamaji.clastix.io/args"
+	// AnnotationRewritten on the Encryption Secret is the revision of its configuration by which all objects are written.
+	AnnotationRewritten = "stoker.dev/rewritten"
 	// AnnotationStorageConfig and AnnotationStorageCertificate on the pod template are checksums of the DataStore's
 	// Secrets.
 	AnnotationStorageConfig      = "storage.kamaji.clastix.io/config"
@@ -197,6 +202,8 @@ const (
 	FinalizerTenant = "finalizer.kamaji.clastix.io"
 	// FinalizerSoot is Kamaji's hold for what it keeps inside a tenant: removed when the tenant is adopted, never added.
 	FinalizerSoot = "finalizer.kamaji.clastix.io/soot"
+	// FinalizerEncryption is certs' hold on the Encryption Secret: whoever deletes it would lose what is encrypted by its keys.
+	FinalizerEncryption = "stoker.dev/encryption"
 	// FinalizerDatastoreSecret is Kamaji's hold on the DatastoreConfig Secret: removed when found, never added.
 	FinalizerDatastoreSecret = "finalizer.kamaji.clastix.io/datastore-secret"
 	// FinalizerDataStore holds a DataStore while tenants use it.

@@ -2,6 +2,11 @@ package name
 
 // Objects in the tenant's namespace of the management cluster.
 
+import (
+	"strconv"
+	"strings"
+)
+
 // Deployment runs the control plane.
 func Deployment(tenant string) string { return tenant }
 
@@ -67,6 +72,26 @@ func KonnectivityCertificate(tenant string) string { return tenant + "-konnectiv
 
 // KonnectivityKubeconfig is the Secret of the konnectivity server's kubeconfig.
 func KonnectivityKubeconfig(tenant string) string { return tenant + "-konnectivity-kubeconfig" }
+
+// Encryption is the Secret of the configurations and keys by which the API server encrypts what it stores.
+func Encryption(tenant string) string { return tenant + "-encryption" }
+
+// KeyEncryption is the key of the Encryption Secret for a revision of the configuration.
+func KeyEncryption(revision int64) string {
+	return keyEncryption + strconv.FormatInt(revision, 10) + ".yaml"
+}
+
+// EncryptionRevision is the revision that a key of the Encryption Secret is for; 0 for a key of another kind.
+func EncryptionRevision(key string) int64 {
+	n, _ := strings.CutPrefix(key, keyEncryption)
+	revision, err := strconv.ParseInt(strings.TrimSuffix(n, ".yaml"), 10, 64)
+	if err != nil || revision < 1 || KeyEncryption(revision) != key {
+		return 0
+	}
+	return revision
+}
+
+const keyEncryption = "encryption-"
 
 // KubeadmConfig is the ConfigMap of the tenant's kubeadm configuration.
 func KubeadmConfig(tenant string) string { return tenant + "-kubeadmconfig" }
@@ -176,4 +201,5 @@ const (
 	VolumeKonnectivityKubeconfig      = "konnectivity-server-kubeconfig"
 	VolumeAPIServerSettings           = "kube-apiserver-settings"
 	VolumeAPIServerAuditLog           = "kube-apiserver-audit-log"
+	VolumeAPIServerEncryption         = "kube-apiserver-encryption"
 )

@@ -43,6 +43,10 @@ const (
 	ObjectHeld = "ObjectHeld"
 	// ControlPlaneNotReady: no pod of the control plane runs this generation and is ready.
 	ControlPlaneNotReady = "ControlPlaneNotReady"
+	// EncryptionRollout: pods don't have the configuration of the encryption yet, or some still have another.
+	EncryptionRollout = "EncryptionRollout"
+	// EncryptionRewrite: objects inside the tenant have yet to be written anew, by the key that is now used or by none.
+	EncryptionRewrite = "EncryptionRewrite"
 	// Asleep: the tenant sleeps; nothing is done inside it.
 	Asleep = "Asleep"
 	// EarlierRemoval: a deletion goes on once the service before has removed its part (event.RemovalOrder).
@@ -182,6 +186,8 @@ const (
 	NameTaken = "NameTaken"
 	// SecretRefused: the management cluster refuses a Secret for what is in it.
 	SecretRefused = "SecretRefused"
+	// EncryptionKeysLost: the keys by which the tenant's data is encrypted are gone, or were changed.
+	EncryptionKeysLost = "EncryptionKeysLost"
 )
 
 // Reasons of addons.
@@ -192,4 +198,6 @@ const (
 	InvalidKubeletPatch = "InvalidKubeletPatch"
 	// TenantWebhook: an admission webhook of the tenant's own keeps objects inside the tenant from being applied.
 	TenantWebhook = "TenantWebhook"
+	// RewriteRefused: the tenant's API refuses to write objects anew, so that the key they are encrypted by has to stay.
+	RewriteRefused = "RewriteRefused"
 )

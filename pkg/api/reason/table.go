@@ -101,6 +101,8 @@ func Table() []Entry {
 				"-o custom-columns=KIND:.kind,NAME:.metadata.name,DELETED:.metadata.deletionTimestamp,FINALIZERS:.metadata.finalizers",
 		},
 		{ControlPlaneNotReady, "no pod of the control plane runs this generation and is ready", "", ""},
+		{EncryptionRollout, "not all pods have the configuration of the encryption that comes next", "What the pods wait for, if it lasts:", "-n {namespace} describe pods -l {selector}"},
+		{EncryptionRewrite, "objects inside the tenant have yet to be written anew, by the key that is now used or by none", "", ""},
 		{Asleep, "the tenant sleeps, by its schedule or because spec.controlPlane.deployment.replicas is 0", "", ""},
 		{EarlierRemoval, "the service before has not removed its part of the tenant", "", ""},
 		{NotAdopted, "Kamaji made the tenant, and nobody has said that Stoker is to work on it",
@@ -239,9 +241,18 @@ func Table() []Entry {
 		},
 		{SecretRefused, "the management cluster refuses a Secret", again, ""},
 		{
+			EncryptionKeysLost, "the keys by which the tenant's data is encrypted are gone, or were changed",
+			"Restore the Secret {name}-encryption from a backup: nothing else has its keys, and none are made in their place. It is noticed at once.",
+			"-n {namespace} describe secret {name}-encryption",
+		},
+		{
 			TenantWebhook, "an admission webhook of the tenant's own keeps objects inside the tenant from being applied",
 			"The tenant's administrator puts right what answers the webhook that the message names, exempts kube-system and cluster-scoped objects, or removes it " +
 				"(inside the tenant: kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations). It is looked at again within half a minute.", "",
+		},
+		{
+			RewriteRefused, "the tenant's API refuses to write objects anew, so that the key they are encrypted by has to stay",
+			"Put right what the message names: limits of writes (spec.writePermissions), a policy or webhook inside the tenant. All are tried again now and then.", "",
 		},
 		{InvalidAddons, "the objects inside the tenant can't be made from its spec", again, ""},
 		{

@@ -151,6 +151,8 @@ type Certs struct {
 	// Referenced are the Secrets that the spec refers to (spec.kubernetes.apiServer), by name, as they were last seen: those alone that
 	// the tenant may have.
 	Referenced map[string]Secret `json:"referenced,omitempty"`
+	// Encryption is how what the tenant stores is encrypted; absent when it isn't.
+	Encryption *Encryption `json:"encryption,omitempty"`
 	// CA is the PEM of the tenant's certificate authority (the certificate, never the key).
 	CA string `json:"ca,omitempty"`
 	// RenewAt is when the first certificate is to be renewed (UTC).
@@ -162,6 +164,36 @@ type Certs struct {
 	// lack it.
 	Endpoint string `json:"endpoint,omitempty"`
 }
+
+// Encryption is the configuration by which API servers encrypt what they store, and how far it is carried out.
+type Encryption struct {
+	// Revision of the configuration, higher than those before; a key of the Secret (name.KeyEncryption).
+	Revision int64 `json:"revision"`
+	// Checksum of the configuration.
+	Checksum string `json:"checksum"`
+	// Phase is what is being done, a constant Encryption….
+	Phase string `json:"phase"`
+	// Off says that the configuration encrypts nothing and reads nothing that is encrypted: API servers are to have none.
+	Off bool `json:"off,omitempty"`
+	// Resources that the configuration is about, as it names them ("secrets", "deployments.apps").
+	Resources []string `json:"resources,omitempty"`
+	// Wanted are the resources and the provider of the spec that this was made for, with commas between them; empty for none.
+	Wanted string `json:"wanted,omitempty"`
+}
+
+// Phases of encryption. In each but the two that aren't about pods, all pods are to have the configuration before the next begins.
+const (
+	// EncryptionIntroducing: API servers learn to read what is written by a new key.
+	EncryptionIntroducing = "Introducing"
+	// EncryptionSwitching: API servers write by the key, or nothing encrypted, and read what was written before.
+	EncryptionSwitching = "Switching"
+	// EncryptionRewriting: objects inside the tenant are written anew.
+	EncryptionRewriting = "Rewriting"
+	// EncryptionRetiring: API servers forget keys by which nothing is written any more.
+	EncryptionRetiring = "Retiring"
+	// EncryptionSettled: nothing is left to do.
+	EncryptionSettled = "Settled"
+)
 
 // Secret is a Secret as it was last written or seen.
 type Secret struct {
@@ -268,6 +300,9 @@ type Workload struct {
 	// Credentials are the checksums of <t>-datastore-certificate that its pods may have started with: that of the last
 	// complete rollout, and of all that were begun since.
 	Credentials []string `json:"credentials,omitempty"`
+	// Encryption is the revision of the encryption's configuration (Encryption.Revision) that all pods have had since none was left with
+	// another; 0 before the first.
+	Encryption int64 `json:"encryption,omitempty"`
 	// Phase is the value of status.kubernetesResources.version.status (Provisioning, Ready, Upgrading, …).
 	Phase string `json:"phase,omitempty"`
 	// Replicas as the Deployment reports them.
@@ -376,6 +411,9 @@ type Addons struct {
 	Endpoint Reach `json:"endpoint,omitzero"`
 	// WritePermissions says which writes are blocked inside the tenant.
 	WritePermissions v1alpha1.Permissions `json:"writePermissions,omitzero"`
+	// Rewritten is the revision of the encryption's configuration (Encryption.Revision) under which all its objects were written last; 0
+	// before the first time.
+	Rewritten int64 `json:"rewritten,omitempty"`
 	// Versions of the objects as they should be, by Kind/namespace/name: after a restart, a watch that starts from them
 	// sees what changed meanwhile.
 	Versions map[string]string `json:"versions,omitempty"`

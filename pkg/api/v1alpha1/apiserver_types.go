@@ -13,6 +13,9 @@ type APIServerSpec struct {
 	// Audit is which requests are recorded, and where. Default: none.
 	// +optional
 	Audit *AuditSpec `json:"audit,omitempty"`
+	// Encryption is which objects are kept encrypted in the DataStore, by keys that Stoker makes and rotates. Default: none.
+	// +optional
+	Encryption *EncryptionSpec `json:"encryption,omitempty"`
 	// FeatureGates switches features of the API server on or off, by name. One that this version of Kubernetes doesn't know, or has
 	// locked, keeps the new pods from starting, while the old ones go on. The controller manager and the scheduler have extraArgs for
 	// theirs. Default: those of Kubernetes.
@@ -433,6 +436,46 @@ type AuditResources struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	// +optional
 	ResourceNames []string `json:"resourceNames,omitempty"`
+}
+
+// EncryptionSpec is which objects are kept encrypted, and how.
+type EncryptionSpec struct {
+	// Resources are the kinds of objects, in the plural, with their API group unless that is the core group: secrets,
+	// deployments.apps, tokens.example.com. Default: secrets.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:Pattern=`^[a-z][a-z0-9]*([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
+	// +kubebuilder:validation:XValidation:rule="!self.exists(r, r.endsWith('.extensions') || r.endsWith('.events.k8s.io') || r in ['apiserveripinfo', 'serviceipallocations', 'servicenodeportallocations'])",messageExpression="'\"%s\": can\\'t be encrypted by that name: events are events, what was in extensions is in the group where it is now'.format([self.filter(r, r.endsWith('.extensions') || r.endsWith('.events.k8s.io') || r in ['apiserveripinfo', 'serviceipallocations', 'servicenodeportallocations'])[0]])"
+	// +listType=set
+	// +optional
+	Resources []string `json:"resources,omitempty"`
+	// Provider is the cipher: secretbox (XSalsa20 and Poly1305), or aescbc where only AES may be used. Another one means another key.
+	// Default: secretbox.
+	// +kubebuilder:validation:Enum=secretbox;aescbc
+	// +optional
+	Provider string `json:"provider,omitempty"`
+}
+
+// Providers of encryption.
+const (
+	ProviderSecretbox = "secretbox"
+	ProviderAESCBC    = "aescbc"
+)
+
+// Encrypted are the resources that are to be encrypted, and by which provider; none when nothing is.
+func (s *APIServerSpec) Encrypted() (resources []string, provider string) {
+	if s == nil || s.Encryption == nil {
+		return nil, ""
+	}
+	resources, provider = s.Encryption.Resources, s.Encryption.Provider
+	if len(resources) == 0 {
+		resources = []string{"secrets"}
+	}
+	if provider == "" {
+		provider = ProviderSecretbox
+	}
+	return resources, provider
 }
 
 // Secrets are the names of the Secrets that the settings refer to, in the order of the spec; nil for none.

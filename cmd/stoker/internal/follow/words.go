@@ -76,6 +76,8 @@ func words(service, what string, data []byte) (string, Mood) {
 		return say(data, Plain, func(p event.AddonsApplied) string { return fmt.Sprintf("%d objects", p.Objects) })
 	case "addons.repaired":
 		return say(data, Plain, func(p event.AddonsRepaired) string { return strings.Join(p.Objects, ", ") })
+	case "addons.rewritten":
+		return say(data, Plain, func(p event.AddonsRewritten) string { return fmt.Sprintf("%d objects", p.Objects) })
 	case "status.changed":
 		var p event.StatusChanged
 		if json.Unmarshal(data, &p) != nil {

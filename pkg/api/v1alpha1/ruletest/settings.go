@@ -143,6 +143,19 @@ func settings() []Rule {
 			},
 		},
 		{
+			Name: "what is encrypted are resources, each once, by a cipher that there is",
+			Passes: []string{
+				set(`encryption: {}`), set(`encryption: {resources: [secrets, deployments.apps, tokens.a.example.com], provider: aescbc}`),
+			},
+			Fails: []Failure{
+				{set(`encryption: {resources: []}`), at + ".encryption.resources", Invalid, "0", at + ".encryption.resources in body should have at least 1 items"},
+				{set(`encryption: {resources: [secrets, secrets]}`), at + ".encryption.resources[1]", Duplicate, "secrets", ""},
+				{set(`encryption: {resources: ["*.*"]}`), at + ".encryption.resources[0]", Invalid, "*.*", at + ".encryption.resources[0] in body should match '^[a-z][a-z0-9]*([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$'"},
+				{set(`encryption: {resources: [events.events.k8s.io]}`), at + ".encryption.resources", Invalid, "events.events.k8s.io", "can't be encrypted by that name: events are events, what was in extensions is in the group where it is now"},
+				{set(`encryption: {provider: aesgcm}`), at + ".encryption.provider", NotSupported, "aesgcm", `supported values: "secretbox", "aescbc"`},
+			},
+		},
+		{
 			Name: "feature gates have names", Policy: true,
 			Passes: []string{set(`featureGates: {MutatingAdmissionPolicy: true, AllAlpha: false}`)},
 			Fails:  []Failure{{set(`featureGates: {"A=true,B": true}`), at + ".featureGates", Invalid, "A=true,B", notGate}},
@@ -160,6 +173,7 @@ func settings() []Rule {
 				{withArgs(audited, `"--audit-log-maxage=1"`), args, Invalid, "--audit-log-maxage=1", twice("audit")},
 				{withArgs(audited, `"--audit-webhook-config-file=1"`), args, Invalid, "--audit-webhook-config-file=1", twice("audit")},
 				{withArgs(`featureGates: {A: true}`, `"--feature-gates=B=true"`), args, Invalid, "--feature-gates=B=true", twice("featureGates")},
+				{withArgs(`encryption: {}`, `"--encryption-provider-config=a"`), args, Invalid, "--encryption-provider-config=a", twice("encryption")},
 				{withArgs(`eventTTL: 1h`, `"--event-ttl=2h"`), args, Invalid, "--event-ttl=2h", twice("eventTTL")},
 				{withArgs(`maxRequestsInFlight: 1`, `"--max-requests-inflight=2"`), args, Invalid, "--max-requests-inflight=2", twice("maxRequestsInFlight")},
 				{withArgs(`maxMutatingRequestsInFlight: 1`, `"--max-mutating-requests-inflight=2"`), args, Invalid, "--max-mutating-requests-inflight=2", twice("maxMutatingRequestsInFlight")},
@@ -174,6 +188,7 @@ func settings() []Rule {
 			Fails: []Failure{
 				{deployment(`eventTTL: 1h`, `additionalContainers: [{name: a, image: a, volumeMounts: [{name: kube-apiserver-audit-log, mountPath: /a}]}]`), "spec.controlPlane.deployment.additionalContainers", Invalid, "kube-apiserver-audit-log", "is mounted, but is none of additionalVolumes"},
 				{deployment(`eventTTL: 1h`, `additionalVolumes: [{name: kube-apiserver-settings, emptyDir: {}}]`), "spec.controlPlane.deployment.additionalVolumes", Invalid, "kube-apiserver-settings", ownVolume},
+				{deployment(`encryption: {}`, `additionalVolumes: [{name: kube-apiserver-encryption, emptyDir: {}}]`), "spec.controlPlane.deployment.additionalVolumes", Invalid, "kube-apiserver-encryption", ownVolume},
 				{deployment(audited, `additionalVolumes: [{name: kube-apiserver-audit-log, emptyDir: {}}]`), "spec.controlPlane.deployment.additionalVolumes", Invalid, "kube-apiserver-audit-log", ownVolume},
 				{deployment(audited, `additionalVolumes: [{name: a, emptyDir: {}}], additionalVolumeMounts: {apiServer: [{name: a, mountPath: /etc/kubernetes/apiserver/}]}`), "spec.controlPlane.deployment.additionalVolumeMounts.apiServer", Invalid, "/etc/kubernetes/apiserver/", ownMount},
 				{deployment(audited, `additionalVolumes: [{name: a, emptyDir: {}}], additionalVolumeMounts: {apiServer: [{name: a, mountPath: /var/log/kubernetes}]}`), "spec.controlPlane.deployment.additionalVolumeMounts.apiServer", Invalid, "/var/log/kubernetes", ownMount},

@@ -205,7 +205,7 @@ func (s *Secrets) List(ctx context.Context, namespace, tenant string) (map[strin
 
 // selector matches the tenant's Secrets of this service and no others.
 func selector(tenant string) string {
-	all := append(slices.Sorted(maps.Keys(Components(tenant))), name.ComponentGeneratedKubeconfig)
+	all := append(slices.Sorted(maps.Keys(All(tenant))), name.ComponentGeneratedKubeconfig)
 	return name.LabelProject + "=" + name.Project + "," + name.LabelName + "=" + tenant + "," +
 		name.LabelComponent + " in (" + strings.Join(all, ",") + ")"
 }
@@ -307,7 +307,7 @@ func (s *Secrets) RemoveAll(
 	ctx context.Context, tenant kube.Owner, namespace string, known *state.Certs,
 ) (removed []string, held []*kube.HeldError, err error) {
 	names := map[string]bool{}
-	for _, n := range Components(tenant.Name) {
+	for _, n := range All(tenant.Name) {
 		names[n] = true
 	}
 	for _, g := range known.Generated {
@@ -353,6 +353,9 @@ func (s *Secrets) removeOwn(ctx context.Context, tenant kube.Owner, namespace, n
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("get Secret %s: %w", n, err)
+	}
+	if err := s.letGo(ctx, o); err != nil {
+		return false, err
 	}
 	if deleted, err = s.Kube.Remove(ctx, kube.Secrets, o); err != nil {
 		err = fmt.Errorf("delete Secret %s: %w", n, err)

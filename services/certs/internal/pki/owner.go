@@ -29,7 +29,7 @@ func ComponentIn(tenant, secret string) string {
 	if tenant == "" {
 		return ""
 	}
-	for component, n := range Components(tenant) {
+	for component, n := range All(tenant) {
 		if n == secret {
 			return component
 		}
@@ -76,7 +76,7 @@ func ReservedEnd(generator string) string {
 // ownEnds follow the tenant's name and a hyphen in the names of its own Secrets, sorted.
 var ownEnds = func() []string {
 	all := []string{name.DatastoreConfig(""), name.DatastoreCertificate(""), name.KonnectivityCertificate(""), name.KonnectivityKubeconfig("")}
-	for _, secret := range Components("") {
+	for _, secret := range All("") {
 		all = append(all, secret)
 	}
 	for i := range all {

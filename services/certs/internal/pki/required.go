@@ -152,6 +152,13 @@ func (w *Want) dataKeys() []string {
 	return keys
 }
 
+// All is Components, and the Secret of the encryption, whose content this package doesn't make.
+func All(tenant string) map[string]string {
+	all := Components(tenant)
+	all[name.ComponentEncryption] = name.Encryption(tenant)
+	return all
+}
+
 // Components maps each component of this service to the name of its Secret, those too that only some tenants have.
 func Components(tenant string) map[string]string {
 	return map[string]string{
@@ -173,6 +180,9 @@ func Components(tenant string) map[string]string {
 func Konnectivity() []string {
 	return []string{name.ComponentKonnectivityCertificate, name.ComponentKonnectivityKubeconfig}
 }
+
+// Sometimes are the components that only some tenants have.
+func Sometimes() []string { return append(Konnectivity(), name.ComponentEncryption) }
 
 // Names and groups of the tenant's own users, as kubeadm has them.
 const (

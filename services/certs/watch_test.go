@@ -62,7 +62,7 @@ func TestOfAPartitionThatIsGainedWhatIsMissingIsTold(t *testing.T) {
 		t.Helper()
 		var want, got []string
 		for _, key := range of {
-			for component := range pki.Components(key.Name) {
+			for component := range pki.All(key.Name) {
 				want = append(want, fmt.Sprintf("%s %s %t", key.Name, component, component != name.ComponentCA))
 			}
 		}

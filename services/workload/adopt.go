@@ -33,10 +33,11 @@ func (t *turn) mayBeKamajis() bool {
 func (t *turn) keep(ctx context.Context, want *appsv1.Deployment) (*appsv1.Deployment, error) {
 	live := &appsv1.Deployment{}
 	err := t.s.kube.Get(ctx, kube.Deployments, t.Key.Namespace, want.Name, live)
-	if err != nil && !apierrors.IsNotFound(err) {
+	gone := apierrors.IsNotFound(err)
+	if err != nil && !gone {
 		return nil, err
 	}
-	if err != nil || t.owner().Of(live) != kube.Own || !kube.Formerly(live) {
+	if gone || t.owner().Of(live) != kube.Own || !kube.Formerly(live) {
 		t.data.Adopted = false
 		return nil, nil
 	}

@@ -196,7 +196,7 @@ func TestAMindThatChanges(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's
+	random := rand.New(rand.NewPCG(seed, 0))
 	draw := func() Target {
 		target := Target{Provider: v1alpha1.ProviderSecretbox, Rotate: random.IntN(4) == 0}
 		if random.IntN(3) == 0 {

@@ -74,7 +74,7 @@ func TestWhoMayPublishAndHearWhat(t *testing.T) {
 			direct(state + "certs"):                   "addons certs operator status workload",
 			direct(state + "datastore"):               "certs datastore operator status workload",
 			direct(state + "workload"):                "addons certs datastore operator status workload",
-			direct(state + "addons"):                  "addons operator status",
+			direct(state + "addons"):                  "addons certs operator status",
 			direct(state + "status"):                  "operator status",
 			fact("certs", event.Issued):               "certs operator",
 			fact("addons", event.Removed):             "addons operator workload",

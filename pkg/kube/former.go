@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/csaupgrade"
 
@@ -41,7 +40,7 @@ func (c *Client) TakeOver(ctx context.Context, r Resource, read interface {
 	if err := json.Unmarshal(patch, &operations); err != nil {
 		return err
 	}
-	operations = append([]map[string]any{{"op": "test", "path": "/metadata/uid", "value": types.UID(read.GetUID())}}, operations...)
+	operations = append([]map[string]any{{"op": "test", "path": "/metadata/uid", "value": read.GetUID()}}, operations...)
 	err = c.JSONPatch(ctx, r, read.GetNamespace(), read.GetName(), operations, nil)
 	if apierrors.IsConflict(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) {
 		return intent.ErrStale

@@ -155,7 +155,7 @@ func passRoutes(t testing.TB, at, gateway string, section gatewayv1.SectionName,
 		for _, o := range all.Items {
 			if slices.ContainsFunc(o.Spec.ParentRefs, asks) && slices.Contains(o.Spec.Hostnames, gatewayv1.Hostname(host)) {
 				to := o.Spec.Rules[0].BackendRefs[0]
-				return podBehind(t.Context(), o.Namespace, string(to.Name), int32(*to.Port))
+				return podBehind(t.Context(), o.Namespace, string(to.Name), *to.Port)
 			}
 		}
 		return "", errNoBackend

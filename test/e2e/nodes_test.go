@@ -165,7 +165,7 @@ func joinByPortal(t *testing.T, key events.Key, kubeconfig string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer overheard.Unsubscribe()
+	t.Cleanup(func() { must(t, overheard.Unsubscribe()) })
 	j, err := c.Join(t.Context(), key.Namespace, key.Name, time.Hour)
 	if err != nil {
 		t.Fatal(err)

@@ -111,7 +111,7 @@ func (e *etcd) role(s *step.Steps, a driver.Account, role *clientv3.AuthRoleGetR
 				has = p.PermType == authpb.READWRITE
 				continue
 			}
-			others = append(others, (*authpb.Permission)(p))
+			others = append(others, p)
 		}
 	}
 	if !has {

@@ -2,15 +2,22 @@ package status
 
 import (
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/metric"
 )
 
@@ -33,7 +40,22 @@ func TestQuestionsAreAnswered(t *testing.T) {
 	_, own := Compute(demo(), complete(), clock)
 	keep(s.status, name.ServiceStatus, state.State{UID: "u1", Generation: 2, Step: event.Changed, Data: encode(t, own)})
 
-	svc := &svc{bus: s.status, metrics: newMetrics(&metric.Catalogue{}, &metric.Catalogue{}, false)}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if !strings.HasSuffix(r.URL.Path, "/kamajis") {
+			w.WriteHeader(http.StatusNotFound)
+			_ = json.NewEncoder(w).Encode(metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound})
+			return
+		}
+		_ = json.NewEncoder(w).Encode(v1alpha1.TenantControlPlane{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{name.FinalizerTenant}}})
+	}))
+	t.Cleanup(server.Close)
+	k, err := kube.New(&rest.Config{Host: server.URL}, kube.Options{FieldManager: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.Close)
+	svc := &svc{bus: s.status, kube: k, metrics: newMetrics(&metric.Catalogue{}, &metric.Catalogue{}, false)}
 	stop, err := s.status.AnswerQuestions(t.Context(), svc.questions())
 	if err != nil {
 		t.Fatal(err)
@@ -69,10 +91,11 @@ func TestQuestionsAreAnswered(t *testing.T) {
 		}
 	})
 	for sentence, test := range map[string]struct{ question, code string }{
-		"a tenant that does not exist is 404": {`{"namespace":"default","name":"nobody"}`, "404"},
-		"a question without a name is 400":    {`{"namespace":"default"}`, "400"},
-		"what is no question is 400":          {`?`, "400"},
-		"a name that can't be is 400":         {`{"namespace":"a.>","name":"*"}`, "400"},
+		"a tenant that does not exist is 404":       {`{"namespace":"default","name":"nobody"}`, "404"},
+		"one that Kamaji made, not adopted, is 409": {`{"namespace":"default","name":"kamajis"}`, "409"},
+		"a question without a name is 400":          {`{"namespace":"default"}`, "400"},
+		"what is no question is 400":                {`?`, "400"},
+		"a name that can't be is 400":               {`{"namespace":"a.>","name":"*"}`, "400"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			if got := ask(event.QueryWhy, test.question).Header.Get("Nats-Service-Error-Code"); got != test.code {

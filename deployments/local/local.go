@@ -340,7 +340,8 @@ func (s *Stack) startNode(kubelet net.Listener) error {
 		}
 	})
 	b := balancer.New(balancer.Config{
-		Client: s.client, Pods: pods, Addresses: s.block.LoadBalancers(), Node: s.block.Management(), Log: s.log.With("component", "balancer"),
+		Client: s.client, Pods: pods, Addresses: s.block.LoadBalancers(), Node: s.block.Management(), Activator: true,
+		Log: s.log.With("component", "balancer"),
 	})
 	s.work.Go(func() {
 		if err := b.Run(s.workCtx); err != nil && s.workCtx.Err() == nil {

@@ -55,6 +55,7 @@ type Config struct {
 	Pods      corelisters.PodLister
 	Addresses *address.Pool // for Services of type LoadBalancer; nil: they get none
 	Node      netip.Addr    // has the node ports, which pods may have at their own addresses, too
+	Activator bool          // Services lead to Stoker's activator, too: Client may watch EndpointSlices
 	Log       *slog.Logger
 }
 
@@ -62,7 +63,7 @@ type Config struct {
 type Balancer struct {
 	cfg      Config
 	informer cache.SharedIndexInformer
-	sliced   cache.SharedIndexInformer // EndpointSlices to the activator
+	sliced   cache.SharedIndexInformer // EndpointSlices to the activator, nil if they are not served
 	slices   discoverylisters.EndpointSliceLister
 	queue    workqueue.TypedRateLimitingInterface[string]
 	services map[string]*service // by namespace/name; used by Run's goroutine only
@@ -70,16 +71,18 @@ type Balancer struct {
 
 // New returns a balancer that does nothing until Run is called.
 func New(cfg Config) *Balancer {
-	sliced := informer.EndpointSlices(cfg.Client, discoveryv1.LabelManagedBy, ManagedBy)
-	return &Balancer{
+	b := &Balancer{
 		cfg:      cfg,
 		informer: informer.Services(cfg.Client),
-		sliced:   sliced,
-		slices:   discoverylisters.NewEndpointSliceLister(sliced.GetIndexer()),
 		services: map[string]*service{},
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 10*time.Second)),
 	}
+	if cfg.Activator {
+		b.sliced = informer.EndpointSlices(cfg.Client, discoveryv1.LabelManagedBy, ManagedBy)
+		b.slices = discoverylisters.NewEndpointSliceLister(b.sliced.GetIndexer())
+	}
+	return b
 }
 
 // Run serves until ctx ends. When it returns, no listener and no connection is left.
@@ -94,8 +97,12 @@ func (b *Balancer) Run(ctx context.Context) error {
 	defer watching.Wait()
 	defer cancel()
 	watching.Go(func() { b.informer.RunWithContext(ctx) })
-	watching.Go(func() { b.sliced.RunWithContext(ctx) })
-	if !cache.WaitForCacheSync(ctx.Done(), b.informer.HasSynced, b.sliced.HasSynced) {
+	synced := []cache.InformerSynced{b.informer.HasSynced}
+	if b.sliced != nil {
+		watching.Go(func() { b.sliced.RunWithContext(ctx) })
+		synced = append(synced, b.sliced.HasSynced)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil
 	}
 	// Services that have their address keep it, so they come before those that get one.
@@ -433,6 +440,9 @@ func (f *front) targets() []string {
 
 // sliced are the addresses that EndpointSlices have for a port of the Service.
 func (s *service) sliced(port string) (all []string) {
+	if s.slices == nil {
+		return nil
+	}
 	found, err := s.slices.EndpointSlices(s.namespace).List(labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: s.name}))
 	if err != nil {
 		return nil

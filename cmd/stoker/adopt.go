@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -204,35 +203,33 @@ func (a *app) adoptAll(ctx context.Context, k *kube.Client, r adopting, todo []v
 	if err != nil {
 		return err
 	}
-	report, done := &report{app: a}, 0
-	for len(todo) > 0 {
-		n := min(size, len(todo))
-		failed := a.adoptWave(ctx, k, client, r, todo[:n], plans[:n], report)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		done += n - failed
-		todo, plans = todo[n:], plans[n:]
-		if failed > 0 && len(todo) > 0 {
-			a.sayf(a.err, "stopped: %d tenants are left; put right what failed and ask again, or leave those out by the selector\n", len(todo))
-			break
-		}
+	report, all := &report{app: a}, make([]adoptee, 0, len(todo))
+	for i := range todo {
+		all = append(all, adoptee{&todo[i], plans[i].Paused})
+	}
+	done, err := waves(ctx, a, all, size, true, func(wave []adoptee) int { return a.adoptWave(ctx, k, client, r, wave, report) })
+	if err != nil {
+		return err
 	}
 	a.sayf(a.out, "%d tenants adopted\n", done)
 	return reported(report.failed)
 }
 
+// adoptee is a tenant that is to be taken over; paused is true when nothing more is done for it now.
+type adoptee struct {
+	tenant *v1alpha1.TenantControlPlane
+	paused bool
+}
+
 // adoptWave takes the tenants of a wave over side by side, and returns how many failed.
-func (a *app) adoptWave(
-	ctx context.Context, k *kube.Client, client *portal.Client, r adopting, wave []v1alpha1.TenantControlPlane, plans []adoption.Plan, report *report,
-) (failed int) {
+func (a *app) adoptWave(ctx context.Context, k *kube.Client, client *portal.Client, r adopting, wave []adoptee, report *report) (failed int) {
 	patience, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	var mu sync.Mutex
 	var waits sync.WaitGroup
-	for i := range wave {
+	for _, of := range wave {
 		waits.Go(func() {
-			said, err := a.adoptOne(patience, k, client, r, &wave[i], plans[i].Paused)
+			said, err := a.adoptOne(patience, k, client, r, of)
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -248,15 +245,14 @@ func (a *app) adoptWave(
 }
 
 // adoptOne has a tenant taken over and waits until it is Ready, unless it is paused.
-func (a *app) adoptOne(
-	ctx context.Context, k *kube.Client, client *portal.Client, r adopting, o *v1alpha1.TenantControlPlane, paused bool,
-) (said string, err error) {
+func (a *app) adoptOne(ctx context.Context, k *kube.Client, client *portal.Client, r adopting, of adoptee) (said string, err error) {
+	o := of.tenant
 	key := events.Tenant(o.Namespace, o.Name)
 	patch := map[string]any{"metadata": map[string]any{"uid": o.UID, "annotations": map[string]string{name.AnnotationAdopt: ""}}}
 	if err := k.MergePatch(ctx, kube.TenantControlPlanes, o.Namespace, o.Name, patch, nil); err != nil {
 		return "", fmt.Errorf("%s: %w", key, err)
 	}
-	if paused {
+	if of.paused {
 		return key.String() + " is paused: it is taken over when it is resumed", nil
 	}
 	about := event.About{Namespace: o.Namespace, Name: o.Name, UID: string(o.UID), Generation: o.Generation}
@@ -264,9 +260,6 @@ func (a *app) adoptOne(
 	if err != nil {
 		return "", late(ctx, fmt.Errorf("%s: %w", key, err), "%s is not Ready after %s; `stoker why %s -n %s` says what it waits for",
 			key, r.timeout, key.Name, key.Namespace)
-	}
-	if s.Phase == "" {
-		return "", errors.New(key.String() + " has no status")
 	}
 	return key.String() + " adopted: " + s.Phase, nil
 }

@@ -166,20 +166,30 @@ func (a *app) rollOut(ctx context.Context, r rollout) error {
 		return err
 	}
 	report := &report{app: a}
+	more, err := waves(ctx, a, todo, size, r.pause, func(wave []upgrading) int { return a.rollOutWave(ctx, bus, client, r, wave, report) })
+	if err != nil {
+		return err
+	}
+	a.sayf(a.out, "%d of %d tenants have %s\n", done+more, len(list.Items), r.version)
+	return reported(report.failed)
+}
+
+// waves works on tenants, so many at a time, and stops after a wave in which something failed if it is to pause then. work returns how many
+// failed, waves how many are done; its error is that of ctx.
+func waves[T any](ctx context.Context, a *app, todo []T, size int, pause bool, work func(wave []T) (failed int)) (done int, err error) {
 	for wave := range slices.Chunk(todo, size) {
-		failed := a.rollOutWave(ctx, bus, client, r, wave, report)
+		failed := work(wave)
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return done, ctx.Err()
 		}
 		done += len(wave) - failed
 		todo = todo[len(wave):]
-		if failed > 0 && r.pause && len(todo) > 0 {
+		if failed > 0 && pause && len(todo) > 0 {
 			a.sayf(a.err, "stopped: %d tenants are left; put right what failed and ask again, or leave those out by the selector\n", len(todo))
 			break
 		}
 	}
-	a.sayf(a.out, "%d of %d tenants have %s\n", done, len(list.Items), r.version)
-	return reported(report.failed)
+	return done, nil
 }
 
 // rollOutWave brings the tenants of a wave to the version side by side, and returns how many failed.

@@ -3,7 +3,6 @@ package portal
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -11,9 +10,9 @@ import (
 
 	"filippo.io/age"
 	"filippo.io/age/armor"
-	"github.com/nats-io/nats.go"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
@@ -24,8 +23,8 @@ const joinTimeout = 15 * time.Second
 // answer is encrypted on its way, to a key that is made for it. *[DeniedError] when the portal may not have tokens of the namespace's tenants
 // (stoker portal add --join). An *[events.Refusal] with code 404 says that there is no such tenant, with 409 that it sleeps, with 429 that it
 // has too many tokens, with 503 that it may be asked again.
-func (c *Client) Join(ctx context.Context, namespace, name string, ttl time.Duration) (event.Join, error) {
-	key := events.Tenant(namespace, name)
+func (c *Client) Join(ctx context.Context, namespace, tenant string, ttl time.Duration) (event.Join, error) {
+	key := events.Tenant(namespace, tenant)
 	if !key.Valid() {
 		return event.Join{}, fmt.Errorf("%s can't be the name of a tenant", key)
 	}
@@ -33,18 +32,10 @@ func (c *Client) Join(ctx context.Context, namespace, name string, ttl time.Dura
 	if err != nil {
 		return event.Join{}, err
 	}
-	ask, cancel := context.WithTimeout(ctx, joinTimeout)
-	defer cancel()
-	subject := key.JoinSubject()
-	reply, err := events.Ask[event.JoinReply](ask, c.nc, subject, event.JoinQuery{
+	reply, err := ask[event.JoinReply](ctx, c, joinTimeout, name.ServiceAddons, key.JoinSubject(), event.JoinQuery{
 		Recipient: identity.Recipient().String(), ExpirationSeconds: int64(ttl / time.Second),
 	})
 	if err != nil {
-		if denied := c.denied(subject); denied != nil {
-			err = denied
-		} else if errors.Is(err, nats.ErrNoResponders) {
-			err = fmt.Errorf("no replica of addons answers: %w", err)
-		}
 		return event.Join{}, fmt.Errorf("join of %s: %w", key, err)
 	}
 	j, err := unseal(reply.Sealed, identity)

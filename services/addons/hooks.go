@@ -22,7 +22,7 @@ var errHookHangs = errors.New("the API server doesn't answer in time what it ask
 type slowHooks struct {
 	// seen is set once a write wasn't answered in time.
 	seen *atomic.Bool
-	// all reads the tenant's webhooks, once; which needs none of them. None when they can't be read.
+	// all reads the tenant's webhooks, once. Reading asks no webhook. None when they can't be read: then none is named.
 	all func() []hook
 }
 

@@ -79,10 +79,6 @@ func freePort(t *testing.T) int32 {
 	return int32(l.Addr().(*net.TCPAddr).Port)
 }
 
-func noSlices() discoverylisters.EndpointSliceLister {
-	return discoverylisters.NewEndpointSliceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}))
-}
-
 func TestSliced(t *testing.T) {
 	store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	slice := func(name, service, address string) *discoveryv1.EndpointSlice {
@@ -114,7 +110,7 @@ func TestNodePort(t *testing.T) {
 	}
 	balancer := &Balancer{cfg: Config{
 		Pods: corelisters.NewPodLister(store), Node: netip.MustParseAddr("127.0.0.1"), Log: slog.New(slog.DiscardHandler),
-	}, slices: noSlices()}
+	}}
 	object := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "ns"},
 		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Selector: map[string]string{"app": "x"}, Ports: []corev1.ServicePort{
@@ -158,7 +154,7 @@ func TestForward(t *testing.T) {
 			{TargetPort: intstr.FromString("api")},
 		}},
 	}
-	balancer := &Balancer{cfg: Config{Pods: corelisters.NewPodLister(store), Log: slog.New(slog.DiscardHandler)}, slices: noSlices()}
+	balancer := &Balancer{cfg: Config{Pods: corelisters.NewPodLister(store), Log: slog.New(slog.DiscardHandler)}}
 	s := balancer.newService(object, netip.MustParseAddr("127.0.0.1"))
 	for tries := 1; ; tries++ { // somebody else may take a port that was free
 		object.Spec.Ports[0].Port = freePort(t)

@@ -62,11 +62,8 @@ const configGroup = "apiserver.config.k8s.io/"
 
 // since is the version of a configuration's group: v1 from a minor version of Kubernetes on, v1beta1 before.
 func since(version string, minor int) string {
-	parts := strings.SplitN(version, ".", 3)
-	if len(parts) > 1 {
-		if m, err := strconv.Atoi(parts[1]); err == nil && m < minor {
-			return "v1beta1"
-		}
+	if m, ok := v1alpha1.Minor(version); ok && m < minor {
+		return "v1beta1"
 	}
 	return "v1"
 }

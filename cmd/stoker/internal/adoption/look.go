@@ -19,13 +19,8 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
-// Kinds that only a look at Kamaji needs.
-var (
-	leases     = kube.Resource{GroupVersion: schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}, Plural: "leases", Kind: "Lease", Namespaced: true}
-	admission  = schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1"}
-	validating = kube.Resource{GroupVersion: admission, Plural: "validatingwebhookconfigurations", Kind: "ValidatingWebhookConfiguration"}
-	mutating   = kube.Resource{GroupVersion: admission, Plural: "mutatingwebhookconfigurations", Kind: "MutatingWebhookConfiguration"}
-)
+// leases are what controllers elect their leaders by.
+var leases = kube.Resource{GroupVersion: schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}, Plural: "leases", Kind: "Lease", Namespaced: true}
 
 // Names in an installation of Kamaji by its chart.
 const (
@@ -91,7 +86,7 @@ func held(l *coordinationv1.LeaseSpec, now time.Time) bool {
 
 // refusing are Kamaji's webhooks, which refuse all writes of tenants once their server is gone.
 func refusing(ctx context.Context, k *kube.Client) (all []string, err error) {
-	for _, r := range []kube.Resource{validating, mutating} {
+	for _, r := range []kube.Resource{kube.ValidatingWebhookConfigurations, kube.MutatingWebhookConfigurations} {
 		var list metav1.PartialObjectMetadataList
 		if err := k.List(ctx, r, "", "app.kubernetes.io/name=kamaji", &list); err != nil {
 			return nil, err

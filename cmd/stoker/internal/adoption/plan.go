@@ -151,12 +151,13 @@ func differs(s Seen) (all []string) {
 		}
 	}
 	slices.Sort(all)
-	want := strings.TrimPrefix(s.Tenant.Spec.Kubernetes.Version, "v")
+	version := strings.TrimPrefix(s.Tenant.Spec.Kubernetes.Version, "v")
+	want := version + s.Tenant.Spec.ControlPlane.Deployment.RegistrySettings.TagSuffix
 	for _, c := range template.Spec.Containers {
 		_, tag, _ := strings.Cut(c.Image[strings.LastIndex(c.Image, "/")+1:], ":")
 		core := c.Name == name.ContainerAPIServer || c.Name == name.ContainerControllerManager || c.Name == name.ContainerScheduler
-		if core && !strings.HasPrefix(strings.TrimPrefix(tag, "v"), want) {
-			all = append(all, fmt.Sprintf("container %s runs %s, not v%s", c.Name, c.Image, want))
+		if core && strings.TrimPrefix(tag, "v") != want {
+			all = append(all, fmt.Sprintf("container %s runs %s, not v%s", c.Name, c.Image, version))
 		}
 	}
 	return all

@@ -37,14 +37,16 @@ func TestOf(t *testing.T) {
 		pods, says    string
 		keeps, blocks int
 	}{
-		"everything stays":           {func(Seen) {}, PodsStay, "", 11, 0},
-		"another version":            {func(s Seen) { s.Tenant.Spec.Kubernetes.Version = "v1.36.3" }, PodsRestart, "runs r:5000/kube-apiserver:v1.35.4", 11, 0},
-		"a Secret that pods haven't": {func(s Seen) { s.Secrets["demo-ca"].Data["x"] = nil }, PodsRestart, "Secret demo-ca", 11, 0},
-		"a Secret that is missing":   {func(s Seen) { delete(s.Secrets, "demo-sa-certificate") }, PodsRestart, "Secret demo-sa-certificate", 10, 0},
-		"no pods":                    {func(s Seen) { s.Deployment.Spec.Replicas = new(int32(0)) }, PodsNone, "", 11, 0},
-		"a version that is too old":  {func(s Seen) { s.Tenant.Spec.Kubernetes.Version = "v1.29.0" }, PodsRestart, "", 11, 1},
-		"write limits":               {func(s Seen) { s.Tenant.Spec.WritePermissions.BlockCreation = true }, PodsStay, "", 11, 1},
-		"a migration":                {func(s Seen) { s.Tenant.Status.Kubernetes.Version.Status = &status }, PodsStay, "", 11, 1},
+		"everything stays":            {func(Seen) {}, PodsStay, "", 11, 0},
+		"another version":             {func(s Seen) { s.Tenant.Spec.Kubernetes.Version = "v1.36.3" }, PodsRestart, "runs r:5000/kube-apiserver:v1.35.4", 11, 0},
+		"one with the same beginning": {func(s Seen) { s.Tenant.Spec.Kubernetes.Version = "v1.35.40" }, PodsRestart, "not v1.35.40", 11, 0},
+		"one that begins so":          {func(s Seen) { s.Tenant.Spec.Kubernetes.Version = "v1.35" }, PodsRestart, "not v1.35", 11, 0},
+		"a Secret that pods haven't":  {func(s Seen) { s.Secrets["demo-ca"].Data["x"] = nil }, PodsRestart, "Secret demo-ca", 11, 0},
+		"a Secret that is missing":    {func(s Seen) { delete(s.Secrets, "demo-sa-certificate") }, PodsRestart, "Secret demo-sa-certificate", 10, 0},
+		"no pods":                     {func(s Seen) { s.Deployment.Spec.Replicas = new(int32(0)) }, PodsNone, "", 11, 0},
+		"a version that is too old":   {func(s Seen) { s.Tenant.Spec.Kubernetes.Version = "v1.29.0" }, PodsRestart, "", 11, 1},
+		"write limits":                {func(s Seen) { s.Tenant.Spec.WritePermissions.BlockCreation = true }, PodsStay, "", 11, 1},
+		"a migration":                 {func(s Seen) { s.Tenant.Status.Kubernetes.Version.Status = &status }, PodsStay, "", 11, 1},
 	} {
 		s := made()
 		c.change(s)

@@ -88,8 +88,7 @@ func (s *svc) issue(ctx context.Context, t *loop.Turn) error {
 // formerEndpoint is the endpoint that kubeconfigs lead to although the tenant has another, empty for none: where no pod has ever served, or
 // none is to, nobody is answered at either.
 func formerEndpoint(t *state.Tenant, own *state.Certs, w *state.Workload) string {
-	replicas := t.Spec.ControlPlane.Deployment.Replicas
-	if w.Endpoint == "" || w.Endpoint == own.Endpoint || w.Serving == "" || replicas != nil && *replicas == 0 {
+	if w.Endpoint == "" || w.Endpoint == own.Endpoint || w.Serving == "" || t.Sleeps() {
 		return ""
 	}
 	return own.Endpoint

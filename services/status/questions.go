@@ -6,9 +6,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -62,7 +64,11 @@ func answer[T any](s *svc, reply func(events.Key, map[string]*state.State) T) fu
 // unknown is the answer about a tenant of which no service keeps anything.
 func (s *svc) unknown(ctx context.Context, key events.Key) error {
 	o := &v1alpha1.TenantControlPlane{}
-	if err := s.kube.Get(ctx, kube.TenantControlPlanes, key.Namespace, key.Name, o); err == nil && v1alpha1.MadeByKamaji(o) {
+	err := s.kube.Get(ctx, kube.TenantControlPlanes, key.Namespace, key.Name, o)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("whether there is a tenant %s: %w", key, err)
+	}
+	if err == nil && v1alpha1.MadeByKamaji(o) {
 		return &events.Refusal{Code: "409", Message: reason.NotAdopted + ": " + key.String() + " was made by Kamaji: Stoker does nothing for it, and no " +
 			"deletion of it ends, until `stoker adopt " + key.Name + " -n " + key.Namespace + "`"}
 	}

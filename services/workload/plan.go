@@ -71,7 +71,7 @@ func (s *svc) answerPods(ctx context.Context, bus *events.Bus, question []byte) 
 	}
 	asked := after.Spec.Kubernetes.Version
 	u := upgradeOf(&before, asked, name.UpgradeThrough(after.Annotations), generation)
-	after.Spec.Kubernetes.Version = versionOf(u, asked, generation, sleeps(&after.Spec))
+	after.Spec.Kubernetes.Version = versionOf(u, asked, generation, after.Spec.Sleeps())
 	return event.PodsReply{
 		Steps: steps(u, generation),
 		Pods:  podsAfter(&now.Spec, before.ConfigHash, in), Version: before.Version, Replicas: before.Replicas,

@@ -44,12 +44,6 @@ func complete(d *appsv1.Deployment) bool {
 	return s.ObservedGeneration >= d.Generation && s.UpdatedReplicas == want && s.Replicas == want && s.AvailableReplicas == want
 }
 
-// sleeps reports whether a spec asks for no pods.
-func sleeps(spec *v1alpha1.TenantControlPlaneSpec) bool {
-	r := spec.ControlPlane.Deployment.Replicas
-	return r != nil && *r == 0
-}
-
 func desired(d *appsv1.Deployment) int32 {
 	if d.Spec.Replicas == nil {
 		return 1

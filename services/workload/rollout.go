@@ -63,7 +63,7 @@ func (t *turn) rollOutVersion(ctx context.Context) (wait state.Wait, stepped boo
 		t.s.observed.setKnown(t.Key, kindDeployment, seen.known, seen.generation)
 		t.holdSlot()
 		if !t.data.WaitingSince.IsZero() {
-			t.askPodsLater(sleeps(t.spec))
+			t.askPodsLater(t.spec.Sleeps())
 		}
 		return t.Own().Wait, false, t.retire(ctx, &in.Certs)
 	}
@@ -214,7 +214,7 @@ func (t *turn) payload(what string, r rollout) any {
 
 // holdSlot holds the tenant's slot while its pods start, for as long as slotTime, and else gives it back.
 func (t *turn) holdSlot() {
-	starting := t.step != event.Available && t.step != event.Slept && t.data.ConfigHash != "" && !sleeps(t.spec)
+	starting := t.step != event.Available && t.step != event.Slept && t.data.ConfigHash != "" && !t.spec.Sleeps()
 	now := t.s.now()
 	if left := slotTime - now.Sub(begun(t.data.LastUpdate, now)); starting && !t.data.LastUpdate.IsZero() && left > 0 {
 		t.s.slots.keep(t.Key, left)

@@ -133,7 +133,7 @@ func undoneBecause(u *state.Upgrade, also *state.Failure) *state.Failure {
 
 // chooseVersion has the rest of the turn work for the version that pods are to run.
 func (t *turn) chooseVersion() {
-	asked, asleep := t.Tenant.Spec.Kubernetes.Version, sleeps(&t.Tenant.Spec)
+	asked, asleep := t.Tenant.Spec.Kubernetes.Version, t.Tenant.Spec.Sleeps()
 	was := t.data.Upgrade
 	u := upgradeOf(&t.data, asked, name.UpgradeThrough(t.Tenant.Annotations), t.Generation)
 	u = bounded(u, name.UpgradeTimeout(t.Tenant.Annotations), t.s.now())
@@ -155,7 +155,7 @@ func (t *turn) chooseVersion() {
 // beginUpgrade notes that pods of the upgrade can start from now on, unless that is noted.
 func (t *turn) beginUpgrade() {
 	u := t.data.Upgrade
-	if u == nil || !u.UndoneAt.IsZero() || !u.Since.IsZero() || sleeps(t.spec) {
+	if u == nil || !u.UndoneAt.IsZero() || !u.Since.IsZero() || t.spec.Sleeps() {
 		return
 	}
 	now := t.s.now().UTC().Truncate(time.Second)

@@ -132,8 +132,7 @@ type Sleep struct {
 
 // Sleeps reports whether the tenant is to have no pods: by its schedule, or because its object asks for none.
 func (t *Tenant) Sleeps() bool {
-	r := t.Spec.ControlPlane.Deployment.Replicas
-	return r != nil && *r == 0
+	return t.Spec.Sleeps()
 }
 
 // Account is a schema and a user in a DataStore.

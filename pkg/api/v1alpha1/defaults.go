@@ -212,3 +212,9 @@ func setDefault[T comparable](field *T, value T) {
 		*field = value
 	}
 }
+
+// Sleeps reports whether a spec asks for no pods.
+func (s *TenantControlPlaneSpec) Sleeps() bool {
+	r := s.ControlPlane.Deployment.Replicas
+	return r != nil && *r == 0
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,7 +38,17 @@ type report struct {
 	// failures are the failed tests of a package that has not ended.
 	failures map[string]int
 	skips    map[string]map[string]int // by reason, then by test: how many of its cases, or itself
+	slowest  []slow                    // the tests that took longest, the longest first
 }
+
+// slow is a test with its cases.
+type slow struct {
+	took time.Duration // without the time for which a parallel test waited for its turn
+	name string
+}
+
+// slowTests are told at the end.
+const slowTests = 15
 
 func newReport(out io.Writer, modules []string) *report {
 	return &report{
@@ -122,6 +133,11 @@ func (r *report) testEnded(l line) {
 		return // it goes on
 	}
 	delete(r.wrote[l.Package], l.Test)
+	if !strings.Contains(l.Test, "/") {
+		r.slowest = append(r.slowest, slow{time.Duration(l.Elapsed * float64(time.Second)), strings.TrimPrefix(l.Package, repository) + " " + l.Test})
+		slices.SortStableFunc(r.slowest, func(a, b slow) int { return cmp.Compare(b.took, a.took) })
+		r.slowest = r.slowest[:min(len(r.slowest), slowTests)]
+	}
 }
 
 func (r *report) packageEnded(l line) {
@@ -194,6 +210,10 @@ func (r *report) summary() {
 		all.passed, all.failed, all.skipped = all.passed+p.passed, all.failed+p.failed, all.skipped+p.skipped
 	}
 	_ = t.Flush()
+	fmt.Fprintln(r.out, "\nslowest:")
+	for _, test := range r.slowest {
+		fmt.Fprintf(r.out, "%8s  %s\n", test.took.Round(time.Second), test.name)
+	}
 	for _, why := range slices.Sorted(maps.Keys(r.skips)) {
 		fmt.Fprintf(r.out, "\nskipped, %s:\n", why)
 		for _, test := range slices.Sorted(maps.Keys(r.skips[why])) {

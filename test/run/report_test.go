@@ -53,6 +53,10 @@ go: something to know
     0s         1       0       1        0  services/certs
   1m1s         1       0       1        0  test/e2e
 
+slowest:
+      3s  test/e2e TestUp
+      0s  pkg/kube TestList
+
 skipped, takes long:
     2 of pkg/kube TestMany
 

@@ -5,7 +5,7 @@ SHELL := /bin/bash
 MODULES := pkg services/intake services/certs services/datastore services/workload services/addons services/status \
 	deployments/natsserver deployments/local deployments/compose deployments/docker deployments/stack deployments/monitoring cmd/stoker examples/portal test
 # Outside go.work, for what these take would have all others take other versions of what they share.
-APART := test/containers
+APART := test/containers test/kamaji
 SERVICES = $(patsubst services/%,%,$(filter services/%,$(MODULES)))
 BENCH ?= ./bench/...
 # golangci-lint keeps the paths of files beside what it found in them, so each checkout has a cache of its own: with one for all,

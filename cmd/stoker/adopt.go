@@ -38,8 +38,8 @@ func adoptCommand(a *app) *cobra.Command {
 		Long: `adopt has Stoker work on tenants that Kamaji made, which it leaves alone until then. Their certificates, keys, kubeconfigs, data and endpoint
 stay, and so do their pods, unless the plan says otherwise. With --plan it says what becomes of each, and changes nothing.
 
-It takes some of them at a time, and waits until each is Ready, or asleep. After a wave in which something failed it stops. Asked for
-again, it goes on where it stopped. A tenant that is paused is taken over when it is resumed.
+It takes some of them at a time, and waits until each is Ready, or asleep; one that is being deleted, until it is gone. After a wave in which
+something failed it stops. Asked for again, it goes on where it stopped. A tenant that is paused is taken over when it is resumed.
 
 Kamaji's controller must be stopped before, and its webhooks deleted: adopt refuses while they are there.
 
@@ -244,7 +244,7 @@ func (a *app) adoptWave(ctx context.Context, k *kube.Client, client *portal.Clie
 	return failed
 }
 
-// adoptOne has a tenant taken over and waits until it is Ready, unless it is paused.
+// adoptOne has a tenant taken over and waits until it is Ready, or gone when it is being deleted; unless it is paused.
 func (a *app) adoptOne(ctx context.Context, k *kube.Client, client *portal.Client, r adopting, of adoptee) (said string, err error) {
 	o := of.tenant
 	key := events.Tenant(o.Namespace, o.Name)
@@ -256,10 +256,14 @@ func (a *app) adoptOne(ctx context.Context, k *kube.Client, client *portal.Clien
 		return key.String() + " is paused: it is taken over when it is resumed", nil
 	}
 	about := event.About{Namespace: o.Namespace, Name: o.Name, UID: string(o.UID), Generation: o.Generation}
-	s, err := client.WaitReady(ctx, portal.Accepted{IntakeAccepted: event.IntakeAccepted{About: about}, What: event.Accepted})
+	accepted, wait, is := portal.Accepted{IntakeAccepted: event.IntakeAccepted{About: about}, What: event.Accepted}, client.WaitReady, "Ready"
+	if o.DeletionTimestamp != nil {
+		wait, is = client.WaitDeleted, "gone"
+	}
+	s, err := wait(ctx, accepted)
 	if err != nil {
-		return "", late(ctx, fmt.Errorf("%s: %w", key, err), "%s is not Ready after %s; `stoker why %s -n %s` says what it waits for",
-			key, r.timeout, key.Name, key.Namespace)
+		return "", late(ctx, fmt.Errorf("%s: %w", key, err), "%s is not %s after %s; `stoker why %s -n %s` says what it waits for",
+			key, is, r.timeout, key.Name, key.Namespace)
 	}
 	return key.String() + " adopted: " + s.Phase, nil
 }

@@ -25,6 +25,8 @@ import (
 type application struct {
 	input  Input
 	inputs string // hash of input and of the access to the tenant
+	// adopted is true when what is inside the tenant may be Kamaji's.
+	adopted bool
 	// before is what was applied last.
 	before state.Addons
 	// repair is true when before was made from the same inputs: only what drifted is applied.
@@ -131,9 +133,13 @@ func (s *addons) write(
 	if err := api.Probe(ctx); err != nil {
 		return nil, s.refused(key, err)
 	}
+	var kept error // an object that can't be taken over holds up no other, either
+	if a.adopted {
+		kept = api.takeOver(ctx, wanted)
+	}
 	versions, err := api.Apply(ctx, wanted)
 	w.learn(versions)
-	if err != nil {
+	if err = errors.Join(kept, err); err != nil {
 		err = s.refused(key, err)
 	}
 	// What can't be applied, as with a broken webhook, holds up nothing that goes: limits of writes, for one.

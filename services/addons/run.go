@@ -138,7 +138,8 @@ func (s *addons) handle(ctx context.Context, t *loop.Turn) error {
 
 // keepUp makes the inside of a tenant whose API is there what it must be, and watches it.
 func (s *addons) keepUp(ctx context.Context, t *loop.Turn, input Input, certs state.Certs, workload state.Workload, access string) error {
-	a := application{input: input, inputs: hashOf(input, access)}
+	_, adopted := t.Tenant.Annotations[name.AnnotationAdopt]
+	a := application{input: input, inputs: hashOf(input, access), adopted: adopted}
 	if err := t.OwnData(&a.before); err != nil {
 		return err
 	}

@@ -103,21 +103,37 @@ func replaces(live, want *appsv1.Deployment, spec *v1alpha1.TenantControlPlaneSp
 			return fmt.Sprintf("annotation %s is %q, not %q", annotation, have, must.Annotations[annotation])
 		}
 	}
-	var extra v1alpha1.ControlPlaneExtraArgs
-	if spec.ControlPlane.Deployment.ExtraArgs != nil {
-		extra = *spec.ControlPlane.Deployment.ExtraArgs
-	}
-	for _, of := range []struct {
-		container string
-		args      []string
-	}{
-		{name.ContainerAPIServer, extra.APIServer}, {name.ContainerControllerManager, extra.ControllerManager}, {name.ContainerScheduler, extra.Scheduler},
-	} {
-		if why := replacesContainer(container(is, of.container), container(must, of.container), of.args); why != "" {
-			return "container " + of.container + ": " + why
+	for _, of := range containersOf(spec) {
+		if why := replacesContainer(container(is, of.name), container(must, of.name), of); why != "" {
+			return "container " + of.name + ": " + why
 		}
 	}
 	return ""
+}
+
+// kept is what of a container must be as it is asked for.
+type kept struct {
+	name string
+	args []string // the user's
+	// anyImage says that the image is not the spec's but a default of whoever made the pod: kine's, of which any will do.
+	anyImage bool
+	// flags are those that read what a Secret may no longer have.
+	flags []string
+}
+
+// containersOf are the containers that are looked at; not each tenant has the last two.
+func containersOf(spec *v1alpha1.TenantControlPlaneSpec) []kept {
+	extra := value(spec.ControlPlane.Deployment.ExtraArgs)
+	all := []kept{
+		{name: name.ContainerAPIServer, args: extra.APIServer}, {name: name.ContainerControllerManager, args: extra.ControllerManager},
+		{name: name.ContainerScheduler, args: extra.Scheduler},
+		{name: name.ContainerKine, args: extra.Kine, anyImage: true, flags: []string{"ca-file", "cert-file", "key-file"}},
+		{name: name.ContainerKonnectivity},
+	}
+	if k := spec.Addons.Konnectivity; k != nil {
+		all[len(all)-1].args = k.Server.ExtraArgs
+	}
+	return all
 }
 
 // ownChecksum reports whether Kamaji has no such label.
@@ -125,29 +141,47 @@ func ownChecksum(label string) bool {
 	return label == name.PodChecksumLabel(name.ChecksumKonnectivityKubeconfig) || label == name.PodChecksumLabel(name.ChecksumKonnectivityEgressSelector)
 }
 
-// replacesContainer says why a container can't stay.
-func replacesContainer(is, must *corev1.Container, extra []string) string {
+// replacesContainer says why a container can't stay; nil for none.
+func replacesContainer(is, must *corev1.Container, of kept) string {
 	switch {
-	case is == nil || must == nil:
+	case is == nil && must == nil:
+		return ""
+	case is == nil:
 		return "there is none"
-	case is.Image != must.Image:
+	case must == nil:
+		return "it isn't asked for"
+	case is.Image != must.Image && !of.anyImage:
 		return fmt.Sprintf("its image is %q, not %q", is.Image, must.Image)
 	case !equality.Semantic.DeepEqual(is.Resources, must.Resources):
 		return "it has other resources than the spec asks for"
 	}
-	for _, arg := range extra {
+	for _, arg := range of.args {
 		if !slices.Contains(is.Args, arg) {
 			return fmt.Sprintf("it lacks the argument %q", arg)
+		}
+	}
+	for _, flag := range of.flags {
+		if hasFlag(is.Args, flag) && !hasFlag(must.Args, flag) {
+			return fmt.Sprintf("its --%s is a file that the tenant's Secret doesn't have", flag)
 		}
 	}
 	return ""
 }
 
-// container of a name, nil for none.
+// hasFlag reports whether a flag is among arguments.
+func hasFlag(args []string, flag string) bool {
+	return slices.ContainsFunc(args, func(arg string) bool {
+		n, _ := flagName(arg)
+		return n == flag
+	})
+}
+
+// container of a name, nil for none. Those that end after the others are init containers with Stoker, and containers with Kamaji.
 func container(of *corev1.PodTemplateSpec, n string) *corev1.Container {
-	i := slices.IndexFunc(of.Spec.Containers, func(c corev1.Container) bool { return c.Name == n })
-	if i < 0 {
-		return nil
+	for _, list := range [][]corev1.Container{of.Spec.Containers, of.Spec.InitContainers} {
+		if i := slices.IndexFunc(list, func(c corev1.Container) bool { return c.Name == n }); i >= 0 {
+			return &list[i]
+		}
 	}
-	return &of.Spec.Containers[i]
+	return nil
 }

@@ -24,6 +24,15 @@ func TestReplaces(t *testing.T) {
 		return d
 	}
 	first := func(d *appsv1.Deployment) *corev1.Container { return &d.Spec.Template.Spec.Containers[0] }
+	// beside adds a container where Kamaji has it, and where Stoker has it; an image of "" is for none there.
+	beside := func(live, want *appsv1.Deployment, n, is, must string, args ...string) {
+		if is != "" {
+			live.Spec.Template.Spec.Containers = append(live.Spec.Template.Spec.Containers, corev1.Container{Name: n, Image: is, Args: args})
+		}
+		if must != "" {
+			want.Spec.Template.Spec.InitContainers = append(want.Spec.Template.Spec.InitContainers, corev1.Container{Name: n, Image: must, Args: []string{"--ca-file=/certs/ca.crt"}})
+		}
+	}
 	for what, c := range map[string]struct {
 		stay   bool
 		change func(live, want *appsv1.Deployment, extra *v1alpha1.ControlPlaneExtraArgs)
@@ -58,6 +67,28 @@ func TestReplaces(t *testing.T) {
 		}},
 		"an argument of the spec that is missing": {false, func(_, _ *appsv1.Deployment, extra *v1alpha1.ControlPlaneExtraArgs) {
 			extra.Scheduler = []string{"--v=4"}
+		}},
+		"a kine that listens elsewhere, of another version, stays": {true, func(live, want *appsv1.Deployment, _ *v1alpha1.ControlPlaneExtraArgs) {
+			beside(live, want, name.ContainerKine, "rancher/kine:v0.11.10", DefaultKineImage, "--ca-file=/certs/ca.crt", "--endpoint=mysql://$(DB_USER)")
+		}},
+		"a kine without an argument of the spec": {false, func(live, want *appsv1.Deployment, extra *v1alpha1.ControlPlaneExtraArgs) {
+			beside(live, want, name.ContainerKine, DefaultKineImage, DefaultKineImage)
+			extra.Kine = []string{"--debug"}
+		}},
+		"a kine with a certificate that its Secret doesn't have": {false, func(live, want *appsv1.Deployment, _ *v1alpha1.ControlPlaneExtraArgs) {
+			beside(live, want, name.ContainerKine, DefaultKineImage, DefaultKineImage, "--cert-file=/certs/server.crt")
+		}},
+		"a konnectivity server stays": {true, func(live, want *appsv1.Deployment, _ *v1alpha1.ControlPlaneExtraArgs) {
+			beside(live, want, name.ContainerKonnectivity, "proxy-server:v0.36.0", "proxy-server:v0.36.0")
+		}},
+		"a konnectivity server of another version": {false, func(live, want *appsv1.Deployment, _ *v1alpha1.ControlPlaneExtraArgs) {
+			beside(live, want, name.ContainerKonnectivity, "proxy-server:v0.28.6", "proxy-server:v0.36.0")
+		}},
+		"a konnectivity server that is missing": {false, func(live, want *appsv1.Deployment, _ *v1alpha1.ControlPlaneExtraArgs) {
+			beside(live, want, name.ContainerKonnectivity, "", "proxy-server:v0.36.0")
+		}},
+		"a konnectivity server that nobody asks for": {false, func(live, want *appsv1.Deployment, _ *v1alpha1.ControlPlaneExtraArgs) {
+			beside(live, want, name.ContainerKonnectivity, "proxy-server:v0.36.0", "")
 		}},
 		"no pods": {false, func(live, want *appsv1.Deployment, _ *v1alpha1.ControlPlaneExtraArgs) {
 			live.Status.Replicas, want.Spec.Replicas = 0, new(int32(0))

@@ -112,7 +112,19 @@ func (t *turn) applyService(ctx context.Context, want *corev1.Service, seen obse
 	if err != nil {
 		return nil, refused(err, t.spec, want, kube.Services.Kind)
 	}
+	if err := t.disownPorts(ctx, live); err != nil {
+		return nil, err
+	}
 	return live, t.freeNodePorts(ctx, live)
+}
+
+// disownPorts takes the ports of an adopted tenant's Service from Kamaji's field manager, or those that are no longer asked for would stay. The
+// rest stays Kamaji's: without its loadBalancerIP the Service might get another address.
+func (t *turn) disownPorts(ctx context.Context, live *corev1.Service) error {
+	if _, adopted := t.Tenant.Annotations[name.AnnotationAdopt]; !adopted {
+		return nil
+	}
+	return t.s.kube.Disown(ctx, kube.Services, live, live, "spec", "ports")
 }
 
 // freeNodePorts takes the node ports off a LoadBalancer Service that is to have none. Those that it was given before the spec said so

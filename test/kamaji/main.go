@@ -1,5 +1,4 @@
 // Command kamaji is Kamaji, of which tests run `kamaji manager`.
-
 package main
 
 import (

@@ -23,6 +23,9 @@ const (
 	restartReset = 10 * time.Minute // after so long a run, the next restart is quick again
 )
 
+// shell is the machine's own, for containers that run a script, which most images have one for.
+const shell = "/bin/sh"
+
 // A container is one container of a pod. Its state is guarded by the pod's mutex.
 type container struct {
 	pod  *pod
@@ -245,6 +248,9 @@ func (c *container) plan(ctx context.Context, m *mounts, program images.Program)
 		command[i] = expand(command[i], env.get)
 	}
 	path := filepath.Join(filepath.Dir(program.Path), filepath.Base(command[0]))
+	if command[0] == "sh" {
+		path = shell
+	}
 	if _, err := os.Stat(path); err != nil {
 		return process.Spec{}, fmt.Errorf("image %s has no program %q", c.spec.Image, command[0])
 	}

@@ -38,7 +38,7 @@ func (t translation) command(program string, args []string) []string {
 // tell them.
 var bindsEverywhere = map[string][]struct{ flag, port string }{
 	"kube-apiserver": {{"--bind-address", ""}}, "kube-controller-manager": {{"--bind-address", ""}}, "kube-scheduler": {{"--bind-address", ""}},
-	"kine":         {{"--metrics-bind-address", ":8080"}},
+	"kine":         {{"--metrics-bind-address", ":8080"}, {"--listen-address", ":2379"}},
 	"proxy-server": {{"--agent-bind-address", ""}, {"--health-bind-address", ""}, {"--admin-bind-address", ""}},
 }
 

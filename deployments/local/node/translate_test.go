@@ -60,6 +60,10 @@ func TestTranslateCommand(t *testing.T) {
 			"kube-scheduler", []string{"kube-scheduler", "--bind-address=0.0.0.0"},
 			[]string{"kube-scheduler", "--bind-address=127.20.1.5"},
 		},
+		"a kine without a socket listens on its pod's address": {
+			"kine", []string{"kine", "--endpoint=nats://u:p@127.20.0.3:4222?bucket=b"},
+			[]string{"kine", "--endpoint=nats://u:p@127.20.0.3:4222?bucket=b", "--metrics-bind-address=127.20.1.5:8080", "--listen-address=127.20.1.5:2379"},
+		},
 		"kine tells how it is on its pod's address only, and its database is where it was": {
 			"kine", []string{"kine", "--listen-address=unix:///uds/kine", "--endpoint=mysql://u:p@tcp(127.20.0.3:3306)/data"},
 			[]string{"kine", "--listen-address=unix:///h/uds/kine", "--endpoint=mysql://u:p@tcp(127.20.0.3:3306)/data", "--metrics-bind-address=127.20.1.5:8080"},

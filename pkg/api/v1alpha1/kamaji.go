@@ -8,11 +8,15 @@ import (
 
 // MadeByKamaji reports whether Kamaji has worked on a tenant, and Stoker never has nor may yet: such a tenant is left alone until the
 // annotation [name.AnnotationAdopt] is on it. Kamaji's traces are its finalizers and the Service, the first thing that it notes in the
-// status. Stoker's are the label of the partition, which others may take away, and conditions, which Kamaji has none of.
+// status. Stoker's are the label of the partition, which others may take away, and conditions, which Kamaji has none of; a tenant that went
+// back to Kamaji may still have those, and has Kamaji's second finalizer again, which Stoker takes off.
 func MadeByKamaji(o *TenantControlPlane) bool {
-	if _, may := o.Annotations[name.AnnotationAdopt]; may || o.Labels[name.LabelPartition] != "" || len(o.Status.Conditions) > 0 {
+	_, may := o.Annotations[name.AnnotationAdopt]
+	switch {
+	case may || o.Labels[name.LabelPartition] != "":
 		return false
+	case slices.Contains(o.Finalizers, name.FinalizerSoot):
+		return true
 	}
-	return slices.Contains(o.Finalizers, name.FinalizerTenant) || slices.Contains(o.Finalizers, name.FinalizerSoot) ||
-		o.Status.Kubernetes.Service != nil
+	return len(o.Status.Conditions) == 0 && (slices.Contains(o.Finalizers, name.FinalizerTenant) || o.Status.Kubernetes.Service != nil)
 }

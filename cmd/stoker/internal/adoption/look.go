@@ -1,6 +1,7 @@
 package adoption
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -39,6 +40,15 @@ func Look(ctx context.Context, k *kube.Client, o *v1alpha1.TenantControlPlane) (
 		s.Deployment = d
 	} else if !apierrors.IsNotFound(err) {
 		return s, fmt.Errorf("Deployment of %s/%s: %w", o.Namespace, o.Name, err) //nolint:staticcheck // a kind
+	}
+	if n := cmp.Or(o.Status.Storage.DataStoreName, o.Spec.DataStore); n != "" {
+		store := &v1alpha1.DataStore{}
+		err := k.Get(ctx, kube.DataStores, "", n, store)
+		if err == nil {
+			s.DataStore = store
+		} else if !apierrors.IsNotFound(err) {
+			return s, fmt.Errorf("DataStore %s: %w", n, err)
+		}
 	}
 	var list corev1.SecretList
 	if err := k.List(ctx, kube.Secrets, o.Namespace, labels.FormatLabels(name.Selector(o.Name)), &list); err != nil {

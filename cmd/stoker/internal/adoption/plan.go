@@ -22,6 +22,7 @@ const (
 	PodsStay    = "stay"
 	PodsRestart = "restart"
 	PodsNone    = "none"
+	PodsEnd     = "end" // with the tenant, which is being deleted
 )
 
 // Plan says what becomes of a tenant.
@@ -31,7 +32,7 @@ type Plan struct {
 	Version   string `json:"version"`
 	DataStore string `json:"dataStore,omitempty"`
 	Endpoint  string `json:"endpoint,omitempty"`
-	// Pods is stay, restart or none; Why says why they restart.
+	// Pods is stay, restart, none or end; Why says why they don't stay.
 	Pods string   `json:"pods"`
 	Why  []string `json:"why,omitempty"`
 	// Against is what must be put right first.
@@ -45,9 +46,10 @@ type Plan struct {
 	Paused  bool     `json:"paused,omitempty"`
 }
 
-// Seen is what there is of a tenant. Deployment is nil for none; Secrets are by name.
+// Seen is what there is of a tenant. Deployment and DataStore are nil for none; Secrets are by name.
 type Seen struct {
 	Tenant     *v1alpha1.TenantControlPlane
+	DataStore  *v1alpha1.DataStore
 	Deployment *appsv1.Deployment
 	Secrets    map[string]*corev1.Secret
 }
@@ -72,6 +74,15 @@ func Of(s Seen, now time.Time) Plan {
 		p.DataStore = o.Spec.DataStore
 	}
 	p.Paused, _, _ = name.Paused(o.Annotations, now)
+	if a := &o.Spec.Addons; a.CoreDNS != nil || a.KubeProxy != nil || a.Konnectivity != nil {
+		p.Changes = append(p.Changes, "add-ons inside the tenant become Stoker's: their pods are replaced once")
+	}
+	if o.Spec.Addons.Konnectivity != nil {
+		p.Changes = append(p.Changes, "Secrets "+name.KonnectivityCertificate(o.Name)+" and "+name.KonnectivityKubeconfig(o.Name))
+	}
+	if o.Spec.WritePermissions.Any() {
+		p.Changes = append(p.Changes, "Kamaji's webhook inside the tenant, which blocks writes, gives way to an admission policy")
+	}
 	if slices.Contains(o.Finalizers, name.FinalizerSoot) {
 		p.Changes = append(p.Changes, "finalizer "+name.FinalizerSoot+" is taken off")
 	}
@@ -90,6 +101,11 @@ func Of(s Seen, now time.Time) Plan {
 		}
 		p.Keeps = append(p.Keeps, n)
 	}
+	if o.DeletionTimestamp != nil {
+		p.Pods, p.Why = PodsEnd, []string{"it is being deleted, and the deletion is finished"}
+		p.Keeps, p.Makes, p.Against = nil, nil, nil
+		return p
+	}
 	if s.Deployment == nil || s.Deployment.Spec.Replicas != nil && *s.Deployment.Spec.Replicas == 0 {
 		p.Pods, p.Why = PodsNone, nil
 		return p
@@ -104,9 +120,6 @@ func Of(s Seen, now time.Time) Plan {
 func against(o *v1alpha1.TenantControlPlane) (all []string) {
 	if minor, ok := v1alpha1.Minor(o.Spec.Kubernetes.Version); !ok || minor < oldestMinor || minor > newestMinor {
 		all = append(all, fmt.Sprintf("version %s: must be from v1.%d to v1.%d", o.Spec.Kubernetes.Version, oldestMinor, newestMinor))
-	}
-	if o.Spec.WritePermissions.Any() {
-		all = append(all, "write limits: Kamaji's webhook for them would block every write inside the tenant; take spec.writePermissions out first")
 	}
 	if s := o.Status.Kubernetes.Version.Status; s != nil {
 		switch *s {
@@ -160,7 +173,49 @@ func differs(s Seen) (all []string) {
 			all = append(all, fmt.Sprintf("container %s runs %s, not v%s", c.Name, c.Image, version))
 		}
 	}
+	return append(append(all, kineDiffers(s)...), tunnelDiffers(s)...)
+}
+
+// kineDiffers says what kine can't go on with. Later versions of Kamaji have checksums of what it connects with on the pods.
+func kineDiffers(s Seen) (all []string) {
+	if s.DataStore == nil || s.DataStore.Spec.Driver == v1alpha1.DriverEtcd {
+		return nil
+	}
+	annotations := s.Deployment.Spec.Template.Annotations
+	_, hashed := annotations[name.AnnotationStorageCertificate]
+	if s.DataStore.Spec.Driver == v1alpha1.DriverNATS {
+		if hashed || annotations[name.AnnotationStorageConfig] != "" {
+			n := s.Tenant.Name
+			all = append(all, "Secrets "+name.DatastoreConfig(n)+" and "+name.DatastoreCertificate(n)+" get more keys, for NATS")
+		}
+		return all
+	}
+	tls, is := s.DataStore.Spec.TLSConfig, "kine has the certificate of DataStore "+s.DataStore.Name+"'s administrator, "
+	switch {
+	case tls == nil || tls.ClientCertificate == nil:
+	case tls.CertificateAuthority.PrivateKey == nil:
+		all = append(all, is+"which is taken away; the tenant has its password")
+	case hashed:
+		all = append(all, is+"in whose place the tenant gets one of its own")
+	}
 	return all
+}
+
+// tunnelDiffers says whether the konnectivity server is another than the one that is asked for.
+func tunnelDiffers(s Seen) []string {
+	is, must := "none", "none"
+	for _, c := range s.Deployment.Spec.Template.Spec.Containers {
+		if c.Name == name.ContainerKonnectivity {
+			is = c.Image
+		}
+	}
+	if k := s.Tenant.Spec.Addons.Konnectivity; k != nil {
+		must = k.Server.Image + ":" + v1alpha1.KonnectivityVersion(k.Server.Version, s.Tenant.Spec.Kubernetes.Version)
+	}
+	if is == must {
+		return nil
+	}
+	return []string{fmt.Sprintf("container %s: %s becomes %s", name.ContainerKonnectivity, is, must)}
 }
 
 // ends says which certificate of a Secret is to be renewed at once, empty for none.

@@ -54,6 +54,8 @@ func parseGrant(line, name string) []grant {
 func (have grants) repair(schema, name string) (changes [][2]string) {
 	to, mine := user(name, anyHost), on(schema)
 	right := false
+	// Those on other names are taken after the right ones are given, so that a user of Kamaji's always has some.
+	var others [][2]string
 	// After the rights: MySQL 8 doesn't take away a dynamic right, and says nothing, once the option on *.* is gone.
 	var options [][2]string
 	for _, g := range have {
@@ -61,8 +63,10 @@ func (have grants) repair(schema, name string) (changes [][2]string) {
 			right = true
 			continue
 		}
-		if !g.login() {
-			changes = append(changes, [2]string{"taken from the user: " + g.what, "REVOKE " + g.what + " FROM " + to})
+		if take := [2]string{"taken from the user: " + g.what, "REVOKE " + g.what + " FROM " + to}; g.on == mine {
+			changes = append(changes, take)
+		} else if !g.login() {
+			others = append(others, take)
 		}
 		if g.option && g.on != "" {
 			change := [2]string{"taken from the user: grant option on " + g.on, "REVOKE GRANT OPTION ON " + g.on + " FROM " + to}
@@ -71,12 +75,15 @@ func (have grants) repair(schema, name string) (changes [][2]string) {
 			}
 		}
 	}
-	changes = append(changes, options...)
 	if !right {
 		changes = append(changes, [2]string{"rights given to the user", "GRANT " + strings.Join(rights, ", ") + " ON " + mine + " TO " + to})
 	}
-	return changes
+	return append(append(changes, others...), options...)
 }
+
+// isOn reports whether rights are on a database, whose name may be written as it is, as Kamaji does: then they are on neighbours', too, until
+// they are repaired.
+func (g grant) isOn(schema string) bool { return g.on == on(schema) || g.on == quote(schema)+".*" }
 
 // on is all of a database, as GRANT takes it: there, unlike elsewhere, an underscore stands for any character, so that
 // rights on a_b would be rights on the neighbour's axb.

@@ -16,9 +16,9 @@ func TestGrantsAreRepaired(t *testing.T) {
 			"GRANT USAGE ON *.* TO `u`@`%` IDENTIFIED BY PASSWORD '*94BDCEBE19083CE2A1F959FD02F964C7AF4CFC29' REQUIRE SSL WITH MAX_QUERIES_PER_HOUR 5", own}, nil},
 		"a new user gets its rights": {[]string{usage}, []string{give}},
 		"rights on a pattern that fits neighbours aren't its own": {[]string{usage, "GRANT SELECT ON `a_b`.* TO `u`@`%`"},
-			[]string{"REVOKE SELECT ON `a_b`.* FROM `u`@`%`", give}},
+			[]string{give, "REVOKE SELECT ON `a_b`.* FROM `u`@`%`"}},
 		"a right too few, and one too many": {[]string{usage, "GRANT SELECT, DROP ON `a\\_b`.* TO `u`@`%` WITH GRANT OPTION"},
-			[]string{"REVOKE SELECT, DROP ON `a\\_b`.* FROM `u`@`%`", "REVOKE GRANT OPTION ON `a\\_b`.* FROM `u`@`%`", give}},
+			[]string{"REVOKE SELECT, DROP ON `a\\_b`.* FROM `u`@`%`", give, "REVOKE GRANT OPTION ON `a\\_b`.* FROM `u`@`%`"}},
 		"MySQL's dynamic rights": {[]string{usage, "GRANT BACKUP_ADMIN,ROLE_ADMIN ON *.* TO `u`@`%` WITH GRANT OPTION", own},
 			[]string{"REVOKE BACKUP_ADMIN,ROLE_ADMIN ON *.* FROM `u`@`%`", "REVOKE GRANT OPTION ON *.* FROM `u`@`%`"}},
 		"all of MySQL's, of which the option on everything goes last": {[]string{

@@ -168,7 +168,7 @@ func (d *database) refuse(ctx context.Context, s *sqlpool.Session, a driver.Acco
 		if err := s.Row(ctx, count, []any{a.Schema}, &others); err != nil {
 			return err
 		}
-		if others > 0 || !slices.ContainsFunc(have.grants, func(g grant) bool { return g.on == on(a.Schema) }) {
+		if others > 0 || !slices.ContainsFunc(have.grants, func(g grant) bool { return g.isOn(a.Schema) }) {
 			return owner.TakenSchema(a, driver.TakenByOthers)
 		}
 		if !a.Adopts {
@@ -176,7 +176,7 @@ func (d *database) refuse(ctx context.Context, s *sqlpool.Session, a driver.Acco
 		}
 	}
 	if len(have.hosts) > 0 && !have.owners.User.Recorded && !ofUser {
-		more := slices.ContainsFunc(have.grants, func(g grant) bool { return !g.login() && g.on != on(a.Schema) })
+		more := slices.ContainsFunc(have.grants, func(g grant) bool { return !g.login() && !g.isOn(a.Schema) })
 		if len(have.hosts) > 1 || !have.user() || have.open || more {
 			return owner.TakenUser(a, driver.TakenByOthers)
 		}

@@ -41,8 +41,6 @@ type APIServerSpec struct {
 }
 
 // AuthenticationSpec is who may sign in, and what is open to those who don't.
-//
-// +kubebuilder:validation:XValidation:rule="has(self.jwt) || has(self.anonymous)",reason=FieldValueRequired,message="must have jwt or anonymous"
 type AuthenticationSpec struct {
 	// JWT are issuers of tokens, such as OpenID Connect providers, in the shape of Kubernetes' AuthenticationConfiguration
 	// (apiserver.config.k8s.io/v1). The API server of each version gets it in the form that it knows. Default: none.

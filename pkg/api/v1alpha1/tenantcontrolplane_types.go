@@ -553,8 +553,6 @@ type GatewaySpec struct {
 }
 
 // KubernetesSpec is the version of a tenant's Kubernetes and its settings.
-//
-// +kubebuilder:validation:XValidation:rule="!has(self.apiServer) || !has(self.apiServer.authentication) || !has(self.apiServer.authentication.anonymous) || !self.version.matches('^v?1[.]3[01][.]')",fieldPath=".apiServer.authentication.anonymous",message="needs Kubernetes v1.32 or later: upgrade the tenant first"
 type KubernetesSpec struct {
 	// Version of Kubernetes, with or without a leading v, from v1.30 to v1.36. It can move one minor version up at a
 	// time, or several with the annotation stoker.dev/upgrade-through, and freely among the patches of one; to a lower

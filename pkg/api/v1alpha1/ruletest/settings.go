@@ -78,17 +78,26 @@ func settings() []Rule {
 			Passes: []string{
 				anonymous(`enabled: true`), anonymous(`enabled: true, conditions: [` + open + `]`),
 				set(`authentication: {jwt: [{` + plain + `}], anonymous: {enabled: true, conditions: [{path: /version}, ` + open + `]}}`),
-				`spec: {kubernetes: {version: v1.32.0, apiServer: {authentication: {anonymous: {enabled: true}}}}}`,
 			},
 			Fails: []Failure{
-				{set(`authentication: {}`), at + ".authentication", Required, "", "must have jwt or anonymous"},
 				{anonymous(`enabled: false`), nobody + ".enabled", Invalid, "false", "must be true, for the probes of the control plane's pods don't sign in: limit it by conditions"},
 				{anonymous(`enabled: true, conditions: []`), nobody + ".conditions", Invalid, "0", nobody + ".conditions in body should have at least 1 items"},
 				{anonymous(`enabled: true, conditions: [{path: /livez}, {path: /healthz}]`), nobody + ".conditions", Invalid, "", "must have the path /readyz: probes and kubeadm join don't sign in"},
 				{anonymous(`enabled: true, conditions: [{path: /livez}, {path: /healthz}, {path: /readyz}]`), nobody + ".conditions", Invalid, "", "must have the path /api/v1/namespaces/kube-public/configmaps/cluster-info: probes and kubeadm join don't sign in"},
 				{anonymous(`enabled: true, conditions: [{path: "/healthz*"}, ` + open + `]`), nobody + ".conditions[0].path", Invalid, "/healthz*", nobody + ".conditions[0].path in body should match '^/[^*?#[:space:]]*$'"},
 				{anonymous(`enabled: true, conditions: [{path: /livez}, ` + open + `]`), nobody + ".conditions[1]", Duplicate, `{"path":"/livez"}`, ""},
-				{`spec: {kubernetes: {version: v1.31.9, apiServer: {authentication: {anonymous: {enabled: true}}}}}`, nobody, Invalid, "", "needs Kubernetes v1.32 or later: upgrade the tenant first"},
+			},
+		},
+		{
+			Name: "who may sign in, or hasn't, is said where authentication is", Policy: true,
+			Passes: []string{anonymous(`enabled: true`), jwt(`{` + plain + `}`)},
+			Fails:  []Failure{{set(`authentication: {}`), at + ".authentication", Required, "", "must have jwt or anonymous"}},
+		},
+		{
+			Name: "paths for who hasn't signed in are known to the version", Policy: true,
+			Passes: []string{`spec: {kubernetes: {version: v1.32.0, apiServer: {authentication: {anonymous: {enabled: true}}}}}`},
+			Fails: []Failure{
+				{`spec: {kubernetes: {version: v1.31.9, apiServer: {authentication: {anonymous: {enabled: true}}}}}`, nobody, Forbidden, "", "needs Kubernetes v1.32 or later: upgrade the tenant first"},
 			},
 		},
 		{

@@ -64,11 +64,11 @@ func patched(there *object, patch map[string]any) refusal {
 	}
 	var after v1alpha1.TenantControlPlane
 	before, _ := parse(there.raw)
-	data, err := json.Marshal(merge(any(before), any(patch)))
-	if err != nil || json.Unmarshal(data, &after) != nil {
-		return nil // which the API server will say
+	data, _ := json.Marshal(merge(any(before), any(patch))) // decoded JSON can be encoded
+	if json.Unmarshal(data, &after) == nil {                // else the API server says what is wrong
+		return unusable(after.Spec.Kubernetes.APIServer)
 	}
-	return unusable(after.Spec.Kubernetes.APIServer)
+	return nil
 }
 
 // issuerOf is an issuer as Kubernetes has it. The fields have the same names.
@@ -88,12 +88,13 @@ func issuerOf(jwt v1alpha1.JWTAuthenticator) apiserver.JWTAuthenticator {
 	return out
 }
 
-// invalid are the errors about values, with what is said of the place in an expression in one line.
+// invalid are the errors about expressions, with what is said of the place in an expression in one line.
 func invalid(at string, errs field.ErrorList) refusal {
 	var found refusal
 	for _, e := range errs {
 		value, isText := e.BadValue.(string)
-		if e.Type != field.ErrorTypeInvalid || !isText {
+		about := strings.HasSuffix(e.Field, ".expression") || strings.HasSuffix(e.Field, ".valueExpression")
+		if e.Type != field.ErrorTypeInvalid || !isText || !about {
 			continue
 		}
 		var lines []string

@@ -33,10 +33,6 @@ func TestExpressionsAreCompiled(t *testing.T) {
 		"an e-mail address that nobody verified": {
 			`authentication: {jwt: [{` + mapping + `{username: {expression: "claims.email"}}}]}`, jwt + "[0].claimMappings.username.expression", "claims.email", "email_verified",
 		},
-		"an authority that is no certificate": {
-			`authentication: {jwt: [{issuer: {url: "https://a.example.com", audiences: [a], certificateAuthority: "-----BEGIN CERTIFICATE-----"}, claimMappings: {username: {claim: sub, prefix: ""}}}]}`,
-			jwt + "[0].issuer.certificateAuthority", "", "",
-		},
 		"a condition about what isn't there": {webhook("request.users == 'a'"), "spec.kubernetes.apiServer.authorization.authorizers[1].webhook.matchConditions[1].expression", "request.users == 'a'", "undefined field 'users'"},
 	} {
 		var settings v1alpha1.APIServerSpec

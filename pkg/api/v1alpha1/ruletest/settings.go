@@ -120,11 +120,11 @@ func settings() []Rule {
 		},
 		{
 			Name:   "tokens and users are validated by claims or expressions",
-			Passes: []string{more(`claimValidationRules: [{claim: a}, {claim: b, requiredValue: c}, {expression: claims.d, message: e}], userValidationRules: [{expression: "true"}]`)},
+			Passes: []string{more(`claimValidationRules: [{claim: a}, {claim: b, requiredValue: c}, {expression: claims.d == 1, message: e}], userValidationRules: [{expression: "true"}]`)},
 			Fails: []Failure{
 				{more(`claimValidationRules: [{}]`), j + ".claimValidationRules[0]", Invalid, "", either},
 				{more(`claimValidationRules: [{claim: a, expression: claims.a}]`), j + ".claimValidationRules[0]", Invalid, "", either},
-				{more(`claimValidationRules: [{expression: claims.a, requiredValue: b}]`), j + ".claimValidationRules[0].requiredValue", Invalid, "", notWithout},
+				{more(`claimValidationRules: [{expression: claims.a == 1, requiredValue: b}]`), j + ".claimValidationRules[0].requiredValue", Invalid, "", notWithout},
 				{more(`claimValidationRules: [{claim: a, message: b}]`), j + ".claimValidationRules[0].message", Invalid, "", "goes with expression, not with claim"},
 				{more(`userValidationRules: [{message: b}]`), j + ".userValidationRules[0].expression", Required, "", ""},
 			},

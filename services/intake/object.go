@@ -251,6 +251,7 @@ func whole(key events.Key, k kind, data []byte, watchFilter string) (typed any, 
 	if tenant, ok := typed.(*v1alpha1.TenantControlPlane); ok {
 		_, bad := scheduleOf(tenant.Annotations)
 		found = append(found, bad...)
+		found = append(found, unusable(tenant.Spec.Kubernetes.APIServer)...)
 	}
 	if len(found) > 0 {
 		slices.SortFunc(found, func(a, b event.FieldError) int { return strings.Compare(a.Field, b.Field) })

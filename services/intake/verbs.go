@@ -116,7 +116,13 @@ func (c command) patching(cmd *event.PatchCommand) (change, error) {
 	if _, err := c.kind.strict(part); err != nil {
 		return change{}, err
 	}
-	return change{uid: cmd.UID, patch: func(*object) (map[string]any, error) { return map[string]any{"spec": spec}, nil }}, nil
+	return change{uid: cmd.UID, patch: func(there *object) (map[string]any, error) {
+		patch := map[string]any{"spec": spec}
+		if bad := patched(there, patch); len(bad) > 0 {
+			return nil, bad
+		}
+		return patch, nil
+	}}, nil
 }
 
 // pause pauses, until a time or without end.

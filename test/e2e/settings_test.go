@@ -22,10 +22,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/kubernetes"
@@ -80,6 +82,7 @@ func TestSettingsOfTheAPIServer(t *testing.T) {
 			t.Error("another key was good enough")
 		}
 	})
+	t.Run("who hasn't signed in is heard where probes and kubeadm join are, and nowhere else", func(t *testing.T) { x.nobody(t) })
 	t.Run("the webhook is asked, and what it allows is allowed", func(t *testing.T) { x.asks(t, jane) })
 	t.Run("audit events arrive at the webhook and in the log", func(t *testing.T) {
 		env.Eventually(t, "an event at the webhook", func() error { return out.heardOf("oidc:jane", "configmaps") })
@@ -98,16 +101,14 @@ func TestSettingsOfTheAPIServer(t *testing.T) {
 		env.Eventually(t, "a third revision", func() error { return x.isRevision(t, "3") })
 		e.Ready(t, key)
 	})
-	t.Run("what the API server refuses is named, and the pods there are go on", func(t *testing.T) {
-		wrong := out.settings(t)
-		wrong.Authentication.JWT[0].ClaimMappings.Username = v1alpha1.PrefixedClaimOrExpression{Expression: "claims.sub +"}
-		o.Spec.Kubernetes.APIServer = wrong
-		e.Apply(t, o)
-		text := says(t, key, name.ServiceWorkload, reason.CrashLoop,
-			"spec.kubernetes.apiServer.authentication.jwt[0].claimMappings.username.expression", "Syntax error")
-		t.Log(text)
-		if who := x.whoAmI(t, jane); who.Username != "oidc:jane" {
-			t.Errorf("%+v", who)
+	t.Run("an expression that doesn't compile is refused, and nothing changes", func(t *testing.T) {
+		wrong := o.DeepCopy()
+		wrong.Spec.Kubernetes.APIServer.Authentication.JWT[0].ClaimMappings.Username = v1alpha1.PrefixedClaimOrExpression{Expression: "claims.sub +"}
+		typ, no := ask(t, events.Encode(key.CommandSubject(), e.Portal.NewEvent(key, nats.NewInbox(), event.TenantApply, env.JSON(t, wrong), time.Now())))
+		if typ != event.FactType(name.ServiceIntake, event.Rejected) || len(no.Errors) != 1 ||
+			no.Errors[0].Field != "spec.kubernetes.apiServer.authentication.jwt[0].claimMappings.username.expression" ||
+			no.Errors[0].Value != "claims.sub +" || !strings.Contains(no.Errors[0].Message, "Syntax error") {
+			t.Errorf("%s %+v", typ, no)
 		}
 	})
 	t.Run("a feature gate that there isn't is named", func(t *testing.T) {
@@ -116,6 +117,9 @@ func TestSettingsOfTheAPIServer(t *testing.T) {
 		o.Spec.Kubernetes.APIServer = wrong
 		e.Apply(t, o)
 		says(t, key, name.ServiceWorkload, reason.CrashLoop, "NoSuchGate", "spec.kubernetes.apiServer.featureGates")
+		if who := x.whoAmI(t, jane); who.Username != "oidc:jane" { // the pods there are go on
+			t.Errorf("%+v", who)
+		}
 	})
 	t.Run("switched off, nothing of it is left", func(t *testing.T) {
 		o.Spec.Kubernetes.APIServer = nil
@@ -178,6 +182,22 @@ func (x *set) whoAmI(t *testing.T, token string) authenticationv1.UserInfo {
 		return err
 	})
 	return who
+}
+
+// clusterInfo is where kubeadm join reads what it trusts.
+const clusterInfo = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
+
+// nobody asks without signing in.
+func (x *set) nobody(t *testing.T) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(rest.AnonymousClientConfig(x.config))
+	must(t, err)
+	for path, open := range map[string]bool{"/livez": true, "/readyz": true, "/healthz": true, clusterInfo: true, "/version": false, "/livez/etcd": false} {
+		err := client.RESTClient().Get().AbsPath(path).Do(t.Context()).Error()
+		if open && err != nil || !open && !apierrors.IsUnauthorized(err) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
 }
 
 // asks has the webhook asked, which allows some.
@@ -351,6 +371,7 @@ func (out *outside) settings(t *testing.T) *v1alpha1.APIServerSpec {
 	settings := &v1alpha1.APIServerSpec{}
 	must(t, yaml.UnmarshalStrict([]byte(`
 authentication:
+  anonymous: {enabled: true, conditions: [{path: /livez}, {path: /readyz}, {path: /healthz}, {path: `+clusterInfo+`}]}
   jwt:
     - issuer: {url: "`+out.url+`", audiences: [kubernetes], certificateAuthority: "`+strings.ReplaceAll(string(out.ca), "\n", `\n`)+`"}
       claimMappings: {username: {claim: sub, prefix: "oidc:"}, groups: {claim: groups, prefix: "oidc:"}}

@@ -40,15 +40,46 @@ type APIServerSpec struct {
 	MaxMutatingRequestsInFlight *int32 `json:"maxMutatingRequestsInFlight,omitempty"`
 }
 
-// AuthenticationSpec is who may sign in.
+// AuthenticationSpec is who may sign in, and what is open to those who don't.
 type AuthenticationSpec struct {
 	// JWT are issuers of tokens, such as OpenID Connect providers, in the shape of Kubernetes' AuthenticationConfiguration
-	// (apiserver.config.k8s.io/v1). The API server of each version gets it in the form that it knows.
+	// (apiserver.config.k8s.io/v1). The API server of each version gets it in the form that it knows. Default: none.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:XValidation:rule="self.all(j, self.exists_one(k, k.issuer.url == j.issuer.url))",messageExpression="'\"%s\": each issuer can be listed once'.format([self.filter(j, !self.exists_one(k, k.issuer.url == j.issuer.url))[0].issuer.url])"
+	// +optional
+	JWT []JWTAuthenticator `json:"jwt,omitempty"`
+	// Anonymous is what is open to requests of nobody who has signed in, of which the authorizers still decide. Kubernetes v1.32 or
+	// later. Default: all paths.
+	// +optional
+	Anonymous *AnonymousAuthentication `json:"anonymous,omitempty"`
+}
+
+// AnonymousAuthentication is what is open to requests of nobody who has signed in. It can't be switched off, for the probes of the
+// control plane's pods are such requests, but be limited to some paths.
+type AnonymousAuthentication struct {
+	// Enabled must be true: the probes of the pods don't sign in.
+	// +kubebuilder:validation:XValidation:rule="self",message="must be true, for the probes of the control plane's pods don't sign in: limit it by conditions"
 	// +required
-	JWT []JWTAuthenticator `json:"jwt"`
+	Enabled bool `json:"enabled"`
+	// Conditions of which a request must meet one. Those of probes and of kubeadm join must be among them: /livez, /readyz, /healthz
+	// and /api/v1/namespaces/kube-public/configmaps/cluster-info. Default: none, so that all requests are taken.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:XValidation:rule="['/livez', '/readyz', '/healthz', '/api/v1/namespaces/kube-public/configmaps/cluster-info'].all(p, self.exists(c, c.path == p))",messageExpression="'must have the path ' + ['/livez', '/readyz', '/healthz', '/api/v1/namespaces/kube-public/configmaps/cluster-info'].filter(p, !self.exists(c, c.path == p))[0] + ': probes and kubeadm join don\\'t sign in'"
+	// +listType=map
+	// +listMapKey=path
+	// +optional
+	Conditions []AnonymousCondition `json:"conditions,omitempty"`
+}
+
+// AnonymousCondition is what a request without a user may be.
+type AnonymousCondition struct {
+	// Path is the request's path as a whole, without its query; what is below it is not meant.
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^/[^*?#[:space:]]*$`
+	// +required
+	Path string `json:"path"`
 }
 
 // JWTAuthenticator is an issuer of tokens, and what the API server makes of them.

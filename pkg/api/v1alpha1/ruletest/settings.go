@@ -12,6 +12,11 @@ func settings() []Rule {
 	}
 	jwt := func(yaml string) string { return set(`authentication: {jwt: [` + yaml + `]}`) }
 	const plain = `issuer: {url: "https://a.example.com", audiences: [a]}, claimMappings: {username: {claim: sub, prefix: ""}}`
+	anonymous := func(yaml string) string { return set(`authentication: {anonymous: {` + yaml + `}}`) }
+	const (
+		open   = `{path: /livez}, {path: /readyz}, {path: /healthz}, {path: /api/v1/namespaces/kube-public/configmaps/cluster-info}`
+		nobody = at + ".authentication.anonymous"
+	)
 	issuer := func(yaml string) string {
 		return jwt(`{issuer: {` + yaml + `}, claimMappings: {username: {claim: sub, prefix: ""}}}`)
 	}
@@ -69,6 +74,33 @@ func settings() []Rule {
 			},
 		},
 		{
+			Name: "who hasn't signed in is kept to paths, but for probes and kubeadm join",
+			Passes: []string{
+				anonymous(`enabled: true`), anonymous(`enabled: true, conditions: [` + open + `]`),
+				set(`authentication: {jwt: [{` + plain + `}], anonymous: {enabled: true, conditions: [{path: /version}, ` + open + `]}}`),
+			},
+			Fails: []Failure{
+				{anonymous(`enabled: false`), nobody + ".enabled", Invalid, "false", "must be true, for the probes of the control plane's pods don't sign in: limit it by conditions"},
+				{anonymous(`enabled: true, conditions: []`), nobody + ".conditions", Invalid, "0", nobody + ".conditions in body should have at least 1 items"},
+				{anonymous(`enabled: true, conditions: [{path: /livez}, {path: /healthz}]`), nobody + ".conditions", Invalid, "", "must have the path /readyz: probes and kubeadm join don't sign in"},
+				{anonymous(`enabled: true, conditions: [{path: /livez}, {path: /healthz}, {path: /readyz}]`), nobody + ".conditions", Invalid, "", "must have the path /api/v1/namespaces/kube-public/configmaps/cluster-info: probes and kubeadm join don't sign in"},
+				{anonymous(`enabled: true, conditions: [{path: "/healthz*"}, ` + open + `]`), nobody + ".conditions[0].path", Invalid, "/healthz*", nobody + ".conditions[0].path in body should match '^/[^*?#[:space:]]*$'"},
+				{anonymous(`enabled: true, conditions: [{path: /livez}, ` + open + `]`), nobody + ".conditions[1]", Duplicate, `{"path":"/livez"}`, ""},
+			},
+		},
+		{
+			Name: "who may sign in, or hasn't, is said where authentication is", Policy: true,
+			Passes: []string{anonymous(`enabled: true`), jwt(`{` + plain + `}`)},
+			Fails:  []Failure{{set(`authentication: {}`), at + ".authentication", Required, "", "must have jwt or anonymous"}},
+		},
+		{
+			Name: "paths for who hasn't signed in are known to the version", Policy: true,
+			Passes: []string{`spec: {kubernetes: {version: v1.32.0, apiServer: {authentication: {anonymous: {enabled: true}}}}}`},
+			Fails: []Failure{
+				{`spec: {kubernetes: {version: v1.31.9, apiServer: {authentication: {anonymous: {enabled: true}}}}}`, nobody, Forbidden, "", "needs Kubernetes v1.32 or later: upgrade the tenant first"},
+			},
+		},
+		{
 			Name: "claims are mapped as the API server can",
 			Passes: []string{
 				mapped(`username: {expression: claims.sub}, groups: {claim: groups, prefix: "a:"}, uid: {claim: sub}, extra: [{key: example.com/a, valueExpression: claims.a}]`),
@@ -88,11 +120,11 @@ func settings() []Rule {
 		},
 		{
 			Name:   "tokens and users are validated by claims or expressions",
-			Passes: []string{more(`claimValidationRules: [{claim: a}, {claim: b, requiredValue: c}, {expression: claims.d, message: e}], userValidationRules: [{expression: "true"}]`)},
+			Passes: []string{more(`claimValidationRules: [{claim: a}, {claim: b, requiredValue: c}, {expression: claims.d == 1, message: e}], userValidationRules: [{expression: "true"}]`)},
 			Fails: []Failure{
 				{more(`claimValidationRules: [{}]`), j + ".claimValidationRules[0]", Invalid, "", either},
 				{more(`claimValidationRules: [{claim: a, expression: claims.a}]`), j + ".claimValidationRules[0]", Invalid, "", either},
-				{more(`claimValidationRules: [{expression: claims.a, requiredValue: b}]`), j + ".claimValidationRules[0].requiredValue", Invalid, "", notWithout},
+				{more(`claimValidationRules: [{expression: claims.a == 1, requiredValue: b}]`), j + ".claimValidationRules[0].requiredValue", Invalid, "", notWithout},
 				{more(`claimValidationRules: [{claim: a, message: b}]`), j + ".claimValidationRules[0].message", Invalid, "", "goes with expression, not with claim"},
 				{more(`userValidationRules: [{message: b}]`), j + ".userValidationRules[0].expression", Required, "", ""},
 			},
@@ -165,10 +197,12 @@ func settings() []Rule {
 			Passes: []string{
 				withArgs(`eventTTL: 2h`, `"--v=2", "--oidc-issuer-url=https://a.example.com", "--audit-log-path=-", "--feature-gates=A=true"`),
 				withArgs(audited, `"--audit-log-format=legacy", "--audit-webhook-batch-max-size=1"`),
+				withArgs(`authentication: {jwt: [{`+plain+`}]}`, `"--anonymous-auth=false"`),
 			},
 			Fails: []Failure{
 				{withArgs(`authentication: {jwt: [{`+plain+`}]}`, `"--v=2", "--oidc-client-id=a"`), args, Invalid, "--oidc-client-id=a", twice("authentication")},
 				{withArgs(`authentication: {jwt: [{`+plain+`}]}`, `"--authentication-config=a"`), args, Invalid, "--authentication-config=a", twice("authentication")},
+				{withArgs(`authentication: {anonymous: {enabled: true}}`, `"--anonymous-auth=false"`), args, Invalid, "--anonymous-auth=false", twice("authentication.anonymous")},
 				{withArgs(`authorization: {authorizers: [`+own+`]}`, `" --authorization_mode", "AlwaysAllow"`), args, Invalid, " --authorization_mode", twice("authorization")},
 				{withArgs(audited, `"--audit-log-maxage=1"`), args, Invalid, "--audit-log-maxage=1", twice("audit")},
 				{withArgs(audited, `"--audit-webhook-config-file=1"`), args, Invalid, "--audit-webhook-config-file=1", twice("audit")},

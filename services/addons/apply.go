@@ -49,7 +49,8 @@ func (s *addons) apply(ctx context.Context, t *loop.Turn, w *connection, a appli
 	}
 	after := state.Addons{
 		Objects: len(objects), CoreDNS: a.input.CoreDNS != nil, KubeProxy: a.input.KubeProxy != nil, Konnectivity: a.input.Konnectivity.kind(),
-		WritePermissions: a.input.WritePermissions, Rewritten: a.before.Rewritten, LastUpdate: time.Now().UTC().Truncate(time.Second), Versions: versions,
+		WritePermissions: a.input.WritePermissions, Rewritten: a.before.Rewritten, Use: a.before.Use,
+		LastUpdate: time.Now().UTC().Truncate(time.Second), Versions: versions,
 	}
 	if after.Hash, err = Hash(objects); err != nil {
 		return err

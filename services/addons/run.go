@@ -69,6 +69,8 @@ const (
 	unreached = "unreached"
 	// rewrites: objects that are to be written anew for the encryption are left, or were refused.
 	rewrites = "rewrites"
+	// counting: it is time to ask whether the tenant was used.
+	counting = "counting"
 	// webhook: a webhook of the tenant's own kept objects from being applied.
 	webhook = "webhook"
 )
@@ -168,6 +170,7 @@ func (s *addons) keepUp(ctx context.Context, t *loop.Turn, input Input, certs st
 		if err == nil && toRewrite(&certs, &a.before) {
 			t.Alarm(0, loop.Wake{Kind: rewrites})
 		}
+		looksAtUse(t, a.before.Use)
 		return barred(ctx, t, err)
 	}
 	s.follow(t.Key, w, a.before.Versions) //nolint:contextcheck // the watch outlives the turn
@@ -186,11 +189,13 @@ func (s *addons) keepUp(ctx context.Context, t *loop.Turn, input Input, certs st
 		return err
 	}
 	refused := own.Failure != nil && own.Failure.Reason == reason.RewriteRefused && !toRewrite(&certs, &after)
-	if own.Generation == t.Generation && !own.Waits() && after.Agents == a.before.Agents && !a.otherwise(after) && !refused && facts == nil {
+	if own.Generation != t.Generation || own.Waits() || after.Agents != a.before.Agents || a.otherwise(after) || refused || facts != nil {
+		facts = append(facts, loop.Tell{What: event.Applied, Data: event.AddonsApplied{About: t.About(), Objects: after.Objects}})
+	}
+	var idle []loop.Tell
+	after.Use, idle = s.used(ctx, t, w, &workload, a.before.Use)
+	if facts = append(facts, idle...); facts == nil && after.Use == a.before.Use {
 		return nil
 	}
-	return t.Done(ctx, loop.Outcome{
-		Step: event.Applied, Inputs: a.inputs, Data: after,
-		Facts: append(facts, loop.Tell{What: event.Applied, Data: event.AddonsApplied{About: t.About(), Objects: after.Objects}}),
-	})
+	return t.Done(ctx, loop.Outcome{Step: event.Applied, Inputs: a.inputs, Data: after, Facts: facts})
 }

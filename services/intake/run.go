@@ -109,6 +109,10 @@ func (s *intake) handle(ctx context.Context, t *loop.Turn) error {
 			var woken bool
 			woken, err = s.called(ctx, t, e)
 			due = due || woken
+		case e.Service == name.ServiceAddons && e.What == event.Idle && e.Err == nil:
+			var slept bool
+			slept, err = s.idle(ctx, t, e)
+			due = due || slept
 		case e.Service == name.ServiceIntake && e.What == event.Due && e.Err == nil: // a pause ends, or sleep does, or begins
 			// By the server's clock it is time; by this one it may not be yet.
 			due = true

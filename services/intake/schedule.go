@@ -24,8 +24,9 @@ import (
 // schedule is what a tenant's annotations say of its sleep.
 type schedule struct {
 	sleepAt, wakeAt times
-	// sleptAt and wokenAt are when it was put to sleep and woken beside the schedule, zero for never.
+	// sleptAt and wokenAt are when it was put to sleep and woken beside the schedule, zero for never. sleptBy says in words by what.
 	sleptAt, wokenAt time.Time
+	sleptBy          string
 }
 
 // times are those of one cron expression; the zero value has none.
@@ -40,6 +41,7 @@ const (
 	mustBeCron = "must be minute, hour, day of month, month and day of week, as cron has them, such as 0 20 * * 1-5"
 	mustBeZone = "must be a time zone of the IANA database, such as Europe/Berlin"
 	mustBeTime = "must be a time as RFC 3339 has it, such as 2026-11-20T08:00:00Z"
+	mustBeIdle = "must be a duration in hours and minutes, from 15m to 720h, such as 30m or 1h30m"
 )
 
 // cronFields keeps out what the parser takes beside the five fields: a time zone of its own, and intervals.
@@ -82,6 +84,16 @@ func scheduleOf(annotations map[string]string) (s schedule, bad refusal) {
 			return ""
 		})
 	}
+	s.sleptBy = name.AnnotationSleptAt
+	read(name.AnnotationSleepWhenIdle, func(value string) string {
+		if name.IdleTime(annotations) == 0 {
+			return mustBeIdle
+		}
+		if annotations[name.AnnotationSleptBy] == name.SleptByIdleness {
+			s.sleptBy = fmt.Sprintf("%s %q", name.AnnotationSleepWhenIdle, value)
+		}
+		return ""
+	})
 	if len(bad) > 0 {
 		slices.SortFunc(bad, func(a, b event.FieldError) int { return strings.Compare(a.Field, b.Field) })
 		return schedule{}, bad
@@ -124,14 +136,14 @@ func (s *schedule) at(created, now time.Time) state.Sleep {
 	scheduled, commanded := past(s.sleepAt.next(woken), now), future(past(s.sleptAt, now), woken)
 	sleep := state.Sleep{Asleep: true, Since: scheduled, By: s.sleepAt.said, Until: earliest(s.wakeAt.next(now), future(s.wokenAt, now))}
 	if earliest(scheduled, commanded).Equal(commanded) {
-		sleep.Since, sleep.By = commanded, name.AnnotationSleptAt
+		sleep.Since, sleep.By = commanded, s.sleptBy
 	}
 	return sleep
 }
 
 // scheduled reports whether a tenant with these annotations sleeps by them, and wakes.
 func scheduled(annotations map[string]string) bool {
-	for _, a := range []string{name.AnnotationSleepAt, name.AnnotationWakeAt, name.AnnotationWakeOn} {
+	for _, a := range []string{name.AnnotationSleepAt, name.AnnotationWakeAt, name.AnnotationWakeOn, name.AnnotationSleepWhenIdle} {
 		if _, said := annotations[a]; said {
 			return true
 		}
@@ -140,17 +152,18 @@ func scheduled(annotations map[string]string) bool {
 }
 
 // besideSchedule adds to a merge patch what puts a tenant to sleep at a time, or wakes it, beside its schedule: nothing where it sleeps, or is
-// awake, already, and for a command that comes again after a later one was carried out.
-func besideSchedule(patch map[string]any, o *metav1.ObjectMeta, asleep bool, at time.Time) map[string]any {
+// awake, already, and for a command that comes again after a later one was carried out. by is what puts it to sleep, a value of
+// name.AnnotationSleptBy, nil for a command.
+func besideSchedule(patch map[string]any, o *metav1.ObjectMeta, asleep bool, by any, at time.Time) map[string]any {
 	s, bad := scheduleOf(o.Annotations)
 	if bad != nil || latest(s.sleptAt, s.wokenAt).After(at) || s.at(o.CreationTimestamp.Time, at).Asleep == asleep {
 		return patch
 	}
 	noted := at.UTC().Format(time.RFC3339Nano)
 	if asleep {
-		annotate(patch, map[string]any{name.AnnotationSleptAt: noted, name.AnnotationWokenAt: nil})
+		annotate(patch, map[string]any{name.AnnotationSleptAt: noted, name.AnnotationSleptBy: by, name.AnnotationWokenAt: nil})
 	} else {
-		annotate(patch, map[string]any{name.AnnotationSleptAt: nil, name.AnnotationWokenAt: noted})
+		annotate(patch, map[string]any{name.AnnotationSleptAt: nil, name.AnnotationSleptBy: nil, name.AnnotationWokenAt: noted})
 	}
 	return patch
 }

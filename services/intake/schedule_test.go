@@ -83,6 +83,19 @@ func TestSleepOf(t *testing.T) {
 			annotations: with(name.AnnotationSleptAt, "2026-11-25T12:00:00.5Z"), now: "2026-11-25T21:00:00Z",
 			asleep: true, since: "2026-11-25T12:00:00.5Z", by: "stoker.dev/slept-at", change: "2026-11-26T06:00:00Z",
 		},
+		"idle it sleeps until somebody wakes it": {
+			annotations: saying(name.AnnotationSleepWhenIdle, "30m", name.AnnotationSleptAt, "2026-11-25T12:00:00.5Z", name.AnnotationSleptBy, name.SleptByIdleness),
+			now:         "2026-11-25T21:00:00Z", asleep: true, since: "2026-11-25T12:00:00.5Z", by: `stoker.dev/sleep-when-idle "30m"`,
+		},
+		"idle it sleeps until the next morning, with a schedule": {
+			annotations: with(name.AnnotationSleepWhenIdle, "1h", name.AnnotationSleptAt, "2026-11-25T12:00:00.5Z", name.AnnotationSleptBy, name.SleptByIdleness),
+			now:         "2026-11-25T21:00:00Z", asleep: true, since: "2026-11-25T12:00:00.5Z", by: `stoker.dev/sleep-when-idle "1h"`,
+			change: "2026-11-26T06:00:00Z",
+		},
+		"a command put it to sleep that might have been idle": {
+			annotations: with(name.AnnotationSleepWhenIdle, "1h", name.AnnotationSleptAt, "2026-11-25T12:00:00.5Z"),
+			now:         "2026-11-25T21:00:00Z", asleep: true, since: "2026-11-25T12:00:00.5Z", by: "stoker.dev/slept-at", change: "2026-11-26T06:00:00Z",
+		},
 		"a command's time that this clock hasn't come to yet is one to look at": {
 			annotations: with(name.AnnotationSleptAt, "2026-11-25T12:00:00.5Z"), now: "2026-11-25T12:00:00.4Z", change: "2026-11-25T12:00:00.5Z",
 		},
@@ -168,6 +181,8 @@ func TestScheduleOf(t *testing.T) {
 		"the zone of the machine":    {name.AnnotationTimeZone, "Local", mustBeZone},
 		"no zone":                    {name.AnnotationTimeZone, "", mustBeZone},
 		"a zone outside":             {name.AnnotationTimeZone, "../../etc/passwd", mustBeZone},
+		"idle for too short a time":  {name.AnnotationSleepWhenIdle, "14m59s", mustBeIdle},
+		"idle for no time":           {name.AnnotationSleepWhenIdle, "", mustBeIdle},
 		"put to sleep at no time":    {name.AnnotationSleptAt, "yesterday", mustBeTime},
 		"woken at a time of nowhere": {name.AnnotationWokenAt, "2026-11-20 08:00:00", mustBeTime},
 	} {
@@ -201,20 +216,20 @@ func TestBesideSchedule(t *testing.T) {
 		asleep      bool
 		at, patch   string
 	}{
-		"to wake by night is noted":        {week, false, night, `{"metadata":{"annotations":{"stoker.dev/slept-at":null,"stoker.dev/woken-at":"` + night + `"}}}`},
-		"to sleep by day is noted":         {week, true, day, `{"metadata":{"annotations":{"stoker.dev/slept-at":"` + day + `","stoker.dev/woken-at":null}}}`},
+		"to wake by night is noted":        {week, false, night, `{"metadata":{"annotations":{"stoker.dev/slept-at":null,"stoker.dev/slept-by":null,"stoker.dev/woken-at":"` + night + `"}}}`},
+		"to sleep by day is noted":         {week, true, day, `{"metadata":{"annotations":{"stoker.dev/slept-at":"` + day + `","stoker.dev/slept-by":"idleness","stoker.dev/woken-at":null}}}`},
 		"to wake by day is nothing new":    {week, false, day, `{}`},
 		"to sleep by night is nothing new": {week, true, night, `{}`},
 		"to wake what was put to sleep by day": {
 			with(name.AnnotationSleptAt, "2026-11-25T11:00:00Z"), false, day,
-			`{"metadata":{"annotations":{"stoker.dev/slept-at":null,"stoker.dev/woken-at":"` + day + `"}}}`,
+			`{"metadata":{"annotations":{"stoker.dev/slept-at":null,"stoker.dev/slept-by":null,"stoker.dev/woken-at":"` + day + `"}}}`,
 		},
 		"a command that comes again after another does nothing": {with(name.AnnotationWokenAt, "2026-11-25T13:00:00Z"), true, day, `{}`},
 		"without a schedule there is nothing to note":           {nil, false, night, `{}`},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			o := &metav1.ObjectMeta{Annotations: c.annotations, CreationTimestamp: metav1.NewTime(instantOf(t, "2026-01-01T00:00:00Z"))}
-			got, err := json.Marshal(besideSchedule(map[string]any{}, o, c.asleep, instantOf(t, c.at)))
+			got, err := json.Marshal(besideSchedule(map[string]any{}, o, c.asleep, name.SleptByIdleness, instantOf(t, c.at)))
 			if err != nil || string(got) != c.patch {
 				t.Errorf("%s %v, want %s", got, err, c.patch)
 			}

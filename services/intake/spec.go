@@ -130,16 +130,38 @@ func (s *intake) withdrawn(ctx context.Context, t *loop.Turn, e loop.Event) erro
 // called wakes a tenant to which somebody has connected, if that is to wake it, as the command does. It reports whether there was something
 // to wake.
 func (s *intake) called(ctx context.Context, t *loop.Turn, e loop.Event) (woken bool, err error) {
-	var call event.WorkloadCalled
-	if err := e.DataAs(&call); err != nil {
-		return false, &intent.Permanent{Reason: reason.InvalidFact, Message: "workload.called can't be read", Err: err}
+	return s.moved(ctx, t, e, func(o *v1alpha1.TenantControlPlane) (map[string]any, error) {
+		if o.Annotations[name.AnnotationWakeOn] != name.WakeOnConnection {
+			return nil, nil
+		}
+		return waker(e.Time())(&object{ObjectMeta: o.ObjectMeta, tenant: o})
+	})
+}
+
+// idle puts a tenant to sleep that nobody has used for as long as its annotation says. It reports whether there was something to put to sleep.
+func (s *intake) idle(ctx context.Context, t *loop.Turn, e loop.Event) (slept bool, err error) {
+	return s.moved(ctx, t, e, func(o *v1alpha1.TenantControlPlane) (map[string]any, error) {
+		if name.IdleTime(o.Annotations) == 0 {
+			return nil, nil
+		}
+		return besideSchedule(map[string]any{}, &o.ObjectMeta, true, name.SleptByIdleness, e.Time()), nil
+	})
+}
+
+// moved writes the patch that a fact about a tenant leads to, unless it is about another object or one that is being deleted, and reports
+// whether there was one.
+func (s *intake) moved(
+	ctx context.Context, t *loop.Turn, e loop.Event, patchOf func(*v1alpha1.TenantControlPlane) (map[string]any, error),
+) (bool, error) {
+	var fact event.About
+	if err := e.DataAs(&fact); err != nil {
+		return false, &intent.Permanent{Reason: reason.InvalidFact, Message: e.Service + "." + e.What + " can't be read", Err: err}
 	}
 	o, err := s.get(ctx, t.Key)
-	if err != nil || o == nil || string(o.UID) != call.UID || o.DeletionTimestamp != nil || !s.kube.InScope(kube.TenantControlPlanes, o) ||
-		o.Annotations[name.AnnotationWakeOn] != name.WakeOnConnection {
+	if err != nil || o == nil || string(o.UID) != fact.UID || o.DeletionTimestamp != nil || !s.kube.InScope(kube.TenantControlPlanes, o) {
 		return false, err
 	}
-	patch, err := waker(e.Time())(&object{ObjectMeta: o.ObjectMeta, tenant: o})
+	patch, err := patchOf(o)
 	if err != nil || len(patch) == 0 {
 		return false, err
 	}
@@ -192,7 +214,7 @@ func specAnnotations(o *metav1.ObjectMeta) map[string]string {
 		name.AnnotationMigrationTimeout, name.AnnotationCleanupPriorMigration, name.AnnotationDatastoreSelector,
 		name.AnnotationDatastoreOverrides, name.AnnotationKubeletServing, name.AnnotationUpgradeTimeout, name.AnnotationUpgradeThrough,
 		name.AnnotationSleepAt, name.AnnotationWakeAt, name.AnnotationTimeZone,
-		name.AnnotationSleptAt, name.AnnotationWokenAt, name.AnnotationWakeOn,
+		name.AnnotationSleptAt, name.AnnotationSleptBy, name.AnnotationWokenAt, name.AnnotationWakeOn, name.AnnotationSleepWhenIdle,
 		name.AnnotationAdopt,
 	} {
 		if v, ok := o.Annotations[k]; ok {

@@ -150,7 +150,7 @@ func sleep(c command) (change, error) {
 	cmd, err := target[event.SleepCommand](c.event.Data())
 	return change{uid: cmd.UID, exact: true, patch: func(there *object) (map[string]any, error) {
 		if scheduled(there.Annotations) {
-			return besideSchedule(map[string]any{}, &there.ObjectMeta, true, c.stored()), nil
+			return besideSchedule(map[string]any{}, &there.ObjectMeta, true, nil, c.stored()), nil
 		}
 		return scaling(sleeping)(there)
 	}}, err
@@ -169,7 +169,7 @@ func waker(at time.Time) func(*object) (map[string]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		return besideSchedule(patch, &there.ObjectMeta, false, at), nil
+		return besideSchedule(patch, &there.ObjectMeta, false, nil, at), nil
 	}
 }
 

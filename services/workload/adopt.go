@@ -91,6 +91,9 @@ func replaces(live, want *appsv1.Deployment, spec *v1alpha1.TenantControlPlaneSp
 	if spec.Kubernetes.APIServer != nil {
 		return "they lack the settings of spec.kubernetes.apiServer"
 	}
+	if _, counts := want.Spec.Template.Annotations[name.AnnotationAuditPolicy]; counts {
+		return "they don't count use (" + name.AnnotationSleepWhenIdle + ")"
+	}
 	is, must := &live.Spec.Template, &want.Spec.Template
 	for _, label := range slices.Sorted(maps.Keys(must.Labels)) {
 		have, there := is.Labels[label]

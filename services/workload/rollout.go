@@ -5,6 +5,7 @@ package workload
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -89,6 +90,7 @@ func (t *turn) rollOutVersion(ctx context.Context) (wait state.Wait, stepped boo
 	t.holdSlot()
 	wait = t.explainWait(ctx, r)
 	t.haveEncryption(ctx, in)
+	t.haveAddresses(ctx)
 	return wait, stepped, t.retire(ctx, &in.Certs)
 }
 
@@ -261,6 +263,18 @@ func (t *turn) podsConfig() string {
 		return ""
 	}
 	return t.data.ConfigHash
+}
+
+// haveAddresses notes where the API servers are, for who asks each of them whether the tenant is used.
+func (t *turn) haveAddresses(ctx context.Context) {
+	if name.IdleTime(t.Tenant.Annotations) == 0 || t.step != event.Available {
+		t.data.Pods = nil
+		return
+	}
+	if pods, listed := t.pods(ctx); listed {
+		t.data.Pods = readyAt(pods, t.spec.NetworkProfile.Port)
+		slices.Sort(t.data.Pods)
+	}
 }
 
 // pods lists the tenant's pods; false where they can't be listed.

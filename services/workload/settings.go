@@ -35,8 +35,34 @@ var documents = []struct{ annotation, file string }{
 	{name.AnnotationAuditPolicy, "audit-policy.yaml"},
 }
 
-// settings are those of the spec, nil for none.
-func (s Subject) settings() *v1alpha1.APIServerSpec { return s.Tenant.Spec.Kubernetes.APIServer }
+// settings are those of the spec, and the audit that counts use where idleness puts the tenant to sleep; nil for none.
+func (s Subject) settings() *v1alpha1.APIServerSpec {
+	settings := s.Tenant.Spec.Kubernetes.APIServer
+	if name.IdleTime(s.Tenant.Annotations) == 0 || settings != nil && settings.Audit != nil {
+		return settings
+	}
+	counting := value(settings)
+	counting.Audit = countingUse
+	return &counting
+}
+
+// countingUse has the API server count requests (apiserver_audit_event_total) that are use of the tenant: not those of the control plane
+// itself, of nodes, of what runs in kube-system, of Stoker, or of nobody it knows. What is counted is written down, too, as an
+// audit without a place for its events doesn't count; two megabytes of it are kept. What ends isn't counted as well, for the beginning was.
+var countingUse = &v1alpha1.AuditSpec{
+	Policy: v1alpha1.AuditPolicy{
+		OmitStages: []v1alpha1.AuditStage{"ResponseStarted", "ResponseComplete", "Panic"},
+		Rules: []v1alpha1.AuditPolicyRule{
+			{Level: "None", Users: []string{
+				"system:apiserver", "system:kube-controller-manager", "system:kube-scheduler", "system:konnectivity-server", "kubernetes-super-admin",
+			}},
+			{Level: "None", UserGroups: []string{"system:nodes", "system:serviceaccounts:kube-system"}},
+			{Level: "None", NonResourceURLs: []string{"/healthz*", "/livez*", "/readyz*", "/metrics*", "/version*"}},
+			{Level: "Metadata", UserGroups: []string{"system:authenticated"}},
+		},
+	},
+	Log: &v1alpha1.AuditLog{File: &v1alpha1.AuditLogFile{MaxSize: 1, MaxBackup: 1}},
+}
 
 // documents are the documents that the API server is to read, by annotation; nil for none.
 func (s Subject) documents() map[string]string {

@@ -75,3 +75,28 @@ func TestAuditEventsGoWhereTheSpecSays(t *testing.T) {
 		}
 	}
 }
+
+func TestUseIsCountedWhereIdlenessPutsToSleep(t *testing.T) {
+	plain := load(t, "minimal")
+	before := hash(Deployment(plain))
+	idle := load(t, "minimal")
+	idle.Tenant.Annotations = map[string]string{name.AnnotationSleepWhenIdle: "30m"}
+	args := strings.Join(idle.apiServerArgs(), " ")
+	for _, want := range []string{
+		"--audit-policy-file=/etc/kubernetes/apiserver/audit-policy.yaml", "--audit-log-path=/var/log/kubernetes/audit.log", "--audit-log-maxsize=1",
+	} {
+		if !strings.Contains(args, want) {
+			t.Errorf("%s is not in %s", want, args)
+		}
+	}
+	if policy := Deployment(idle).Spec.Template.Annotations[name.AnnotationAuditPolicy]; !strings.Contains(policy, "kubernetes-super-admin") {
+		t.Errorf("the policy is %q", policy)
+	}
+	if idle.Tenant.Spec.Kubernetes.APIServer != nil {
+		t.Error("the tenant's spec is another")
+	}
+	idle.Tenant.Annotations[name.AnnotationSleepWhenIdle] = "1m"
+	if hash(Deployment(idle)) != before {
+		t.Error("a time that can't be had changes the pods")
+	}
+}

@@ -85,6 +85,7 @@ func Catalogue() []Entry {
 		fact("addons", Applied, AddonsApplied{}, "what must exist inside the tenant does"),
 		fact("addons", Repaired, AddonsRepaired{}, "objects inside the tenant were put right"),
 		fact("addons", Rewritten, AddonsRewritten{}, "what the tenant's encryption is about was written anew, whole"),
+		fact("addons", Idle, AddonsIdle{}, "nobody has used the tenant's API for as long as has it put to sleep"),
 		fact("addons", Removed, Removals{}, "the tenant's inside is no longer looked after"),
 		fact("status", Changed, StatusChanged{}, "the tenant's status, for portals"),
 		fact("status", Deleted, StatusChanged{}, "nothing of the tenant is left, or what is"),

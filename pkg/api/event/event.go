@@ -65,6 +65,7 @@ const (
 	Upgraded    = "upgraded"
 	Slept       = "slept"
 	Called      = "called"
+	Idle        = "idle"
 	Applied     = "applied"
 	Repaired    = "repaired"
 	Rewritten   = "rewritten"
@@ -295,6 +296,13 @@ type AddonsApplied struct {
 	About
 	// Objects is how many there are.
 	Objects int `json:"objects"`
+}
+
+// AddonsIdle says: nobody has used the tenant's API for as long as has it put to sleep.
+type AddonsIdle struct {
+	About
+	// Since is since when (UTC).
+	Since time.Time `json:"since"`
 }
 
 // AddonsRepaired says: objects inside the tenant were put right.

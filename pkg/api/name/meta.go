@@ -52,6 +52,8 @@ const (
 	ManagerActivator = "activator.stoker.dev"
 	// WakeOnConnection is the value of AnnotationWakeOn.
 	WakeOnConnection = "connection"
+	// SleptByIdleness is the value of AnnotationSleptBy.
+	SleptByIdleness = "idleness"
 )
 
 // Values of LabelComponent.
@@ -140,6 +142,10 @@ const (
 	// commands sleep and wake.
 	AnnotationSleptAt = "stoker.dev/slept-at"
 	AnnotationWokenAt = "stoker.dev/woken-at"
+	// AnnotationSleepWhenIdle on a TenantControlPlane is after how long without use it is put to sleep, a duration: see IdleTime.
+	AnnotationSleepWhenIdle = "stoker.dev/sleep-when-idle"
+	// AnnotationSleptBy is why a tenant was put to sleep at the time of AnnotationSleptAt, if nobody said so: SleptByIdleness.
+	AnnotationSleptBy = "stoker.dev/slept-by"
 	// AnnotationWakeOn on a TenantControlPlane says what wakes it beside its schedule and commands: WakeOnConnection.
 	AnnotationWakeOn = "stoker.dev/wake-on"
 	// AnnotationLoopback on an EndpointSlice is the address it is for, where that is a loopback address, which it may not hold.

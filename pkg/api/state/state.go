@@ -302,6 +302,8 @@ type Workload struct {
 	// Encryption is the revision of the encryption's configuration (Encryption.Revision) that all pods have had since none was left with
 	// another; 0 before the first.
 	Encryption int64 `json:"encryption,omitempty"`
+	// Pods are the addresses (host:port) of the API servers that were ready last, where idleness puts the tenant to sleep; empty elsewhere.
+	Pods []string `json:"pods,omitempty"`
 	// Phase is the value of status.kubernetesResources.version.status (Provisioning, Ready, Upgrading, …).
 	Phase string `json:"phase,omitempty"`
 	// Replicas as the Deployment reports them.
@@ -413,11 +415,21 @@ type Addons struct {
 	// Rewritten is the revision of the encryption's configuration (Encryption.Revision) under which all its objects were written last; 0
 	// before the first time.
 	Rewritten int64 `json:"rewritten,omitempty"`
+	// Use is what was seen last of the tenant's use, where idleness puts it to sleep; nil elsewhere.
+	Use *Use `json:"use,omitempty"`
 	// Versions of the objects as they should be, by Kind/namespace/name: after a restart, a watch that starts from them
 	// sees what changed meanwhile.
 	Versions map[string]string `json:"versions,omitempty"`
 	// LastUpdate is when they were last applied (UTC).
 	LastUpdate time.Time `json:"lastUpdate,omitzero"`
+}
+
+// Use of a tenant's API, as its API servers count it.
+type Use struct {
+	// Seen stands for what the API servers had counted: another value, for another count, or for other servers, is use.
+	Seen string `json:"seen,omitempty"`
+	// Since is when that was first seen (UTC): nobody has used the tenant since, as far as it was looked at.
+	Since time.Time `json:"since"`
 }
 
 // Ways to a tenant's API.

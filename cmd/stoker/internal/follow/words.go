@@ -78,6 +78,8 @@ func words(service, what string, data []byte) (string, Mood) {
 		return say(data, Plain, func(p event.AddonsRepaired) string { return strings.Join(p.Objects, ", ") })
 	case "addons.rewritten":
 		return say(data, Plain, func(p event.AddonsRewritten) string { return fmt.Sprintf("%d objects", p.Objects) })
+	case "addons.idle":
+		return say(data, Plain, func(p event.AddonsIdle) string { return "not used since " + p.Since.UTC().Format(time.RFC3339) })
 	case "status.changed":
 		var p event.StatusChanged
 		if json.Unmarshal(data, &p) != nil {

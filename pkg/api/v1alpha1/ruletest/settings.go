@@ -25,6 +25,7 @@ func settings() []Rule {
 	}
 	more := func(yaml string) string { return jwt(`{` + plain + `, ` + yaml + `}`) }
 	authorizers := func(yaml string) string { return set(`authorization: {authorizers: [` + yaml + `]}`) }
+	idle := func(yaml string) string { return "metadata: {annotations: {stoker.dev/sleep-when-idle: 30m}}\n" + yaml }
 	const own = `{type: Node, name: node}, {type: RBAC, name: rbac}`
 	webhook := func(yaml string) string {
 		return authorizers(own + `, {type: Webhook, name: a, webhook: {kubeconfigSecret: {name: a}, failurePolicy: Deny` + yaml + `}}`)
@@ -46,6 +47,8 @@ func settings() []Rule {
 		notKey     = "must be a domain and a path in small letters, such as example.com/tenant, and not of kubernetes.io or k8s.io"
 		ownVolume  = "is the name of one of the control plane's own volumes"
 		ownMount   = "is where the container mounts a volume of its own"
+		onIdle     = "metadata.annotations[stoker.dev/sleep-when-idle]"
+		besideIdle = "cannot be beside the annotation stoker.dev/sleep-when-idle, for use is counted by an audit of its own"
 		notGate    = "must be the name of a feature gate, such as MutatingAdmissionPolicy"
 		notWithout = "goes with claim, not with expression"
 	)
@@ -211,6 +214,23 @@ func settings() []Rule {
 				{withArgs(`eventTTL: 1h`, `"--event-ttl=2h"`), args, Invalid, "--event-ttl=2h", twice("eventTTL")},
 				{withArgs(`maxRequestsInFlight: 1`, `"--max-requests-inflight=2"`), args, Invalid, "--max-requests-inflight=2", twice("maxRequestsInFlight")},
 				{withArgs(`maxMutatingRequestsInFlight: 1`, `"--max-mutating-requests-inflight=2"`), args, Invalid, "--max-mutating-requests-inflight=2", twice("maxMutatingRequestsInFlight")},
+			},
+		},
+		{
+			Name: "what counts use is the only audit, and Stoker's requests are none of it", Policy: true,
+			Passes: []string{
+				idle(`spec: {kubernetes: {apiServer: {eventTTL: 1h}}}`),
+				idle(`spec: {controlPlane: {deployment: {extraArgs: {apiServer: ["--v=2", "--audit-webhook-batch-max-size=1"]}}}}`),
+				`metadata: {annotations: {stoker.dev/sleep-when-idle: 30m, kamaji.clastix.io/kubeconfig-secret-key: super-admin.svc}}`,
+			},
+			Fails: []Failure{
+				{idle(set(audited)), onIdle, Invalid, "30m", "cannot be beside spec.kubernetes.apiServer.audit, for use is counted by an audit of its own"},
+				{`metadata: {annotations: {stoker.dev/sleep-when-idle: 30m, kamaji.clastix.io/kubeconfig-secret-key: admin.svc}}`, onIdle, Invalid, "30m", `cannot be beside kamaji.clastix.io/kubeconfig-secret-key "admin.svc", for Stoker's own requests would be use`},
+				{idle(withArgs(`eventTTL: 1h`, `"--audit_log-path=-"`)), args, Invalid, "--audit_log-path=-", besideIdle},
+				{idle(withArgs(`eventTTL: 1h`, `"--audit-policy-file=a"`)), args, Invalid, "--audit-policy-file=a", besideIdle},
+				{idle(withArgs(`eventTTL: 1h`, `"--audit-webhook-config-file=a"`)), args, Invalid, "--audit-webhook-config-file=a", besideIdle},
+				{idle(`spec: {controlPlane: {deployment: {additionalVolumes: [{name: kube-apiserver-audit-log, emptyDir: {}}]}}}`), "spec.controlPlane.deployment.additionalVolumes", Invalid, "kube-apiserver-audit-log", ownVolume},
+				{idle(`spec: {controlPlane: {deployment: {additionalVolumes: [{name: a, emptyDir: {}}], additionalVolumeMounts: {apiServer: [{name: a, mountPath: /var/log/kubernetes/}]}}}}`), "spec.controlPlane.deployment.additionalVolumeMounts.apiServer", Invalid, "/var/log/kubernetes/", ownMount},
 			},
 		},
 		{

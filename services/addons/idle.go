@@ -43,7 +43,9 @@ func useAfter(before *state.Use, seen string, now time.Time) (after *state.Use, 
 }
 
 // used asks whether the tenant was used, if it is time to, and returns what is known then; with the fact that it was idle, if it was.
-func (s *addons) used(ctx context.Context, t *loop.Turn, w *connection, workload *state.Workload, before *state.Use) (*state.Use, []loop.Tell) {
+func (s *addons) used(
+	ctx context.Context, t *loop.Turn, w *connection, workload *state.Workload, before *state.Use,
+) (*state.Use, []loop.Tell) {
 	idle := name.IdleTime(t.Tenant.Annotations)
 	if idle == 0 {
 		return nil, nil

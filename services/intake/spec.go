@@ -138,7 +138,8 @@ func (s *intake) called(ctx context.Context, t *loop.Turn, e loop.Event) (woken 
 	})
 }
 
-// idle puts a tenant to sleep that nobody has used for as long as its annotation says. It reports whether there was something to put to sleep.
+// idle puts a tenant to sleep that nobody has used for as long as its annotation says. It reports whether there was something to put to
+// sleep.
 func (s *intake) idle(ctx context.Context, t *loop.Turn, e loop.Event) (slept bool, err error) {
 	return s.moved(ctx, t, e, func(o *v1alpha1.TenantControlPlane) (map[string]any, error) {
 		if name.IdleTime(o.Annotations) == 0 {

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 
+	"golang.org/x/net/http2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/stoker-k8s/stoker/pkg/fence"
@@ -78,4 +79,11 @@ func IsAway(err error) bool {
 	var u *intent.Unavailable
 	var n net.Error
 	return errors.As(err, &u) || errors.As(err, &n)
+}
+
+// BrokenOff reports whether a server broke off its answer, as an API server does, by an HTTP/2 INTERNAL_ERROR, when its time for a request
+// is over and the answer has begun.
+func BrokenOff(err error) bool {
+	var broken http2.StreamError
+	return errors.As(err, &broken) && broken.Code == http2.ErrCodeInternal
 }

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"golang.org/x/net/http2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -100,5 +101,21 @@ func TestWhoIsAwayWithA500(t *testing.T) {
 				t.Errorf("the API server counts as down: %v: %s", down, readyz.Body)
 			}
 		})
+	}
+}
+
+func TestBrokenOff(t *testing.T) {
+	for what, test := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"an answer that was broken off":                {fmt.Errorf("patch: %w", http2.StreamError{Code: http2.ErrCodeInternal}), true},
+		"a request that was refused by the connection": {http2.StreamError{Code: http2.ErrCodeRefusedStream}, false},
+		"an answer":                                    {apierrors.NewTimeoutError("later", 1), false},
+		"none":                                         {},
+	} {
+		if got := BrokenOff(test.err); got != test.want {
+			t.Errorf("%s: %t", what, got)
+		}
 	}
 }

@@ -46,7 +46,7 @@ func (s slowHooks) before(ref Ref) string {
 
 // after names the webhook for which a write wasn't answered in time, if that is what its error means.
 func (s slowHooks) after(ref Ref, err error) string {
-	if !apierrors.IsTimeout(err) {
+	if !apierrors.IsTimeout(err) && !kube.BrokenOff(err) {
 		return ""
 	}
 	s.seen.Store(true)

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/http2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -104,12 +103,11 @@ func stalled(c command, cause string) refusal {
 // for every other error, and for none.
 func unanswered(ctx context.Context, err error) string {
 	var status apierrors.APIStatus
-	var broken http2.StreamError
 	var no refusal
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 		return "the API server did not answer in time"
-	case errors.As(err, &broken) && broken.Code == http2.ErrCodeInternal:
+	case kube.BrokenOff(err):
 		return "the API server broke off its answer"
 	case !errors.As(err, &status), errors.As(refused(err, nil), &no):
 		return ""

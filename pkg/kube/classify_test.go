@@ -111,8 +111,8 @@ func TestBrokenOff(t *testing.T) {
 	}{
 		"an answer that was broken off":                {fmt.Errorf("patch: %w", http2.StreamError{Code: http2.ErrCodeInternal}), true},
 		"a request that was refused by the connection": {http2.StreamError{Code: http2.ErrCodeRefusedStream}, false},
-		"an answer":                                    {apierrors.NewTimeoutError("later", 1), false},
-		"none":                                         {},
+		"an answer": {apierrors.NewTimeoutError("later", 1), false},
+		"none":      {},
 	} {
 		if got := BrokenOff(test.err); got != test.want {
 			t.Errorf("%s: %t", what, got)

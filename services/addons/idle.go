@@ -112,6 +112,9 @@ func (c *Cluster) countedUse(ctx context.Context) (string, error) {
 	err := c.kube.Lines(ctx, "/metrics", func(line []byte) {
 		of, _, _ := bytes.Cut(line, []byte("{"))
 		of, _, _ = bytes.Cut(of, []byte(" "))
+		if bytes.Contains(line, []byte(`subresource=""`)) {
+			return // no session; a tenant may have thousands of resources that are watched
+		}
 		if slices.Contains([]string{recordedRequests, startTime, lastingRequests}, string(of)) {
 			series.Write(line)
 			series.WriteByte('\n')

@@ -23,7 +23,7 @@ GO_BUILD = go run -trimpath ./deployments/local/cmd/gobuild -ldflags "$(LDFLAGS)
 TEST = go run ./test/run $(MODULES) -- -race -count=1 -timeout 45m
 # What the race detector keeps from being tested runs once more without it: tests that a data race of a dependency ends, and bounds
 # of memory. test/run/norace_test.go holds this list to the files that are built without it.
-NORACE = go run ./test/run services/addons services/datastore/driver/drivertest -- -count=1 -timeout 45m -run '^(TestWatchMemory|TestData)$$'
+NORACE = go run ./test/run services/addons services/datastore/driver/drivertest test/e2e -- -count=1 -timeout 45m -run '^(TestWatchMemory|TestData|TestTheNATSPage)$$'
 
 .PHONY: help
 help: ## list the targets

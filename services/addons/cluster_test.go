@@ -117,7 +117,7 @@ func startTenant(t testing.TB) *tenant {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.QPS, cfg.NegotiatedSerializer = -1, scheme.Codecs.WithoutConversion()
+	cfg.QPS, cfg.WarningHandler, cfg.NegotiatedSerializer = -1, rest.NoWarnings{}, scheme.Codecs.WithoutConversion()
 	if tn.rest, err = rest.UnversionedRESTClientFor(cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func (tn *tenant) another(t testing.TB) *tenant {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Host, cfg.QPS, cfg.NegotiatedSerializer = "https://"+secure, -1, scheme.Codecs.WithoutConversion()
+	cfg.Host, cfg.QPS, cfg.WarningHandler, cfg.NegotiatedSerializer = "https://"+secure, -1, rest.NoWarnings{}, scheme.Codecs.WithoutConversion()
 	o := &tenant{apiserver: start(t, t.TempDir(), args...)}
 	if o.rest, err = rest.UnversionedRESTClientFor(cfg); err != nil {
 		t.Fatal(err)

@@ -95,6 +95,7 @@ func components() []component {
 		{"coredns", func(in Input) bool { return in.CoreDNS != nil }, (*kubeadm).coreDNS},
 		{"kube-proxy", func(in Input) bool { return in.KubeProxy != nil }, (*kubeadm).kubeProxy},
 		{"konnectivity", func(in Input) bool { return in.Konnectivity != nil }, (*kubeadm).konnectivity},
+		{"kept-endpoints", always, (*kubeadm).keptEndpoints},
 		{"write-permissions", func(in Input) bool { return in.WritePermissions.Any() }, (*kubeadm).writePermissions},
 	}
 }
@@ -193,7 +194,7 @@ func handlerOf(r Ref) string {
 			return metric.HandlerKonnectivityServiceAccount
 		}
 		return metric.HandlerKonnectivityAgent
-	case name.WritePermissions:
+	case name.WritePermissions, name.KeptEndpoints:
 		return ""
 	}
 	return metric.HandlerBootstrapToken

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/pkg/intent"
@@ -69,7 +70,11 @@ func (st *store) use(ctx context.Context, ping bool, f func(driver.Driver) error
 		}
 	}
 	err = f(c.Driver)
-	if errors.Is(err, driver.ErrAway) {
+	switch {
+	case errors.Is(err, driver.ErrFull): // it answers, and what makes room goes on
+		st.warns(reason.EtcdFull)
+		return st.unavailable(ctx, err)
+	case errors.Is(err, driver.ErrAway):
 		st.noteAnswer(c, err)
 		return st.unavailable(ctx, err)
 	}
@@ -164,6 +169,23 @@ func (st *store) noteAnswer(c *conn, err error) {
 	}
 	untried := errors.Is(was, errNotTried)
 	if back, lost := err == nil && was != nil && !untried, err != nil && (was == nil || untried); back || lost {
+		st.of.wakeAll([]events.Key{events.DataStore(st.name)}, loop.Wake{Kind: wakeDataStore})
+	}
+}
+
+// noteWarning notes what the last check found that should be put right, a reason, or "".
+func (st *store) noteWarning(why string) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.warned = why
+}
+
+// warns has the DataStore checked if what should be put right is another than at the last check.
+func (st *store) warns(why string) {
+	st.mu.Lock()
+	said := st.warned == why
+	st.mu.Unlock()
+	if !said {
 		st.of.wakeAll([]events.Key{events.DataStore(st.name)}, loop.Wake{Kind: wakeDataStore})
 	}
 }

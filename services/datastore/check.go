@@ -49,9 +49,11 @@ func (s *datastore) check(ctx context.Context, t *loop.Turn) error {
 	}
 	r := readinessOf(opened, pinged)
 	if r.ready {
-		if why, message := st.warning(ctx); why != "" {
+		why, message := st.warning(ctx)
+		if why != "" {
 			r.reason, r.message = why, message
 		}
+		st.noteWarning(why)
 	}
 	if err := s.reportReadiness(ctx, t, st, object, r); err != nil {
 		return err

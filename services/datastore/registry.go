@@ -55,6 +55,7 @@ type store struct {
 
 	checked  string // id of the last fact checked
 	measured string // id of the last fact measured
+	warned   string // what the last check found that should be put right, a reason
 
 	// latency of the last ping that was answered, 0 before the first.
 	latency time.Duration

@@ -75,8 +75,9 @@ func (st *store) unmeasured(now time.Time) bool {
 	return st.conn != nil && st.away == nil && now.Sub(st.measuredAt) >= pause
 }
 
-// measure asks for sizes, if the driver knows them, and wakes the tenants whose size is news. What fails is tried again with
-// the next tick; what is wrong is reported by the turns of those who need the DataStore.
+// measure asks for sizes, if the driver knows them, and wakes the tenants whose size is news, and the DataStore if what should be put
+// right about it is another. What fails is tried again with the next tick; what is wrong is reported by the turns of those who need
+// the DataStore.
 func (st *store) measure(ctx context.Context, now func() time.Time) {
 	var sizes map[string]driver.Size
 	if err := st.do(ctx, func(d driver.Driver) (err error) {
@@ -87,8 +88,12 @@ func (st *store) measure(ctx context.Context, now func() time.Time) {
 	}); err == nil {
 		st.noteSizes(sizes, now())
 		st.of.wakeAll(st.grown(now()), loop.Wake{Kind: wakeSize})
-		if u := st.usage(); u != nil && usageChanged(st.reportedUsage(), u) {
-			st.of.wakeAll([]events.Key{events.DataStore(st.name)}, loop.Wake{Kind: wakeSize})
+		if u := st.usage(); u != nil {
+			if usageChanged(st.reportedUsage(), u) {
+				st.of.wakeAll([]events.Key{events.DataStore(st.name)}, loop.Wake{Kind: wakeSize})
+			}
+			why, _ := st.warning(ctx)
+			st.warns(why)
 		}
 	}
 }

@@ -185,6 +185,10 @@ const (
 // WritePermissions is the name of the policy, and of its binding, that limit writes inside the tenant; Kamaji's webhook for it has it, too.
 const WritePermissions = "kamaji-write-permissions"
 
+// KeptEndpoints is the name of the policy inside the tenant, and of its binding, by which an API server that ends leaves the Service
+// kubernetes its address.
+const KeptEndpoints = "stoker-kept-endpoints"
+
 // Names of the pods' volumes.
 const (
 	VolumePKI                         = "etc-kubernetes-pki"

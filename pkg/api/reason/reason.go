@@ -158,6 +158,10 @@ const (
 	Unreachable = "Unreachable"
 	// EtcdDeniesStatus: the DataStore's etcd keeps its status from tenants; a reason of a DataStore that can be used.
 	EtcdDeniesStatus = "EtcdDeniesStatus"
+	// EtcdFull: the DataStore's etcd is out of room and refuses writes; a reason of a DataStore that can be read.
+	EtcdFull = "EtcdFull"
+	// EtcdNearlyFull: the DataStore's etcd has nearly reached its quota; a reason of a DataStore that can be used.
+	EtcdNearlyFull = "EtcdNearlyFull"
 	// ForeignSecret: a DataStore refers to a Secret of a namespace that the installation doesn't name; a reason of the DataStore.
 	ForeignSecret = "ForeignSecret"
 	// InvalidName: a schema or user has a name that the database can't have.

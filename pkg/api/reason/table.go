@@ -212,6 +212,14 @@ func Table() []Entry {
 			"get datastores -o yaml",
 		},
 		{
+			EtcdFull, "the DataStore's etcd is out of room and refuses writes: its tenants can be read and deleted from, and new ones wait",
+			"Make room as the runbook StokerDataStoreFull says, then etcdctl alarm disarm.", "get datastores -o yaml",
+		},
+		{
+			EtcdNearlyFull, "the DataStore's etcd has nearly reached its quota, at which it refuses writes of all its tenants",
+			"Compact and defragment it, or give it a larger --quota-backend-bytes.", "get datastores -o yaml",
+		},
+		{
 			ForeignSecret, "the DataStore refers to a Secret of a namespace whose Secrets DataStores may not refer to",
 			"Move the Secret to the installation's namespace, or add its namespace to --secret-namespaces of stoker-datastore.",
 			"get datastores",

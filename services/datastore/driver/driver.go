@@ -180,6 +180,14 @@ type Access struct {
 // ErrAway means that the database does not answer, or refuses everybody.
 var ErrAway = errors.New("the database does not answer")
 
+// ErrFull means that the database answers, and has no room left for what was to be written. It is an [ErrAway]: tenants wait for room.
+var ErrFull error = fullError{}
+
+type fullError struct{}
+
+func (fullError) Error() string        { return "the database has no room left" }
+func (fullError) Is(target error) bool { return target == ErrAway } //nolint:errorlint // that very one
+
 // What a *ConfigError speaks of.
 const (
 	PartTLS       = "tlsConfig"

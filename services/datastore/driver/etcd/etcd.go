@@ -172,10 +172,13 @@ func (e *etcd) classify(ctx context.Context, err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w in time: %w", driver.ErrAway, err)
 	}
+	if errors.Is(err, rpctypes.ErrNoSpace) || errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace) {
+		return fmt.Errorf("%w: %w", driver.ErrFull, err)
+	}
 	for _, away := range []error{
 		rpctypes.ErrPermissionDenied, rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrNoLeader, rpctypes.ErrNotLeader,
 		rpctypes.ErrLeaderChanged, rpctypes.ErrStopped, rpctypes.ErrTimeout, rpctypes.ErrTimeoutDueToLeaderFail,
-		rpctypes.ErrTimeoutDueToConnectionLost, rpctypes.ErrUnhealthy, rpctypes.ErrTooManyRequests, rpctypes.ErrNoSpace, rpctypes.ErrCorrupt,
+		rpctypes.ErrTimeoutDueToConnectionLost, rpctypes.ErrUnhealthy, rpctypes.ErrTooManyRequests, rpctypes.ErrCorrupt,
 	} {
 		if errors.Is(err, away) || errors.Is(rpctypes.Error(err), away) {
 			return fmt.Errorf("%w: %w", driver.ErrAway, err)

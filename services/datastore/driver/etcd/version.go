@@ -3,8 +3,10 @@ package etcd
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
@@ -20,19 +22,39 @@ var deniesStatus = [][2]*version.Version{
 	{version.MustParseSemantic("3.6.0-0"), version.MustParseSemantic("3.6.12")},
 }
 
-// Warning names the members of a version that keeps the tenants' API servers from what they should use. Members that don't answer are
-// left out.
+// nearlyFull is the part of its quota from which a member has too little room left to wait with making some.
+const nearlyFull = 0.9
+
+// Warning names members that have no room left, or else little, or else a version that keeps the tenants' API servers from what they
+// should use. Members that don't answer are left out.
 func (e *etcd) Warning(ctx context.Context) (why, message string) {
-	var old []string
+	var full, filling, old []string
 	for _, endpoint := range e.client.Endpoints() {
 		ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 		status, err := e.client.Status(ctx, endpoint)
 		cancel()
-		if err == nil && denied(status.Version) {
-			old = append(old, fmt.Sprintf("%s (v%s)", strings.TrimPrefix(endpoint, "https://"), status.Version))
+		if err != nil {
+			continue
+		}
+		member := strings.TrimPrefix(endpoint, "https://")
+		if slices.ContainsFunc(status.Errors, func(alarm string) bool { return strings.Contains(alarm, etcdserverpb.AlarmType_NOSPACE.String()) }) {
+			full = append(full, member)
+		}
+		if quota := status.DbSizeQuota; quota > 0 && float64(status.DbSize) >= nearlyFull*float64(quota) { // v3.6 and later tell it
+			filling = append(filling, fmt.Sprintf("%s (%d of %d MiB)", member, status.DbSize>>20, quota>>20))
+		}
+		if denied(status.Version) {
+			old = append(old, fmt.Sprintf("%s (v%s)", member, status.Version))
 		}
 	}
-	if len(old) == 0 {
+	switch {
+	case len(full) > 0:
+		return reason.EtcdFull, "the DataStore answers and all references are valid, but etcd at " + strings.Join(full, ", ") +
+			" has raised the alarm NOSPACE: it refuses writes of all tenants, and lets them read and delete; make room, then disarm the alarm"
+	case len(filling) > 0:
+		return reason.EtcdNearlyFull, "the DataStore answers and all references are valid, but etcd at " + strings.Join(filling, ", ") +
+			" has nearly reached its quota, at which it refuses writes of all tenants; compact and defragment it, or give it a larger --quota-backend-bytes"
+	case len(old) == 0:
 		return "", ""
 	}
 	return reason.EtcdDeniesStatus, "the DataStore answers and all references are valid, but etcd at " + strings.Join(old, ", ") +

@@ -35,6 +35,7 @@ type Server struct {
 	program testserver.Program
 	dir     *testserver.Dir
 	peer    string
+	flags   []string
 	process *testserver.Process
 }
 
@@ -47,18 +48,18 @@ func NewAuthority(t testing.TB, key crypto.Signer) *Authority {
 	return testserver.NewAuthority(t, key)
 }
 
-// Start runs a server with a user root and authentication on.
-func Start(t testing.TB) *Server {
+// Start runs a server with a user root and authentication on, and with further flags.
+func Start(t testing.TB, flags ...string) *Server {
 	t.Helper()
-	return StartWith(t, NewAuthority(t, testserver.EC(t)), "127.0.0.1")
+	return StartWith(t, NewAuthority(t, testserver.EC(t)), "127.0.0.1", flags...)
 }
 
 // StartWith does what Start does, with an authority that other servers may have, too, on 127.0.0.1 or, for pods of the local
 // stack, to which that is their own address, on 127.0.0.2.
-func StartWith(t testing.TB, ca *Authority, host string) *Server {
+func StartWith(t testing.TB, ca *Authority, host string, flags ...string) *Server {
 	t.Helper()
 	s := &Server{
-		CA: ca, dir: testserver.OwnDir(t, "etcd"), Endpoint: free(t, host), peer: free(t, host),
+		CA: ca, flags: flags, dir: testserver.OwnDir(t, "etcd"), Endpoint: free(t, host), peer: free(t, host),
 		program: testserver.Program{Path: built.Program(t, "etcd", "etcd", "STOKER_TEST_ETCD")},
 	}
 	t.Cleanup(func() { s.Kill(t) })
@@ -124,12 +125,13 @@ func (s *Server) Connect(t testing.TB, cert, key []byte) *clientv3.Client {
 // Run starts the process, with the data it had before.
 func (s *Server) Run(t testing.TB) {
 	t.Helper()
-	s.process = s.dir.Run(t, s.program,
-		"--name=test", "--data-dir="+filepath.Join(s.dir.Path, "data"), "--log-level=panic",
-		"--listen-client-urls=https://"+s.Endpoint, "--advertise-client-urls=https://"+s.Endpoint,
-		"--listen-peer-urls=http://"+s.peer, "--initial-advertise-peer-urls=http://"+s.peer, "--initial-cluster=test=http://"+s.peer,
-		"--client-cert-auth", "--trusted-ca-file="+filepath.Join(s.dir.Path, "ca.crt"),
-		"--cert-file="+filepath.Join(s.dir.Path, "server.crt"), "--key-file="+filepath.Join(s.dir.Path, "server.key"))
+	s.process = s.dir.Run(t, s.program, append([]string{
+		"--name=test", "--data-dir=" + filepath.Join(s.dir.Path, "data"), "--log-level=panic",
+		"--listen-client-urls=https://" + s.Endpoint, "--advertise-client-urls=https://" + s.Endpoint,
+		"--listen-peer-urls=http://" + s.peer, "--initial-advertise-peer-urls=http://" + s.peer, "--initial-cluster=test=http://" + s.peer,
+		"--client-cert-auth", "--trusted-ca-file=" + filepath.Join(s.dir.Path, "ca.crt"),
+		"--cert-file=" + filepath.Join(s.dir.Path, "server.crt"), "--key-file=" + filepath.Join(s.dir.Path, "server.key"),
+	}, s.flags...)...)
 }
 
 // Kill ends the process at once.

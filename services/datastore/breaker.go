@@ -6,6 +6,7 @@ package datastore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
@@ -73,7 +74,7 @@ func (st *store) use(ctx context.Context, ping bool, f func(driver.Driver) error
 	switch {
 	case errors.Is(err, driver.ErrFull): // it answers, and what makes room goes on
 		st.warns(reason.EtcdFull)
-		return st.unavailable(ctx, err)
+		return &intent.Unavailable{Err: fmt.Errorf("DataStore %s: %w", st.name, err)}
 	case errors.Is(err, driver.ErrAway):
 		st.noteAnswer(c, err)
 		return st.unavailable(ctx, err)

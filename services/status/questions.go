@@ -7,10 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -24,6 +26,7 @@ import (
 // Bounds of answers: each takes a few reads from NATS, so that many go on at once and few are slow.
 const (
 	questionTimeout = 3 * time.Second
+	storesTimeout   = time.Second
 	questionsAtOnce = 64
 )
 
@@ -33,14 +36,16 @@ func (s *svc) questions() events.Questions {
 		Service: event.StatusService, Version: "1.0.0", Description: "where a tenant stands, and what it waits for",
 		AtOnce: questionsAtOnce,
 		Endpoints: map[string]events.Question{
-			"get": {Subject: event.QueryStatus, Timeout: questionTimeout, Answer: answer(s, Get)},
-			"why": {Subject: event.QueryWhy, Timeout: questionTimeout, Answer: answer(s, Why)},
+			"get": {Subject: event.QueryStatus, Timeout: questionTimeout, Answer: answer(s, func(_ context.Context, key events.Key, states map[string]*state.State) event.StatusReply {
+				return Get(key, states)
+			})},
+			"why": {Subject: event.QueryWhy, Timeout: questionTimeout, Answer: answer(s, s.why)},
 		},
 	}
 }
 
 // answer reads what the services keep about the tenant that a question is about, and replies.
-func answer[T any](s *svc, reply func(events.Key, map[string]*state.State) T) func(context.Context, []byte) (any, error) {
+func answer[T any](s *svc, reply func(context.Context, events.Key, map[string]*state.State) T) func(context.Context, []byte) (any, error) {
 	return func(ctx context.Context, question []byte) (any, error) {
 		var q event.Query
 		if err := json.Unmarshal(question, &q); err != nil || q.Namespace == "" || q.Name == "" {
@@ -57,7 +62,7 @@ func answer[T any](s *svc, reply func(events.Key, map[string]*state.State) T) fu
 		if states[name.ServiceIntake] == nil {
 			return nil, s.unknown(ctx, key)
 		}
-		return reply(key, states), nil
+		return reply(ctx, key, states), nil
 	}
 }
 
@@ -139,4 +144,38 @@ func Why(key events.Key, states map[string]*state.State) event.WhyReply {
 		w.Services = append(w.Services, a)
 	}
 	return w
+}
+
+// why is Why, and what should be put right about the tenant's DataStores; of those that can't be read now it says nothing.
+func (s *svc) why(ctx context.Context, key events.Key, states map[string]*state.State) event.WhyReply {
+	w := Why(key, states)
+	_, tenant, _ := decode(key, states)
+	ctx, cancel := context.WithTimeout(ctx, storesTimeout) // the rest is worth telling without the management cluster
+	defer cancel()
+	names := []string{tenant.Spec.DataStore}
+	for _, o := range tenant.Spec.DataStoreOverrides {
+		names = append(names, o.DataStore)
+	}
+	for i, n := range names {
+		if n == "" || slices.Contains(names[:i], n) {
+			continue
+		}
+		o := &v1alpha1.DataStore{}
+		err := s.kube.Get(ctx, kube.DataStores, "", n, o)
+		if d := ailing(n, o); apierrors.IsNotFound(err) {
+			w.DataStores = append(w.DataStores, event.DataStoreState{Name: n, Reason: reason.DataStoreMissing})
+		} else if err == nil && d != nil {
+			w.DataStores = append(w.DataStores, *d)
+		}
+	}
+	return w
+}
+
+// ailing is what should be put right about a DataStore, nil for nothing, or when it isn't known yet.
+func ailing(n string, o *v1alpha1.DataStore) *event.DataStoreState {
+	c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.DataStoreConditionValid)
+	if c == nil || c.Reason == v1alpha1.DataStoreReasonValid {
+		return nil
+	}
+	return &event.DataStoreState{Name: n, Ready: o.Status.Ready, Reason: c.Reason, Message: c.Message}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -36,12 +38,21 @@ func TestQuestionsAreAnswered(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	keep(s.intake, events.KeySpec, state.State{UID: "u1", Generation: 2, Step: event.Accepted, Data: encode(t, demo())})
+	tenant := demo()
+	tenant.Spec.DataStore = "main"
+	tenant.Spec.DataStoreOverrides = []v1alpha1.DataStoreOverride{{Resource: "/events", DataStore: "gone"}, {Resource: "/leases", DataStore: "main"}}
+	keep(s.intake, events.KeySpec, state.State{UID: "u1", Generation: 2, Step: event.Accepted, Data: encode(t, tenant)})
 	_, own := Compute(demo(), complete(), clock)
 	keep(s.status, name.ServiceStatus, state.State{UID: "u1", Generation: 2, Step: event.Changed, Data: encode(t, own)})
 
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "/datastores/main") {
+			_ = json.NewEncoder(w).Encode(v1alpha1.DataStore{Status: v1alpha1.DataStoreStatus{Ready: true, Conditions: []metav1.Condition{
+				{Type: v1alpha1.DataStoreConditionValid, Status: metav1.ConditionTrue, Reason: reason.EtcdFull, Message: "no room"},
+			}}})
+			return
+		}
 		if !strings.HasSuffix(r.URL.Path, "/kamajis") {
 			w.WriteHeader(http.StatusNotFound)
 			_ = json.NewEncoder(w).Encode(metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound})
@@ -88,6 +99,16 @@ func TestQuestionsAreAnswered(t *testing.T) {
 		}
 		if len(r.Services) != len(name.Services()) || r.Services[0].Step != event.Accepted || r.Services[1].Step != "" {
 			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("why says what should be put right about the tenant's DataStores", func(t *testing.T) {
+		var r event.WhyReply
+		if err := json.Unmarshal(ask(event.QueryWhy, `{"namespace":"default","name":"demo"}`).Data, &r); err != nil {
+			t.Fatal(err)
+		}
+		want := []event.DataStoreState{{Name: "main", Ready: true, Reason: reason.EtcdFull, Message: "no room"}, {Name: "gone", Reason: reason.DataStoreMissing}}
+		if !slices.Equal(r.DataStores, want) {
+			t.Errorf("%+v", r.DataStores)
 		}
 	})
 	for sentence, test := range map[string]struct{ question, code string }{

@@ -43,6 +43,18 @@ type WhyReply struct {
 	PausedUntil time.Time `json:"pausedUntil,omitzero"`
 	// Services in the order in which a tenant meets them.
 	Services []ServiceState `json:"services"`
+	// DataStores that the tenant uses and of which something should be put right, its own first.
+	DataStores []DataStoreState `json:"dataStores,omitempty"`
+}
+
+// DataStoreState says what should be put right about a DataStore.
+type DataStoreState struct {
+	Name string `json:"name"`
+	// Ready is whether it can be used all the same.
+	Ready bool `json:"ready"`
+	// Reason and Message of its condition kamaji.clastix.io/DataStoreValidation, or DataStoreMissing.
+	Reason  string `json:"reason"`
+	Message string `json:"message,omitempty"`
 }
 
 // ServiceState says where one service stands with a tenant.

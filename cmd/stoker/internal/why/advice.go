@@ -37,6 +37,11 @@ func advice(r event.WhyReply, now time.Time) []string {
 			}
 		}
 	}
+	for _, d := range r.DataStores {
+		if entry, known := reason.Find(d.Reason); known && entry.Do != "" && !slices.Contains(lines, entry.Do) {
+			lines = append(lines, "DataStore "+d.Name+": "+entry.Do)
+		}
+	}
 	switch {
 	case len(lines) > 0:
 	case r.Phase == string(v1alpha1.VersionSleeping) && !working:

@@ -46,6 +46,17 @@ func Explain(w io.Writer, r event.WhyReply, now time.Time) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	for _, d := range r.DataStores {
+		is := "is not ready"
+		if d.Ready {
+			is = "is ready"
+		}
+		fmt.Fprintf(&b, "\nDataStore %s %s: %s", printable.Line(d.Name), is, printable.Line(d.Reason))
+		if d.Message != "" {
+			fmt.Fprintf(&b, ": %s", printable.Line(d.Message))
+		}
+		b.WriteString("\n")
+	}
 	b.WriteString("\nHow to go on\n")
 	for _, line := range advice(r, now) {
 		fmt.Fprintf(&b, "  - %s\n", printable.Line(line))

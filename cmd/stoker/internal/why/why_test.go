@@ -34,6 +34,14 @@ func TestExplain(t *testing.T) {
 			About: about, Phase: "Ready", Ready: true, Message: "Kubernetes v1.36.3 answers at 10.0.0.1:6443", AcceptedAt: clock.Add(-time.Hour),
 			Services: []event.ServiceState{service("intake", "accepted", none, nil), service("certs", "issued", none, nil)},
 		},
+		"store.txt": {
+			About: about, Phase: "Ready", Ready: true, Message: "Kubernetes v1.36.3 answers at 10.0.0.1:6443", AcceptedAt: clock.Add(-time.Hour),
+			Services: []event.ServiceState{service("intake", "accepted", none, nil)},
+			DataStores: []event.DataStoreState{
+				{Name: "main", Ready: true, Reason: reason.EtcdFull, Message: "the DataStore answers, but etcd has raised the alarm NOSPACE"},
+				{Name: "events", Reason: reason.DataStoreMissing},
+			},
+		},
 		"waiting.txt": {
 			About: about, Phase: "Provisioning", Message: "datastore: etcd default does not answer", AcceptedAt: clock.Add(-4 * time.Minute),
 			Services: []event.ServiceState{

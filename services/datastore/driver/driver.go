@@ -186,7 +186,7 @@ var ErrFull error = fullError{}
 type fullError struct{}
 
 func (fullError) Error() string        { return "the database has no room left" }
-func (fullError) Is(target error) bool { return target == ErrAway } //nolint:errorlint // that very one
+func (fullError) Is(target error) bool { return target == ErrAway }
 
 // What a *ConfigError speaks of.
 const (

@@ -17,9 +17,8 @@ import (
 // back, which each does every ten seconds, pods of the tenant that connect to the Service find nobody. The API server writes with its own
 // user and tries once; refused, it logs that and ends. Others may write there what they like.
 func (k *kubeadm) keptEndpoints() ([]*unstructured.Unstructured, error) {
-	meta := metav1.ObjectMeta{Name: name.KeptEndpoints}
-	return unstructuredOf(&admissionv1.ValidatingAdmissionPolicy{
-		TypeMeta: kube.ValidatingAdmissionPolicies.TypeMeta(), ObjectMeta: meta,
+	policy := &admissionv1.ValidatingAdmissionPolicy{
+		TypeMeta: kube.ValidatingAdmissionPolicies.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Name: name.KeptEndpoints},
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
 			FailurePolicy: new(admissionv1.Ignore),
 			MatchConstraints: &admissionv1.MatchResources{
@@ -44,10 +43,6 @@ func (k *kubeadm) keptEndpoints() ([]*unstructured.Unstructured, error) {
 				Reason:     new(metav1.StatusReasonForbidden),
 			}},
 		},
-	}, &admissionv1.ValidatingAdmissionPolicyBinding{
-		TypeMeta: kube.ValidatingAdmissionPolicyBindings.TypeMeta(), ObjectMeta: meta,
-		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName: name.KeptEndpoints, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
-		},
-	})
+	}
+	return unstructuredOf(policy, bindingOf(policy))
 }

@@ -30,7 +30,7 @@ type Event struct {
 }
 
 // unwatched reports whether an object is put right by the daily look alone: the policy of keptEndpoints and its binding, for which two
-// more kinds would be watched in each tenant (44 KB), and by whose loss a tenant's administrator harms nobody else.
+// more kinds would be watched in each tenant (31 KB), and by whose loss a tenant's administrator harms nobody else.
 func unwatched(ref string) bool { return strings.HasSuffix(ref, "//"+name.KeptEndpoints) }
 
 // Watch calls drift for each change of an object named in known, from the state in which known describes it: what

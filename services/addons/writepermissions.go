@@ -68,14 +68,13 @@ var (
 // kube-system; in kube-node-lease, whatever is blocked elsewhere, creation and deletion; no subresources, such as status, scale, binding,
 // eviction or token. Reviews of tokens and accesses pass any policy.
 func (k *kubeadm) writePermissions() ([]*unstructured.Unstructured, error) {
-	meta := metav1.ObjectMeta{Name: name.WritePermissions}
 	blocked := blockedOperations(k.in.WritePermissions)
 	matched := []admissionv1.OperationType{admissionv1.Create, admissionv1.Delete}
 	if k.in.WritePermissions.BlockUpdate {
 		matched = append(matched, admissionv1.Update)
 	}
 	policy := &admissionv1.ValidatingAdmissionPolicy{
-		TypeMeta: kube.ValidatingAdmissionPolicies.TypeMeta(), ObjectMeta: meta,
+		TypeMeta: kube.ValidatingAdmissionPolicies.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Name: name.WritePermissions},
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
 			FailurePolicy: new(admissionv1.Fail),
 			MatchConstraints: &admissionv1.MatchResources{
@@ -114,12 +113,17 @@ func (k *kubeadm) writePermissions() ([]*unstructured.Unstructured, error) {
 			},
 		},
 	}
-	return unstructuredOf(policy, &admissionv1.ValidatingAdmissionPolicyBinding{
-		TypeMeta: kube.ValidatingAdmissionPolicyBindings.TypeMeta(), ObjectMeta: meta,
+	return unstructuredOf(policy, bindingOf(policy))
+}
+
+// bindingOf has a policy deny, everywhere; it is named like the policy.
+func bindingOf(policy *admissionv1.ValidatingAdmissionPolicy) *admissionv1.ValidatingAdmissionPolicyBinding {
+	return &admissionv1.ValidatingAdmissionPolicyBinding{
+		TypeMeta: kube.ValidatingAdmissionPolicyBindings.TypeMeta(), ObjectMeta: policy.ObjectMeta,
 		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName: name.WritePermissions, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+			PolicyName: policy.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
 		},
-	})
+	}
 }
 
 // variables of the policy. The last says whether a write passes whatever is blocked.

@@ -1,7 +1,6 @@
 package datastore_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
-	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
 )
@@ -30,12 +28,7 @@ func TestAnEtcdOutOfRoom(t *testing.T) {
 	says := func(why, part string) {
 		t.Helper()
 		drivertest.Eventually(t, 30*time.Second, func() error {
-			var checked event.DatastoreChecked
-			m, err := in.bus[events.UserOperator].Conn().Request(
-				"$JS.API.DIRECT.GET."+events.StreamFacts+"."+events.DataStore("main").FactSubject("datastore", event.Checked), nil, time.Second)
-			if err == nil {
-				err = json.Unmarshal(m.Data, &checked)
-			}
+			checked, err := in.checked("main")
 			if err == nil && (!checked.Ready || checked.Reason != why || !strings.Contains(checked.Message, part)) {
 				err = fmt.Errorf("%+v", checked)
 			}
@@ -61,7 +54,7 @@ func TestAnEtcdOutOfRoom(t *testing.T) {
 	}
 
 	late.accept()
-	says(reason.EtcdFull, server.Endpoint)
+	says(reason.EtcdFull, "NOSPACE")
 	drivertest.Eventually(t, 30*time.Second, func() error {
 		if s, _ := late.state(); s.Failure == nil || s.Failure.Reason != reason.Unavailable || !strings.Contains(s.Failure.Message, "the database has no room left") {
 			return fmt.Errorf("%+v", s.Failure)

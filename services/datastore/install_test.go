@@ -136,6 +136,16 @@ func (in *installation) dataStore(n string, spec v1alpha1.DataStoreSpec) {
 	in.t.Cleanup(func() { _, _ = in.kube.Delete(context.Background(), kube.DataStores, "", n, metav1.DeleteOptions{}) })
 }
 
+// checked is the last fact checked about a DataStore.
+func (in *installation) checked(dataStore string) (c event.DatastoreChecked, err error) {
+	m, err := in.bus[events.UserOperator].Conn().Request(
+		"$JS.API.DIRECT.GET."+events.StreamFacts+"."+events.DataStore(dataStore).FactSubject("datastore", event.Checked), nil, time.Second)
+	if err == nil {
+		err = json.Unmarshal(m.Data, &c)
+	}
+	return c, err
+}
+
 // quiet drops the facts told so far.
 func (in *installation) quiet() {
 	for len(in.facts) > 0 {

@@ -69,18 +69,11 @@ func TestService(t *testing.T) {
 	})
 	t.Run("the DataStore was found ready", func(t *testing.T) {
 		drivertest.Eventually(t, 10*time.Second, func() error {
-			msg, err := in.bus[events.UserOperator].Conn().Request("$JS.API.DIRECT.GET."+events.StreamFacts+"."+events.DataStore("main").FactSubject("datastore", event.Checked), nil, time.Second)
-			if err != nil {
-				return err
+			checked, err := in.checked("main")
+			if err == nil && !checked.Ready {
+				err = fmt.Errorf("%+v", checked)
 			}
-			checked := event.DatastoreChecked{}
-			if err := json.Unmarshal(msg.Data, &checked); err != nil {
-				return fmt.Errorf("checked %s: %w", msg.Data, err)
-			}
-			if !checked.Ready {
-				return fmt.Errorf("checked %s", msg.Data)
-			}
-			return nil
+			return err
 		})
 	})
 	t.Run("what was told of it and is in no status is told again at its daily look", func(t *testing.T) {
@@ -115,18 +108,11 @@ func TestService(t *testing.T) {
 			BasicAuth: &v1alpha1.BasicAuth{Username: v1alpha1.ContentRef{Content: []byte("admin")}, Password: foreign},
 		})
 		drivertest.Eventually(t, 20*time.Second, func() error {
-			checked := event.DatastoreChecked{}
-			msg, err := in.bus[events.UserOperator].Conn().Request("$JS.API.DIRECT.GET."+events.StreamFacts+"."+events.DataStore("curious").FactSubject("datastore", event.Checked), nil, time.Second)
-			if err != nil {
-				return err
+			checked, err := in.checked("curious")
+			if err == nil && (checked.Ready || checked.Reason != reason.ForeignSecret || !strings.Contains(checked.Message, "default/"+secret.Name)) {
+				err = fmt.Errorf("%+v", checked)
 			}
-			if err := json.Unmarshal(msg.Data, &checked); err != nil {
-				return fmt.Errorf("checked %s: %w", msg.Data, err)
-			}
-			if checked.Ready || checked.Reason != reason.ForeignSecret || !strings.Contains(checked.Message, "default/"+secret.Name) {
-				return fmt.Errorf("checked %s", msg.Data)
-			}
-			return nil
+			return err
 		})
 		if len(asked) > 0 {
 			t.Error("its endpoint was connected to")

@@ -11,10 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
@@ -22,9 +24,41 @@ import (
 type weighed struct {
 	*line
 	sizes map[string]driver.Size
+	warns string
 }
 
 func (w *weighed) Sizes(context.Context) (map[string]driver.Size, error) { return w.sizes, nil }
+func (w *weighed) Warning(context.Context) (why, message string)         { return w.warns, w.warns }
+
+func TestADataStoreIsCheckedWhenWhatItWarnsOfIsAnother(t *testing.T) {
+	_, st := newWorld(func() error { return nil })
+	d := &weighed{line: &line{check: func() error { return nil }}, sizes: map[string]driver.Size{}}
+	st.of.drivers[v1alpha1.DriverEtcd] = testKind(func(driver.Config) (driver.Driver, error) { return d, nil })
+	if _, opened, err := st.load(t.Context()); opened != nil || err != nil {
+		t.Fatal(opened, err)
+	}
+	st.concerns(true)
+	checks := 0
+	st.of.wake = func(key events.Key, w loop.Wake) {
+		if key == events.DataStore(st.name) && w.Kind == wakeDataStore {
+			checks++
+		}
+	}
+	measured := func(want int) {
+		t.Helper()
+		checks = 0
+		if st.measure(t.Context(), time.Now); checks != want {
+			t.Errorf("checked %d times, want %d", checks, want)
+		}
+		st.noteWarning(d.warns)
+	}
+	measured(0)
+	d.warns = reason.EtcdFull
+	measured(1)
+	measured(0)
+	d.warns = ""
+	measured(1)
+}
 
 // ofTenants counts the series about what tenants hold.
 func ofTenants(series map[string]int) (n int) {
@@ -41,7 +75,7 @@ func TestSizes(t *testing.T) {
 	}
 	_, st := newWorld(func() error { return nil })
 	st.of.drivers[v1alpha1.DriverEtcd] = testKind(func(driver.Config) (driver.Driver, error) {
-		return &weighed{&line{check: func() error { return nil }}, sizes}, nil
+		return &weighed{line: &line{check: func() error { return nil }}, sizes: sizes}, nil
 	})
 	if _, opened, err := st.load(t.Context()); opened != nil || err != nil {
 		t.Fatal(opened, err)
@@ -101,7 +135,7 @@ func TestSizes(t *testing.T) {
 
 func TestWhatTenantsHoldIsToldWhenItChangesNotably(t *testing.T) {
 	w, st := newWorld(func() error { return nil })
-	d := &weighed{&line{check: func() error { return nil }}, map[string]driver.Size{"s": {Bytes: 3 << 20, Keys: 300}, "other": {Bytes: 1 << 20, Keys: 10}}}
+	d := &weighed{line: &line{check: func() error { return nil }}, sizes: map[string]driver.Size{"s": {Bytes: 3 << 20, Keys: 300}, "other": {Bytes: 1 << 20, Keys: 10}}}
 	st.of.drivers[v1alpha1.DriverEtcd] = testKind(func(driver.Config) (driver.Driver, error) { return d, nil })
 	if _, opened, err := st.load(t.Context()); opened != nil || err != nil {
 		t.Fatal(opened, err)

@@ -25,10 +25,14 @@ var deniesStatus = [][2]*version.Version{
 // nearlyFull is the part of its quota from which a member has too little room left to wait with making some.
 const nearlyFull = 0.9
 
-// Warning names members that have no room left, or else little, or else a version that keeps the tenants' API servers from what they
+// Warning says that there is no room left, or else names members that have little, or else a version that keeps the tenants' API servers from what they
 // should use. Members that don't answer are left out.
 func (e *etcd) Warning(ctx context.Context) (why, message string) {
-	var full, filling, old []string
+	if e.full(ctx) {
+		return reason.EtcdFull, "the DataStore answers and all references are valid, but its etcd has raised the alarm NOSPACE: it refuses" +
+			" writes of all tenants, and lets them read and delete; make room, then disarm the alarm"
+	}
+	var filling, old []string
 	for _, endpoint := range e.client.Endpoints() {
 		ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 		status, err := e.client.Status(ctx, endpoint)
@@ -37,9 +41,6 @@ func (e *etcd) Warning(ctx context.Context) (why, message string) {
 			continue
 		}
 		member := strings.TrimPrefix(endpoint, "https://")
-		if slices.ContainsFunc(status.Errors, func(alarm string) bool { return strings.Contains(alarm, etcdserverpb.AlarmType_NOSPACE.String()) }) {
-			full = append(full, member)
-		}
 		if quota := status.DbSizeQuota; quota > 0 && float64(status.DbSize) >= nearlyFull*float64(quota) { // v3.6 and later tell it
 			filling = append(filling, fmt.Sprintf("%s (%d of %d MiB)", member, status.DbSize>>20, quota>>20))
 		}
@@ -48,9 +49,6 @@ func (e *etcd) Warning(ctx context.Context) (why, message string) {
 		}
 	}
 	switch {
-	case len(full) > 0:
-		return reason.EtcdFull, "the DataStore answers and all references are valid, but etcd at " + strings.Join(full, ", ") +
-			" has raised the alarm NOSPACE: it refuses writes of all tenants, and lets them read and delete; make room, then disarm the alarm"
 	case len(filling) > 0:
 		return reason.EtcdNearlyFull, "the DataStore answers and all references are valid, but etcd at " + strings.Join(filling, ", ") +
 			" has nearly reached its quota, at which it refuses writes of all tenants; compact and defragment it, or give it a larger --quota-backend-bytes"
@@ -60,6 +58,14 @@ func (e *etcd) Warning(ctx context.Context) (why, message string) {
 	return reason.EtcdDeniesStatus, "the DataStore answers and all references are valid, but etcd at " + strings.Join(old, ", ") +
 		" denies Maintenance.Status to tenants: watches without a resource version fail on quiet resources, and lists aren't served from" +
 		" API servers' caches; have v3.6.12 or later, or v3.5.31 or later of v3.5"
+}
+
+// full reports whether a member has no room left; false when etcd doesn't say.
+func (e *etcd) full(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	all, err := e.client.AlarmList(ctx)
+	return err == nil && slices.ContainsFunc(all.Alarms, func(a *etcdserverpb.AlarmMember) bool { return a.Alarm == etcdserverpb.AlarmType_NOSPACE })
 }
 
 // denied reports whether etcd of a version denies its status to users without the role root.

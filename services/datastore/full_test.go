@@ -22,13 +22,13 @@ func TestAnEtcdOutOfRoom(t *testing.T) {
 	t.Parallel()
 	server := etcdserver.Start(t, "--quota-backend-bytes=4194304")
 	in := install(t)
-	in.etcdStore("main", server)
+	in.etcdStore("full", server)
 	defer in.run()()
 	ctx := t.Context()
 	says := func(why, part string) {
 		t.Helper()
 		drivertest.Eventually(t, 30*time.Second, func() error {
-			checked, err := in.checked("main")
+			checked, err := in.checked("full")
 			if err == nil && (!checked.Ready || checked.Reason != why || !strings.Contains(checked.Message, part)) {
 				err = fmt.Errorf("%+v", checked)
 			}
@@ -38,6 +38,9 @@ func TestAnEtcdOutOfRoom(t *testing.T) {
 
 	var provisioned event.DatastoreProvisioned
 	filler, leaver, late := in.tenant("filler"), in.tenant("leaver"), in.tenant("late")
+	for _, x := range []*tenant{filler, leaver, late} {
+		x.t.Spec.DataStore = "full"
+	}
 	for _, x := range []*tenant{filler, leaver} {
 		x.accept()
 		x.await(event.Provisioned, &provisioned)

@@ -67,7 +67,7 @@ test-containers: images ## run the tests that need a container engine, by testco
 	cd test/containers && GOWORK=off go test -v -count=1 -timeout 40m $(TEST_FLAGS) ./...
 
 .PHONY: test-cluster
-test-cluster: ## install on a cluster of yours by Helm, and try everything there: KUBECONFIG=… REGISTRY=host/path, which its nodes pull from; ONLY='ten|drift' for some of it; NODE=program, which takes a node away; JOIN=program, which has a machine join a tenant
+test-cluster: ## install on a cluster of yours by Helm, and try everything there: KUBECONFIG=… REGISTRY=host/path, which its nodes pull from; ONLY='ten|drift' for some of it; NODE=program, which takes a node away; JOIN=program, which has a machine join a tenant; E2E=e2e.test, CONFORMANCE=all for Kubernetes' conformance suite
 	@test -n '$(KUBECONFIG)' -a -n '$(REGISTRY)' || { echo "KUBECONFIG and REGISTRY say which cluster, and where its images go"; exit 2; }
 	@go run -trimpath ./deployments/docker/cmd/containerimages -registry $(REGISTRY) -version $(VERSION) -revision $(REVISION) -tag $(VERSION) \
 		-platforms linux/$(shell go env GOARCH)
@@ -76,7 +76,8 @@ test-cluster: ## install on a cluster of yours by Helm, and try everything there
 	@go run -trimpath ./deployments/docker/cmd/containerimages -registry $(REGISTRY) nats etcd kube-apiserver kube-controller-manager kube-scheduler \
 		proxy-server proxy-agent
 	cd test && STOKER_TEST_CLUSTER='$(abspath $(KUBECONFIG))' STOKER_TEST_REGISTRY='$(REGISTRY)' STOKER_TEST_TAG='$(VERSION)' STOKER_TEST_NODE='$(abspath $(NODE))' \
-		STOKER_TEST_JOIN='$(abspath $(JOIN))' go test -v -count=1 -timeout 90m -run 'TestCluster/^(install|$(ONLY))' $(TEST_FLAGS) ./cluster
+		STOKER_TEST_JOIN='$(abspath $(JOIN))' STOKER_TEST_E2E='$(abspath $(E2E))' STOKER_TEST_CONFORMANCE='$(CONFORMANCE)' \
+		go test -v -count=1 -timeout $(if $(CONFORMANCE),8h,90m) -run 'TestCluster/^(install|$(ONLY))' $(TEST_FLAGS) ./cluster
 
 .PHONY: bench
 bench: ## measure tenants (seconds, CPU, memory), intake, the drivers of DataStores; BENCH=./bench/datastore for one

@@ -37,9 +37,9 @@ import (
 // tunnelled is a tenant with a node, which its API server reaches through konnectivity alone.
 type tunnelled struct {
 	*installation
-	name, node string
-	config     *rest.Config          // of the tenant
-	api        *kubernetes.Clientset // of the tenant
+	name   string
+	config *rest.Config          // of the tenant
+	api    *kubernetes.Clientset // of the tenant
 }
 
 // joinNode has a machine join a tenant with a tunnel, and reaches through it what is on that node.
@@ -49,6 +49,7 @@ func joinNode(t *testing.T, i *installation) {
 	}
 	begun := time.Now()
 	x := i.tunnelled(t, "joined")
+	x.report.took(t, begun, "a tenant with a tunnel, Ready")
 	x.joins(t, begun)
 	x.runInside(t)
 	for _, c := range []struct {
@@ -78,7 +79,7 @@ func (i *installation) tunnelled(t *testing.T, n string) *tunnelled {
 	}}
 	i.apply(t, o)
 	i.ready(t, n)
-	x := &tunnelled{installation: i, name: n, node: strings.ToLower("joined-" + rand.Text()[:5]), config: i.client(t, n)}
+	x := &tunnelled{installation: i, name: n, config: i.client(t, n)}
 	x.config.QPS = -1 // what is measured waits for nothing
 	var err error
 	if x.api, err = kubernetes.NewForConfig(x.config); err != nil {
@@ -87,25 +88,21 @@ func (i *installation) tunnelled(t *testing.T, n string) *tunnelled {
 	return x
 }
 
-// joins runs `kubeadm join` on the machine, and waits until its node is Ready and the tunnel is there.
+// joins runs `kubeadm join` on a machine, and waits until its node is Ready and the tunnel is there.
 func (x *tunnelled) joins(t *testing.T, begun time.Time) {
 	t.Helper()
-	x.report.took(t, begun, "a tenant with a tunnel, Ready")
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(kubeconfig, x.kubeconfigOf(t), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	n := strings.ToLower("joined-" + rand.Text()[:5])
 	how, err := x.portal(t).Join(t.Context(), namespace, x.name, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), x.join, append([]string{x.node}, strings.Fields(how.Command)...)...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	cmd := exec.CommandContext(t.Context(), x.join, append([]string{n}, strings.Fields(how.Command)...)...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+x.kubeconfigFile(t))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v: %s", cmd, err, out)
 	}
 	eventually(t, "the node to be Ready", func() error {
-		node, err := x.api.CoreV1().Nodes().Get(t.Context(), x.node, metav1.GetOptions{})
+		node, err := x.api.CoreV1().Nodes().Get(t.Context(), n, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -117,9 +114,9 @@ func (x *tunnelled) joins(t *testing.T, begun time.Time) {
 		}
 		return nil
 	})
-	x.report.took(t, begun, "its first node is Ready")
+	x.report.took(t, begun, "a node is Ready")
 	x.connected(t)
-	x.report.took(t, begun, "its tunnel is connected")
+	x.report.took(t, begun, "the tunnel is connected")
 }
 
 // connected waits until the tenant says that its tunnel is.
@@ -137,13 +134,18 @@ func (x *tunnelled) connected(t *testing.T) {
 	})
 }
 
-func (x *tunnelled) kubeconfigOf(t *testing.T) []byte {
+// kubeconfigFile is the path of the administrator's kubeconfig, until the test ends.
+func (x *tunnelled) kubeconfigFile(t *testing.T) string {
 	t.Helper()
 	secret, err := x.core.CoreV1().Secrets(namespace).Get(t.Context(), name.AdminKubeconfig(x.name), metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return secret.Data[name.KeyAdminConf]
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(path, secret.Data[name.KeyAdminConf], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // runInside runs the server of package inside as a pod with a Service, and has the tenant's API server ask it.

@@ -37,6 +37,8 @@ const (
 	envTag        = "STOKER_TEST_TAG"
 	envNode       = "STOKER_TEST_NODE"
 	envJoin       = "STOKER_TEST_JOIN"
+	envE2E        = "STOKER_TEST_E2E"
+	envConform    = "STOKER_TEST_CONFORMANCE"
 )
 
 // installation is Stoker on the cluster.
@@ -54,6 +56,8 @@ type installation struct {
 	// join is a program that has a machine, which is none of the cluster's, join a tenant (`join NAME kubeadm join …`, with the tenant's
 	// kubeconfig as KUBECONFIG); none if empty.
 	join string
+	// e2e is Kubernetes' program of end to end tests, none if empty; conformance is "all" for all of its conformance tests.
+	e2e, conformance string
 	// helm is the program, home its directory for what it keeps.
 	helm, home string
 	report     *report
@@ -63,7 +67,8 @@ type installation struct {
 func open(t *testing.T) *installation {
 	t.Helper()
 	i := &installation{
-		kubeconfig: os.Getenv(envKubeconfig), registry: os.Getenv(envRegistry), tag: os.Getenv(envTag), node: os.Getenv(envNode), join: os.Getenv(envJoin), report: &report{},
+		kubeconfig: os.Getenv(envKubeconfig), registry: os.Getenv(envRegistry), tag: os.Getenv(envTag), node: os.Getenv(envNode), join: os.Getenv(envJoin),
+		e2e: os.Getenv(envE2E), conformance: os.Getenv(envConform), report: &report{},
 	}
 	if i.kubeconfig == "" || i.registry == "" {
 		t.Skip("there is no cluster to install on: make test-cluster KUBECONFIG=… REGISTRY=…")

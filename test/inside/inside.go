@@ -1,16 +1,19 @@
-// Package inside is what tests run inside a tenant, where its API server reaches it through the tunnel alone: an admission webhook and an
-// aggregated API.
+// Package inside is what tests run in pods: an admission webhook and an aggregated API, which a tenant's API server reaches through the tunnel
+// alone, and a client of tenants.
 package inside
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -89,6 +92,31 @@ webhooks:
   objectSelector: {matchLabels: {ask: me}}
   rules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [configmaps]}]
 `, port, base64.StdEncoding.EncodeToString(authority), Name)
+}
+
+// Get asks for a path of a server, on a connection of its own, whose certificate an authority must have signed, and which must answer 200.
+func Get(ctx context.Context, url string, authority []byte) error {
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(authority) {
+		return errors.New("the authority is no certificate")
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return errors.New(response.Status)
+	}
+	return nil
 }
 
 // SelfSigned makes the server's certificate and its key as PEM; the certificate is its own authority.

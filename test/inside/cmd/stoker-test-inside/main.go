@@ -1,11 +1,13 @@
-// Command stoker-test-inside is the program of a pod inside a tenant of a test:
+// Command stoker-test-inside is the program of a pod of a test:
 //
 //	stoker-test-inside serve DIR      the webhook and the aggregated API of package inside on port 8443, with tls.crt and tls.key of DIR, and on 8080
 //	stoker-test-inside resolve NAME   prints the addresses that a name has for the pod
+//	stoker-test-inside get URL CA     prints how long the answer of a server took, whose authority is CA, PEM in base64
 package main
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
@@ -35,8 +37,25 @@ func run(args []string) error {
 		addresses, err := net.DefaultResolver.LookupHost(ctx, args[1])
 		fmt.Println(strings.Join(addresses, " "))
 		return err
+	case len(args) == 3 && args[0] == "get":
+		return get(args[1], args[2])
 	}
-	return errors.New("usage: stoker-test-inside serve DIR | resolve NAME")
+	return errors.New("usage: stoker-test-inside serve DIR | resolve NAME | get URL CA")
+}
+
+func get(url, ca string) error {
+	authority, err := base64.StdEncoding.DecodeString(ca)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	begun := time.Now()
+	if err := inside.Get(ctx, url, authority); err != nil {
+		return err
+	}
+	fmt.Println(time.Since(begun))
+	return nil
 }
 
 // serve ends with the first error.

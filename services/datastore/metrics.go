@@ -23,7 +23,7 @@ func DescribeMetrics(own, kamaji prometheus.Registerer) { (*stores)(nil).registe
 type gauges struct {
 	perTenant                                                   bool // all schemas have series, not the largest alone
 	up, latency, breaker, waiting, bytes, keys, ofBytes, ofKeys *prometheus.Desc
-	tenants, maxTenants, maxBytes                               *prometheus.Desc
+	warning, tenants, maxTenants, maxBytes                      *prometheus.Desc
 }
 
 func newGauges(perTenant bool) gauges {
@@ -36,6 +36,8 @@ func newGauges(perTenant bool) gauges {
 		latency:   desc("check_seconds", "How long the database took to answer this replica's last check."),
 		breaker:   desc("breaker_open", "Whether this replica takes the database for away, and asks it now and then instead of at each turn."),
 		waiting:   desc("tenants_waiting", "Tenants of this replica that wait for the DataStore to be there."),
+		warning: desc("warning", "What should be put right about the DataStore although it can be used, as the reason of its condition; always 1. "+
+			"Shown by the replica that works on it.", "reason"),
 		tenants:   desc("tenants", "Tenants of this replica whose data the DataStore holds."),
 		maxTenants: desc("max_tenants", "How many tenants the DataStore takes by its annotation stoker.dev/max-tenants; +Inf without one. "+
 			"Shown by the replica that works on it."),
@@ -52,7 +54,7 @@ func newGauges(perTenant bool) gauges {
 func (s *stores) register(own, kamaji prometheus.Registerer, perTenant bool) {
 	g := newGauges(perTenant)
 	own.MustRegister(metric.AtScrape{
-		Gauges:     []*prometheus.Desc{g.up, g.latency, g.breaker, g.waiting, g.tenants, g.maxTenants, g.maxBytes, g.ofBytes, g.ofKeys},
+		Gauges:     []*prometheus.Desc{g.up, g.latency, g.breaker, g.waiting, g.warning, g.tenants, g.maxTenants, g.maxBytes, g.ofBytes, g.ofKeys},
 		Histograms: []*prometheus.Desc{g.bytes, g.keys},
 		Values: func(c chan<- prometheus.Metric) {
 			for _, n := range s.names() {
@@ -107,7 +109,7 @@ func (g gauges) show(st *store, c chan<- prometheus.Metric) {
 	latency, there, sizes, waiting := st.latency, st.object != nil, st.sizes, len(st.waiting)
 	up, open := st.conn != nil && st.away == nil, st.away != nil && !errors.Is(st.away, errNotTried)
 	all := g.perTenant || st.annotations[name.AnnotationTenantMetrics] == "true"
-	mine, tenants := st.mine, st.homeTenants()
+	mine, warned, tenants := st.mine, st.warned, st.homeTenants()
 	maxTenants, maxBytes, _ := name.Limits(st.annotations) // one that can't be read counts as none here; the status says so
 	if !mine {
 		sizes = nil
@@ -117,6 +119,9 @@ func (g gauges) show(st *store, c chan<- prometheus.Metric) {
 		return
 	}
 	c <- metric.Gauge(g.tenants, float64(tenants), n)
+	if mine && up && warned != "" {
+		c <- metric.Gauge(g.warning, 1, n, warned)
+	}
 	if mine {
 		c <- metric.Gauge(g.maxTenants, limit(maxTenants), n)
 		c <- metric.Gauge(g.maxBytes, limit(maxBytes), n)

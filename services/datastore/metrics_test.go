@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
@@ -19,7 +20,7 @@ import (
 // standingMetrics are those that say how a DataStore stands.
 var standingMetrics = []string{
 	"kamaji_datastore_info", "kamaji_datastore_status", "kamaji_datastores_current", "stoker_datastore_breaker_open", "stoker_datastore_tenants_waiting",
-	"stoker_datastore_up",
+	"stoker_datastore_up", "stoker_datastore_warning",
 }
 
 func TestDataStoresAreShownAsTheyStand(t *testing.T) {
@@ -68,6 +69,11 @@ stoker_datastore_up{datastore="one"} %d
 		t.Fatal(err)
 	}
 	shows("when it answers", kamajis("True")+own(1, 0, 0))
+	st.noteWarning(reason.EtcdFull)
+	shows("when it warns", kamajis("True")+own(1, 0, 0)+`# HELP stoker_datastore_warning What should be put right about the DataStore although it can be used, as the reason of its condition; always 1. Shown by the replica that works on it.
+# TYPE stoker_datastore_warning gauge
+stoker_datastore_warning{datastore="one",reason="EtcdFull"} 1
+`)
 	answer = driver.ErrAway
 	if err := st.ping(t.Context()); err == nil {
 		t.Fatal("it answers")

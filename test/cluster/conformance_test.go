@@ -49,7 +49,7 @@ var sample = []string{
 	"[sig-node] Pods should support remote command execution over websockets [NodeConformance] [Conformance]",
 	"[sig-node] Pods should support retrieving logs from the container over websockets [NodeConformance] [Conformance]",
 	"[sig-node] Probing container should be restarted with a /healthz http liveness probe [NodeConformance] [Conformance]",
-	"[sig-storage] Projected combined should project all components that make up the projection API [Projection][NodeConformance] [Conformance]",
+	"[sig-storage] Projected combined should project all components that make up the projection API [Projection] [NodeConformance] [Conformance]",
 }
 
 // atOnce is how many processes of the suite run at the same time.

@@ -31,6 +31,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/test/inside"
 )
 
@@ -62,6 +63,7 @@ func joinNode(t *testing.T, i *installation) {
 		{"a webhook and an aggregated API", x.webhook},
 		{"the agent is ended", x.endAgent},
 		{"the server is ended", x.endServer},
+		{"no pod is evicted after an outage", x.outage},
 	} {
 		t.Run(c.what, c.does)
 	}
@@ -173,6 +175,10 @@ func (x *tunnelled) runInside(t *testing.T) {
 	_, err = x.api.AppsV1().Deployments("default").Create(t.Context(), &appsv1.Deployment{ObjectMeta: named, Spec: appsv1.DeploymentSpec{
 		Selector: &metav1.LabelSelector{MatchLabels: match},
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: match}, Spec: corev1.PodSpec{
+			Tolerations: []corev1.Toleration{ // none: it is evicted at once when its node is taken for lost
+				{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64)},
+				{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64)},
+			},
 			Containers: []corev1.Container{{
 				Name: inside.Name, Image: x.registry + "/stoker-test-inside:" + x.tag, Args: []string{"serve", "/keys"},
 				ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(8080)}}},
@@ -381,4 +387,31 @@ func (x *tunnelled) endServer(t *testing.T) {
 		return fmt.Errorf("%d pods, none of them new and ready", len(there.Items))
 	})
 	x.works(t, begun, "the control plane's pod was ended without notice")
+}
+
+// outage takes the control plane away for longer than a controller manager waits for a sign of life of nodes, and gives it back.
+func (x *tunnelled) outage(t *testing.T) {
+	const grace = 50 * time.Second // kube-controller-manager --node-monitor-grace-period
+	client, key := x.portal(t), events.Tenant(namespace, x.name)
+	before := x.pod(t, "default", "app="+inside.Name)
+	if _, err := client.Sleep(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	x.onlyPods(t, x.name, 0)
+	time.Sleep(grace + 10*time.Second)
+	if _, err := client.Wake(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	x.onlyPods(t, x.name, 1)
+	begun := time.Now()
+	x.ready(t, x.name)
+	x.works(t, begun, "an outage of a minute")
+	time.Sleep(grace + 10*time.Second)
+	if after := x.pod(t, "default", "app="+inside.Name); after.UID != before.UID {
+		t.Errorf("the pod %s was evicted: there is now %s", before.Name, after.Name)
+	}
+	node, err := x.api.CoreV1().Nodes().Get(t.Context(), before.Spec.NodeName, metav1.GetOptions{})
+	if err != nil || len(node.Spec.Taints) > 0 {
+		t.Errorf("taints of the node: %+v, %v", node.Spec.Taints, err)
+	}
 }

@@ -49,6 +49,7 @@ func wakeByConnection(t *testing.T, i *installation) {
 				t.Fatal(err)
 			}
 			t.Log(i.says(t, n, "the first connection wakes it"))
+			i.onlyPods(t, n, 0)
 			took := ask(t, config)
 			i.report.line(t, fmt.Sprintf("%-64s %6.1f s", "asleep, by "+c.how+", from the connection to the answer", took.Seconds()))
 			i.ready(t, n)

@@ -38,7 +38,7 @@ func newGauges(perTenant bool) gauges {
 		waiting:   desc("tenants_waiting", "Tenants of this replica that wait for the DataStore to be there."),
 		warning: desc("warning", "What should be put right about the DataStore although it can be used, as the reason of its condition; always 1. "+
 			"Shown by the replica that works on it.", "reason"),
-		tenants:   desc("tenants", "Tenants of this replica whose data the DataStore holds."),
+		tenants: desc("tenants", "Tenants of this replica whose data the DataStore holds."),
 		maxTenants: desc("max_tenants", "How many tenants the DataStore takes by its annotation stoker.dev/max-tenants; +Inf without one. "+
 			"Shown by the replica that works on it."),
 		maxBytes: desc("max_bytes", "How many bytes of tenants the DataStore takes by its annotation stoker.dev/max-bytes; +Inf without one. "+

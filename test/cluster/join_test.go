@@ -398,7 +398,7 @@ func (x *tunnelled) outage(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.onlyPods(t, x.name, 0)
-	time.Sleep(grace + 10*time.Second)
+	<-time.After(grace + 10*time.Second)
 	if _, err := client.Wake(t.Context(), key); err != nil {
 		t.Fatal(err)
 	}
@@ -406,7 +406,7 @@ func (x *tunnelled) outage(t *testing.T) {
 	begun := time.Now()
 	x.ready(t, x.name)
 	x.works(t, begun, "an outage of a minute")
-	time.Sleep(grace + 10*time.Second)
+	<-time.After(grace + 10*time.Second)
 	if after := x.pod(t, "default", "app="+inside.Name); after.UID != before.UID {
 		t.Errorf("the pod %s was evicted: there is now %s", before.Name, after.Name)
 	}

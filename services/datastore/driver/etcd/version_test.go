@@ -1,49 +1,43 @@
 package etcd
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
-	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
 )
 
-// TestWarningOfRoom fills an etcd of 4 MiB.
+// TestWarningOfRoom fills an etcd of 16 MiB.
 func TestWarningOfRoom(t *testing.T) {
 	t.Parallel()
-	server := etcdserver.Start(t, "--quota-backend-bytes=4194304")
+	server := etcdserver.Start(t, "--quota-backend-bytes=16777216")
 	d, err := Open(server.Config(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = d.Close() })
-	says := func(want string) {
-		t.Helper()
-		drivertest.Eventually(t, 10*time.Second, func() error {
-			if why, message := d.(*etcd).Warning(t.Context()); why != want {
-				return fmt.Errorf("%q: %s", why, message)
-			}
-			return nil
-		})
-	}
-	put := func(n int) error {
-		_, err := server.Root.Put(t.Context(), fmt.Sprint("/", n), strings.Repeat("x", 100<<10))
-		return err
-	}
-	says("")
-	const nearly = 36 // of 104 KiB each
-	for n := range nearly {
-		if err := put(n); err != nil {
+	value := strings.Repeat("x", 32<<10)
+	// The size that etcd tells is that of its last commit, a tenth of a second ago: from nine tenths on, there is room for fifty values more.
+	var warned []string
+	for n, full := 0, false; !full; n++ {
+		_, err := server.Root.Put(t.Context(), fmt.Sprint("/", n), value)
+		if full = errors.Is(err, rpctypes.ErrNoSpace); err != nil && !full {
 			t.Fatal(err)
 		}
+		why, _ := d.(*etcd).Warning(t.Context())
+		if len(warned) == 0 || warned[len(warned)-1] != why {
+			warned = append(warned, why)
+		}
 	}
-	says(reason.EtcdNearlyFull)
-	for n := nearly; put(n) == nil; n++ {
+	if want := []string{"", reason.EtcdNearlyFull, reason.EtcdFull}; !slices.Equal(warned, want) {
+		t.Errorf("it warned of %q, want %q", warned, want)
 	}
-	says(reason.EtcdFull)
 }
 
 func TestWhichVersionsDenyTheirStatus(t *testing.T) {

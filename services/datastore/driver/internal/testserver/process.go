@@ -293,15 +293,30 @@ func (r *Process) Await(t testing.TB, answers func(ctx context.Context) error) {
 	}
 }
 
-// Free returns a port of the loopback that was free a moment ago, and that no process is given that asks for any.
+// Free returns a port of the loopback that was free a moment ago, that no process is given that asks for any, and that no other test of this
+// machine gets from here until this one has ended.
 func Free(t testing.TB) int {
 	t.Helper()
 	for range 100 {
 		port := 10000 + rand.IntN(20000) //nolint:gosec // no secret
-		if l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port)); err == nil {
-			_ = l.Close()
-			return port
+		taken, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprint("stoker-test-port-", port)), os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			t.Fatal(err)
 		}
+		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
+		if err == nil {
+			_ = l.Close()
+			err = syscall.Flock(int(taken.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		}
+		if err != nil {
+			_ = taken.Close()
+			continue
+		}
+		t.Cleanup(func() {
+			_ = os.Remove(taken.Name())
+			_ = taken.Close()
+		})
+		return port
 	}
 	t.Fatal("no port is free")
 	return 0

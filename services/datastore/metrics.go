@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/metric"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
@@ -36,8 +38,8 @@ func newGauges(perTenant bool) gauges {
 		latency:   desc("check_seconds", "How long the database took to answer this replica's last check."),
 		breaker:   desc("breaker_open", "Whether this replica takes the database for away, and asks it now and then instead of at each turn."),
 		waiting:   desc("tenants_waiting", "Tenants of this replica that wait for the DataStore to be there."),
-		warning: desc("warning", "What should be put right about the DataStore although it can be used, as the reason of its condition; always 1. "+
-			"Shown by the replica that works on it.", "reason"),
+		warning: desc("warning", "Whether the last check of an etcd found something that should be put right although it can be used, by the reason "+
+			"of the DataStore's condition. Shown by the replica that works on it.", "reason"),
 		tenants: desc("tenants", "Tenants of this replica whose data the DataStore holds."),
 		maxTenants: desc("max_tenants", "How many tenants the DataStore takes by its annotation stoker.dev/max-tenants; +Inf without one. "+
 			"Shown by the replica that works on it."),
@@ -110,6 +112,7 @@ func (g gauges) show(st *store, c chan<- prometheus.Metric) {
 	up, open := st.conn != nil && st.away == nil, st.away != nil && !errors.Is(st.away, errNotTried)
 	all := g.perTenant || st.annotations[name.AnnotationTenantMetrics] == "true"
 	mine, warned, tenants := st.mine, st.warned, st.homeTenants()
+	warns := mine && there && st.object.Spec.Driver == v1alpha1.DriverEtcd
 	maxTenants, maxBytes, _ := name.Limits(st.annotations) // one that can't be read counts as none here; the status says so
 	if !mine {
 		sizes = nil
@@ -119,8 +122,10 @@ func (g gauges) show(st *store, c chan<- prometheus.Metric) {
 		return
 	}
 	c <- metric.Gauge(g.tenants, float64(tenants), n)
-	if mine && up && warned != "" {
-		c <- metric.Gauge(g.warning, 1, n, warned)
+	if warns {
+		for _, why := range []string{reason.EtcdDeniesStatus, reason.EtcdNearlyFull, reason.EtcdFull} {
+			c <- metric.Gauge(g.warning, metric.Bool(up && warned == why), n, why)
+		}
 	}
 	if mine {
 		c <- metric.Gauge(g.maxTenants, limit(maxTenants), n)

@@ -20,7 +20,7 @@ import (
 // standingMetrics are those that say how a DataStore stands.
 var standingMetrics = []string{
 	"kamaji_datastore_info", "kamaji_datastore_status", "kamaji_datastores_current", "stoker_datastore_breaker_open", "stoker_datastore_tenants_waiting",
-	"stoker_datastore_up", "stoker_datastore_warning",
+	"stoker_datastore_up",
 }
 
 func TestDataStoresAreShownAsTheyStand(t *testing.T) {
@@ -70,16 +70,26 @@ stoker_datastore_up{datastore="one"} %d
 	}
 	shows("when it answers", kamajis("True")+own(1, 0, 0))
 	st.noteWarning(reason.EtcdFull)
-	shows("when it warns", kamajis("True")+own(1, 0, 0)+`# HELP stoker_datastore_warning What should be put right about the DataStore although it can be used, as the reason of its condition; always 1. Shown by the replica that works on it.
+	warnings := func(full int) {
+		t.Helper()
+		want := fmt.Sprintf(`# HELP stoker_datastore_warning Whether the last check of an etcd found something that should be put right although it can be used, by the reason of the DataStore's condition. Shown by the replica that works on it.
 # TYPE stoker_datastore_warning gauge
-stoker_datastore_warning{datastore="one",reason="EtcdFull"} 1
-`)
+stoker_datastore_warning{datastore="one",reason="EtcdDeniesStatus"} 0
+stoker_datastore_warning{datastore="one",reason="EtcdFull"} %d
+stoker_datastore_warning{datastore="one",reason="EtcdNearlyFull"} 0
+`, full)
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "stoker_datastore_warning"); err != nil {
+			t.Error(err)
+		}
+	}
+	warnings(1)
 	answer = driver.ErrAway
 	if err := st.ping(t.Context()); err == nil {
 		t.Fatal("it answers")
 	}
 	st.addWaiting(events.Tenant("default", "demo"))
 	shows("when it is away", kamajis("False")+own(0, 1, 1))
+	warnings(0)
 }
 
 func TestRoomOfADataStoreIsShown(t *testing.T) {

@@ -131,9 +131,12 @@ func TestSettingsOfTheAPIServer(t *testing.T) {
 			strings.Contains(string(text), "AuthenticationConfiguration") {
 			t.Errorf("%s", text)
 		}
-		if _, err := x.client(t, jane).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{}); err == nil {
-			t.Error("the token is still good")
-		}
+		env.Eventually(t, "the token to be refused", func() error { // a pod of before serves for some seconds
+			if _, err := x.client(t, jane).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{}); err == nil {
+				return errors.New("it is still good")
+			}
+			return nil
+		})
 	})
 	e.Delete(t, key)
 	e.Gone(t, key)

@@ -73,6 +73,9 @@ func open(t *testing.T) *installation {
 	if i.kubeconfig == "" || i.registry == "" {
 		t.Skip("there is no cluster to install on: make test-cluster KUBECONFIG=… REGISTRY=…")
 	}
+	if i.conformance != "" && i.conformance != "all" {
+		t.Fatalf("CONFORMANCE=%s: it is \"all\", or empty for a sample", i.conformance)
+	}
 	var err error
 	if i.config, err = clientcmd.BuildConfigFromFlags("", i.kubeconfig); err != nil {
 		t.Fatal(err)

@@ -297,13 +297,16 @@ func (r *Process) Await(t testing.TB, answers func(ctx context.Context) error) {
 // machine gets from here until this one has ended.
 func Free(t testing.TB) int {
 	t.Helper()
+	var taken *os.File
+	var err error
 	for range 100 {
 		port := 10000 + rand.IntN(20000) //nolint:gosec // no secret
-		taken, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprint("stoker-test-port-", port)), os.O_CREATE|os.O_RDWR, 0o600)
+		taken, err = os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprint("stoker-test-port-", port)), os.O_CREATE|os.O_RDWR, 0o600)
 		if err != nil {
-			t.Fatal(err)
+			continue // another user's
 		}
-		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
+		var l net.Listener
+		l, err = net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
 		if err == nil {
 			_ = l.Close()
 			err = syscall.Flock(int(taken.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -318,6 +321,6 @@ func Free(t testing.TB) int {
 		})
 		return port
 	}
-	t.Fatal("no port is free")
+	t.Fatalf("no port is free: %v", err)
 	return 0
 }

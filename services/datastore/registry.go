@@ -64,6 +64,8 @@ type store struct {
 	sizes      map[string]driver.Size
 	measuredAt time.Time
 	mine       bool
+	// compactedAt is when this replica compacted last, or tried to.
+	compactedAt time.Time
 
 	// annotations as the watch saw them last; resting says that they paused the DataStore then.
 	annotations map[string]string

@@ -27,6 +27,9 @@ const (
 	sampleEvery, sampleNew = 5 * time.Minute, 15 * time.Second
 	// largest is how many tenants of a DataStore have series of their own unless its annotation asks for all.
 	largest = 10
+	// compactEvery is how long the history of a DataStore that compacts is kept at least, and at most twice that, for clients that read
+	// a list page by page. Kubernetes' API servers do it every 5 minutes; its conformance suite waits 10 for a page to expire.
+	compactEvery = 4*time.Minute + 30*time.Second
 )
 
 // sample asks the DataStores of the partitions that are held, and those that this replica has tenants on, for the sizes of all tenants.
@@ -37,12 +40,8 @@ func (s *datastore) sample(ctx context.Context, held *partition.Held) {
 		var g errgroup.Group
 		partitions := held.Now()
 		for _, n := range s.stores.names() {
-			st := s.stores.get(n)
-			if !st.concerns(slices.Contains(partitions, events.DataStore(n).Partition())) {
-				st.noteSizes(nil, time.Time{})
-			} else if st.unmeasured(s.now()) && !st.paused(s.now()) {
-				g.Go(func() error { st.measure(ctx, s.now); return nil })
-			}
+			mine := slices.Contains(partitions, events.DataStore(n).Partition())
+			g.Go(func() error { s.look(ctx, s.stores.get(n), mine); return nil })
 		}
 		_ = g.Wait()
 		select {
@@ -50,6 +49,23 @@ func (s *datastore) sample(ctx context.Context, held *partition.Held) {
 			return
 		case <-tick.C:
 		}
+	}
+}
+
+// look measures and compacts a DataStore when it is time; mine says whether this replica works on it, and so is the one that compacts.
+func (s *datastore) look(ctx context.Context, st *store, mine bool) {
+	if !st.concerns(mine) {
+		st.noteSizes(nil, time.Time{})
+		return
+	}
+	if st.paused(s.now()) {
+		return
+	}
+	if st.unmeasured(s.now()) {
+		st.measure(ctx, s.now)
+	}
+	if mine && st.uncompacted(s.now()) {
+		s.compact(ctx, st)
 	}
 }
 
@@ -95,6 +111,30 @@ func (st *store) measure(ctx context.Context, now func() time.Time) {
 			why, _ := st.warning(ctx)
 			st.warns(why)
 		}
+	}
+}
+
+// uncompacted reports whether it is time to compact, and notes that it is done.
+func (st *store) uncompacted(now time.Time) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.conn == nil || st.away != nil || now.Sub(st.compactedAt) < compactEvery {
+		return false
+	}
+	st.compactedAt = now
+	return true
+}
+
+// compact lets the database give up old history, if its tenants don't do that. What fails is logged, and tried again when it is time again.
+func (s *datastore) compact(ctx context.Context, st *store) {
+	err := st.do(ctx, func(d driver.Driver) error {
+		if c, ok := d.(driver.Compactor); ok {
+			return c.Compact(ctx)
+		}
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("datastore not compacted", "datastore", st.name, "error", err)
 	}
 }
 

@@ -1,9 +1,14 @@
 package e2e
 
 import (
+	"cmp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -32,6 +37,27 @@ func TestWatchesOfWhatIsQuiet(t *testing.T) {
 		})
 	}
 	watches.Wait()
+	t.Run("a page's token expires once etcd is compacted", func(t *testing.T) {
+		clients := clientsOf(t, key)
+		page, err := clients.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{Limit: 1})
+		must(t, err)
+		// What datastore does every few minutes.
+		const compacted = "compact_rev_key"
+		root := e.RootEtcd(t)
+		revision, err := strconv.ParseInt(page.ResourceVersion, 10, 64)
+		must(t, err)
+		_, err = root.Put(t.Context(), compacted, strconv.FormatInt(revision+1, 10))
+		must(t, err)
+		_, err = root.Compact(t.Context(), revision+1)
+		must(t, err)
+		env.Eventually(t, "the token to expire", func() error {
+			_, err := clients.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{Limit: 1, Continue: page.Continue})
+			if apierrors.IsResourceExpired(err) {
+				return nil
+			}
+			return cmp.Or(err, errNotYet)
+		})
+	})
 	var store v1alpha1.DataStore
 	get(t, kube.DataStores, "", "default", &store)
 	for _, c := range store.Status.Conditions {

@@ -84,6 +84,13 @@ type Size struct {
 	Keys int64
 }
 
+// Compactor is a driver of databases that many tenants share the history of, which none of them may therefore cut off.
+type Compactor interface {
+	// Compact gives up the history from before the last call: it is kept for at least the time between two calls, and at most for twice
+	// that. Any number of drivers and of other programs may do so on one database.
+	Compact(ctx context.Context) error
+}
+
 // Warner is a driver that finds what should be put right about a database that can be used all the same.
 type Warner interface {
 	// Warning is that, with a reason of pkg/api/reason; empty for nothing. It asks the database.

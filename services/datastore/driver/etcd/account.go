@@ -51,7 +51,7 @@ func (e *etcd) Provision(ctx context.Context, a driver.Account) ([]string, error
 	// Role and user don't need each other until the user gets the role.
 	ofRole, ofUser, ofBoth := step.New(ctx, e.held), step.New(ctx, e.held), step.New(ctx, e.held)
 	var g errgroup.Group
-	g.Go(func() error { e.role(ofRole, a, have.role); return ofRole.Err() })
+	g.Go(func() error { e.role(ofRole, a, have); return ofRole.Err() })
 	g.Go(func() error { e.user(ofUser, a, have.user); return ofUser.Err() })
 	err = g.Wait()
 	if err == nil && (have.user == nil || !slices.Contains(have.user.Roles, a.Schema)) {
@@ -70,6 +70,25 @@ type found struct {
 	user *clientv3.AuthUserGetResponse
 	// owners of schema and user, by their keys.
 	owners owner.Records
+}
+
+// permission of a role: on a key, or on the range from it to another, which isn't in it.
+type permission struct {
+	from, to string
+	kind     authpb.Permission_Type
+}
+
+// seesCompaction is what each tenant's API server may read beside its own keys.
+var seesCompaction = permission{from: compactRevKey, kind: authpb.READ}
+
+func (f found) permissions() (all []permission) {
+	if f.role == nil {
+		return nil
+	}
+	for _, p := range f.role.Perm {
+		all = append(all, permission{string(p.Key), string(p.RangeEnd), p.PermType})
+	}
+	return all
 }
 
 // read asks for role, user and owners side by side.
@@ -94,35 +113,33 @@ func (e *etcd) read(ctx context.Context, a driver.Account) (have found, err erro
 	return have, err
 }
 
-// role gives the role the one permission it should have and then takes all others: an API server that runs is never without.
-func (e *etcd) role(s *step.Steps, a driver.Account, role *clientv3.AuthRoleGetResponse) {
+// role gives the role the permissions it should have, to the tenant's keys and to see up to where etcd is compacted, and then takes all
+// others: an API server that runs is never without.
+func (e *etcd) role(s *step.Steps, a driver.Account, have found) {
 	from, to := prefix(a.Schema)
-	has := false
-	if role == nil {
+	wanted := []permission{{from, to, authpb.READWRITE}, seesCompaction}
+	if have.role == nil {
 		s.Do("role made", func(ctx context.Context) error {
 			_, err := e.client.RoleAdd(ctx, a.Schema)
 			return except(err, rpctypes.ErrRoleAlreadyExist)
 		})
 	}
-	var others []*authpb.Permission
-	if role != nil {
-		for _, p := range role.Perm {
-			if string(p.Key) == from && string(p.RangeEnd) == to {
-				has = p.PermType == authpb.READWRITE
-				continue
-			}
-			others = append(others, p)
+	has := have.permissions()
+	for _, p := range wanted {
+		if slices.Contains(has, p) {
+			continue
 		}
-	}
-	if !has {
-		s.Do("permission given to the role", func(ctx context.Context) error {
-			_, err := e.client.RoleGrantPermission(ctx, a.Schema, from, to, clientv3.PermissionType(clientv3.PermReadWrite))
+		s.Do(fmt.Sprintf("permission on %q given to the role", p.from), func(ctx context.Context) error {
+			_, err := e.client.RoleGrantPermission(ctx, a.Schema, p.from, p.to, clientv3.PermissionType(p.kind))
 			return err
 		})
 	}
-	for _, p := range others {
-		s.Do(fmt.Sprintf("permission on %q to %q taken from the role", p.Key, p.RangeEnd), func(ctx context.Context) error {
-			_, err := e.client.RoleRevokePermission(ctx, a.Schema, string(p.Key), string(p.RangeEnd))
+	for _, p := range has {
+		if slices.ContainsFunc(wanted, func(w permission) bool { return w.from == p.from && w.to == p.to }) {
+			continue // it is right, or has just become so: etcd replaces what a role has on the same range
+		}
+		s.Do(fmt.Sprintf("permission on %q to %q taken from the role", p.from, p.to), func(ctx context.Context) error {
+			_, err := e.client.RoleRevokePermission(ctx, a.Schema, p.from, p.to)
 			return except(err, rpctypes.ErrPermissionNotGranted)
 		})
 	}

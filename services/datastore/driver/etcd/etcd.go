@@ -41,12 +41,13 @@ const root = "root"
 
 // etcd is the connection to one cluster.
 type etcd struct {
-	client    *clientv3.Client
-	endpoints []string // as host:port
-	admin     string   // the user this driver is
-	ca        *authority.Authority
-	held      func(context.Context) error // asked before each change
-	survey    survey
+	client     *clientv3.Client
+	endpoints  []string // as host:port
+	admin      string   // the user this driver is
+	ca         *authority.Authority
+	held       func(context.Context) error // asked before each change
+	survey     survey
+	compaction compaction
 }
 
 var _ driver.Open = Open

@@ -58,6 +58,14 @@ func TestContract(t *testing.T) {
 			_, err = root.RoleGrantPermission(t.Context(), a.Schema, "/drift", "/drifu", readWrite)
 			check(t, err)
 		},
+		"the role doesn't see up to where etcd is compacted": func(t *testing.T, a driver.Account) {
+			_, err := root.RoleRevokePermission(t.Context(), a.Schema, "compact_rev_key", "")
+			check(t, err)
+		},
+		"the role may say up to where etcd is compacted": func(t *testing.T, a driver.Account) {
+			_, err := root.RoleGrantPermission(t.Context(), a.Schema, "compact_rev_key", "", readWrite)
+			check(t, err)
+		},
 		"the user is an administrator": func(t *testing.T, a driver.Account) {
 			_, err := root.UserGrantRole(t.Context(), a.User, "root")
 			check(t, err)
@@ -222,6 +230,7 @@ func (c tenant) Administer(ctx context.Context) map[string]error {
 	_, all := c.c.Get(ctx, "/", clientv3.WithPrefix())
 	_, owners := c.c.Get(ctx, "stoker.dev/", clientv3.WithPrefix())
 	_, owner := c.c.Put(ctx, "stoker.dev/owner/schema/x", "intruder")
+	_, compacted := c.c.Put(ctx, "compact_rev_key", "1")
 	_, user := c.c.UserAdd(ctx, "intruder", "password")
-	return map[string]error{"reads all": all, "reads who owns what": owners, "says who owns what": owner, "adds a user": user}
+	return map[string]error{"reads all": all, "says up to where etcd is compacted": compacted, "reads who owns what": owners, "says who owns what": owner, "adds a user": user}
 }

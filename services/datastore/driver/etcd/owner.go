@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -111,15 +112,14 @@ func (e *etcd) refuse(ctx context.Context, a driver.Account, have found) error {
 	ofSchema, ofUser := owner.Certain(a, e.Names)
 	if !have.owners.Schema.Recorded && !ofSchema {
 		from, to := prefix(a.Schema)
-		if have.role != nil {
-			for _, p := range have.role.Perm {
-				kamajis := a.Adopts && string(p.RangeEnd) == kamajiRangeEnd
-				if string(p.Key) != from || string(p.RangeEnd) != to && !kamajis {
-					return owner.TakenSchema(a, driver.TakenByOthers)
-				}
+		allowed := have.permissions()
+		for _, p := range allowed {
+			kamajis := a.Adopts && p.to == kamajiRangeEnd
+			if p != seesCompaction && (p.from != from || p.to != to && !kamajis) {
+				return owner.TakenSchema(a, driver.TakenByOthers)
 			}
 		}
-		if have.role == nil || len(have.role.Perm) == 0 {
+		if !slices.ContainsFunc(allowed, func(p permission) bool { return p != seesCompaction }) {
 			keys, err := e.holdsKeys(ctx, a.Schema)
 			if err != nil {
 				return err

@@ -1,0 +1,56 @@
+package etcd
+
+import (
+	"context"
+	"strconv"
+	"sync"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+)
+
+// compactRevKey is where whoever compacts an etcd says up to which revision, in decimal. API servers read it to know which tokens of a
+// list's pages have expired, and its version decides who compacts (k8s.io/apiserver/pkg/storage/etcd3/compact.go).
+const compactRevKey = "compact_rev_key"
+
+var _ driver.Compactor = (*etcd)(nil)
+
+// compaction is what the call before found: the version of compactRevKey, and the revision of etcd then.
+type compaction struct {
+	sync.Mutex
+	version, revision int64
+}
+
+// Compact does what an API server does with an etcd of its own, by the same rule, so that any number of them and of replicas of this
+// service compact one etcd no more often than one of them alone: who finds the key as it was the time before writes it and compacts.
+func (e *etcd) Compact(ctx context.Context) error {
+	e.compaction.Lock()
+	defer e.compaction.Unlock()
+	upTo := e.compaction.revision
+	done, err := within(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return e.client.Txn(ctx).If(clientv3.Compare(clientv3.Version(compactRevKey), "=", e.compaction.version)).
+			Then(clientv3.OpPut(compactRevKey, strconv.FormatInt(upTo, 10))).
+			Else(clientv3.OpGet(compactRevKey)).Commit()
+	})
+	switch {
+	case is(err, rpctypes.ErrNoSpace):
+		// It is full, and takes no key, but compacts: that is part of making room.
+	case err != nil:
+		return e.classify(ctx, err)
+	case done.Succeeded:
+		e.compaction.version, e.compaction.revision = e.compaction.version+1, done.Header.Revision
+	default: // somebody else compacts, or did
+		e.compaction.version, e.compaction.revision = 0, done.Header.Revision
+		for _, kv := range done.Responses[0].GetResponseRange().Kvs {
+			e.compaction.version = kv.Version
+		}
+		return nil
+	}
+	if upTo == 0 {
+		return nil
+	}
+	_, err = within(ctx, func(ctx context.Context) (*clientv3.CompactResponse, error) { return e.client.Compact(ctx, upTo) })
+	return e.classify(ctx, except(err, rpctypes.ErrCompacted))
+}

@@ -1,0 +1,76 @@
+package etcd_test
+
+import (
+	"errors"
+	"strconv"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
+)
+
+func TestCompact(t *testing.T) {
+	server := etcdserver.Start(t)
+	open := func() driver.Compactor {
+		d, err := etcd.Open(server.Config(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = d.Close() })
+		return d.(driver.Compactor)
+	}
+	write := func() int64 {
+		t.Helper()
+		done, err := server.Root.Put(t.Context(), "key", "value")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return done.Header.Revision
+	}
+	compact := func(c driver.Compactor) {
+		t.Helper()
+		if err := c.Compact(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	has := func(revision int64, want bool) {
+		t.Helper()
+		_, err := server.Root.Get(t.Context(), "key", clientv3.WithRev(revision))
+		if compacted := errors.Is(err, rpctypes.ErrCompacted); err != nil && !compacted || compacted == want {
+			t.Errorf("revision %d: %v", revision, err)
+		}
+	}
+	one, other := open(), open()
+	first := write()
+	compact(one)
+	second := write()
+	has(first, true)
+	compact(one) // up to the time of the call before
+	has(first, false)
+	has(second, true)
+	compact(other) // for the first time: it learns who compacts
+	third := write()
+	has(second, true)
+	compact(other)
+	has(second, false)
+	has(third, true)
+	compact(one) // the other was faster
+	has(third, true)
+	compact(one)
+	has(third, false)
+
+	said, err := server.Root.Get(t.Context(), "compact_rev_key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	revision, err := strconv.ParseInt(string(said.Kvs[0].Value), 10, 64)
+	if err != nil || revision <= third || revision >= said.Kvs[0].ModRevision {
+		t.Errorf("compact_rev_key says %s at %d: %v", said.Kvs[0].Value, said.Kvs[0].ModRevision, err)
+	}
+	has(revision, true)
+	has(revision-1, false)
+}

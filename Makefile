@@ -67,7 +67,7 @@ test-containers: images ## run the tests that need a container engine, by testco
 	cd test/containers && GOWORK=off go test -v -count=1 -timeout 40m $(TEST_FLAGS) ./...
 
 .PHONY: test-cluster
-test-cluster: ## install on a cluster of yours by Helm, and try everything there: KUBECONFIG=… REGISTRY=host/path, which its nodes pull from; ONLY='ten|drift' for some of it; NODE=program, which takes a node away; JOIN=program, which has a machine join a tenant; E2E=e2e.test, CONFORMANCE=all for Kubernetes' conformance suite
+test-cluster: ## install on a cluster of yours by Helm, and try everything there: KUBECONFIG=… REGISTRY=host/path, which its nodes pull from; ONLY='ten|drift' for some of it; NODE=program, which takes a node away; JOIN=program, which has a machine join a tenant; E2E=e2e.test, CONFORMANCE=all or some for Kubernetes' conformance suite
 	@test -n '$(KUBECONFIG)' -a -n '$(REGISTRY)' || { echo "KUBECONFIG and REGISTRY say which cluster, and where its images go"; exit 2; }
 	@go run -trimpath ./deployments/docker/cmd/containerimages -registry $(REGISTRY) -version $(VERSION) -revision $(REVISION) -tag $(VERSION) \
 		-platforms linux/$(shell go env GOARCH)

@@ -65,8 +65,15 @@ func conformance(t *testing.T, i *installation) {
 		t.Fatal(err)
 	}
 	tests := sample
-	if i.conformance == "all" {
+	switch i.conformance {
+	case "":
+	case "all":
 		tests = s.names
+	default:
+		tests = s.matching(regexp.MustCompile(i.conformance))
+		if len(tests) == 0 {
+			t.Fatalf("CONFORMANCE=%s: the name of no test matches", i.conformance)
+		}
 	}
 	for _, n := range tests {
 		if !slices.Contains(s.names, n) {
@@ -131,6 +138,15 @@ func newSuite(ctx context.Context, program string) (*suite, error) {
 		s.names = append(s.names, c.Codename)
 	}
 	return s, nil
+}
+
+func (s *suite) matching(e *regexp.Regexp) (tests []string) {
+	for _, n := range s.names {
+		if e.MatchString(n) {
+			tests = append(tests, n)
+		}
+	}
+	return tests
 }
 
 // run runs tests in several processes, then those alone that Kubernetes marks as disturbing others, and returns what was reported by name.

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -56,7 +57,8 @@ type installation struct {
 	// join is a program that has a machine, which is none of the cluster's, join a tenant (`join NAME kubeadm join …`, with the tenant's
 	// kubeconfig as KUBECONFIG); none if empty.
 	join string
-	// e2e is Kubernetes' program of end to end tests, none if empty; conformance is "all" for all of its conformance tests.
+	// e2e is Kubernetes' program of end to end tests, none if empty; conformance is "all" for all of its conformance tests, or matches the
+	// names of some.
 	e2e, conformance string
 	// helm is the program, home its directory for what it keeps.
 	helm, home string
@@ -73,8 +75,8 @@ func open(t *testing.T) *installation {
 	if i.kubeconfig == "" || i.registry == "" {
 		t.Skip("there is no cluster to install on: make test-cluster KUBECONFIG=… REGISTRY=…")
 	}
-	if i.conformance != "" && i.conformance != "all" {
-		t.Fatalf("CONFORMANCE=%s: it is \"all\", or empty for a sample", i.conformance)
+	if _, err := regexp.Compile(i.conformance); err != nil {
+		t.Fatalf("CONFORMANCE: it is \"all\", a regular expression that names of tests match, or empty for a sample: %v", err)
 	}
 	var err error
 	if i.config, err = clientcmd.BuildConfigFromFlags("", i.kubeconfig); err != nil {

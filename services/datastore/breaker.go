@@ -73,7 +73,9 @@ func (st *store) use(ctx context.Context, ping bool, f func(driver.Driver) error
 	err = f(c.Driver)
 	switch {
 	case errors.Is(err, driver.ErrFull): // it answers, and what makes room goes on
-		st.warns(reason.EtcdFull)
+		if _, warns := c.Driver.(driver.Warner); warns {
+			st.warns(reason.EtcdFull)
+		}
 		return &intent.Unavailable{Err: fmt.Errorf("DataStore %s: %w", st.name, err)}
 	case errors.Is(err, driver.ErrAway):
 		st.noteAnswer(c, err)

@@ -3,10 +3,14 @@ package datastore_test
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -15,6 +19,9 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/mysql/mysqlserver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/nats/natsserver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/postgres/postgresserver"
 )
 
 // TestAnEtcdOutOfRoom has a tenant fill an etcd of 4 MiB, until it has room again.
@@ -79,4 +86,134 @@ func TestAnEtcdOutOfRoom(t *testing.T) {
 	_, err = server.Root.AlarmDisarm(ctx, &clientv3.AlarmMember{})
 	in.must(err)
 	late.await(event.Provisioned, &provisioned)
+}
+
+// small is a database with little room.
+type small struct {
+	database
+	// full takes all room that is left, and room gives it back.
+	full, room func(filler *tenant)
+	// says is what tenants hear then; removes that others can be removed all the same.
+	says    string
+	removes bool
+}
+
+var smalls = map[string]func(t *testing.T) small{
+	"postgres": func(t *testing.T) small {
+		t.Helper()
+		server := postgresserver.StartSmall(t, 100<<20)
+		// It ends when a database is dropped.
+		return onDisk(t, server.Data, small{database: database{kind: v1alpha1.DriverPostgreSQL, config: server.Config()}, says: "the database has no room left"})
+	},
+	"mysql": func(t *testing.T) small {
+		t.Helper()
+		server := mysqlserver.StartSmall(t, 100<<20)
+		// The statement that makes a user waits for room, and others for that statement.
+		return onDisk(t, server.Data, small{database: database{kind: v1alpha1.DriverMySQL, config: server.Config()}, says: "datastore small-mysql is unavailable"})
+	},
+	"nats": func(t *testing.T) small {
+		t.Helper()
+		server := natsserver.Start(t, natsserver.Options{MaxFile: 8 << 20})
+		return small{
+			database: database{kind: v1alpha1.DriverNATS, config: server.Config(t)}, says: "the database has no room left", removes: true,
+			full: func(filler *tenant) {
+				t.Helper()
+				s, err := filler.secret("filler-datastore-certificate")
+				filler.must(err)
+				for err == nil {
+					err = writeToNATS(t.Context(), s, filler.account().Schema, strings.Repeat("x", 1<<20))
+				}
+				var refused *jetstream.APIError
+				if !errors.As(err, &refused) {
+					t.Fatal(err)
+				}
+			},
+			room: func(filler *tenant) { filler.remove() },
+		}
+	},
+}
+
+// onDisk has a file take all room.
+func onDisk(t *testing.T, directory string, s small) small {
+	t.Helper()
+	path := filepath.Join(directory, "fill")
+	s.full = func(*tenant) {
+		t.Helper()
+		f, err := os.Create(path)
+		block := make([]byte, 4096)
+		for err == nil {
+			_, err = f.Write(block)
+		}
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.room = func(*tenant) {
+		t.Helper()
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// TestADatabaseOutOfRoom has one run full: who is new waits and hears why, who goes is removed where the database still does that, tenants of another
+// wait for nothing, and all is done once there is room.
+func TestADatabaseOutOfRoom(t *testing.T) {
+	t.Parallel()
+	for kind, start := range smalls {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			in, d := install(t), start(t)
+			in.etcdStore("beside-"+kind, etcdserver.Start(t))
+			defer in.run()()
+			in.object("small-"+kind, d.database)
+			tenants := map[string]*tenant{}
+			for _, n := range []string{"filler", "leaver", "late", "other"} {
+				x := in.tenant(n)
+				x.t.Spec.DataStore, tenants[n] = "small-"+kind, x
+			}
+			filler, leaver, late, other := tenants["filler"], tenants["leaver"], tenants["late"], tenants["other"]
+			other.t.Spec.DataStore = "beside-" + kind
+			var provisioned event.DatastoreProvisioned
+			for _, x := range []*tenant{filler, leaver} {
+				x.accept()
+				x.await(event.Provisioned, &provisioned)
+			}
+			d.full(filler)
+			late.accept()
+			drivertest.Eventually(t, time.Minute, func() error {
+				if s, _ := late.state(); s.Failure == nil || s.Failure.Reason != reason.Unavailable || !strings.Contains(s.Failure.Message, d.says) {
+					return fmt.Errorf("%+v", s.Failure)
+				}
+				return nil
+			})
+			other.accept()
+			other.await(event.Provisioned, &provisioned)
+			var gone event.Removals
+			if d.removes {
+				leaver.remove()
+				leaver.await(event.Removed, &gone)
+			}
+			d.room(filler)
+			// MariaDB looks for room once a minute.
+			drivertest.Eventually(t, 3*time.Minute, func() error {
+				s, _ := late.state()
+				if s.Step != event.Provisioned {
+					return fmt.Errorf("%+v", s.Failure)
+				}
+				return nil
+			})
+			if !d.removes {
+				leaver.remove()
+				leaver.await(event.Removed, &gone)
+			}
+			if len(gone.Left) > 0 {
+				t.Errorf("a deletion leaves %v", gone.Left)
+			}
+		})
+	}
 }

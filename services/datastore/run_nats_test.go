@@ -48,6 +48,36 @@ func ask(in *installation, subject string, query, reply any) error {
 	return json.Unmarshal(m.Data, reply)
 }
 
+// writeToNATS puts a key into a bucket with what a Secret says.
+func writeToNATS(ctx context.Context, s *corev1.Secret, bucket, value string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // who may not is not answered
+	defer cancel()
+	var c struct {
+		URL   string `json:"url"`
+		Token string `json:"user_jwt"`
+		Seed  string `json:"user_seed"`
+	}
+	if err := json.Unmarshal(s.Data[name.KeyDatastoreContext], &c); err != nil {
+		return fmt.Errorf("the context %q: %w", s.Data[name.KeyDatastoreContext], err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(s.Data[name.KeyDatastoreCACert])
+	conn, err := nats.Connect(c.URL, nats.UserJWTAndSeed(c.Token, c.Seed), nats.Secure(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return err
+	}
+	kv, err := js.KeyValue(ctx, bucket)
+	if err == nil {
+		_, err = kv.Put(ctx, "key", []byte(value))
+	}
+	return err
+}
+
 func TestServiceOnNATS(t *testing.T) {
 	t.Parallel()
 	server := natsserver.Start(t, natsserver.Options{})
@@ -61,34 +91,8 @@ func TestServiceOnNATS(t *testing.T) {
 		x.t.Spec.DataStore = "nats"
 		return x
 	}
-	// writeBy puts a key into a bucket with what a Secret says.
 	writeBy := func(ctx context.Context, s *corev1.Secret, bucket string) error {
-		ctx, cancel := context.WithTimeout(ctx, time.Second) // who may not is not answered
-		defer cancel()
-		var c struct {
-			URL   string `json:"url"`
-			Token string `json:"user_jwt"`
-			Seed  string `json:"user_seed"`
-		}
-		if err := json.Unmarshal(s.Data[name.KeyDatastoreContext], &c); err != nil {
-			return fmt.Errorf("the context %q: %w", s.Data[name.KeyDatastoreContext], err)
-		}
-		pool := x509.NewCertPool()
-		pool.AppendCertsFromPEM(s.Data[name.KeyDatastoreCACert])
-		conn, err := nats.Connect(c.URL, nats.UserJWTAndSeed(c.Token, c.Seed), nats.Secure(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}))
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		js, err := jetstream.New(conn)
-		if err != nil {
-			return err
-		}
-		kv, err := js.KeyValue(ctx, bucket)
-		if err == nil {
-			_, err = kv.Put(ctx, "key", []byte("value"))
-		}
-		return err
+		return writeToNATS(ctx, s, bucket, "value")
 	}
 	write := func(ctx context.Context, x *tenant, bucket string) error {
 		s, err := x.secret(name.DatastoreCertificate(x.key.Name))

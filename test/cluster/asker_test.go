@@ -2,13 +2,18 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"sync"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/stoker-k8s/stoker/test/inside"
 )
 
 // asker asks a tenant's API ten times a second, each time on a new connection, and tries nothing twice.
@@ -79,6 +84,43 @@ func (a *asker) ask(ctx context.Context, client *http.Client, host string, after
 		return
 	}
 	a.failed = append(a.failed, fmt.Sprintf("%.1f s after the first: %v", after.Seconds(), err))
+}
+
+// keepAskingFromPod has a pod ask a tenant ten times a second, each time on a new connection; end ends it, and each request must have been answered.
+func (i *installation) keepAskingFromPod(t *testing.T, n string) (end func(during string)) {
+	t.Helper()
+	pods, pod := i.core.CoreV1().Pods(namespace), i.runInside(t, "ask", i.client(t, n))
+	t.Cleanup(func() {
+		if err := pods.Delete(context.WithoutCancel(t.Context()), pod, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	last := func() (asked inside.Asked, err error) {
+		log, err := pods.GetLogs(pod, &corev1.PodLogOptions{TailLines: new(int64(1))}).DoRaw(t.Context())
+		if err == nil {
+			err = json.Unmarshal(log, &asked)
+		}
+		return asked, err
+	}
+	answers := func(least int) (asked inside.Asked) {
+		t.Helper()
+		eventually(t, "a pod to ask "+n, func() (err error) {
+			if asked, err = last(); err == nil && asked.Answered+asked.Failures < least {
+				err = fmt.Errorf("%+v", asked)
+			}
+			return err
+		})
+		return asked
+	}
+	before := answers(1)
+	return func(during string) {
+		t.Helper()
+		asked := answers(before.Answered + before.Failures + 10)
+		i.report.line(t, fmt.Sprintf("during %s: %d requests answered, %d failed", during, asked.Answered, asked.Failures))
+		if asked.Failures > 0 {
+			t.Errorf("during %s requests failed: %q", during, asked.Failed)
+		}
+	}
 }
 
 // end stops asking; each request must have been answered.

@@ -133,6 +133,29 @@ func upgradeTenant(t *testing.T, i *installation) {
 		i.answers(t, o.Name, current)
 		i.remove(t, o.Name)
 	}
+	external := i.tenant("upgraded-external-ip", v1alpha1.ServiceTypeClusterIP, older)
+	external.Spec.NetworkProfile.Address, external.Spec.NetworkProfile.AllowAddressAsExternalIP = "203.0.113.8", true
+	for _, c := range []struct {
+		how string
+		o   *v1alpha1.TenantControlPlane
+	}{
+		{"ClusterIP", i.tenant("upgraded-cluster-ip", v1alpha1.ServiceTypeClusterIP, older)},
+		{"external IP of a ClusterIP", external},
+		{"LoadBalancer", i.tenant("upgraded-load-balancer", v1alpha1.ServiceTypeLoadBalancer, older)},
+	} {
+		t.Run(c.how, func(t *testing.T) {
+			i.apply(t, c.o)
+			i.ready(t, c.o.Name)
+			end := i.keepAskingFromPod(t, c.o.Name)
+			c.o.Spec.Kubernetes.Version = current
+			i.apply(t, c.o)
+			i.ready(t, c.o.Name)
+			i.onlyPods(t, c.o.Name, 1)
+			end("an upgrade, asked by " + c.how)
+			i.answers(t, c.o.Name, current)
+			i.remove(t, c.o.Name)
+		})
+	}
 }
 
 // onlyPods waits until a tenant has so many pods, and none that ends.

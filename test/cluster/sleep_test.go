@@ -73,33 +73,39 @@ func askFromHere(t *testing.T, config *rest.Config) time.Duration {
 // askFromPod has a pod do that.
 func (i *installation) askFromPod(t *testing.T, config *rest.Config) (took time.Duration) {
 	t.Helper()
-	pods := i.core.CoreV1().Pods(namespace)
-	pod, err := pods.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "asks-"}, Spec: corev1.PodSpec{
-		RestartPolicy: corev1.RestartPolicyNever,
-		Containers: []corev1.Container{{
-			Name: "asks", Image: i.registry + "/stoker-test-inside:" + i.tag,
-			Args: []string{"get", config.Host + "/version", base64.StdEncoding.EncodeToString(config.CAData)},
-		}},
-	}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pods, pod := i.core.CoreV1().Pods(namespace), i.runInside(t, "get", config)
 	eventually(t, "a pod to have asked "+config.Host, func() error {
-		p, err := pods.Get(t.Context(), pod.Name, metav1.GetOptions{})
+		p, err := pods.Get(t.Context(), pod, metav1.GetOptions{})
 		if err == nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
 			err = fmt.Errorf("it is %s: %+v", p.Status.Phase, p.Status.ContainerStatuses)
 		}
 		return err
 	})
-	log, err := pods.GetLogs(pod.Name, &corev1.PodLogOptions{}).DoRaw(t.Context())
+	log, err := pods.GetLogs(pod, &corev1.PodLogOptions{}).DoRaw(t.Context())
 	if err == nil {
 		took, err = time.ParseDuration(strings.TrimSpace(string(log)))
 	}
 	if err != nil {
 		t.Fatalf("a pod asks %s: %v: %s", config.Host, err, log)
 	}
-	if err := pods.Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
+	if err := pods.Delete(t.Context(), pod, metav1.DeleteOptions{}); err != nil {
 		t.Error(err)
 	}
 	return took
+}
+
+// runInside runs a command of the program for pods against a tenant, and returns the pod's name.
+func (i *installation) runInside(t *testing.T, command string, config *rest.Config) string {
+	t.Helper()
+	pod, err := i.core.CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "asks-"}, Spec: corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyNever,
+		Containers: []corev1.Container{{
+			Name: "asks", Image: i.registry + "/stoker-test-inside:" + i.tag,
+			Args: []string{command, config.Host + "/version", base64.StdEncoding.EncodeToString(config.CAData)},
+		}},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pod.Name
 }

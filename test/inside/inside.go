@@ -19,6 +19,7 @@ import (
 	"math/big"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -117,6 +118,50 @@ func Get(ctx context.Context, url string, authority []byte) error {
 		return errors.New(response.Status)
 	}
 	return nil
+}
+
+// Asked is what has come of requests.
+type Asked struct {
+	Answered int `json:"answered"`
+	// Failed says of the first ten that failed why; Failures counts all.
+	Failures int      `json:"failures"`
+	Failed   []string `json:"failed,omitempty"`
+}
+
+// Ask does what [Get] does ten times a second until ctx ends, and tells once a second what has come of it.
+func Ask(ctx context.Context, url string, authority []byte, tell func(Asked)) {
+	var mu sync.Mutex
+	var all Asked
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for n := 1; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		asking.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+			defer cancel()
+			err := Get(ctx, url, authority)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				all.Answered++
+				return
+			}
+			if all.Failures++; all.Failures <= 10 {
+				all.Failed = append(all.Failed, time.Now().UTC().Format(time.TimeOnly)+" "+err.Error())
+			}
+		})
+		if n%10 == 0 {
+			mu.Lock()
+			tell(all)
+			mu.Unlock()
+		}
+	}
 }
 
 // SelfSigned makes the server's certificate and its key as PEM; the certificate is its own authority.

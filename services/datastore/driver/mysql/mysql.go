@@ -237,12 +237,15 @@ const (
 // away are the numbers of a server that refuses everybody, or its administrator.
 var away = []uint16{
 	tooManyConnections, tooManyOfAll, tooManyOfUser, accessDenied, 1698, lockedMySQL, lockedMariaDB, mustChange, expired,
-	1021, 1037, 1038, 1041, // out of disk or memory
+	1037, 1038, 1041, // out of memory
 	1047, 1053, 1077, 1078, 1079, // not yet, or no longer, in service
 	1129, 1130, // refuses this host
 	1158, 1159, 1160, 1161, // the network's
 	1290, 1792, 1836, // takes no writes
 }
+
+// full are the numbers of a server that is out of disk, or of what it may use of it.
+var full = []uint16{1021, 1114}
 
 func number(err error) uint16 {
 	var answer *mysql.MySQLError
@@ -258,7 +261,9 @@ func classify(err error) error {
 		return err
 	}
 	gone := false
-	if n := number(err); n != 0 {
+	if n := number(err); slices.Contains(full, n) {
+		return fmt.Errorf("%w: %w", driver.ErrFull, err)
+	} else if n != 0 {
 		gone = slices.Contains(away, n)
 	} else {
 		var connect *sqlpool.ConnectError

@@ -203,7 +203,7 @@ const (
 
 // away are the codes of a server that can't do anything for anybody.
 var away = map[jetstream.ErrorCode]bool{
-	codeNoPeers: true, codeNotEnabled: true, codeDisabled: true, codeOutOfResources: true, codeOutOfStorage: true,
+	codeNoPeers: true, codeNotEnabled: true, codeDisabled: true,
 }
 
 // codeOf is JetStream's code of an error, 0 when it is none of its.
@@ -222,7 +222,10 @@ func classify(err error) error {
 	}
 	var js jetstream.JetStreamError
 	if errors.As(err, &js) && js.APIError() != nil {
-		if api := js.APIError(); api.Code >= 500 || away[api.ErrorCode] {
+		switch api := js.APIError(); {
+		case api.ErrorCode == codeOutOfResources, api.ErrorCode == codeOutOfStorage:
+			return fmt.Errorf("%w: %w", driver.ErrFull, err)
+		case api.Code >= 500, away[api.ErrorCode]:
 			return fmt.Errorf("%w: %w", driver.ErrAway, err)
 		}
 		return err

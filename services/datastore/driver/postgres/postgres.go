@@ -211,6 +211,7 @@ const (
 	invalidAuth        = "28000"
 	notConnectable     = "55000"
 	tooManyConnections = "53300"
+	diskFull           = "53100"
 )
 
 func code(err error) string {
@@ -226,7 +227,7 @@ var away = []string{
 	"08",    // connection
 	"25006", // takes no writes
 	invalidAuth, invalidPassword,
-	"53",                            // out of connections, memory, disk
+	"53",                            // out of connections, memory
 	"57P01", "57P02", "57P03", "58", // shutting down, starting, I/O
 }
 
@@ -236,7 +237,9 @@ func classify(err error) error {
 		return err
 	}
 	gone := false
-	if code := code(err); code != "" {
+	if code := code(err); code == diskFull {
+		return fmt.Errorf("%w: %w", driver.ErrFull, err)
+	} else if code != "" {
 		gone = slices.ContainsFunc(away, func(a string) bool { return strings.HasPrefix(code, a) })
 	} else {
 		var pool *sqlpool.ConnectError

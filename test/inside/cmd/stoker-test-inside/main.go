@@ -3,11 +3,13 @@
 //	stoker-test-inside serve DIR      the webhook and the aggregated API of package inside on port 8443, with tls.crt and tls.key of DIR, and on 8080
 //	stoker-test-inside resolve NAME   prints the addresses that a name has for the pod
 //	stoker-test-inside get URL CA     prints how long the answer of a server took, whose authority is CA, PEM in base64
+//	stoker-test-inside ask URL CA     asks ten times a second for ever, and prints once a second what came of it
 package main
 
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -39,8 +41,17 @@ func run(args []string) error {
 		return err
 	case len(args) == 3 && args[0] == "get":
 		return get(args[1], args[2])
+	case len(args) == 3 && args[0] == "ask":
+		authority, err := base64.StdEncoding.DecodeString(args[2])
+		if err != nil {
+			return err
+		}
+		inside.Ask(context.Background(), args[1], authority, func(a inside.Asked) {
+			line, _ := json.Marshal(a)
+			fmt.Println(string(line))
+		})
 	}
-	return errors.New("usage: stoker-test-inside serve DIR | resolve NAME | get URL CA")
+	return errors.New("usage: stoker-test-inside serve DIR | resolve NAME | get URL CA | ask URL CA")
 }
 
 func get(url, ca string) error {

@@ -117,6 +117,20 @@ func (d *Dir) Mkdir(t testing.TB, name string) string {
 	return path
 }
 
+// Limit has a directory below hold no more than so many bytes. Only root may.
+func (d *Dir) Limit(t testing.TB, path string, bytes int64) {
+	t.Helper()
+	if err := syscall.Mount("tmpfs", path, "tmpfs", 0, fmt.Sprintf("mode=0700,size=%d", bytes)); err != nil {
+		t.Skipf("a file system of limited size can't be mounted here: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(path, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	d.own(t, path)
+}
+
 // Command runs a program in the directory as its user; it dies with the test.
 func (d *Dir) Command(ctx context.Context, p Program, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, p.Path, args...)
@@ -145,7 +159,7 @@ type running interface {
 	remove()
 }
 
-// Run starts a server whose output is shown when the test fails.
+// Run starts a server whose output is shown when it doesn't answer.
 func (d *Dir) Run(t testing.TB, p Program, args ...string) *Process {
 	t.Helper()
 	r := &Process{done: make(chan struct{})}

@@ -39,10 +39,11 @@ type Server struct {
 	CA *testserver.Authority
 	// MariaDB says that it is no MySQL.
 	MariaDB bool
+	// Data is the directory of the databases.
+	Data string
 
 	dir     *testserver.Dir
 	program testserver.Program
-	data    string
 	options []string
 	process *testserver.Process
 }
@@ -50,12 +51,21 @@ type Server struct {
 // Start runs a server; options are settings, as max_connections=20.
 func Start(t testing.TB, options ...string) *Server {
 	t.Helper()
+	return StartSmall(t, 0, options...)
+}
+
+// StartSmall is [Start] with a file system of so many bytes for the data in [Server.Data]; 0 means as many as there are.
+func StartSmall(t testing.TB, bytes int64, options ...string) *Server {
+	t.Helper()
 	s := &Server{
 		Host: "127.0.0.1", Port: testserver.Free(t), CA: testserver.NewAuthority(t, testserver.EC(t)), options: options,
 		program: testserver.Find(t, "STOKER_TEST_MYSQL", "mariadb-server-core", "usr/sbin/mariadbd"), dir: testserver.NewDir(t, "mysql"),
 	}
 	s.Endpoint = net.JoinHostPort(s.Host, strconv.Itoa(s.Port))
-	s.data = s.dir.Mkdir(t, "data")
+	s.Data = s.dir.Mkdir(t, "data")
+	if bytes > 0 {
+		s.dir.Limit(t, s.Data, bytes)
+	}
 	s.dir.Mkdir(t, "tmp")
 	cert, key := s.CA.Issue(t, "mysql-server")
 	s.MariaDB = strings.Contains(s.version(t), "MariaDB")
@@ -163,7 +173,7 @@ func (s *Server) install(t testing.TB) {
 func (s *Server) args() []string {
 	args := []string{
 		// In a place for all, another server that starts takes its temporary tables for its own of before, and removes them.
-		"--datadir=" + s.data, "--tmpdir=" + filepath.Join(s.dir.Path, "tmp"), "--innodb-buffer-pool-size=32M",
+		"--datadir=" + s.Data, "--tmpdir=" + filepath.Join(s.dir.Path, "tmp"), "--innodb-buffer-pool-size=32M",
 		// Only the machine's own crash would tell the difference.
 		"--innodb-flush-log-at-trx-commit=2",
 	}

@@ -43,6 +43,8 @@ type Options struct {
 	TLS string
 	// Resolver is the block resolver in place of one that obeys the operator.
 	Resolver string
+	// MaxFile is how many bytes JetStream may keep on disk; 0 means as many as there are.
+	MaxFile int64
 	// NoJetStream leaves JetStream out.
 	NoJetStream bool
 	// Signing are signing keys of the operator beside its own.
@@ -116,7 +118,11 @@ func start(t testing.TB, o Options, ports []int) (servers []*Server) {
 			line("resolver { type: full, dir: %q, allow_delete: true, hard_delete: true }", s.Accounts)
 		}
 		if !o.NoJetStream {
-			line("jetstream { store_dir: %q }", filepath.Join(s.dir.Path, "jetstream"))
+			limit := ""
+			if o.MaxFile > 0 {
+				limit = fmt.Sprintf(", max_file: %d", o.MaxFile)
+			}
+			line("jetstream { store_dir: %q%s }", filepath.Join(s.dir.Path, "jetstream"), limit)
 		}
 		if len(ports) > 1 {
 			line("cluster { name: test, listen: \"127.0.0.1:%d\", routes: [%s] }", port, strings.Join(routes, ", "))

@@ -36,10 +36,11 @@ type Server struct {
 	Endpoint string
 	// CA signs server and clients.
 	CA *testserver.Authority
+	// Data is the directory of the databases.
+	Data string
 
 	dir     *testserver.Dir
 	program testserver.Program
-	data    string
 	options []string
 	process *testserver.Process
 }
@@ -47,13 +48,23 @@ type Server struct {
 // Start runs a server; options are settings, as max_connections=20.
 func Start(t testing.TB, options ...string) *Server {
 	t.Helper()
+	return StartSmall(t, 0, options...)
+}
+
+// StartSmall is [Start] with a file system of so many bytes for the data in [Server.Data]; 0 means as many as there are. The write-ahead log is
+// elsewhere: without room for that, the server ends.
+func StartSmall(t testing.TB, bytes int64, options ...string) *Server {
+	t.Helper()
 	s := &Server{
 		Host: "127.0.0.1", Port: testserver.Free(t), CA: testserver.NewAuthority(t, testserver.EC(t)), options: options,
 		program: testserver.Find(t, "STOKER_TEST_POSTGRES", "postgresql", "usr/lib/postgresql/*/bin/postgres"),
 		dir:     testserver.NewDir(t, "postgres"),
 	}
 	s.Endpoint = net.JoinHostPort(s.Host, strconv.Itoa(s.Port))
-	s.data = filepath.Join(s.dir.Path, "data")
+	s.Data = filepath.Join(s.dir.Path, "data")
+	if bytes > 0 {
+		s.dir.Limit(t, s.dir.Mkdir(t, "data"), bytes)
+	}
 	cert, key := s.CA.Issue(t, "postgres-server")
 	for file, data := range map[string][]byte{"ca.crt": s.CA.PEM, "server.crt": cert, "server.key": key, "password": []byte(Password), "hba": []byte(HBA)} {
 		s.dir.Write(t, file, data)
@@ -72,16 +83,16 @@ func Start(t testing.TB, options ...string) *Server {
 // install makes the data directory. The image does that when it starts with none.
 func (s *Server) install(t testing.TB) {
 	t.Helper()
-	how := []string{"--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync"}
+	how := []string{"--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync", "--waldir=" + filepath.Join(s.dir.Path, "wal")}
 	if s.program.Contained() {
 		s.program.Env = []string{
-			"PGDATA=" + s.data, "POSTGRES_USER=" + Admin, "POSTGRES_PASSWORD=" + Password, "POSTGRES_INITDB_ARGS=" + strings.Join(how, " "),
+			"PGDATA=" + s.Data, "POSTGRES_USER=" + Admin, "POSTGRES_PASSWORD=" + Password, "POSTGRES_INITDB_ARGS=" + strings.Join(how, " "),
 		}
 		return
 	}
 	initdb := s.program
 	initdb.Path = filepath.Join(filepath.Dir(initdb.Path), "initdb")
-	cmd := s.dir.Command(t.Context(), initdb, append(how, "-D", s.data, "-U", Admin, "--pwfile=password")...)
+	cmd := s.dir.Command(t.Context(), initdb, append(how, "-D", s.Data, "-U", Admin, "--pwfile=password")...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", initdb.Path, err, out)
 	}
@@ -90,7 +101,7 @@ func (s *Server) install(t testing.TB) {
 // Run starts the process, with the data it had before.
 func (s *Server) Run(t testing.TB) {
 	t.Helper()
-	args := []string{"-D", s.data}
+	args := []string{"-D", s.Data}
 	if !s.program.Contained() { // the image makes its data by the socket, in a place that is its own
 		args = append(args, "-c", "unix_socket_directories=")
 	}

@@ -29,14 +29,15 @@ func (e *etcd) Compact(ctx context.Context) error {
 	e.compaction.Lock()
 	defer e.compaction.Unlock()
 	upTo := e.compaction.revision
-	done, err := within(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return e.client.Txn(ctx).If(clientv3.Compare(clientv3.Version(compactRevKey), "=", e.compaction.version)).
-			Then(clientv3.OpPut(compactRevKey, strconv.FormatInt(upTo, 10))).
-			Else(clientv3.OpGet(compactRevKey)).Commit()
-	})
+	done, err := e.takeTurn(ctx, upTo)
 	switch {
 	case is(err, rpctypes.ErrNoSpace):
-		// It is full, and takes no key, but compacts: that is part of making room.
+		// It is full and takes no key, but compacts, without which deletions make no room.
+		now, err := within(ctx, func(ctx context.Context) (*clientv3.GetResponse, error) { return e.client.Get(ctx, compactRevKey) })
+		if err != nil {
+			return e.classify(ctx, err)
+		}
+		e.compaction.revision = now.Header.Revision
 	case err != nil:
 		return e.classify(ctx, err)
 	case done.Succeeded:
@@ -53,4 +54,13 @@ func (e *etcd) Compact(ctx context.Context) error {
 	}
 	_, err = within(ctx, func(ctx context.Context) (*clientv3.CompactResponse, error) { return e.client.Compact(ctx, upTo) })
 	return e.classify(ctx, except(err, rpctypes.ErrCompacted))
+}
+
+// takeTurn writes to the key up to where the caller compacts, unless somebody else has written it since the call before.
+func (e *etcd) takeTurn(ctx context.Context, upTo int64) (*clientv3.TxnResponse, error) {
+	return within(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return e.client.Txn(ctx).If(clientv3.Compare(clientv3.Version(compactRevKey), "=", e.compaction.version)).
+			Then(clientv3.OpPut(compactRevKey, strconv.FormatInt(upTo, 10))).
+			Else(clientv3.OpGet(compactRevKey)).Commit()
+	})
 }

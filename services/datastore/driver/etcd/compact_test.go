@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"testing"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -73,4 +74,44 @@ func TestCompact(t *testing.T) {
 	}
 	has(revision, true)
 	has(revision-1, false)
+}
+
+// TestCompactAnEtcdOutOfRoom has one that takes no keys any more, so that what is deleted makes room once it is compacted.
+func TestCompactAnEtcdOutOfRoom(t *testing.T) {
+	server := etcdserver.Start(t)
+	d, err := etcd.Open(server.Config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	c, check := d.(driver.Compactor), func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put, err := server.Root.Put(t.Context(), "key", "value")
+	check(err)
+	check(c.Compact(t.Context()))
+	status, err := server.Root.Status(t.Context(), server.Endpoint)
+	check(err)
+	_, err = etcdserverpb.NewMaintenanceClient(server.Root.ActiveConnection()).Alarm(t.Context(), &etcdserverpb.AlarmRequest{
+		Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: status.Header.MemberId, Alarm: etcdserverpb.AlarmType_NOSPACE,
+	})
+	check(err)
+	_, err = server.Root.Delete(t.Context(), "key")
+	check(err)
+	for range 2 {
+		check(c.Compact(t.Context()))
+	}
+	if _, err := server.Root.Get(t.Context(), "key", clientv3.WithRev(put.Header.Revision)); !errors.Is(err, rpctypes.ErrCompacted) {
+		t.Error(err)
+	}
+	_, err = server.Root.AlarmDisarm(t.Context(), &clientv3.AlarmMember{})
+	check(err)
+	said, err := server.Root.Get(t.Context(), "compact_rev_key")
+	if check(err); string(said.Kvs[0].Value) != "0" {
+		t.Errorf("a full etcd took the key: %s", said.Kvs[0].Value)
+	}
+	check(c.Compact(t.Context()))
 }

@@ -62,14 +62,16 @@ func StartSmall(t testing.TB, bytes int64, options ...string) *Server {
 	}
 	s.Endpoint = net.JoinHostPort(s.Host, strconv.Itoa(s.Port))
 	s.Data = filepath.Join(s.dir.Path, "data")
+	var how []string
 	if bytes > 0 {
 		s.dir.Limit(t, s.dir.Mkdir(t, "data"), bytes)
+		how = append(how, "--waldir="+filepath.Join(s.dir.Path, "wal"))
 	}
 	cert, key := s.CA.Issue(t, "postgres-server")
 	for file, data := range map[string][]byte{"ca.crt": s.CA.PEM, "server.crt": cert, "server.key": key, "password": []byte(Password), "hba": []byte(HBA)} {
 		s.dir.Write(t, file, data)
 	}
-	s.install(t)
+	s.install(t, how...)
 	s.Run(t)
 	t.Cleanup(func() {
 		if s.process != nil {
@@ -81,9 +83,9 @@ func StartSmall(t testing.TB, bytes int64, options ...string) *Server {
 }
 
 // install makes the data directory. The image does that when it starts with none.
-func (s *Server) install(t testing.TB) {
+func (s *Server) install(t testing.TB, how ...string) {
 	t.Helper()
-	how := []string{"--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync", "--waldir=" + filepath.Join(s.dir.Path, "wal")}
+	how = append(how, "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync")
 	if s.program.Contained() {
 		s.program.Env = []string{
 			"PGDATA=" + s.Data, "POSTGRES_USER=" + Admin, "POSTGRES_PASSWORD=" + Password, "POSTGRES_INITDB_ARGS=" + strings.Join(how, " "),

@@ -7,6 +7,7 @@ package datastore
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/pkg/partition"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
@@ -125,7 +127,8 @@ func (st *store) uncompacted(now time.Time) bool {
 	return true
 }
 
-// compact lets the database give up old history, if its tenants don't do that. What fails is logged, and tried again when it is time again.
+// compact lets the database give up old history, if its tenants don't do that. What fails is logged, unless it is that the database is away, which
+// is said already, and tried again when it is time again.
 func (s *datastore) compact(ctx context.Context, st *store) {
 	err := st.do(ctx, func(d driver.Driver) error {
 		if c, ok := d.(driver.Compactor); ok {
@@ -133,7 +136,8 @@ func (s *datastore) compact(ctx context.Context, st *store) {
 		}
 		return nil
 	})
-	if err != nil && ctx.Err() == nil {
+	var away *intent.Unavailable
+	if err != nil && ctx.Err() == nil && !errors.As(err, &away) {
 		s.log.Warn("datastore not compacted", "datastore", st.name, "error", err)
 	}
 }

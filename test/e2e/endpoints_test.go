@@ -428,7 +428,7 @@ spec:
 	}
 	passRoutes(t, api, "edge", "kube-apiserver", port)
 	passRoutes(t, tunnel, "edge", name.PortKonnectivity, 8132)
-	o := env.Tenant(key.Name, "v1.36.3")
+	o := env.Tenant(key.Name, "v1.35.4")
 	parent := gatewayv1.ParentReference{Name: "edge", SectionName: new(gatewayv1.SectionName("kube-apiserver")), Port: new(gatewayv1.PortNumber(port))}
 	o.Spec.ControlPlane.Gateway = &v1alpha1.GatewaySpec{Hostname: host, ParentRefs: []gatewayv1.ParentReference{parent}}
 	o.Spec.Addons.Konnectivity = &v1alpha1.KonnectivitySpec{}
@@ -471,7 +471,27 @@ spec:
 			return nil
 		})
 	})
+	t.Run("an upgrade, read through the gateway", func(t *testing.T) { upgrades(t, c, o) })
 	gone(t, key)
+}
+
+// upgrades takes a tenant of v1.35 to v1.36 while it is read ten times a second.
+func upgrades(t *testing.T, c *client, o *v1alpha1.TenantControlPlane) {
+	t.Helper()
+	reads := keepReading(t, c)
+	o.Spec.Kubernetes.Version = "v1.36.3"
+	e.Apply(t, o)
+	e.Ready(t, c.key)
+	var said struct {
+		GitVersion string `json:"gitVersion"`
+	}
+	kubeconfig, err := c.published(t.Context())
+	must(t, err)
+	must(t, c.ask(t.Context(), kubeconfig, http.MethodGet, "/version", nil, &said))
+	if said.GitVersion != o.Spec.Kubernetes.Version {
+		t.Errorf("it says that it is of %s", said.GitVersion)
+	}
+	reads.none(t, "an upgrade")
 }
 
 // refusesOthers checks that what passes TLS through by name leads nobody to a tenant who asks for another server, or for none.
@@ -493,7 +513,7 @@ func endpointsInTurn(t *testing.T) {
 	node, port := e.Local.Block().Management().String(), int32(30000+rand.IntN(2700))
 	ingress := net.JoinHostPort(someAddress(), "7443")
 	passIngresses(t, ingress)
-	o := env.Tenant(key.Name, "v1.36.3")
+	o := env.Tenant(key.Name, "v1.35.4")
 	o.Spec.NetworkProfile.Port = port
 	e.Apply(t, o)
 	first := e.Ready(t, key).Status.ControlPlaneEndpoint
@@ -541,6 +561,7 @@ func endpointsInTurn(t *testing.T) {
 			return nil
 		})
 	})
+	t.Run("an upgrade, read through the Ingress", func(t *testing.T) { upgrades(t, c, o) })
 	t.Run("back to a load balancer: the Ingress goes once kubeconfigs lead elsewhere", func(t *testing.T) {
 		o.Spec.ControlPlane.Ingress, o.Spec.NetworkProfile.Address = nil, ""
 		o.Spec.ControlPlane.Service = v1alpha1.ServiceSpec{ServiceType: v1alpha1.ServiceTypeLoadBalancer}

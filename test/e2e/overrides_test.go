@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -73,6 +74,7 @@ func TestOverrides(t *testing.T) {
 		must(t, err)
 		roles, err := c.RoleList(ctx)
 		must(t, err)
+		got.Kvs = slices.DeleteFunc(got.Kvs, func(kv *mvccpb.KeyValue) bool { return string(kv.Key) == "compact_rev_key" }) // nobody's
 		if len(got.Kvs) > 0 || len(users.Users) > 1 || len(roles.Roles) > 1 {
 			t.Errorf("%s holds %v, users %v, roles %v", n, got.Kvs, users.Users, roles.Roles)
 		}

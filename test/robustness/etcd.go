@@ -60,6 +60,9 @@ func (s *Site) remainsIn(ctx context.Context, dataStore string, alive []string, 
 	for _, kv := range keys.Kvs {
 		// /<schema>/… is a tenant's; stoker.dev/owner/<what>/<schema or user> says whose it is.
 		key := string(kv.Key)
+		if key == "compact_rev_key" { // nobody's
+			continue
+		}
 		schema, _, _ := strings.Cut(strings.TrimPrefix(key, "/"), "/")
 		if strings.HasPrefix(key, "stoker.dev/owner/") {
 			schema = path.Base(key)

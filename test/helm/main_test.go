@@ -109,6 +109,7 @@ func stoker(ctx context.Context, t *testing.T, kubeconfig string, args ...string
 	t.Helper()
 	cmd := exec.CommandContext(ctx, e.StokerBin(), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	cmd.Dir = t.TempDir() // in this repository, a local stack of `make up` would be found
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

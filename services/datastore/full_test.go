@@ -171,12 +171,10 @@ func TestADatabaseOutOfRoom(t *testing.T) {
 			in.etcdStore("beside-"+kind, etcdserver.Start(t))
 			defer in.run()()
 			in.object("small-"+kind, d.database)
-			tenants := map[string]*tenant{}
-			for _, n := range []string{"filler", "leaver", "late", "other"} {
-				x := in.tenant(n)
-				x.t.Spec.DataStore, tenants[n] = "small-"+kind, x
+			filler, leaver, late, other := in.tenant("filler"), in.tenant("leaver"), in.tenant("late"), in.tenant("other")
+			for _, x := range []*tenant{filler, leaver, late} {
+				x.t.Spec.DataStore = "small-" + kind
 			}
-			filler, leaver, late, other := tenants["filler"], tenants["leaver"], tenants["late"], tenants["other"]
 			other.t.Spec.DataStore = "beside-" + kind
 			var provisioned event.DatastoreProvisioned
 			for _, x := range []*tenant{filler, leaver} {

@@ -7,7 +7,6 @@ package datastore
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
-	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/pkg/partition"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
@@ -29,9 +27,6 @@ const (
 	sampleEvery, sampleNew = 5 * time.Minute, 15 * time.Second
 	// largest is how many tenants of a DataStore have series of their own unless its annotation asks for all.
 	largest = 10
-	// compactEvery is how long the history of a DataStore that compacts is kept at least, and at most twice that, for clients that read
-	// a list page by page. Kubernetes' API servers do it every 5 minutes; its conformance suite waits 10 for a page to expire.
-	compactEvery = 4*time.Minute + 30*time.Second
 )
 
 // sample asks the DataStores of the partitions that are held, and those that this replica has tenants on, for the sizes of all tenants.
@@ -113,32 +108,6 @@ func (st *store) measure(ctx context.Context, now func() time.Time) {
 			why, _ := st.warning(ctx)
 			st.warns(why)
 		}
-	}
-}
-
-// uncompacted reports whether it is time to compact, and notes that it is done.
-func (st *store) uncompacted(now time.Time) bool {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if st.conn == nil || st.away != nil || now.Sub(st.compactedAt) < compactEvery {
-		return false
-	}
-	st.compactedAt = now
-	return true
-}
-
-// compact lets the database give up old history, if its tenants don't do that. What fails is logged, unless it is that the database is away, which
-// is said already, and tried again when it is time again.
-func (s *datastore) compact(ctx context.Context, st *store) {
-	err := st.do(ctx, func(d driver.Driver) error {
-		if c, ok := d.(driver.Compactor); ok {
-			return c.Compact(ctx)
-		}
-		return nil
-	})
-	var away *intent.Unavailable
-	if err != nil && ctx.Err() == nil && !errors.As(err, &away) {
-		s.log.Warn("datastore not compacted", "datastore", st.name, "error", err)
 	}
 }
 

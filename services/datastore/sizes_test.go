@@ -3,7 +3,6 @@ package datastore
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -59,42 +58,6 @@ func TestADataStoreIsCheckedWhenWhatItWarnsOfIsAnother(t *testing.T) {
 	measured(0)
 	d.warns = ""
 	measured(1)
-}
-
-// compacts is a driver that counts how often it compacts.
-type compacts struct {
-	*line
-	times int
-}
-
-func (c *compacts) Compact(context.Context) error { c.times++; return nil }
-
-func TestADataStoreIsCompactedWhenItIsTime(t *testing.T) {
-	_, st := newWorld(func() error { return nil })
-	d := &compacts{line: &line{check: func() error { return nil }}}
-	st.of.drivers[v1alpha1.DriverEtcd] = testKind(func(driver.Config) (driver.Driver, error) { return d, nil })
-	now := time.Now()
-	if st.uncompacted(now) {
-		t.Error("a DataStore that nobody has connected to is to be compacted")
-	}
-	if _, opened, err := st.load(t.Context()); opened != nil || err != nil {
-		t.Fatal(opened, err)
-	}
-	if err := st.ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	s := &datastore{stores: st.of, now: func() time.Time { return now }, log: slog.New(slog.DiscardHandler)}
-	for _, step := range []struct {
-		after time.Duration
-		mine  bool
-		times int
-	}{{0, false, 0}, {0, true, 1}, {compactEvery - time.Second, true, 1}, {time.Second, false, 1}, {0, true, 2}} {
-		now = now.Add(step.after)
-		s.look(t.Context(), st, step.mine)
-		if d.times != step.times {
-			t.Errorf("%+v: compacted %d times", step, d.times)
-		}
-	}
 }
 
 // ofTenants counts the series about what tenants hold.

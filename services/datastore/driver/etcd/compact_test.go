@@ -10,20 +10,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
 )
 
 func TestCompact(t *testing.T) {
 	server := etcdserver.Start(t)
-	open := func() driver.Compactor {
-		d, err := etcd.Open(server.Config(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = d.Close() })
-		return d.(driver.Compactor)
-	}
 	write := func() int64 {
 		t.Helper()
 		done, err := server.Root.Put(t.Context(), "key", "value")
@@ -45,7 +36,7 @@ func TestCompact(t *testing.T) {
 			t.Errorf("revision %d: %v", revision, err)
 		}
 	}
-	one, other := open(), open()
+	one, other := open(t, server.Config(t)).(driver.Compactor), open(t, server.Config(t)).(driver.Compactor)
 	first := write()
 	compact(one)
 	second := write()
@@ -79,18 +70,13 @@ func TestCompact(t *testing.T) {
 // TestCompactAnEtcdOutOfRoom has one that takes no keys any more, so that what is deleted makes room once it is compacted.
 func TestCompactAnEtcdOutOfRoom(t *testing.T) {
 	server := etcdserver.Start(t)
-	d, err := etcd.Open(server.Config(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = d.Close() })
-	c, check := d.(driver.Compactor), func(err error) {
+	c, check := open(t, server.Config(t)).(driver.Compactor), func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	put, err := server.Root.Put(t.Context(), "key", "value")
+	_, err := server.Root.Put(t.Context(), "key", "value")
 	check(err)
 	check(c.Compact(t.Context()))
 	status, err := server.Root.Status(t.Context(), server.Endpoint)
@@ -99,12 +85,12 @@ func TestCompactAnEtcdOutOfRoom(t *testing.T) {
 		Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: status.Header.MemberId, Alarm: etcdserverpb.AlarmType_NOSPACE,
 	})
 	check(err)
-	_, err = server.Root.Delete(t.Context(), "key")
+	deleted, err := server.Root.Delete(t.Context(), "key")
 	check(err)
 	for range 2 {
 		check(c.Compact(t.Context()))
 	}
-	if _, err := server.Root.Get(t.Context(), "key", clientv3.WithRev(put.Header.Revision)); !errors.Is(err, rpctypes.ErrCompacted) {
+	if _, err := server.Root.Get(t.Context(), "key", clientv3.WithRev(deleted.Header.Revision-1)); !errors.Is(err, rpctypes.ErrCompacted) {
 		t.Error(err)
 	}
 	_, err = server.Root.AlarmDisarm(t.Context(), &clientv3.AlarmMember{})

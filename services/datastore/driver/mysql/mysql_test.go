@@ -385,3 +385,41 @@ func denied(err error) bool {
 	var no *gomysql.MySQLError
 	return errors.As(err, &no) && slices.Contains([]uint16{1044, 1045, 1095, 1142, 1227}, no.Number)
 }
+
+// TestAServerOutOfRoom has one whose tables may not grow any more.
+func TestAServerOutOfRoom(t *testing.T) {
+	server := mysqlserver.Start(t, "innodb-file-per-table=0", "innodb-data-file-path=ibdata1:12M:autoextend:max:20M")
+	db, err := server.DB(mysqlserver.Admin, mysqlserver.Password, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	d, err := mysql.Open(server.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	if err := d.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{"CREATE DATABASE filler", "CREATE TABLE filler.t (b LONGBLOB)"} {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for size := 1 << 20; size >= 1; { // the last pages, too
+		if _, err := db.ExecContext(t.Context(), "INSERT INTO filler.t VALUES (REPEAT('x', ?))", size); err != nil {
+			size /= 4
+		}
+	}
+	for n := 0; err == nil; n++ { // until the records of owners need another page
+		account := fmt.Sprint("late", n)
+		err = d.Claim(t.Context(), driver.Account{Owner: "uid", Schema: account, User: account})
+	}
+	if !errors.Is(err, driver.ErrFull) {
+		t.Error(err)
+	}
+	if err := d.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

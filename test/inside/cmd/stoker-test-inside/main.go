@@ -50,6 +50,7 @@ func run(args []string) error {
 			line, _ := json.Marshal(a)
 			fmt.Println(string(line))
 		})
+		return nil
 	}
 	return errors.New("usage: stoker-test-inside serve DIR | resolve NAME | get URL CA | ask URL CA")
 }

@@ -1,0 +1,39 @@
+package datastore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/stoker-k8s/stoker/pkg/intent"
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+)
+
+// compactEvery is how long the history of a DataStore that is compacted here is kept at least, and at most twice that, for clients that read
+// a list page by page. Kubernetes' API servers do it every 5 minutes; its conformance suite waits 10 for a page to expire.
+const compactEvery = 4*time.Minute + 30*time.Second
+
+// uncompacted reports whether it is time to compact.
+func (st *store) uncompacted(now time.Time) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.conn != nil && st.away == nil && now.Sub(st.compactedAt) >= compactEvery
+}
+
+// compact lets the database give up old history, if its tenants don't do that. What fails is tried again when it is time again, and logged, unless
+// the database is away, which is said already.
+func (s *datastore) compact(ctx context.Context, st *store) {
+	st.mu.Lock()
+	st.compactedAt = s.now()
+	st.mu.Unlock()
+	err := st.do(ctx, func(d driver.Driver) error {
+		if c, ok := d.(driver.Compactor); ok {
+			return c.Compact(ctx)
+		}
+		return nil
+	})
+	var away *intent.Unavailable
+	if err != nil && ctx.Err() == nil && !errors.As(err, &away) {
+		s.log.Warn("datastore not compacted", "datastore", st.name, "error", err)
+	}
+}

@@ -58,6 +58,9 @@ func Images() []Image {
 		})
 	}
 	return append(all, Image{
+		Name: images.Gate, Description: "Stands between a tenant's API server and its data while these move to another DataStore.",
+		Package: "./services/datastore/cmd/" + images.Gate, Path: binaries + images.Gate,
+	}, Image{
 		Name: "stoker", Description: "The command line of Stoker: managed Kubernetes control planes, by event.",
 		Package: "./cmd/stoker", Path: binaries + "stoker",
 	}, Image{

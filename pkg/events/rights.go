@@ -27,7 +27,7 @@ func Users() []string {
 var wakes = withRemovals(map[string][]string{
 	"datastore": {"intake.accepted", "intake.deleting", "workload.available", "workload.slept", "datastore.due", "intake.checked"},
 	"certs":     {"intake.accepted", "intake.deleting", "workload.exposed", "workload.available", "certs.due", "certs.generated", "addons.rewritten", "intake.checked"},
-	"workload":  {"intake.accepted", "intake.deleting", "intake.released", "certs.issued", "certs.rotated", "datastore.provisioned", "workload.due", "intake.checked"},
+	"workload":  {"intake.accepted", "intake.deleting", "intake.released", "certs.issued", "certs.rotated", "datastore.provisioned", "datastore.migrating", "datastore.migrated", "workload.due", "intake.checked"},
 	"addons":    {"intake.accepted", "intake.deleting", "intake.released", "workload.available", "certs.rotated", "intake.checked"},
 	// Of what fails, intake looks for its spec that others can't read.
 	"intake": {"datastore.withdrawn", "workload.called", "addons.idle", "intake.due", "intake.asked", "datastore.failed", "certs.failed", "workload.failed", "addons.failed", "status.failed"},

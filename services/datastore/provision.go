@@ -47,6 +47,9 @@ func (s *datastore) provision(ctx context.Context, t *loop.Turn) error {
 	if err != nil {
 		return err
 	}
+	if own.Move != nil && own.Move.Phase == state.MoveGoingOver {
+		return s.migrate(ctx, t, p, home, nil) // nothing may be changed where the data are
+	}
 	if p.upToDate {
 		home.noteAccount(t, own)
 	}
@@ -55,7 +58,9 @@ func (s *datastore) provision(ctx context.Context, t *loop.Turn) error {
 		return err
 	}
 	measured := t.Woken(wakeSize) && home.main.takeSize(&p.want)
-	if p.nothing && len(withdrawn) == 0 && !measured {
+	removed := s.removeKept(ctx, t, &p.want)
+	moving := moves(t, own)
+	if p.nothing && len(withdrawn) == 0 && !measured && !removed && !moving {
 		return nil
 	}
 	if !p.upToDate {
@@ -68,6 +73,10 @@ func (s *datastore) provision(ctx context.Context, t *loop.Turn) error {
 		if len(t.Events) == 0 && touched(t.Wakes, own) {
 			t.Drifted("the account and its Secrets")
 		}
+	}
+	if moving {
+		home.noteAccount(t, p.want)
+		return s.migrate(ctx, t, p, home, p.outcome(t, own, withdrawn, measured).Facts)
 	}
 	if err := t.Done(ctx, p.outcome(t, own, withdrawn, measured)); err != nil {
 		return err
@@ -101,13 +110,7 @@ func (s *datastore) openHome(ctx context.Context, t *loop.Turn, own state.Datast
 		text := cmp.Or(t.Tenant.Unplaced, "a DataStore to be chosen")
 		return h, state.Wait{On: name.ServiceIntake, Reason: reason.DataStoreNotChosen, Text: text}, nil
 	}
-	if own.DataStore != "" && own.DataStore != n {
-		return h, wait, &intent.Permanent{
-			Reason:  reason.MigrationNotSupported,
-			Message: fmt.Sprintf("spec.dataStore: the tenant's data is in DataStore %s; moving it to %s is not supported", own.DataStore, n),
-		}
-	}
-	h.main, h.object, wait, err = s.open(ctx, t, n)
+	h.main, h.object, wait, err = s.open(ctx, t, cmp.Or(own.DataStore, n))
 	if err != nil || wait.Waits() {
 		return h, wait, err
 	}
@@ -176,8 +179,10 @@ func (s *datastore) apply(ctx context.Context, t *loop.Turn, st *store, account 
 	// Set before the state is written: a crash between would leave the tenant without a timer.
 	now := s.now()
 	next := now.Add(lookAgain)
-	if renewAt.After(now) && renewAt.Before(next) {
-		next = renewAt
+	for _, at := range []time.Time{renewAt, nextKept(*want)} {
+		if at.After(now) && at.Before(next) {
+			next = at
+		}
 	}
 	return t.At(ctx, next)
 }

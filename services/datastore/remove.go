@@ -44,6 +44,7 @@ func (s *datastore) remove(ctx context.Context, t *loop.Turn) error {
 	if err := t.OwnData(&own); err != nil {
 		return err
 	}
+	s.movers.end(t.Key)
 	left := own.Left
 	if was := t.Own(); was == nil || was.Wait.Reason != reason.ObjectHeld { // else all that is left to do is to wait for the Secrets
 		if left, err = s.dropAll(ctx, t, &own, since); err != nil {
@@ -73,7 +74,10 @@ func (s *datastore) remove(ctx context.Context, t *loop.Turn) error {
 func (s *datastore) removeSecrets(ctx context.Context, t *loop.Turn, removed map[string]int) (held []*kube.HeldError, err error) {
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
-	for _, secret := range []string{name.DatastoreConfig(t.Key.Name), name.DatastoreCertificate(t.Key.Name)} {
+	for _, secret := range []string{
+		name.DatastoreConfig(t.Key.Name), name.DatastoreCertificate(t.Key.Name),
+		name.MovingDatastoreConfig(t.Key.Name), name.MovingDatastoreCertificate(t.Key.Name),
+	} {
 		g.Go(func() error {
 			deleted, err := s.kube.RemoveOwned(ctx, kube.Secrets, t.Key.Namespace, secret, kube.Owner{Name: t.Key.Name, UID: t.UID})
 			kept := (*kube.HeldError)(nil)
@@ -134,13 +138,21 @@ type place struct {
 	// certain: something was made there. Without a memory, as after the loss of NATS or a crash in the first provisioning,
 	// there may be something all the same.
 	certain bool
+	// schema and user there, where they are others than those of the tenant's own account.
+	schema, user string
 }
 
 // placesOf are the DataStores that may hold something of a tenant, its own first.
 func placesOf(t *state.Tenant, own state.Datastore) []place {
 	var places []place
 	if n := cmp.Or(own.DataStore, t.Spec.DataStore); n != "" {
-		places = append(places, place{n, v1alpha1.Driver(own.Driver), own.DataStore != ""})
+		places = append(places, place{dataStore: n, driver: v1alpha1.Driver(own.Driver), certain: own.DataStore != ""})
+	}
+	if m := own.Move; m != nil && m.Schema != "" && m.DataStore != own.DataStore {
+		places = append(places, keptPlace(state.Kept{DataStore: m.DataStore, Driver: m.Driver, Schema: m.Schema, User: m.User}))
+	}
+	for _, k := range own.Kept {
+		places = append(places, keptPlace(k))
 	}
 	for _, o := range overridesOf(t, own) {
 		places = append(places, overridePlace(o))
@@ -150,7 +162,7 @@ func placesOf(t *state.Tenant, own state.Datastore) []place {
 
 // overridePlace is the place of an override, which only etcds can be.
 func overridePlace(o state.Override) place {
-	return place{o.DataStore, v1alpha1.DriverEtcd, o.Account != ""}
+	return place{dataStore: o.DataStore, driver: v1alpha1.DriverEtcd, certain: o.Account != ""}
 }
 
 // dropAll removes the tenant's data and users wherever it has some, counts that in own, and says what it had to leave. An
@@ -180,6 +192,9 @@ func (s *datastore) dropAll(ctx context.Context, t *loop.Turn, own *state.Datast
 			r := &results[i]
 			account := account
 			account.Remembered = account.Remembered && i == 0
+			if p.schema != "" {
+				account = driver.Account{Owner: account.Owner, Schema: p.schema, User: p.user, Remembered: true}
+			}
 			r.removed, r.left, r.err = s.drop(ctx, t, p, account, since)
 		})
 	}

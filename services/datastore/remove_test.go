@@ -11,7 +11,7 @@ import (
 )
 
 func TestLeftBehindSaysWhatAndWhere(t *testing.T) {
-	got := leftBehind(place{"main", v1alpha1.DriverEtcd, true}, driver.Account{Owner: "uid", Schema: "s", User: "u"}, errors.New("gone"))
+	got := leftBehind(place{dataStore: "main", driver: v1alpha1.DriverEtcd, certain: true}, driver.Account{Owner: "uid", Schema: "s", User: "u"}, errors.New("gone"))
 	if want := "left in DataStore main: keys from /s/ to /s0 and role s, if the value of key stoker.dev/owner/schema/s is uid; " +
 		"user u, if that of stoker.dev/owner/user/u is; and these two keys: gone"; got != want {
 		t.Errorf("got %q", got)

@@ -47,9 +47,12 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	m := &movers{all: map[events.Key]*mover{}, waiting: map[events.Key]struct{}{}}
+	defer m.stop()
 	return service.Run(ctx, cfg.Config, func(c *service.Clients) (*loop.Loop, error) {
 		r := &reader{kube: c.Kube, namespaces: strings.FieldsFunc(cmp.Or(cfg.SecretNamespaces, name.SystemNamespace), isSeparator)}
-		s := &datastore{kube: c.Kube, bus: c.Bus, log: c.Log, stores: newStores(r, Drivers()), now: time.Now, handlers: c.Handlers, renewBefore: before}
+		s := &datastore{kube: c.Kube, bus: c.Bus, log: c.Log, stores: newStores(r, Drivers()), now: time.Now, handlers: c.Handlers, renewBefore: before, movers: m}
+		m.wake = func(key events.Key) { s.stores.wakeAll([]events.Key{key}, loop.Wake{Kind: wakeMove}) }
 		s.references = newReferences(c.Kube, func(ctx context.Context, n string) {
 			st := s.stores.get(n)
 			st.invalidate()
@@ -79,6 +82,8 @@ type datastore struct {
 	renewBefore time.Duration
 
 	references *references
+	// movers move tenants' data.
+	movers *movers
 	// written are the checksums of Secrets that this replica wrote over others, by types.NamespacedName, until a state has them.
 	written sync.Map
 }

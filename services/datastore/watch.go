@@ -27,6 +27,8 @@ const (
 	wakeSize = "size"
 	// wakeTaken: a Secret's name was taken, and may be free now.
 	wakeTaken = "taken"
+	// wakeMove: the mover of the tenant's data has come further, or there is room for one.
+	wakeMove = "move"
 	// wakeHeld: a Secret that was deleted was kept, and may be gone now.
 	wakeHeld = "held"
 )

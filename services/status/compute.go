@@ -91,11 +91,13 @@ func shownStatus(t *state.Tenant, in States, p standing, readyGeneration int64) 
 		return v1alpha1.VersionProvisioning
 	case w.ReadyReplicas == 0 || in.Workload.State == nil:
 		return v1alpha1.VersionNotReady
-	case in.Addons.Data.WritePermissions.Any() && running != v1alpha1.VersionMigrating:
+	case in.Datastore.Data.Move != nil:
+		return v1alpha1.VersionMigrating
+	case in.Addons.Data.WritePermissions.Any():
 		return v1alpha1.VersionWriteLimited
 	case p.workload.done, w.Upgrade.Undone(in.Generation) && in.Workload.State.Step == event.Available:
 		return v1alpha1.VersionReady
-	case running == v1alpha1.VersionCARotating, running == v1alpha1.VersionMigrating:
+	case running == v1alpha1.VersionCARotating:
 		return running
 	case bare(w.Version) != bare(t.Spec.Kubernetes.Version):
 		return v1alpha1.VersionUpgrading

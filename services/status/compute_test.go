@@ -420,7 +420,8 @@ func TestCompute(t *testing.T) {
 			ready: true,
 			change: func(tenant *state.Tenant, in *States) {
 				limit(tenant, in)
-				in.Workload.State.Step, in.Workload.Data.Phase = event.Exposed, "Migrating"
+				in.Workload.State.Step = event.Exposed
+				in.Datastore.Data.Move = &state.Move{DataStore: "other", Phase: state.MoveCopying}
 			},
 			want: want{"Migrating", "Migrating", "Ready", true, 1, "Reconciling " + all + " WriteLimited", "answers"},
 		},

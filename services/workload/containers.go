@@ -42,7 +42,7 @@ func (in Input) apiServer() corev1.Container {
 	c.Ports = []corev1.ContainerPort{{Name: name.PortAPIServer, ContainerPort: port, Protocol: corev1.ProtocolTCP}}
 	probeAt(&c, port, "/livez", "/readyz")
 	c.VolumeMounts = append([]corev1.VolumeMount{{Name: name.VolumePKI, MountPath: dirPKI, ReadOnly: true}}, caMounts()...)
-	if in.needsKine() {
+	if in.hasSocket() {
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name.VolumeKineUDS, MountPath: dirKineSocket})
 	}
 	if in.hasTunnel() {
@@ -191,7 +191,11 @@ func (in Input) apiServerArgs() []string {
 
 // storageFlags say where the API server stores its data.
 func (in Input) storageFlags() flags {
-	if in.needsKine() {
+	if in.Datastore.Move.Gated() {
+		// What compacts one of the two stores would compact the other.
+		return flags{"etcd-servers": gateSocket, "etcd-compaction-interval": never}
+	}
+	if needsKine(in.Datastore.Driver) {
 		// A database of the tenant's own: nobody else compacts it, and no prefix tells it from others.
 		return flags{"etcd-servers": kineSocket}
 	}
@@ -201,7 +205,7 @@ func (in Input) storageFlags() flags {
 		"etcd-keyfile":  pki(path.Join(dirEtcd, name.KeyDatastoreKey)),
 		// Many tenants share an etcd, which datastore compacts. The API server follows that, and would do it itself in a hundred years;
 		// with an interval of 0 it doesn't follow, and its lists' pages never expire (since v1.34).
-		"etcd-compaction-interval": "876000h",
+		"etcd-compaction-interval": never,
 		"etcd-prefix":              "/" + in.Datastore.Schema,
 		"etcd-servers":             urls(in.Datastore.Endpoints, ","),
 	}
@@ -210,6 +214,9 @@ func (in Input) storageFlags() flags {
 	}
 	return all
 }
+
+// never is a hundred years.
+const never = "876000h"
 
 func (in Input) schedulerArgs() []string {
 	kubeconfig := path.Join(dirKubernetes, name.KeySchedulerConf)

@@ -22,16 +22,19 @@ const DefaultKineImage = "docker.io/rancher/kine:v0.16.4"
 
 // Where kine's things are in its container and the API server's.
 const (
-	dirKineSocket = "/uds"
-	dirKineCerts  = "/certs"
-	kineSocket    = "unix://" + dirKineSocket + "/kine"
+	dirKineSocket    = "/uds"
+	dirKineCerts     = "/certs"
+	kineSocket       = "unix://" + dirKineSocket + "/kine"
+	kineMovingSocket = "unix://" + dirKineSocket + "/kine-moving"
 )
 
 const (
 	// portKine is etcd's. Nothing listens there, for kine serves the socket alone; Kamaji's pods name it.
 	portKine = 2379
 	// portKineMetrics is where kine listens for Prometheus unless its flags say otherwise.
-	portKineMetrics     = 8080
+	portKineMetrics = 8080
+	// portKineMoving is that of a second kine in the pod.
+	portKineMoving      = 8081
 	flagKineMetricsBind = "metrics-bind-address"
 )
 
@@ -79,34 +82,66 @@ var kineUser = variable(name.KeyDBUser) + ":" + variable(name.KeyDBPassword)
 // variable is how a container's arguments, and its other variables, name one of its environment.
 func variable(name string) string { return "$(" + name + ")" }
 
-// needsKine reports whether the tenant's database speaks something else than etcd's API. A kine without a row would have no
-// endpoint, and then stores the data in its container.
-func (in Input) needsKine() bool {
-	_, needs := kineDrivers[in.Datastore.Driver]
+// kineOf is one kine of a pod: which database it is for, and by which Secrets it gets there.
+type kineOf struct {
+	container, driver, config, certificate, certs, socket string
+	// keys are those of the Secret of the certificate.
+	keys []string
+	// metrics is the port of its metrics, where its flags don't say it; 0 for its own default.
+	metrics int32
+}
+
+// kines are those of the pod: none for a database that speaks etcd's API itself. A kine without a row in kineDrivers would have no endpoint,
+// and then stores the data in its container.
+func (in Input) kines() (all []kineOf) {
+	tenant := in.Tenant.Name
+	if needsKine(in.Datastore.Driver) {
+		all = append(all, kineOf{
+			container: name.ContainerKine, driver: in.Datastore.Driver, config: name.DatastoreConfig(tenant), socket: kineSocket,
+			certificate: name.DatastoreCertificate(tenant), certs: name.VolumeKineCerts, keys: in.Datastore.Certificate.Keys,
+		})
+	}
+	if m := in.Datastore.Move; m.Gated() && needsKine(m.Driver) {
+		all = append(all, kineOf{
+			container: name.ContainerKineMoving, driver: m.Driver, config: name.MovingDatastoreConfig(tenant), socket: kineMovingSocket,
+			certificate: name.MovingDatastoreCertificate(tenant), certs: name.VolumeKineMovingCerts, keys: m.Certificate.Keys, metrics: portKineMoving,
+		})
+	}
+	return all
+}
+
+// needsKine reports whether a database speaks something else than etcd's API.
+func needsKine(driver string) bool {
+	_, needs := kineDrivers[driver]
 	return needs
 }
+
+// hasSocket reports whether the API server reaches its data by a socket in the pod: that of a kine or of a gate.
+func (in Input) hasSocket() bool { return needsKine(in.Datastore.Driver) || in.Datastore.Move.Gated() }
 
 // kine returns the container. It is an init container that goes on running: kubelet starts the API server when kine has
 // reached the database, and ends kine only after the API server, which has requests to finish, has ended. As one of the
 // containers, where Kamaji has it, it would end with the first signal and take those requests with it.
-func (in Input) kine() corev1.Container {
+func (in Input) kine(k kineOf) corev1.Container {
 	spec := &in.Tenant.Spec.ControlPlane.Deployment
-	args := in.kineArgs()
+	args := in.kineArgs(k)
 	c := corev1.Container{
-		Name: name.ContainerKine, Image: in.kineImage(), ImagePullPolicy: corev1.PullIfNotPresent,
+		Name: k.container, Image: in.kineImage(), ImagePullPolicy: corev1.PullIfNotPresent,
 		Command: []string{"/bin/kine"}, Args: args,
 		RestartPolicy: new(corev1.ContainerRestartPolicyAlways),
 		EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{
-			LocalObjectReference: corev1.LocalObjectReference{Name: name.DatastoreConfig(in.Tenant.Name)},
+			LocalObjectReference: corev1.LocalObjectReference{Name: k.config},
 		}}},
-		Ports:        []corev1.ContainerPort{{Name: name.PortKine, ContainerPort: portKine, Protocol: corev1.ProtocolTCP}},
 		VolumeMounts: []corev1.VolumeMount{{Name: name.VolumeKineUDS, MountPath: dirKineSocket}},
 	}
-	if database := kineDrivers[in.Datastore.Driver]; database.secret {
+	if k.container == name.ContainerKine {
+		c.Ports = []corev1.ContainerPort{{Name: name.PortKine, ContainerPort: portKine, Protocol: corev1.ProtocolTCP}}
+	}
+	if database := kineDrivers[k.driver]; database.secret {
 		c.Env = []corev1.EnvVar{{Name: envKineEndpoint, Value: database.endpoint}}
 	}
-	if len(in.Datastore.Certificate.Keys) > 0 {
-		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name.VolumeKineCerts, MountPath: dirKineCerts, ReadOnly: true})
+	if len(k.keys) > 0 {
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: k.certs, MountPath: dirKineCerts, ReadOnly: true})
 	}
 	// kine has no health endpoint, but it opens this port once it has reached the database and serves the socket. What
 	// happens later shows in the API server's own probes, which go through kine.
@@ -136,14 +171,14 @@ func (in Input) additional() []corev1.Container {
 	return slices.DeleteFunc(slices.Clone(all), func(c corev1.Container) bool { return c.Name == name.ContainerKine })
 }
 
-func (in Input) kineArgs() []string {
-	database := kineDrivers[in.Datastore.Driver]
+func (in Input) kineArgs(k kineOf) []string {
+	database := kineDrivers[k.driver]
 	defaults := flags{}
 	maps.Copy(defaults, database.flags)
 	for key, flag := range map[string]string{
 		name.KeyDatastoreCACert: "ca-file", name.KeyDatastoreCert: "cert-file", name.KeyDatastoreKey: "key-file",
 	} {
-		if slices.Contains(in.Datastore.Certificate.Keys, key) {
+		if slices.Contains(k.keys, key) {
 			defaults[flag] = path.Join(dirKineCerts, key)
 		}
 	}
@@ -154,7 +189,10 @@ func (in Input) kineArgs() []string {
 			user[i] = "-" + arg
 		}
 	}
-	managed := flags{flagKineEndpoint: database.endpoint, "listen-address": kineSocket}
+	managed := flags{flagKineEndpoint: database.endpoint, "listen-address": k.socket}
+	if k.metrics != 0 {
+		managed[flagKineMetricsBind] = ":" + strconv.Itoa(int(k.metrics))
+	}
 	user = without(user, managed)
 	if database.secret {
 		delete(managed, flagKineEndpoint)
@@ -186,18 +224,27 @@ func metricsPort(args []string) int32 {
 	return int32(n)
 }
 
-// kineVolumes are the directory of the socket, and what the connection to the database is made with. kine takes files
-// as they are, of whatever mode and owner: Kamaji's init container, which copies them to have others, has no use.
-func (in Input) kineVolumes() []corev1.Volume {
-	volumes := []corev1.Volume{{Name: name.VolumeKineUDS, VolumeSource: corev1.VolumeSource{
-		EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory},
-	}}}
-	if keys := in.Datastore.Certificate.Keys; len(keys) > 0 {
-		volumes = append(volumes, corev1.Volume{Name: name.VolumeKineCerts, VolumeSource: corev1.VolumeSource{
-			Secret: &corev1.SecretVolumeSource{
-				SecretName: name.DatastoreCertificate(in.Tenant.Name), DefaultMode: new(mode), Items: items("", keys...),
-			},
-		}})
+// kineVolumes are what the connections to databases are made with. kine takes files as they are, of whatever mode and owner: Kamaji's init
+// container, which copies them to have others, has no use.
+func (in Input) kineVolumes() (volumes []corev1.Volume) {
+	for _, k := range in.kines() {
+		if len(k.keys) > 0 {
+			volumes = append(volumes, secretVolume(k.certs, k.certificate, k.keys...))
+		}
 	}
 	return volumes
+}
+
+// secretVolume is a volume with keys of a Secret as files of the same names.
+func secretVolume(volume, secret string, keys ...string) corev1.Volume {
+	return corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{
+		Secret: &corev1.SecretVolumeSource{SecretName: secret, DefaultMode: new(mode), Items: items("", keys...)},
+	}}
+}
+
+// socketVolume is the directory of the sockets by which API servers reach a kine or a gate.
+func socketVolume() corev1.Volume {
+	return corev1.Volume{Name: name.VolumeKineUDS, VolumeSource: corev1.VolumeSource{
+		EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory},
+	}}
 }

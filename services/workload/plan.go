@@ -41,7 +41,7 @@ func (s *svc) answerPods(ctx context.Context, bus *events.Bus, question []byte) 
 		return nil, &events.Refusal{Code: "400", Message: `send {"namespace":"…","name":"…","tenant":{…}}, the tenant as intake keeps it`}
 	}
 	key := events.Tenant(q.Namespace, q.Name)
-	in := Input{Subject: Subject{Tenant: &after}, KineImage: s.kineImage}
+	in := Input{Subject: Subject{Tenant: &after}, KineImage: s.kineImage, GateImage: s.gateImage}
 	var before state.Workload
 	states := map[string]*state.State{}
 	for service, data := range map[string]any{

@@ -49,8 +49,8 @@ type Input struct {
 	// Certs and Datastore are what these services have made.
 	Certs     state.Certs
 	Datastore state.Datastore
-	// KineImage is the image of kine; empty for the default.
-	KineImage string
+	// KineImage is the image of kine; empty for the default. GateImage is that of the gate.
+	KineImage, GateImage string
 }
 
 // meta is the metadata of an object of the tenant. Stoker's own labels win over the user's: watches rely on them.
@@ -220,7 +220,7 @@ func (in Input) podAnnotations() map[string]string {
 	return merge(in.Tenant.Spec.ControlPlane.Deployment.PodAdditionalMetadata.Annotations, map[string]string{
 		name.AnnotationStorageConfig:      in.Datastore.Config.Checksum,
 		name.AnnotationStorageCertificate: in.Datastore.Certificate.Checksum,
-	}, in.documents())
+	}, in.gateAnnotations(), in.documents())
 }
 
 func (in Input) pod() corev1.PodSpec {
@@ -238,8 +238,11 @@ func (in Input) pod() corev1.PodSpec {
 		TerminationGracePeriodSeconds: new(terminationGrace),
 	}
 	pod.Containers = append(pod.Containers, in.apiServer(), in.scheduler(), in.controllerManager())
-	if in.needsKine() {
-		pod.InitContainers = append(slices.Clone(pod.InitContainers), in.kine())
+	for _, k := range in.kines() {
+		pod.InitContainers = append(slices.Clone(pod.InitContainers), in.kine(k))
+	}
+	if in.Datastore.Move.Gated() {
+		pod.InitContainers = append(slices.Clone(pod.InitContainers), in.gate())
 	}
 	if in.hasTunnel() {
 		pod.InitContainers = append(slices.Clone(pod.InitContainers), in.konnectivity())

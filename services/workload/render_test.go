@@ -91,6 +91,10 @@ func TestGolden(t *testing.T) {
 	}}
 	tenants["konnectivity-gateway"] = load(t, "gateway")
 	tenants["konnectivity-gateway"].Tenant.Spec.Addons.Konnectivity = tenants["konnectivity"].Tenant.Spec.Addons.Konnectivity
+	tenants["moving-etcd-postgresql"] = moving(load(t, "minimal"), v1alpha1.DriverPostgreSQL, name.KeyDatastoreCACert)
+	tenants["moving-mysql-nats"] = moving(on(load(t, "minimal"), v1alpha1.DriverMySQL), v1alpha1.DriverNATS, name.KeyDatastoreContext)
+	tenants["moving-postgresql-etcd"] = moving(on(load(t, "everything"), v1alpha1.DriverPostgreSQL, name.KeyDatastoreCACert), v1alpha1.DriverEtcd,
+		name.KeyDatastoreCACert, name.KeyDatastoreCert, name.KeyDatastoreKey)
 	for tenant, in := range tenants {
 		t.Run(tenant, func(t *testing.T) {
 			var out []byte

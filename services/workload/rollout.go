@@ -47,7 +47,7 @@ func (t *turn) rollOut(ctx context.Context) (state.Wait, error) {
 
 // rollOutVersion is rollOut for the version that was chosen. stepped is true when it runs in all pods and another is to follow.
 func (t *turn) rollOutVersion(ctx context.Context) (wait state.Wait, stepped bool, err error) {
-	in := Input{Subject: t.subject, Advertise: t.data.AdvertiseAddress, KineImage: t.s.kineImage}
+	in := Input{Subject: t.subject, Advertise: t.data.AdvertiseAddress, KineImage: t.s.kineImage, GateImage: t.s.gateImage}
 	if wait, err = t.read(ctx, &in); err != nil || wait.Waits() {
 		t.step = event.Exposed // of this generation no more is done
 		return wait, false, err
@@ -91,6 +91,7 @@ func (t *turn) rollOutVersion(ctx context.Context) (wait state.Wait, stepped boo
 	wait = t.explainWait(ctx, r)
 	t.haveEncryption(ctx, in)
 	t.haveAddresses(ctx)
+	t.haveGates(ctx, in)
 	return wait, stepped, t.retire(ctx, &in.Certs)
 }
 
@@ -131,7 +132,7 @@ func (t *turn) knowsRollout(in Input, want *appsv1.Deployment, seen observation)
 	if e := in.Certs.Encryption; e != nil && e.Revision != t.data.Encryption {
 		return false
 	}
-	if t.data.Hashes.Deployment != hash(want) || seen.changed() || !t.current() || t.Woken(wakePods) || t.Due() {
+	if t.data.Gate != in.gateID() || t.data.Hashes.Deployment != hash(want) || seen.changed() || !t.current() || t.Woken(wakePods) || t.Due() {
 		return false
 	}
 	wait := t.Own().Wait

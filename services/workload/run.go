@@ -9,7 +9,7 @@
 // A turn (turn.go) has these steps and ends in one write: the Service and the endpoint (expose.go, endpoint.go), what leads there
 // (route.go), doors for those who wake a tenant (door.go), the Deployment (rollout.go; it waits for the other services by needs.go).
 // Beside them:
-//   - what the objects must be: render.go, containers.go, volumes.go, kine.go, args.go, probes.go, override.go
+//   - what the objects must be: render.go, containers.go, volumes.go, kine.go, gate.go, args.go, probes.go, override.go
 //   - how far a rollout is: progress.go; why its pods aren't ready: cause.go
 //   - what a refusal by the API server means, and which field of the spec is at fault: refused.go, fields.go
 //   - drift: watch.go wakes, observed.go tells it from the echo of own writes
@@ -20,6 +20,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -49,6 +50,8 @@ type Config struct {
 	// KineImage is the image of kine, which runs beside the API server on other databases than etcd; empty for
 	// DefaultKineImage. Another one rolls out the tenants that run kine and don't name an image themselves.
 	KineImage string
+	// GateImage is the image of the gate, which pods have while their data move to another DataStore; empty for that of the same version.
+	GateImage string
 }
 
 // Kinds of wakes.
@@ -76,9 +79,9 @@ type svc struct {
 	// activator has connections to tenants that sleep wake them.
 	activator *activator
 	handlers  *metric.HandlerTime
-	// kineImage is that of Config.
-	kineImage string
-	wake      atomic.Pointer[loop.Waker]
+	// kineImage and gateImage are those of Config.
+	kineImage, gateImage string
+	wake                 atomic.Pointer[loop.Waker]
 	// retryDenied is the time until an object that was denied is applied again.
 	retryDenied time.Duration
 	// routed is closed when the first TLSRoute is there: before that there may be no such kind to watch.
@@ -108,7 +111,7 @@ func Run(ctx context.Context, cfg Config) error {
 	err := service.Run(ctx, cfg.Config, func(c *service.Clients) (*loop.Loop, error) {
 		s = newService(c.Kube, c.Log, rollouts)
 		s.activator.address = address
-		s.kineImage, s.handlers = cfg.KineImage, c.Handlers
+		s.kineImage, s.gateImage, s.handlers = cfg.KineImage, cmp.Or(cfg.GateImage, defaultGateImage()), c.Handlers
 		c.Metrics.MustRegister(s.slots.metrics(), s.activator.metrics())
 		if _, err := c.Bus.AnswerQuestions(ctx, s.questions(c.Bus)); err != nil {
 			return nil, err

@@ -42,14 +42,12 @@ func (in Input) volumes() []corev1.Volume {
 			projection(name.ServiceAccountKeys(tenant), "", name.KeyServiceAccountPublic, name.KeyServiceAccountPrivate),
 		}}},
 	}}
-	if !in.needsKine() {
+	if !in.hasSocket() {
 		etcd := projection(name.DatastoreCertificate(tenant), dirEtcd, name.KeyDatastoreCACert, name.KeyDatastoreCert, name.KeyDatastoreKey)
 		volumes[0].Projected.Sources = append(volumes[0].Projected.Sources, etcd)
 	}
 	secret := func(volume, secret string, keys ...string) {
-		volumes = append(volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{
-			Secret: &corev1.SecretVolumeSource{SecretName: secret, DefaultMode: new(mode), Items: items("", keys...)},
-		}})
+		volumes = append(volumes, secretVolume(volume, secret, keys...))
 	}
 	for _, d := range caDirs {
 		// Kamaji mounts the whole Secret, with the key that signs, where only the certificate is of use.
@@ -57,9 +55,10 @@ func (in Input) volumes() []corev1.Volume {
 	}
 	secret(name.VolumeSchedulerKubeconfig, name.SchedulerKubeconfig(tenant), name.KeySchedulerConf)
 	secret(name.VolumeControllerManagerKubeconfig, name.ControllerManagerKubeconfig(tenant), name.KeyControllerManagerConf)
-	if in.needsKine() {
-		volumes = append(volumes, in.kineVolumes()...)
+	if in.hasSocket() {
+		volumes = append(append(volumes, socketVolume()), in.kineVolumes()...)
 	}
+	volumes = append(volumes, in.gateVolumes()...)
 	if in.hasTunnel() {
 		volumes = append(volumes, in.konnectivityVolumes()...)
 	}

@@ -101,7 +101,11 @@ func built(target string) bool {
 // fingerprint covers everything a build depends on: the module's files, the toolchain, and the compiler's and linker's flags.
 func fingerprint(ctx context.Context, img image, source string) (string, error) {
 	h := sha256.New()
-	for _, name := range img.files() {
+	files, err := img.files(source)
+	if err != nil {
+		return "", err
+	}
+	for _, name := range files {
 		data, err := os.ReadFile(filepath.Join(source, name))
 		if err != nil {
 			return "", err
@@ -184,7 +188,7 @@ func build(ctx context.Context, img image, source, target string, say progress.F
 
 // compilation is how an image is compiled.
 func compilation(img image, source string) gobuild.Build {
-	return gobuild.Build{Name: img.name, Dir: source, Packages: []string{"."}, LDFlags: ldflags(img), Env: environment(img)}
+	return gobuild.Build{Name: img.name, Dir: source, Packages: []string{cmp.Or(img.pkg, ".")}, LDFlags: ldflags(img), Env: environment(img)}
 }
 
 // lock takes an exclusive lock on a file, telling how long it has been waiting. The system drops the lock of a process

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,6 +26,8 @@ const Default = "kubernetes-v1.36.3"
 const (
 	Etcd = "etcd"
 	NATS = "nats-server"
+	// Gate is the program that pods have while their data move.
+	Gate = "stoker-gate"
 	// Konnectivity is the module of konnectivity's server and agent.
 	Konnectivity = "konnectivity"
 )
@@ -38,6 +41,8 @@ type image struct {
 	also     string   // another tag that it stands for
 	programs []string // what it can run as: the last path element of an image reference
 	kube     bool     // a Kubernetes: gets its version stamped in
+	own      bool     // Stoker's own, of whatever tag: a program of a module elsewhere in the tree
+	pkg      string   // its package, when it isn't the module's root
 }
 
 var kubernetesPrograms = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubeadm"}
@@ -51,12 +56,34 @@ var catalog = []image{
 	// The release before can't be had from the module proxy; they speak the same protocol.
 	{name: Konnectivity, version: "v0.36.0", also: "v0.35.0", programs: []string{"proxy-server", "proxy-agent"}},
 	{name: "nats-server", version: "v2.15.2", programs: []string{"nats-server"}},
+	{name: Gate, dir: "../../../services/datastore", pkg: "./cmd/stoker-gate", programs: []string{Gate}, own: true},
 }
 
-// files are those that a build depends on: go.mod, go.sum and the program.
-func (i image) files() []string {
+// files are those below a module's directory that a build depends on: go.mod, go.sum and the program. Of Stoker's own, all that may be.
+func (i image) files(source string) ([]string, error) {
+	if i.own {
+		return moduleFiles(source, ".", filepath.Join("..", "..", "pkg"))
+	}
 	modfile := cmp.Or(i.modfile, "go.mod")
-	return []string{modfile, strings.TrimSuffix(modfile, ".mod") + ".sum", "main.go"}
+	return []string{modfile, strings.TrimSuffix(modfile, ".mod") + ".sum", "main.go"}, nil
+}
+
+// moduleFiles are the files of Go modules, sorted, without their tests.
+func moduleFiles(root string, modules ...string) (files []string, err error) {
+	for _, module := range modules {
+		err := filepath.WalkDir(filepath.Join(root, module), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || strings.HasSuffix(path, "_test.go") || !slices.Contains([]string{".go", ".mod", ".sum"}, filepath.Ext(path)) {
+				return err
+			}
+			file, err := filepath.Rel(root, path)
+			files = append(files, file)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
 }
 
 // Names returns the name of every image there is, as Build takes it.
@@ -112,7 +139,7 @@ func Resolve(reference string) (Program, error) {
 				continue
 			}
 			// etcd's own images are tagged v3.6.16 by its project and 3.6.16-0 by Kubernetes.
-			if tag == img.version || tag == img.also && tag != "" || !img.kube && strings.Split(tag, "-")[0] == strings.TrimPrefix(img.version, "v") {
+			if img.own || tag == img.version || tag == img.also && tag != "" || !img.kube && strings.Split(tag, "-")[0] == strings.TrimPrefix(img.version, "v") {
 				return Program{Image: img.name, Name: name}, nil
 			}
 			unknown.Versions = append(unknown.Versions, img.version)

@@ -30,6 +30,11 @@ func (t translation) command(program string, args []string) []string {
 		if !hasFlag(out, bind.flag) {
 			out = append(out, bind.flag+"="+t.address+bind.port)
 		}
+		for i := range out { // a port alone
+			if port, is := strings.CutPrefix(out[i], bind.flag+"=:"); is {
+				out[i] = bind.flag + "=" + t.address + ":" + port
+			}
+		}
 	}
 	return out
 }
@@ -39,6 +44,7 @@ func (t translation) command(program string, args []string) []string {
 var bindsEverywhere = map[string][]struct{ flag, port string }{
 	"kube-apiserver": {{"--bind-address", ""}}, "kube-controller-manager": {{"--bind-address", ""}}, "kube-scheduler": {{"--bind-address", ""}},
 	"kine":         {{"--metrics-bind-address", ":8080"}, {"--listen-address", ":2379"}},
+	"stoker-gate":  {{"--health-bind-address", ":8082"}},
 	"proxy-server": {{"--agent-bind-address", ""}, {"--health-bind-address", ""}, {"--admin-bind-address", ""}},
 }
 

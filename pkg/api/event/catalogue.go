@@ -65,6 +65,8 @@ func Catalogue() []Entry {
 		fact("intake", Removed, Removals{}, "the object, its bucket and its timers are gone"),
 		fact("datastore", Provisioned, DatastoreProvisioned{}, "user, schema and grants exist"),
 		fact("datastore", Withdrawn, DatastoreWithdrawn{}, "DataStores that overrides no longer name hold nothing of the tenant"),
+		fact("datastore", Migrating, DatastoreMigrating{}, "how far the move of the tenant's data to another DataStore is"),
+		fact("datastore", Migrated, DatastoreMigrated{}, "the tenant's data have moved to another DataStore"),
 		fact("datastore", Checked, DatastoreChecked{}, "a DataStore was reached, or not"),
 		fact("datastore", Measured, DatastoreMeasured{}, "a tenant, or all tenants of a DataStore, hold notably more or less"),
 		fact("datastore", Removed, Removals{}, "user, schema and data are gone"),

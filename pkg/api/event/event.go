@@ -77,6 +77,8 @@ const (
 	Due         = "due"
 	Generated   = "generated"
 	Withdrawn   = "withdrawn"
+	Migrating   = "migrating"
+	Migrated    = "migrated"
 )
 
 // FactType is the CloudEvents type of a fact ("dev.stoker.certs.issued.v1").
@@ -214,6 +216,34 @@ type DatastoreWithdrawn struct {
 	Removed map[string]int `json:"removed"`
 	// Left says what could not be removed.
 	Left []string `json:"left,omitempty"`
+}
+
+// DatastoreMigrating says how far a move of a tenant's data to another DataStore is: told once for each stage.
+type DatastoreMigrating struct {
+	About
+	// From and To are the DataStores, Stage is "Copying", "Following", "GoingOver" or, when the data are where they were and stay there, "Undone".
+	From  string `json:"from"`
+	To    string `json:"to"`
+	Stage string `json:"stage"`
+	// Keys and Bytes are what was copied.
+	Keys  int64 `json:"keys,omitempty"`
+	Bytes int64 `json:"bytes,omitempty"`
+	// Reason says why the data stay; empty but in the stage "Undone".
+	Reason string `json:"reason,omitempty"`
+}
+
+// DatastoreMigrated says: a tenant's data are in another DataStore now.
+type DatastoreMigrated struct {
+	About
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Keys and Bytes are what was copied.
+	Keys  int64 `json:"keys"`
+	Bytes int64 `json:"bytes"`
+	// HeldMilliseconds is for how long writes were held.
+	HeldMilliseconds int64 `json:"heldMilliseconds"`
+	// KeptUntil is when what the former DataStore holds is removed (UTC).
+	KeptUntil time.Time `json:"keptUntil"`
 }
 
 // DatastoreChecked says: a DataStore was reached, or not.

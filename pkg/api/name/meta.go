@@ -70,6 +70,7 @@ const (
 	ComponentGeneratedKubeconfig               = "generated-kubeconfig"
 	ComponentDatastoreConfig                   = "datastore-config"
 	ComponentDatastoreCertificate              = "datastore-certificate"
+	ComponentDatastoreMoving                   = "datastore-moving"
 	ComponentKonnectivityCertificate           = "konnectivity-certificate"
 	ComponentKonnectivityKubeconfig            = "konnectivity-kubeconfig"
 	ComponentEncryption                        = "encryption"
@@ -176,6 +177,9 @@ const (
 	AnnotationMigrationTimeout = "kamaji.clastix.io/migration-timeout"
 	// AnnotationCleanupPriorMigration, when true, drops what a schema of the same name holds before a migration.
 	AnnotationCleanupPriorMigration = "kamaji.clastix.io/cleanup-prior-migration"
+	// AnnotationMigrationGrace on a TenantControlPlane is how long data are kept where they were before a migration, as a Go duration; a day
+	// without it.
+	AnnotationMigrationGrace = "stoker.dev/migration-grace"
 	// AnnotationAPIServerArgs on the Deployment is the hash of the API server's extra arguments.
 	AnnotationAPIServerArgs = "kube-apiserver.kamaji.clastix.io/args"
 	// AnnotationRewritten on the Encryption Secret is the revision of its configuration by which all objects are written.
@@ -184,6 +188,8 @@ const (
 	// Secrets.
 	AnnotationStorageConfig      = "storage.kamaji.clastix.io/config"
 	AnnotationStorageCertificate = "storage.kamaji.clastix.io/certificate"
+	// AnnotationStorageMoving on the pod template is a checksum of the Secrets of the DataStore that the data move to.
+	AnnotationStorageMoving = "stoker.dev/moving"
 	// AnnotationAuthentication, AnnotationAuthorization and AnnotationAuditPolicy on the pod template are documents that the API server
 	// reads as files.
 	AnnotationAuthentication = "stoker.dev/authentication-configuration"

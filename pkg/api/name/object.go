@@ -67,6 +67,14 @@ func DatastoreConfig(tenant string) string { return tenant + "-datastore-config"
 // DatastoreCertificate is the Secret of the tenant's client certificate of the DataStore.
 func DatastoreCertificate(tenant string) string { return tenant + "-datastore-certificate" }
 
+// MovingDatastoreConfig and MovingDatastoreCertificate are those two Secrets for the DataStore that the tenant's data move to, while they do.
+func MovingDatastoreConfig(tenant string) string { return DatastoreConfig(tenant + moving) }
+
+// MovingDatastoreCertificate is described at MovingDatastoreConfig.
+func MovingDatastoreCertificate(tenant string) string { return DatastoreCertificate(tenant + moving) }
+
+const moving = "-moving"
+
 // KonnectivityCertificate is the Secret of the konnectivity server's client certificate.
 func KonnectivityCertificate(tenant string) string { return tenant + "-konnectivity-certificate" }
 
@@ -167,6 +175,8 @@ const (
 	ContainerControllerManager = "kube-controller-manager"
 	ContainerKine              = "kine"
 	ContainerKineChmod         = "chmod"
+	ContainerKineMoving        = "kine-moving" // of the DataStore that the data move to
+	ContainerGate              = "stoker-gate"
 	ContainerKonnectivity      = "konnectivity-server"
 
 	PortAPIServer    = "kube-apiserver"
@@ -200,6 +210,9 @@ const (
 	VolumeKineUDS                     = "kine-uds"
 	VolumeKineConfig                  = "kine-config"
 	VolumeKineCerts                   = "kine-certs"
+	VolumeKineMovingCerts             = "kine-moving-certs"
+	VolumeGateFrom                    = "gate-from"
+	VolumeGateTo                      = "gate-to"
 	VolumeKonnectivityUDS             = "konnectivity-uds"
 	VolumeEgressSelectorConfiguration = "egress-selector-configuration"
 	VolumeKonnectivityKubeconfig      = "konnectivity-server-kubeconfig"

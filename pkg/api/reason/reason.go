@@ -150,8 +150,14 @@ const (
 const (
 	// DataStoreMissing: there is no DataStore object of the name that the tenant names; a reason to wait.
 	DataStoreMissing = "DataStoreMissing"
-	// MigrationNotSupported: the tenant names another DataStore than the one its data is in.
+	// MigrationNotSupported: the tenant names another DataStore than the one its data is in, and they can't be moved.
 	MigrationNotSupported = "MigrationNotSupported"
+	// MigrationUndone: the tenant's data stay where they are, for their move was undone.
+	MigrationUndone = "MigrationUndone"
+	// DataMoving: the tenant's data are being moved to another DataStore; a reason to wait.
+	DataMoving = "DataMoving"
+	// MoveQueued: the tenant's data are to be moved, and those of other tenants are first; a reason to wait.
+	MoveQueued = "MoveQueued"
 	// DriverNotSupported: the DataStore's driver is none that the service has.
 	DriverNotSupported = "DriverNotSupported"
 	// Unreachable: the DataStore's database doesn't answer, or refuses the administrator; a reason of the DataStore.

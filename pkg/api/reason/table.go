@@ -197,9 +197,15 @@ func Table() []Entry {
 		// datastore
 		{DataStoreMissing, "there is no DataStore of the name that the tenant names", "Create the DataStore.", "get datastores"},
 		{
-			MigrationNotSupported, "the tenant names another DataStore than the one its data is in",
-			"Put spec.dataStore back to the DataStore that holds the data.", "",
+			MigrationNotSupported, "the tenant names another DataStore than the one its data is in, and they can't be moved",
+			"Put spec.dataStore back to the DataStore that holds the data, or put right what the message names.", "",
 		},
+		{
+			MigrationUndone, "the tenant's data stay in the DataStore they are in, for their move to another one was undone",
+			"Put right what the message names and set spec.dataStore once more: back to the DataStore that holds the data, then to the other.", "",
+		},
+		{DataMoving, "the tenant's data are being moved to another DataStore", "", ""},
+		{MoveQueued, "the tenant's data are to be moved to another DataStore, and those of other tenants are first", "", ""},
 		{DriverNotSupported, "the DataStore's driver is none that Stoker has", "Create a DataStore with a driver that Stoker has.", ""},
 		{
 			Unreachable, "the DataStore's database doesn't answer, or refuses the administrator",

@@ -247,10 +247,70 @@ type Datastore struct {
 	Former bool `json:"former,omitempty"`
 	// Overrides are the other DataStores that hold something of the tenant, by name.
 	Overrides []Override `json:"overrides,omitempty"`
+	// Move is the move of the data to another DataStore that is under way, nil without one. Until it is done, all above is of the former.
+	Move *Move `json:"move,omitempty"`
+	// Kept are the data that the tenant had before moves, until they are removed.
+	Kept []Kept `json:"kept,omitempty"`
 	// Removed counts what a deletion has removed that isn't done yet, by kind.
 	Removed map[string]int `json:"removed,omitempty"`
 	// Left says what could not be removed when the tenant was deleted.
 	Left []string `json:"left,omitempty"`
+}
+
+// Move is a move of a tenant's data to another DataStore, while it is under way.
+type Move struct {
+	// ID is another one for each move of a tenant.
+	ID string `json:"id"`
+	// DataStore is where the data go, Driver its kind.
+	DataStore string `json:"dataStore"`
+	Driver    string `json:"driver"`
+	// Phase is what is being done, a constant Move….
+	Phase string `json:"phase"`
+	// Since is when the move was begun (UTC).
+	Since time.Time `json:"since"`
+	// Endpoints, Schema, User and Account are there what those of Datastore are.
+	Endpoints []string `json:"endpoints,omitempty"`
+	Schema    string   `json:"schema,omitempty"`
+	User      string   `json:"user,omitempty"`
+	Account   string   `json:"account,omitempty"`
+	// Config and Certificate are the Secrets by which pods reach the DataStore meanwhile.
+	Config      Secret `json:"config,omitzero"`
+	Certificate Secret `json:"certificate,omitzero"`
+	// Keys and Bytes are what was copied, of about so many keys in all.
+	Keys  int64 `json:"keys,omitempty"`
+	Bytes int64 `json:"bytes,omitempty"`
+	Of    int64 `json:"of,omitempty"`
+	// HeldMilliseconds is for how long writes were held, once the data have moved.
+	HeldMilliseconds int64 `json:"heldMilliseconds,omitempty"`
+	// Why is why the last try to go over was undone, empty for none.
+	Why string `json:"why,omitempty"`
+}
+
+// Phases of a move, in the order in which they follow each other.
+const (
+	// MovePreparing: the tenant gets an account in the other DataStore.
+	MovePreparing = "Preparing"
+	// MoveCopying: the data are copied, and pods get gates.
+	MoveCopying = "Copying"
+	// MoveFollowing: all is copied, and changes are brought over until all pods have gates.
+	MoveFollowing = "Following"
+	// MoveGoingOver: writes are held for a moment, and then go on in the other DataStore.
+	MoveGoingOver = "GoingOver"
+	// MoveDone: the data have moved, and pods lose their gates.
+	MoveDone = "Done"
+)
+
+// Gated reports whether pods are to have gates: m is nil where no data move.
+func (m *Move) Gated() bool { return m != nil && m.Phase != MovePreparing && m.Phase != MoveDone }
+
+// Kept are data that a tenant had in a DataStore before they moved, which it can't reach any more.
+type Kept struct {
+	DataStore string `json:"dataStore"`
+	Driver    string `json:"driver"`
+	Schema    string `json:"schema"`
+	User      string `json:"user"`
+	// Until is when they are removed (UTC).
+	Until time.Time `json:"until"`
 }
 
 // Override is another DataStore that holds some of a tenant's resources, below the same schema for the same user.
@@ -299,6 +359,8 @@ type Workload struct {
 	// Credentials are the checksums of <t>-datastore-certificate that its pods may have started with: that of the last
 	// complete rollout, and of all that were begun since.
 	Credentials []string `json:"credentials,omitempty"`
+	// Gate is the ID of the move that every pod of the last complete rollout has a gate for; empty for pods without.
+	Gate string `json:"gate,omitempty"`
 	// Encryption is the revision of the encryption's configuration (Encryption.Revision) that all pods have had since none was left with
 	// another; 0 before the first.
 	Encryption int64 `json:"encryption,omitempty"`

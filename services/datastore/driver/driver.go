@@ -171,6 +171,10 @@ type Account struct {
 	// RenewBefore is how long before its end a certificate is renewed, 0 for a third of its life. Kept says that it isn't, while it is good.
 	RenewBefore time.Duration
 	Kept        bool
+	// ReadOnly says that the tenant may read what it has and not write it, for its data move elsewhere. Provision makes it so; when it
+	// returns, nothing that the tenant began to write before is under way any more. Reads of connections that are open go on, or fail for a
+	// moment where the database has to end those.
+	ReadOnly bool
 }
 
 // Access is how a tenant proves who it is.

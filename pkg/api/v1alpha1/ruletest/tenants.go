@@ -249,9 +249,8 @@ func tenants() []Rule {
 			}},
 		},
 		{
-			Name: "data migrates between DataStores of one driver only", Policy: true, From: `spec: {dataStore: a}`,
-			Passes: []string{`spec: {dataStore: b}`},
-			Fails:  []Failure{{`spec: {dataStore: sql}`, "spec.dataStore", Invalid, "sql", "has the driver PostgreSQL, and a has etcd: data can be migrated between DataStores of the same driver only"}},
+			Name: "data migrates between DataStores of any drivers", Policy: true, From: `spec: {dataStore: a}`,
+			Passes: []string{`spec: {dataStore: b}`, `spec: {dataStore: sql}`},
 		},
 		{
 			Name:   "a Service has one of three types",
@@ -557,6 +556,8 @@ func annotations() []Rule {
 		rule("anything pauses", "kamaji.clastix.io/paused", "", []string{"", "false"}),
 		rule("a migration's time-out is a duration", "kamaji.clastix.io/migration-timeout", "must be a duration of more than 0, such as 10m or 1h30m",
 			[]string{"10m", "1h30m", "0.5h", "300s"}, "10", "0s", "-5m", "", "1 h"),
+		rule("the time for which data of before a migration are kept is a duration", "stoker.dev/migration-grace",
+			"must be a duration in hours, minutes and seconds, such as 24h or 1h30m, or 0", []string{"24h", "1h30m", "0", "0s", "90s"}, "1d", "-5m", "", "1 h"),
 		rule("clean-up before a migration is true or false", "kamaji.clastix.io/cleanup-prior-migration", "must be true or false",
 			[]string{"true", "TRUE", "True", "t", "T", "1", "false", "FALSE", "False", "f", "F", "0"}, "yes", ""),
 		rule("a tenant is reached by a kubeconfig that there is", "kamaji.clastix.io/kubeconfig-secret-key",

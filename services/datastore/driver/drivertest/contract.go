@@ -25,6 +25,8 @@ type Server struct {
 	Driver driver.Driver
 	// Connect opens a connection of a tenant.
 	Connect func(t *testing.T, a driver.Account, access driver.Access) Tenant
+	// Stay opens one that the tenant keeps and makes anew when it is lost, as kine does; nil where those of Connect are such.
+	Stay func(t *testing.T, a driver.Account, access driver.Access) Tenant
 	// Denied reports whether an error is the database's word that somebody may not do a thing, or may not come in.
 	Denied func(err error) bool
 	// Revision changes whenever anything about users, roles, grants, owners or data does.
@@ -66,7 +68,7 @@ func Run(t *testing.T, s Server) {
 	for _, part := range []func(*testing.T){
 		c.answers, c.names, c.isolation, c.repeats, c.drift, c.certificate, c.password,
 		c.counts, c.owned, c.contested, c.listed, c.unowned, c.adopted, c.crashes,
-		c.sizes, c.atOnce,
+		c.sizes, c.atOnce, c.seal,
 		c.outage, // stops the server
 	} {
 		part(t)

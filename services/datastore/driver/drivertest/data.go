@@ -374,6 +374,59 @@ func Data(t *testing.T, d driver.Driver) {
 		}
 		equal(t, "cleared", exported(t, dst, revision(t, dst)), Contents{})
 	})
+	t.Run("changes of one key are written in their order", func(t *testing.T) {
+		t.Parallel()
+		dst, _ := OpenData(t, d, "order")
+		const keys, rounds = 7, 9 // of a key, a NATS keeps ten changes
+		before := revision(t, dst)
+		imported(t, dst, func(yield func(driver.Change, error) bool) {
+			for n := range keys * rounds {
+				if !yield(driver.Change{Key: fmt.Sprint(n % keys), Value: fmt.Append(nil, n/keys), Deleted: n/keys == 5}, nil) {
+					return
+				}
+			}
+		})
+		at := map[string]string{}
+		for ch, err := range dst.Follow(t.Context(), before, revision(t, dst)) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ch.Deleted {
+				ch.Value = []byte("5")
+			}
+			if string(ch.Value) <= at[ch.Key] {
+				t.Errorf("%s is %s after %s", ch.Key, ch.Value, at[ch.Key])
+			}
+			at[ch.Key] = string(ch.Value)
+		}
+		for n := range keys {
+			if at[fmt.Sprint(n)] != fmt.Sprint(rounds-1) {
+				t.Errorf("%d ends as %s", n, at[fmt.Sprint(n)])
+			}
+		}
+	})
+	t.Run("records of a move stay when all is cleared", func(t *testing.T) {
+		t.Parallel()
+		dst, _ := OpenData(t, d, "cleared")
+		records := []string{driver.MoveKey, driver.GateKey("a"), driver.GateKey("b")}
+		for _, key := range records {
+			if _, err := dst.SetRecord(t.Context(), key, []byte(key), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		around := Contents{"aa": "1", "stoker-mov": "2", "stoker-move-a": "3", "stoker-move.": "4", "stoker-move0": "5", "zz": "6"}
+		imported(t, dst, around.all())
+		equal(t, "export", exported(t, dst, revision(t, dst)), around)
+		if err := dst.Clear(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "cleared", exported(t, dst, revision(t, dst)), Contents{})
+		for _, key := range records {
+			if value, _, err := dst.Record(t.Context(), key); err != nil || string(value) != key {
+				t.Errorf("%s is %q: %v", key, value, err)
+			}
+		}
+	})
 	t.Run("nobody opens what is another's", func(t *testing.T) {
 		t.Parallel()
 		_, a := OpenData(t, d, "mine")

@@ -77,6 +77,17 @@ func TestData(t *testing.T) {
 			})
 		}
 	})
+	t.Run("raise", func(t *testing.T) {
+		for _, kind := range ring {
+			t.Run(kind, func(t *testing.T) {
+				t.Parallel()
+				drivertest.Raise(t, drivers[kind])
+				if dsn := kineOf(drivers[kind], kind); dsn != nil {
+					drivertest.RaiseKine(t, drivers[kind], dsn)
+				}
+			})
+		}
+	})
 	t.Run("no kine is left", func(t *testing.T) {
 		drivertest.Eventually(t, 10*time.Second, func() error {
 			stacks := make([]byte, 1<<22)
@@ -89,4 +100,21 @@ func TestData(t *testing.T) {
 			return nil
 		})
 	})
+}
+
+// kineOf is what the --endpoint of a tenant's kine says, nil for a kind that does without.
+func kineOf(d driver.Driver, kind string) func(a driver.Account, credentials string) string {
+	switch kind {
+	case "postgres":
+		return func(a driver.Account, _ string) string { return drivertest.URL("postgres", d.Endpoint(), a) }
+	case "mysql":
+		return func(a driver.Account, _ string) string {
+			return fmt.Sprintf("mysql://%s:%s@tcp(%s)/%s", a.User, a.Password, d.Endpoint(), a.Schema)
+		}
+	case "nats":
+		return func(a driver.Account, credentials string) string {
+			return fmt.Sprintf("nats://?contextFile=%s&bucket=%s&replicas=%d&noEmbed", credentials, a.Schema, d.(driver.Replicated).Replicas())
+		}
+	}
+	return nil
 }

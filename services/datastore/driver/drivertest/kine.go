@@ -147,6 +147,7 @@ func Kine(t *testing.T, d driver.Driver, dsn func(a driver.Account, credentials 
 	if changed, err := d.Provision(t.Context(), a); err != nil || len(changed) > 0 {
 		t.Errorf("changed %q: %v", changed, err)
 	}
+	kineSeal(t, d, a, kine, "/registry/configmaps/default/1")
 	kine.End(syscall.SIGTERM)
 	kine.Start(t)
 	if n := count(); n != keys {

@@ -117,7 +117,12 @@ func (e *etcd) read(ctx context.Context, a driver.Account) (have found, err erro
 // others: an API server that runs is never without.
 func (e *etcd) role(s *step.Steps, a driver.Account, have found) {
 	from, to := prefix(a.Schema)
-	wanted := []permission{{from, to, authpb.READWRITE}, seesCompaction}
+	// A write that is under way when the right goes is refused, too: etcd looks at rights when it applies.
+	kind := authpb.READWRITE
+	if a.ReadOnly {
+		kind = authpb.READ
+	}
+	wanted := []permission{{from, to, kind}, seesCompaction}
 	if have.role == nil {
 		s.Do("role made", func(ctx context.Context) error {
 			_, err := e.client.RoleAdd(ctx, a.Schema)

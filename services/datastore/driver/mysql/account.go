@@ -62,7 +62,12 @@ func (d *database) Provision(ctx context.Context, a driver.Account) ([]string, e
 		if !have.database {
 			steps.Do("database made", func(ctx context.Context) error { return s.Slow(ctx, "CREATE DATABASE IF NOT EXISTS "+quote(a.Schema)) })
 		}
-		for _, change := range have.grants.repair(a.Schema, a.User) {
+		wanted := rightsOf(a)
+		outdated := have.user() && have.grants.outdates(a)
+		if outdated {
+			wanted = without(wanted, lastRight)
+		}
+		for _, change := range have.grants.repair(a.Schema, a.User, wanted) {
 			steps.Do(change[0], func(ctx context.Context) error { return except(s.Exec(ctx, change[1]), mandatoryRole) })
 		}
 		if steps.Err() != nil || !have.user() {
@@ -74,6 +79,9 @@ func (d *database) Provision(ctx context.Context, a driver.Account) ([]string, e
 			if err = steps.Err(); err == nil {
 				err = d.enter(ctx, a)
 			}
+		}
+		if err == nil && outdated {
+			err = d.seal(s, steps, a)
 		}
 		return err
 	})
@@ -180,11 +188,8 @@ func (d *database) Drop(ctx context.Context, a driver.Account) (driver.Removed, 
 
 // throwOut ends the user's connections, which would outlive it, with its rights.
 func throwOut(ctx context.Context, s *sqlpool.Session, a driver.Account) error {
-	var ids []int64
-	if err := s.Rows(ctx, "SELECT id FROM information_schema.processlist WHERE user = ?", []any{a.User}, func(scan func(...any) error) error {
-		ids = append(ids, 0)
-		return scan(&ids[len(ids)-1])
-	}); err != nil {
+	ids, err := connections(ctx, s, a)
+	if err != nil {
 		return err
 	}
 	for _, id := range ids {
@@ -194,6 +199,16 @@ func throwOut(ctx context.Context, s *sqlpool.Session, a driver.Account) error {
 		}
 	}
 	return nil
+}
+
+// connections are the numbers of the user's, as far as the administrator sees them. No number is used twice.
+func connections(ctx context.Context, s *sqlpool.Session, a driver.Account) (ids []int64, err error) {
+	const query = "SELECT id FROM information_schema.processlist WHERE user = ?"
+	err = s.Rows(ctx, query, []any{a.User}, func(scan func(...any) error) error {
+		ids = append(ids, 0)
+		return scan(&ids[len(ids)-1])
+	})
+	return ids, err
 }
 
 // except takes some of the server's errors for none.

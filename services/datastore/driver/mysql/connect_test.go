@@ -135,7 +135,7 @@ func FuzzNames(f *testing.F) {
 				return fmt.Errorf("%q is no name of MySQL", name)
 			}
 		}
-		if mysql.Repair([]string{"GRANT USAGE ON *.* TO `" + user + "`@`%`"}, schema, user)[0] == "" {
+		if mysql.Repair([]string{"GRANT USAGE ON *.* TO `" + user + "`@`%`"}, driver.Account{Schema: schema, User: user})[0] == "" {
 			return fmt.Errorf("no rights for %q", user)
 		}
 		c, err := gomysql.ParseDSN(user + ":password@tcp(127.0.0.1:3306)/" + schema)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/mysql"
 )
 
@@ -18,7 +19,7 @@ func TestGrantsAreRepaired(t *testing.T) {
 		"rights on a pattern that fits neighbours aren't its own": {[]string{usage, "GRANT SELECT ON `a_b`.* TO `u`@`%`"},
 			[]string{give, "REVOKE SELECT ON `a_b`.* FROM `u`@`%`"}},
 		"a right too few, and one too many": {[]string{usage, "GRANT SELECT, DROP ON `a\\_b`.* TO `u`@`%` WITH GRANT OPTION"},
-			[]string{"REVOKE SELECT, DROP ON `a\\_b`.* FROM `u`@`%`", give, "REVOKE GRANT OPTION ON `a\\_b`.* FROM `u`@`%`"}},
+			[]string{"REVOKE DROP ON `a\\_b`.* FROM `u`@`%`", give, "REVOKE GRANT OPTION ON `a\\_b`.* FROM `u`@`%`"}},
 		"MySQL's dynamic rights": {[]string{usage, "GRANT BACKUP_ADMIN,ROLE_ADMIN ON *.* TO `u`@`%` WITH GRANT OPTION", own},
 			[]string{"REVOKE BACKUP_ADMIN,ROLE_ADMIN ON *.* FROM `u`@`%`", "REVOKE GRANT OPTION ON *.* FROM `u`@`%`"}},
 		"all of MySQL's, of which the option on everything goes last": {[]string{
@@ -34,8 +35,50 @@ func TestGrantsAreRepaired(t *testing.T) {
 		"somebody else's line": {[]string{usage, own, "GRANT SELECT ON *.* TO `uu`@`%`"}, nil},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			if got := mysql.Repair(test.lines, "a_b", "u"); !slices.Equal(got, test.want) {
+			if got := mysql.Repair(test.lines, driver.Account{Schema: "a_b", User: "u"}); !slices.Equal(got, test.want) {
 				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestGrantsOfOneThatMayOnlyRead(t *testing.T) {
+	const usage, on = "GRANT USAGE ON *.* TO `u`@`%`", " ON `a\\_b`.* TO `u`@`%`"
+	const all, reads = "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, INDEX, ALTER" + on, "GRANT SELECT, CREATE, INDEX, ALTER" + on
+	for sentence, test := range map[string]struct {
+		lines, reads, writes          []string // what makes it so, and back
+		outdatedReads, outdatedWrites bool     // whether open connections know other rights
+	}{
+		"one that may write": {
+			[]string{usage, all}, []string{"REVOKE DELETE, INSERT, UPDATE ON `a\\_b`.* FROM `u`@`%`"}, nil, true, false,
+		},
+		"one that may read": {
+			[]string{usage, reads}, nil, []string{"GRANT ALTER, CREATE, DELETE, INDEX, INSERT, SELECT, UPDATE" + on}, false, true,
+		},
+		"one that has all rights": {
+			[]string{usage, "GRANT ALL PRIVILEGES" + on},
+			[]string{"REVOKE ALL PRIVILEGES ON `a\\_b`.* FROM `u`@`%`", "GRANT ALTER, CREATE, INDEX, SELECT" + on},
+			[]string{"REVOKE ALL PRIVILEGES ON `a\\_b`.* FROM `u`@`%`", "GRANT ALTER, CREATE, DELETE, INDEX, INSERT, SELECT, UPDATE" + on},
+			true, false,
+		},
+		"one whose connections have not ended yet": {
+			[]string{usage, "GRANT SELECT, CREATE, INDEX" + on}, []string{"GRANT ALTER, CREATE, INDEX, SELECT" + on},
+			[]string{"GRANT ALTER, CREATE, DELETE, INDEX, INSERT, SELECT, UPDATE" + on}, true, true,
+		},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			for readOnly, want := range map[bool][]string{true: test.reads, false: test.writes} {
+				a := driver.Account{Schema: "a_b", User: "u", ReadOnly: readOnly}
+				if got := mysql.Repair(test.lines, a); !slices.Equal(got, want) {
+					t.Errorf("read-only %t: got %q, want %q", readOnly, got, want)
+				}
+				outdated := test.outdatedWrites
+				if readOnly {
+					outdated = test.outdatedReads
+				}
+				if got := mysql.Outdates(test.lines, a); got != outdated {
+					t.Errorf("read-only %t: outdates %t", readOnly, got)
+				}
 			}
 		})
 	}

@@ -120,7 +120,7 @@ func (w world) holds(t *testing.T, a driver.Account) (held []string) {
 	}
 	held = append(held, w.list(t, "SELECT 'table', table_name FROM information_schema.tables WHERE table_schema = ?", a.Schema)...)
 	if len(held) > 0 {
-		err := (tenant{w.Server, a}).in(t.Context(), a.Schema, func(*sql.DB) error { return nil })
+		err := (tenant{server: w.Server, a: a}).in(t.Context(), a.Schema, func(*sql.DB) error { return nil })
 		held = append(held, fmt.Sprint("enters ", err == nil))
 	}
 	return held
@@ -167,7 +167,14 @@ func TestContract(t *testing.T) {
 			if string(access.CA) != string(server.CA.PEM) || len(access.Cert)+len(access.Key) > 0 {
 				t.Errorf("access is %q, %q", access.CA, access.Cert)
 			}
-			return tenant{server, a}
+			return tenant{server: server, a: a}
+		},
+		Stay: func(t *testing.T, a driver.Account, _ driver.Access) drivertest.Tenant {
+			db, err := server.DB(a.User, a.Password, a.Schema)
+			check(t, err)
+			t.Cleanup(func() { _ = db.Close() })
+			db.SetMaxOpenConns(1)
+			return tenant{server, a, db}
 		},
 		Denied:   denied,
 		Revision: w.revision,
@@ -307,9 +314,13 @@ func TestServerThatLowersNames(t *testing.T) {
 type tenant struct {
 	server *mysqlserver.Server
 	a      driver.Account
+	db     *sql.DB // used instead, if it is there
 }
 
 func (c tenant) in(ctx context.Context, database string, f func(*sql.DB) error) error {
+	if c.db != nil {
+		return f(c.db)
+	}
 	db, err := c.server.DB(c.a.User, c.a.Password, database)
 	if err != nil {
 		return err
@@ -348,7 +359,7 @@ func (c tenant) Administer(ctx context.Context) map[string]error {
 	} {
 		came[statement] = c.do(ctx, statement)
 	}
-	admin := tenant{c.server, driver.Account{User: mysqlserver.Admin, Password: mysqlserver.Password}}
+	admin := tenant{server: c.server, a: driver.Account{User: mysqlserver.Admin, Password: mysqlserver.Password}}
 	came["KILL of the administrator's connection"] = admin.in(ctx, "", func(db *sql.DB) error {
 		conn, err := db.Conn(ctx)
 		if err != nil {

@@ -104,8 +104,11 @@ func (s *server) bucket(ctx context.Context, js jetstream.JetStream, a driver.Ac
 		return nil, err
 	}
 	steps := step.New(ctx, s.held)
-	mend(steps.Do, js, have, streamFor(a.Schema, replicas))
-	return steps.Changed(), steps.Err()
+	mend(steps.Do, js, have, streamFor(a, replicas))
+	if err = steps.Err(); err == nil && a.ReadOnly {
+		err = settle(ctx, js, a.Schema)
+	}
+	return steps.Changed(), err
 }
 
 // inAccount calls f in an account as its administrator; again when a server has not heard of the account yet. f has no longer than

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
 // history is how many versions of a key kine keeps.
@@ -20,15 +22,23 @@ const description = "Holds kine key/values"
 
 func streamOf(bucket string) string { return "KV_" + bucket }
 
+// subjects begins those of a bucket's keys.
+func subjects(bucket string) string { return "$KV." + bucket + "." }
+
 // streamFor is a tenant's bucket, to the last detail as kine makes it: it asks for just this one when it starts, and ends
-// when it is another. Kine's own limits (--endpoint …&revHistory=) must be left at their defaults for that.
-func streamFor(bucket string, replicas int) jetstream.StreamConfig {
-	return jetstream.StreamConfig{
-		Name: streamOf(bucket), Description: description, Subjects: []string{"$KV." + bucket + ".>"},
+// when it is another. Kine's own limits (--endpoint …&revHistory=) must be left at their defaults for that. One that is read-only takes
+// no message of kine's: a kine that runs goes on reading, and none starts.
+func streamFor(a driver.Account, replicas int) jetstream.StreamConfig {
+	c := jetstream.StreamConfig{
+		Name: streamOf(a.Schema), Description: description, Subjects: []string{subjects(a.Schema) + ">"},
 		Replicas: replicas, Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew,
 		MaxMsgsPerSubject: history, MaxMsgs: -1, MaxBytes: -1, MaxMsgSize: -1, MaxConsumers: -1,
 		Duplicates: 2 * time.Minute, AllowRollup: true, DenyDelete: true, AllowDirect: true,
 	}
+	if a.ReadOnly {
+		c.MaxMsgSize = maxReadOnly
+	}
+	return c
 }
 
 // comparable is a stream's configuration without what the server notes there for itself.

@@ -38,52 +38,131 @@ const quiet = 30 * time.Second
 // kinePrefix is what stands before all keys of an API server's.
 const kinePrefix = "/registry/"
 
-// Follow reads the stream from the revision after the one given. ErrCompacted never happens.
+// Follow reads the stream from the revision after the one given. ErrCompacted happens before where the revision was raised to.
 func (f *follower) Follow(ctx context.Context, after, to int64) iter.Seq2[driver.Change, error] {
 	return func(yield func(driver.Change, error) bool) {
 		if to != 0 && to <= after {
 			return
 		}
-		fail := func(err error) {
-			if ctx.Err() != nil {
-				err = ctx.Err()
-			} else {
-				err = fmt.Errorf("follow: %w", classify(err))
-			}
-			yield(driver.Change{}, err)
-		}
-		nc, err := f.enter(ctx)
-		if err != nil {
-			fail(err)
-			return
-		}
-		defer nc.Close()
-		messages, err := f.messages(ctx, nc, after)
-		if err != nil {
-			fail(err)
-			return
-		}
-		defer messages.Stop()
-		for {
-			wait := jetstream.NextContext(ctx)
-			if to != 0 {
-				wait = jetstream.NextMaxWait(quiet)
-			}
-			m, err := messages.Next(wait)
-			if err != nil {
-				fail(err)
-				return
-			}
-			change, ok, err := changeOf(m)
-			if err != nil {
-				fail(err)
-				return
-			}
-			if to != 0 && change.Revision > to || ok && !yield(change, nil) || change.Revision == to {
+		s := f.watch(ctx, after)
+		defer s.Close()
+		for c, err := range s.upTo(ctx, to) {
+			if !yield(c, err) {
 				return
 			}
 		}
 	}
+}
+
+// Watch reads the stream from the revision after the one given.
+func (f *follower) Watch(ctx context.Context, after int64) driver.Stream { return f.watch(ctx, after) }
+
+func (f *follower) watch(ctx context.Context, after int64) *stream {
+	s := &stream{at: after}
+	if s.nc, s.err = f.enter(ctx); s.err == nil {
+		s.messages, s.err = f.messages(ctx, s.nc, after)
+	}
+	s.raised = raised(f.account.Schema)
+	return s
+}
+
+// Last is the last revision as the leader of the bucket's stream knows it.
+func (f *follower) Last(ctx context.Context) (int64, error) {
+	nc, err := f.enter(ctx)
+	if err != nil {
+		return 0, classify(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	bucket, err := js.Stream(ctx, streamOf(f.account.Schema))
+	if err != nil {
+		return 0, classify(err)
+	}
+	return int64(bucket.CachedInfo().State.LastSeq), nil
+}
+
+// stream reads a bucket's stream piece by piece.
+type stream struct {
+	nc       *nats.Conn
+	messages jetstream.MessagesContext
+	raised   string // subject of the message before which there is no history
+	err      error  // why it could not begin
+	// at is up to where all was yielded, next what comes after that.
+	at   int64
+	next *driver.Change
+	ok   bool // next is a change of a tenant's key
+}
+
+// Close ends it.
+func (s *stream) Close() {
+	if s.messages != nil {
+		s.messages.Stop()
+	}
+	if s.nc != nil {
+		s.nc.Close()
+	}
+}
+
+// UpTo yields the changes up to a revision.
+func (s *stream) UpTo(ctx context.Context, to int64) iter.Seq2[driver.Change, error] {
+	if to <= s.at {
+		return func(func(driver.Change, error) bool) {}
+	}
+	return s.upTo(ctx, to)
+}
+
+// upTo yields the changes up to a revision; up to 0 means without end.
+func (s *stream) upTo(ctx context.Context, to int64) iter.Seq2[driver.Change, error] {
+	return func(yield func(driver.Change, error) bool) {
+		for to == 0 || s.at < to {
+			if err := s.fetch(ctx, to != 0); err != nil {
+				if ctx.Err() != nil {
+					err = ctx.Err()
+				} else {
+					err = fmt.Errorf("follow: %w", classify(err))
+				}
+				yield(driver.Change{}, err)
+				return
+			}
+			if to != 0 && s.next.Revision > to {
+				s.at = to
+				return
+			}
+			c := *s.next
+			s.next, s.at = nil, c.Revision
+			if s.ok && !yield(c, nil) {
+				return
+			}
+		}
+	}
+}
+
+// fetch sees to it that there is a next one. With an end it is waited for no longer than quiet.
+func (s *stream) fetch(ctx context.Context, ends bool) error {
+	if s.err != nil || s.next != nil {
+		return s.err
+	}
+	wait := jetstream.NextContext(ctx)
+	if ends {
+		wait = jetstream.NextMaxWait(quiet)
+	}
+	m, err := s.messages.Next(wait)
+	if err != nil {
+		return err
+	}
+	if m.Subject() == s.raised {
+		return driver.ErrCompacted
+	}
+	c, ok, err := changeOf(m)
+	if err == nil {
+		s.next, s.ok = &c, ok
+	}
+	return err
 }
 
 // enter connects as the tenant's kine does.
@@ -155,5 +234,5 @@ func changeOf(m jetstream.Msg) (c driver.Change, ok bool, err error) {
 	if c.Deleted = e.Delete; !c.Deleted {
 		c.Value, c.Seconds = e.KV.Value, e.KV.Lease
 	}
-	return c, ok && c.Key != driver.HealthKey, nil
+	return c, ok && c.Key != driver.HealthKey && !driver.IsRecord(c.Key), nil
 }

@@ -196,6 +196,7 @@ const (
 	codeOutOfStorage    = 10047
 	codeNoSuchMessage   = 10037
 	codeNoSuchStream    = 10059
+	codeTooLarge        = 10054
 	codeWrongSequence   = 10071
 	codeWrongInBatch    = 10164
 	codeTooManyInFlight = 10210

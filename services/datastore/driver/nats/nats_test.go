@@ -252,6 +252,7 @@ func (w world) drifts() map[string]func(t *testing.T, a driver.Account) {
 		"users are revoked":                edit(func(c *jwt.AccountClaims) { c.Revoke("*") }),
 		"the account will expire":          edit(func(c *jwt.AccountClaims) { c.Expires = time.Now().Add(time.Hour).Unix() }),
 		"the account has no JetStream":     edit(func(c *jwt.AccountClaims) { c.Limits.DiskStorage = 0 }),
+		"the bucket takes no messages":     stream(func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1 }),
 		"the bucket keeps less":            stream(func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 5 }),
 		"the bucket forgets":               stream(func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }),
 		"the bucket has another name":      stream(func(c *jetstream.StreamConfig) { c.Description = "mine" }),
@@ -270,6 +271,13 @@ func TestContract(t *testing.T) {
 		Driver: d,
 		Connect: func(t *testing.T, a driver.Account, access driver.Access) drivertest.Tenant {
 			return tenant{w.Server, a, access}
+		},
+		Stay: func(t *testing.T, a driver.Account, access driver.Access) drivertest.Tenant {
+			in := tenant{w.Server, a, access}
+			nc, err := in.connect(gonats.ErrorHandler(func(*gonats.Conn, *gonats.Subscription, error) {})) // it is thrown out at the end
+			check(t, err)
+			t.Cleanup(nc.Close)
+			return staying{in, nc}
 		},
 		Denied:   denied,
 		Revision: w.revision,
@@ -331,6 +339,26 @@ func (c tenant) ask(ctx context.Context, subject string, data string) ([]byte, e
 		return nil, err
 	}
 	defer nc.Close()
+	return ask(ctx, nc, subject, data)
+}
+
+// staying is a tenant whose connection stays open.
+type staying struct {
+	tenant
+	nc *gonats.Conn
+}
+
+func (c staying) Write(ctx context.Context, schema, key, value string) error {
+	_, err := ask(ctx, c.nc, "$KV."+schema+"."+key, value)
+	return err
+}
+
+func (c staying) Read(ctx context.Context, schema, key string) (string, error) {
+	value, err := ask(ctx, c.nc, "$JS.API.DIRECT.GET.KV_"+schema+".$KV."+schema+"."+key, "")
+	return string(value), err
+}
+
+func ask(ctx context.Context, nc *gonats.Conn, subject string, data string) ([]byte, error) {
 	m, err := nc.RequestWithContext(ctx, subject, []byte(data))
 	if err != nil {
 		return nil, errors.Join(err, context.Cause(ctx))
@@ -380,9 +408,13 @@ func (c tenant) Administer(ctx context.Context) map[string]error {
 	return came
 }
 
-// denied reports whether an error is the server's no, that nobody hears a question in the tenant's account, or that its bucket is made
-// already.
+// tooLarge is JetStream's code of a message that a bucket doesn't take for its size.
+const tooLarge = 10054
+
+// denied reports whether an error is the server's no, that nobody hears a question in the tenant's account, that its bucket is made
+// already, or that it takes no messages.
 func denied(err error) bool {
-	return errors.Is(err, gonats.ErrPermissionViolation) || errors.Is(err, gonats.ErrAuthorization) || errors.Is(err, gonats.ErrNoResponders) ||
+	var refused *jetstream.APIError
+	return errors.As(err, &refused) && refused.ErrorCode == tooLarge || errors.Is(err, gonats.ErrPermissionViolation) || errors.Is(err, gonats.ErrAuthorization) || errors.Is(err, gonats.ErrNoResponders) ||
 		errors.Is(err, jetstream.ErrStreamNameAlreadyInUse)
 }

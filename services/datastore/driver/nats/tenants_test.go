@@ -428,6 +428,34 @@ func TestOneTenantWithoutAnOperator(t *testing.T) {
 			t.Errorf("changed %q: %v", changed, err)
 		}
 	})
+	t.Run("it may only read when that is said, and write again", func(t *testing.T) {
+		kv, err := js.KeyValue(t.Context(), "a")
+		check(t, err)
+		_, err = kv.PutString(t.Context(), "key", "kept")
+		check(t, err)
+		readOnly := a
+		for _, readOnly.ReadOnly = range []bool{true, false} {
+			if changed, err := d.Provision(t.Context(), readOnly); err != nil || len(changed) != 1 {
+				t.Errorf("changed %q: %v", changed, err)
+			}
+			if changed, err := d.Provision(t.Context(), readOnly); err != nil || len(changed) > 0 {
+				t.Errorf("changed %q again: %v", changed, err)
+			}
+			for what, write := range map[string]error{
+				"an update": func() error { _, err := kv.PutString(t.Context(), "key", "kept"); return err }(), "a deletion": kv.Delete(t.Context(), "other"),
+			} {
+				if readOnly.ReadOnly != denied(write) || !readOnly.ReadOnly && write != nil {
+					t.Errorf("read only %t, %s: %v", readOnly.ReadOnly, what, write)
+				}
+			}
+			if entry, err := kv.Get(t.Context(), "key"); err != nil || string(entry.Value()) != "kept" {
+				t.Errorf("it reads %v: %v", entry, err)
+			}
+		}
+		stream, err := js.Stream(t.Context(), "KV_a")
+		check(t, err)
+		check(t, stream.Purge(t.Context()))
+	})
 	t.Run("a second one is told what makes room, and changes nothing", func(t *testing.T) {
 		before := names()
 		var full *driver.ConfigError
@@ -601,6 +629,18 @@ func TestCluster(t *testing.T) {
 		return err
 	}
 	drivertest.Eventually(t, 30*time.Second, func() error { return put("/registry/a") })
+	readOnly := a
+	readOnly.ReadOnly = true
+	began := time.Now()
+	_, err = d.Provision(t.Context(), readOnly)
+	check(t, err)
+	t.Logf("read only after %s", time.Since(began).Round(time.Millisecond))
+	if err := put("/registry/late"); err == nil {
+		t.Error("kine writes")
+	}
+	_, err = d.Provision(t.Context(), a)
+	check(t, err)
+	drivertest.Eventually(t, 30*time.Second, func() error { return put("/registry/late") })
 	for i, server := range servers {
 		server.Stop()
 		drivertest.Eventually(t, 30*time.Second, func() error { return put(fmt.Sprint("/registry/", i)) })

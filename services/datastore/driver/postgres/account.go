@@ -66,7 +66,7 @@ func (p *postgres) Provision(ctx context.Context, a driver.Account) ([]string, e
 		if err := steps.Err(); err != nil {
 			return err
 		}
-		if have.Role == nil && have.Database == nil {
+		if have.Role == nil && have.Database == nil && !a.ReadOnly {
 			return nil // just made
 		}
 		return p.enter(ctx, s, steps, a)
@@ -146,18 +146,17 @@ func openDatabase(name string) string {
 }
 
 // enter logs in as the tenant and looks that what is in the database is its own, as it isn't after a restore, or when
-// somebody deleted the role and had to put its tables elsewhere.
+// somebody deleted the role and had to put its tables elsewhere; and that it may write there, or may not.
 func (p *postgres) enter(ctx context.Context, s *sqlpool.Session, steps *step.Steps, a driver.Account) error {
 	config, err := p.tenantConfig(a)
 	if err != nil {
 		return err
 	}
-	foreign, schema := false, false
+	var seen content
 	look := func() error {
-		return p.inside(ctx, config, a.Schema, func(ctx context.Context, conn *pgx.Conn) error {
-			return conn.QueryRow(ctx, `SELECT
-				EXISTS(SELECT FROM (`+relations+`) r WHERE r.owner <> current_user),
-				coalesce(has_schema_privilege(to_regnamespace('public')::oid, 'CREATE') AND has_schema_privilege(to_regnamespace('public')::oid, 'USAGE'), false)`).Scan(&foreign, &schema)
+		return p.inside(ctx, config, a.Schema, func(ctx context.Context, conn *pgx.Conn) (err error) {
+			seen, err = look(ctx, conn, a)
+			return err
 		})
 	}
 	err = look()
@@ -172,6 +171,9 @@ func (p *postgres) enter(ctx context.Context, s *sqlpool.Session, steps *step.St
 	}
 	switch code(err) {
 	case tooManyConnections:
+		if a.ReadOnly {
+			return err // for whether it is so can't wait
+		}
 		return steps.Err() // it was let in, or nobody is: whether a table is another's can wait
 	case invalidAuth, invalidPassword:
 		// Not an outage: the administrator gets in.
@@ -180,7 +182,22 @@ func (p *postgres) enter(ctx context.Context, s *sqlpool.Session, steps *step.St
 	if err != nil {
 		return err
 	}
-	if !schema {
+	p.giveTables(steps, a, seen)
+	if steps.Err() == nil && seen.foreign {
+		err = look()
+	}
+	if err == nil {
+		err = steps.Err()
+	}
+	if err != nil {
+		return err
+	}
+	return p.seal(ctx, steps, a, seen)
+}
+
+// giveTables makes what is in the database the tenant's own.
+func (p *postgres) giveTables(steps *step.Steps, a driver.Account, seen content) {
+	if !seen.schema {
 		steps.Do("schema public given to the role", func(ctx context.Context) error {
 			return p.inside(ctx, p.admin, a.Schema, func(ctx context.Context, conn *pgx.Conn) error {
 				_, err := conn.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS public; ALTER SCHEMA public OWNER TO "+quote(a.User), pgx.QueryExecModeSimpleProtocol)
@@ -188,7 +205,7 @@ func (p *postgres) enter(ctx context.Context, s *sqlpool.Session, steps *step.St
 			})
 		})
 	}
-	if foreign {
+	if seen.foreign {
 		steps.Do("tables given to the role", func(ctx context.Context) error {
 			return p.inside(ctx, p.admin, a.Schema, func(ctx context.Context, conn *pgx.Conn) error {
 				var statements *string
@@ -201,11 +218,10 @@ func (p *postgres) enter(ctx context.Context, s *sqlpool.Session, steps *step.St
 			})
 		})
 	}
-	return steps.Err()
 }
 
 // relations are those in a database that somebody made there, but the sequences of columns, which go with their table.
-const relations = `SELECT n.nspname AS schema, c.relname AS name, pg_get_userbyid(c.relowner) AS owner
+const relations = `SELECT n.nspname AS schema, c.relname AS name, pg_get_userbyid(c.relowner) AS owner, c.oid, c.relkind IN ('r', 'p') AS plain
 	FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 	WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S')
 	AND NOT EXISTS(SELECT FROM pg_depend x WHERE x.classid = 'pg_class'::regclass AND x.objid = c.oid AND x.deptype IN ('a', 'i', 'e'))`

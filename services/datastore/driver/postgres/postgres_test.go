@@ -115,7 +115,9 @@ func (w world) holds(t *testing.T, a driver.Account) (held []string) {
 			WHERE kind = 'schema' AND name = $1 OR kind = 'user' AND name = $2 ORDER BY 1`, a.Schema, a.User)...)
 	}
 	if len(databases) > 0 && strings.Contains(databases[0], "open t") {
-		held = append(held, w.list(t, a.Schema, "SELECT concat(relname, ' of ', relowner::regrole) FROM pg_class WHERE relname LIKE 'kine%' ORDER BY 1")...)
+		held = append(held, w.list(t, a.Schema, `SELECT concat(relname, ' of ', relowner::regrole, ' who may write it ', has_table_privilege(relowner, oid, 'INSERT'), has_table_privilege(relowner, oid, 'TRUNCATE'))
+			FROM pg_class WHERE relname LIKE 'kine%' ORDER BY 1`)...)
+		held = append(held, w.list(t, a.Schema, "SELECT concat('new tables have rights ', defaclacl) FROM pg_default_acl")...)
 		held = append(held, w.list(t, a.Schema, "SELECT concat('may make tables ', has_schema_privilege($1, oid, 'CREATE'), ', use them ', has_schema_privilege($1, oid, 'USAGE')) FROM pg_namespace WHERE nspname = 'public' AND to_regrole($1) IS NOT NULL", a.User)...)
 	}
 	if len(held) > 0 {
@@ -148,6 +150,8 @@ func (w world) drifts() map[string]func(t *testing.T, a driver.Account) {
 		"everybody may enter the database":             drift(`GRANT CONNECT ON DATABASE "drift" TO PUBLIC`),
 		"the database is closed":                       drift(`ALTER DATABASE "drift" ALLOW_CONNECTIONS false`),
 		"the table is another's, as after a restore":   drift(`drift: ALTER TABLE public.kine OWNER TO postgres`),
+		"the role may not write its table":             drift(`drift: REVOKE INSERT ON public.kine FROM "drift"`),
+		"the role may not write tables that it makes":  drift(`drift: ALTER DEFAULT PRIVILEGES FOR ROLE "drift" REVOKE UPDATE ON TABLES FROM "drift"`),
 		"the role may not use the schema of its table": drift(`drift: ALTER SCHEMA public OWNER TO postgres`, `drift: REVOKE ALL ON SCHEMA public FROM PUBLIC`),
 	}
 }
@@ -162,7 +166,10 @@ func TestContract(t *testing.T) {
 			if string(access.CA) != string(server.CA.PEM) || len(access.Cert)+len(access.Key) > 0 {
 				t.Errorf("access is %q, %q", access.CA, access.Cert)
 			}
-			return tenant{server, a}
+			return tenant{server: server, a: a}
+		},
+		Stay: func(t *testing.T, a driver.Account, _ driver.Access) drivertest.Tenant {
+			return tenant{server, a, server.Connect(t, a.User, a.Password, a.Schema)}
 		},
 		Denied:   denied,
 		Revision: w.revision,
@@ -173,7 +180,10 @@ func TestContract(t *testing.T) {
 		ReservedSchemas: []string{"postgres", "template0", "template1", "stoker", "pg_a", "Upper", strings.Repeat("a", 64)},
 		ReservedUsers:   []string{"postgres", "pg_monitor", "public", "none", strings.Repeat("a", 64)},
 		Drifts:          w.drifts(),
-		Unseen:          []string{"the table is another's, as after a restore", "the role may not use the schema of its table"},
+		Unseen: []string{
+			"the table is another's, as after a restore", "the role may not use the schema of its table",
+			"the role may not write its table", "the role may not write tables that it makes",
+		},
 		Disown: func(t *testing.T, a driver.Account) {
 			w.do(t, fmt.Sprintf("stoker: DELETE FROM public.owners WHERE kind = 'schema' AND name = '%s' OR kind = 'user' AND name = '%s'", a.Schema, a.User))
 		},
@@ -288,7 +298,7 @@ func TestContract(t *testing.T) {
 		w.do(t, "GRANT ALL ON DATABASE stoker TO PUBLIC")
 		other := open(t, server.Config())
 		check(t, other.Check(t.Context()))
-		for what, err := range (tenant{server, a}).Administer(t.Context()) {
+		for what, err := range (tenant{server: server, a: a}).Administer(t.Context()) {
 			if !denied(err) {
 				t.Errorf("%s: %v", what, err)
 			}
@@ -370,9 +380,13 @@ func TestManyTenantsFewConnections(t *testing.T) {
 type tenant struct {
 	server *postgresserver.Server
 	a      driver.Account
+	conn   *pgx.Conn // used instead, if it is there
 }
 
 func (c tenant) in(ctx context.Context, database string, f func(*pgx.Conn) error) error {
+	if c.conn != nil {
+		return f(c.conn)
+	}
 	conn, err := c.server.Dial(ctx, c.a.User, c.a.Password, database)
 	if err != nil {
 		return err

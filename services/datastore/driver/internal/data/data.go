@@ -29,6 +29,8 @@ type Tenant struct {
 	// Kine says that this is no etcd. kine's revisions are this tenant's alone, so that each shows in a watch of all its
 	// keys; it doesn't tell how far a watch has got; and its leases are their own seconds.
 	Kine bool
+	// Writers is how many keys of an import a kine is to write at once.
+	Writers int
 	// Settle waits until all writes up to a revision are visible; nil where they are.
 	Settle func(ctx context.Context, revision int64) error
 	// Fits says why the database can't hold a key, nil where it holds any.
@@ -65,11 +67,20 @@ func (t *Tenant) end() string { return clientv3.GetPrefixRangeEnd(t.Prefix) }
 // relative is the key without its prefix; false for what isn't the tenant's data.
 func (t *Tenant) relative(key []byte) (string, bool) {
 	name, ok := strings.CutPrefix(string(key), t.Prefix)
-	return name, ok && name != driver.HealthKey
+	return name, ok && name != driver.HealthKey && !driver.IsRecord(name)
 }
 
 // Revision is the present one.
 func (t *Tenant) Revision(ctx context.Context) (int64, error) {
+	revision, err := t.Mark(ctx)
+	if err == nil && t.Settle != nil {
+		err = t.failed(ctx, "ask for the revision", t.Settle(ctx, revision))
+	}
+	return revision, err
+}
+
+// Mark is the present revision, or on a kine a new one.
+func (t *Tenant) Mark(ctx context.Context) (int64, error) {
 	var revision int64
 	var err error
 	if t.Kine {
@@ -83,10 +94,18 @@ func (t *Tenant) Revision(ctx context.Context) (int64, error) {
 			return got.Header.Revision, nil
 		})
 	}
-	if err == nil && t.Settle != nil {
-		err = t.Settle(ctx, revision)
-	}
 	return revision, t.failed(ctx, "ask for the revision", err)
+}
+
+// Last is the revision of the last change of data that nobody may write any more, or of one after it.
+func (t *Tenant) Last(ctx context.Context) (int64, error) {
+	got, err := step(ctx, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		return t.Client.Get(ctx, t.Prefix+driver.HealthKey)
+	})
+	if err != nil {
+		return 0, t.failed(ctx, "ask for the last revision", err)
+	}
+	return got.Header.Revision, nil
 }
 
 // mark writes kine's own key and returns its revision, which then shows in a watch of all keys.

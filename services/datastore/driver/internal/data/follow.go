@@ -103,21 +103,27 @@ func (t *Tenant) changes(ctx context.Context, r clientv3.WatchResponse, to int64
 		if to != 0 && reached > to {
 			return false, nil
 		}
-		key, ok := t.relative(e.Kv.Key)
-		if !ok {
-			continue
+		c, ok, err := t.change(ctx, e)
+		if err != nil {
+			return false, err
 		}
-		c := driver.Change{Revision: reached, Key: key, Deleted: e.Type == mvccpb.DELETE}
-		if !c.Deleted {
-			var err error
-			if c.Seconds, err = t.seconds(ctx, e.Kv.Lease); err != nil {
-				return false, err
-			}
-			c.Value = e.Kv.Value
-		}
-		if !yield(c, nil) {
+		if ok && !yield(c, nil) {
 			return false, errEnough
 		}
 	}
 	return to == 0 || reached < to, nil
+}
+
+// change is what an event says; false for one about what isn't the tenant's data.
+func (t *Tenant) change(ctx context.Context, e *clientv3.Event) (c driver.Change, ok bool, err error) {
+	key, ok := t.relative(e.Kv.Key)
+	if !ok {
+		return c, false, nil
+	}
+	c = driver.Change{Revision: e.Kv.ModRevision, Key: key, Deleted: e.Type == mvccpb.DELETE}
+	if !c.Deleted {
+		c.Seconds, err = t.seconds(ctx, e.Kv.Lease)
+		c.Value = e.Kv.Value
+	}
+	return c, true, err
 }

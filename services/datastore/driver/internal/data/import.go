@@ -1,7 +1,6 @@
 package data
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,31 +10,42 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
-// writers is how many keys are written at once, waiting how many more wait for each writer.
-const (
-	writers = 16
-	waiting = 2
-)
+// etcdWriters is how many transactions of an etcd are under way at once. Each holds whatever has come meanwhile: few keys while the
+// source is slow, many while etcd is. More writers would leave fewer keys to each.
+const etcdWriters = 4
+
+// importBytes is how much of an import is in memory.
+const importBytes = 16 << 20
 
 // Import hands each key's changes to one writer, which writes them in their order.
 func (t *Tenant) Import(ctx context.Context, changes iter.Seq2[driver.Change, error]) error {
-	return t.spread(ctx, changes, func(ctx context.Context, c driver.Change) error {
-		if c.Key == driver.HealthKey {
-			return nil
-		}
-		if c.Deleted {
-			return t.delete(ctx, c.Key)
-		}
-		return t.put(ctx, c)
-	})
+	if !t.Kine {
+		return t.spread(ctx, changes, spreading{etcdWriters, batchKeys, batchKeys}, t.writeBatch)
+	}
+	return t.spread(ctx, changes, t.singly(), func(ctx context.Context, batch []driver.Change) error { return t.write(ctx, batch[0]) })
+}
+
+// write writes or deletes a key.
+func (t *Tenant) write(ctx context.Context, c driver.Change) error {
+	switch {
+	case c.Key == driver.HealthKey:
+		return nil
+	case c.Deleted:
+		return t.delete(ctx, c.Key)
+	}
+	return t.put(ctx, c)
 }
 
 // Clear deletes what there is, page by page.
 func (t *Tenant) Clear(ctx context.Context) error {
+	if !t.Kine {
+		return t.clearRanges(ctx)
+	}
 	for {
 		page, err := step(ctx, func(ctx context.Context) (*clientv3.GetResponse, error) {
 			return t.Client.Get(ctx, t.Prefix, clientv3.WithRange(t.end()), clientv3.WithKeysOnly(), clientv3.WithLimit(maxPage))
@@ -53,35 +63,48 @@ func (t *Tenant) Clear(ctx context.Context) error {
 					}
 				}
 			}
-		}, func(ctx context.Context, c driver.Change) error { return t.delete(ctx, c.Key) })
+		}, t.singly(), func(ctx context.Context, batch []driver.Change) error { return t.delete(ctx, batch[0].Key) })
 		if err != nil || n == 0 {
 			return err
 		}
 	}
 }
 
-func (t *Tenant) spread(ctx context.Context, changes iter.Seq2[driver.Change, error], write func(context.Context, driver.Change) error) error {
+// spreading is how many writers there are, how many changes wait for each, and how many keys it may write at once.
+type spreading struct{ writers, waiting, keys int }
+
+// singly has each writer of a kine, which takes one key in a transaction, write one at a time.
+func (t *Tenant) singly() spreading { return spreading{max(t.Writers, 1), 2, 1} }
+
+// spread calls write for batches of changes, several at once, but those of one key in their order.
+func (t *Tenant) spread(
+	ctx context.Context, changes iter.Seq2[driver.Change, error], s spreading, write func(context.Context, []driver.Change) error,
+) error {
 	g, working := errgroup.WithContext(ctx)
-	var queues [writers]chan driver.Change
+	room := semaphore.NewWeighted(importBytes)
+	queues := make([]chan driver.Change, s.writers)
 	for i := range queues {
-		queues[i] = make(chan driver.Change, waiting)
+		queues[i] = make(chan driver.Change, s.waiting)
 		g.Go(func() error {
-			for c := range queues[i] {
-				if err := write(working, c); err != nil {
-					return t.failed(ctx, fmt.Sprintf("write key %.200q", c.Key), err)
+			return batches(queues[i], s.keys, func(batch []driver.Change) error {
+				if err := write(working, batch); err != nil {
+					return t.failed(ctx, writing(batch), err)
 				}
-			}
-			return nil
+				for _, c := range batch {
+					room.Release(weight(c))
+				}
+				return nil
+			})
 		})
 	}
 	var source error
 	seed := maphash.MakeSeed()
 	for c, err := range changes {
-		if source = err; source != nil {
+		if source = err; source != nil || room.Acquire(working, weight(c)) != nil {
 			break
 		}
 		select {
-		case queues[maphash.String(seed, c.Key)%writers] <- c:
+		case queues[maphash.String(seed, c.Key)%uint64(s.writers)] <- c:
 			continue
 		case <-working.Done():
 		}
@@ -91,23 +114,30 @@ func (t *Tenant) spread(ctx context.Context, changes iter.Seq2[driver.Change, er
 		close(q)
 	}
 	// A writer's error is why the source was stopped, if it was.
-	return errors.Join(g.Wait(), source)
+	err := errors.Join(g.Wait(), source)
+	if err == nil {
+		err = ctx.Err() // which may have stopped it while no writer had anything to do
+	}
+	return err
 }
+
+// writing says what a batch is, for errors.
+func writing(batch []driver.Change) string {
+	what := fmt.Sprintf("write key %.200q", batch[0].Key)
+	if len(batch) > 1 {
+		what += fmt.Sprintf(" and %d more", len(batch)-1)
+	}
+	return what
+}
+
+// weight is what a change takes of importBytes. What is larger than that waits until it is alone.
+func weight(c driver.Change) int64 { return int64(min(size(c), importBytes)) }
 
 // put writes a key, unless it is so already. Whoever else wrote it is overwritten.
 func (t *Tenant) put(ctx context.Context, c driver.Change) error {
-	if t.Fits != nil {
-		if err := t.Fits(c.Key); err != nil {
-			return &driver.KeyError{Key: c.Key, Err: err}
-		}
-	}
-	var options []clientv3.OpOption
-	if c.Seconds > 0 {
-		id, err := t.lease(ctx, c.Seconds)
-		if err != nil {
-			return err
-		}
-		options = append(options, clientv3.WithLease(id))
+	options, err := t.options(ctx, c)
+	if err != nil {
+		return err
 	}
 	key := t.Prefix + c.Key
 	for at := int64(0); ; {
@@ -125,11 +155,25 @@ func (t *Tenant) put(ctx context.Context, c driver.Change) error {
 			continue
 		case string(there.Key) != key:
 			return &driver.KeyError{Key: c.Key, Err: fmt.Errorf("this database takes it for %.200q, which is there already", there.Key)}
-		case bytes.Equal(there.Value, c.Value) && (there.Lease != 0) == (c.Seconds > 0):
+		case same(there, c):
 			return nil
 		}
 		at = there.ModRevision
 	}
+}
+
+// options are those by which a key is put, with a lease if it has one. A *driver.KeyError means that the database can't hold it.
+func (t *Tenant) options(ctx context.Context, c driver.Change) ([]clientv3.OpOption, error) {
+	if t.Fits != nil {
+		if err := t.Fits(c.Key); err != nil {
+			return nil, &driver.KeyError{Key: c.Key, Err: err}
+		}
+	}
+	if c.Seconds <= 0 {
+		return nil, nil
+	}
+	id, err := t.lease(ctx, c.Seconds)
+	return []clientv3.OpOption{clientv3.WithLease(id)}, err
 }
 
 // delete deletes a key, if it is there. kine gives up when somebody else changes it at the same time.

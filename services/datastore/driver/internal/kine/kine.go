@@ -47,6 +47,12 @@ const (
 	maxIdle        = 4
 )
 
+// How many keys of an import are written at once: SQL databases take twice as many a second from 64 as from 16, NATS no more.
+const (
+	writers    = 16
+	sqlWriters = 64
+)
+
 // Options say which database it is, and what it can't do.
 type Options struct {
 	// Endpoint is what kine's --endpoint says, given the path of Access.Credentials.
@@ -101,9 +107,9 @@ func Open(ctx context.Context, o Options) (*data.Tenant, error) {
 	if err != nil {
 		return nil, errors.Join(err, k.shut())
 	}
-	t := &data.Tenant{Client: client, Prefix: prefix, Kine: true, Fits: o.Fits, Shut: k.shut}
+	t := &data.Tenant{Client: client, Prefix: prefix, Kine: true, Writers: writers, Fits: o.Fits, Shut: k.shut}
 	if o.SQL {
-		t.Settle = k.settle
+		t.Settle, t.Writers = k.settle, sqlWriters
 	}
 	return t, nil
 }
@@ -121,10 +127,16 @@ type process struct {
 	running  sync.WaitGroup
 	files    files
 	backend  server.Backend
-	settled  time.Time // from when all is visible that was under way when it started
+	settled  time.Time   // from when all is visible that was under way when it started
+	watches  time.Time   // from when it surely watches what it must before it ends
+	knows    func() bool // that it watches
 	listener *bufconn.Listener
 	server   *grpc.Server
 }
+
+// watchTime is how long a kine of NATS may take to begin to watch for compactions. 2026-11: kine v0.16.4 panics, and with it this process,
+// when it is ended while that begins, or when it fails (pkg/drivers/nats/backend.go: compactWatcher).
+const watchTime = 2 * time.Second
 
 func (k *process) start(ctx context.Context, o Options) (err error) {
 	config := drivers.Config{
@@ -154,6 +166,9 @@ func (k *process) start(ctx context.Context, o Options) (err error) {
 	if o.SQL {
 		k.poll(ctx)
 		k.backend = ordered{k.backend}
+	} else {
+		k.watches = time.Now().Add(watchTime)
+		k.knows = func() bool { return knowsCompaction(ctx, k.backend) }
 	}
 	k.listener = bufconn.Listen(1 << 20)
 	k.server = grpc.NewServer(grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(math.MaxInt32), grpc.UnaryInterceptor(o.translate))
@@ -184,8 +199,25 @@ func (o Options) translate(ctx context.Context, request any, _ *grpc.UnaryServer
 func (k *process) shut() error {
 	if k.server != nil {
 		k.server.Stop()
+		k.watching()
 	}
 	k.cancel()
 	k.running.Wait()
 	return k.files.remove()
+}
+
+// watching waits until a kine of NATS knows that revision 1 is compacted, which shows that it watches, or has had the time to begin.
+func (k *process) watching() {
+	const pause = 10 * time.Millisecond
+	for time.Now().Before(k.watches) && !k.knows() {
+		<-time.After(pause)
+	}
+}
+
+func knowsCompaction(ctx context.Context, b server.Backend) (knows bool) {
+	defer func() { _ = recover() }() // kine's index of a bucket isn't safe against changes
+	ctx, cancel := context.WithTimeout(ctx, watchTime)
+	defer cancel()
+	_, _, err := b.Get(ctx, server.HealthKey, 1, true)
+	return errors.Is(err, server.ErrCompacted)
 }

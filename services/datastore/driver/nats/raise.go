@@ -1,0 +1,148 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/step"
+)
+
+// raised is the subject of a message, the first of a bucket whose revision was raised, which says that there is no history before it. To
+// kine, which needs a last message to begin with, it is the deletion of a key that nobody asks for: outside of /registry/, and of letters
+// that its encoding has.
+func raised(bucket string) string { return "$KV." + bucket + ".meta.StokerRaised" }
+
+// Raise purges the bucket up to a sequence beyond its end, for its sequences are kine's revisions, and has kine note that it is compacted.
+// driver.ErrHoldsData means that the purge would take data with it.
+func (s *server) Raise(ctx context.Context, a driver.Account, access driver.Access, above int64) error {
+	if err := s.validate(a); err != nil {
+		return err
+	}
+	var messages uint64
+	done := false
+	err := s.inBucket(ctx, a, func(ctx context.Context, _ jetstream.JetStream, bucket jetstream.Stream) error {
+		messages = bucket.CachedInfo().State.Msgs
+		mark, err := bucket.GetLastMsgForSubject(ctx, raised(a.Schema))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil
+		}
+		done = err == nil && mark.Sequence > uint64(above)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	steps := step.New(ctx, s.held)
+	if !done {
+		if messages > 0 { // kine would wait in vain for a bucket that has sequences and no message
+			if err := s.holdsNothing(ctx, a, access); err != nil {
+				return err
+			}
+		}
+		steps.Do("raise the revision", func(ctx context.Context) error { return s.purge(ctx, a, above) })
+	}
+	steps.Do("compact", func(ctx context.Context) error { return s.compact(ctx, a, access, driver.Compacted(above)) })
+	return steps.Err()
+}
+
+// inBucket calls f as the administrator of the tenant's account.
+func (s *server) inBucket(
+	ctx context.Context, a driver.Account, f func(context.Context, jetstream.JetStream, jetstream.Stream) error,
+) error {
+	return s.do(ctx, func(ctx context.Context, p place) error {
+		call := func(ctx context.Context, js jetstream.JetStream) error {
+			bucket, err := js.Stream(ctx, streamOf(a.Schema))
+			if err != nil {
+				return fmt.Errorf("bucket %s: %w", a.Schema, err)
+			}
+			return f(ctx, js, bucket)
+		}
+		if s.login.operator == nil {
+			return call(ctx, p.js)
+		}
+		return s.inAccount(ctx, a.Schema, stepTimeout, call)
+	})
+}
+
+// holdsNothing looks that kine's own keys are all there is.
+func (s *server) holdsNothing(ctx context.Context, a driver.Account, access driver.Access) error {
+	return s.opened(ctx, a, access, func(ctx context.Context, client *clientv3.Client) error {
+		page, err := client.Get(ctx, kinePrefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(2))
+		if err != nil {
+			return err
+		}
+		for _, kv := range page.Kvs {
+			if string(kv.Key) != kinePrefix+driver.HealthKey {
+				return driver.ErrHoldsData
+			}
+		}
+		return nil
+	})
+}
+
+// purge empties the bucket and leaves its mark behind.
+func (s *server) purge(ctx context.Context, a driver.Account, above int64) error {
+	return s.inBucket(ctx, a, func(ctx context.Context, js jetstream.JetStream, bucket jetstream.Stream) error {
+		last := max(bucket.CachedInfo().State.LastSeq, uint64(above))
+		if err := bucket.Purge(ctx, jetstream.WithPurgeSequence(last+1)); err != nil {
+			return err
+		}
+		mark := &nats.Msg{Subject: raised(a.Schema), Header: nats.Header{"KV-Operation": {"DEL"}}}
+		_, err := js.PublishMsg(ctx, mark, jetstream.WithExpectLastSequence(last))
+		return err
+	})
+}
+
+// compactRevKey is where kine shows up to which revision it is compacted, in decimal.
+const compactRevKey = "compact_rev_key"
+
+// compact has kine note that what comes before a revision is compacted. That it has noted it is read, for it refuses those revisions only
+// when it hears of the note from the servers.
+func (s *server) compact(ctx context.Context, a driver.Account, access driver.Access, revision int64) error {
+	return s.opened(ctx, a, access, func(ctx context.Context, client *clientv3.Client) error {
+		for {
+			noted, err := client.Get(ctx, compactRevKey)
+			if err != nil {
+				return err
+			}
+			for _, kv := range noted.Kvs {
+				if at, err := strconv.ParseInt(string(kv.Value), 10, 64); err == nil && at >= revision {
+					return nil
+				}
+			}
+			if _, err := client.Compact(ctx, revision); err != nil {
+				return err
+			}
+			select {
+			case <-time.After(answerTimeout / 100):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+}
+
+// opened calls f with the tenant's data.
+func (s *server) opened(
+	ctx context.Context, a driver.Account, access driver.Access, f func(context.Context, *clientv3.Client) error,
+) error {
+	data, err := s.Data(ctx, a, access)
+	if err != nil {
+		return err
+	}
+	asking, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	err = f(asking, data.(*follower).Client)
+	if err != nil && ctx.Err() == nil && asking.Err() != nil {
+		err = fmt.Errorf("%w within %s: %w", driver.ErrAway, stepTimeout, err)
+	}
+	return errors.Join(err, data.Close())
+}

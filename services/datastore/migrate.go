@@ -1,0 +1,518 @@
+package datastore
+
+// The turns of a tenant whose data are to be in another DataStore than they are: they make what the move needs, have a mover (mover.go)
+// do it, and write down how far it is. The pods get gates by the workload service, which hears of each phase by datastore.migrating.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/move"
+)
+
+// moves reports whether a turn has something to do with a move.
+func moves(t *loop.Turn, own state.Datastore) bool {
+	return own.Move != nil || own.DataStore != "" && t.Tenant.Spec.DataStore != "" && own.DataStore != t.Tenant.Spec.DataStore
+}
+
+// migrating is what a turn knows of a move.
+type migrating struct {
+	s    *datastore
+	t    *loop.Turn
+	own  state.Datastore
+	home home
+	// account is the one in the DataStore that the data are in.
+	account driver.Account
+	// inputs are those of the account as it is, facts what is to be told of it.
+	inputs string
+	facts  []loop.Tell
+}
+
+// outcome notes how far the move is, and the account as it is.
+func (m *migrating) outcome(wait state.Wait, facts ...loop.Tell) loop.Outcome {
+	o := loop.Outcome{Step: event.Provisioned, Inputs: m.inputs, Wait: wait, Data: m.own, Facts: append(m.facts, facts...)}
+	m.facts = nil
+	return o
+}
+
+// tell is the fact that says in which phase the move is.
+func (m *migrating) tell(phase, why string) loop.Tell {
+	v := m.own.Move
+	return loop.Tell{What: event.Migrating, Data: event.DatastoreMigrating{
+		About: m.t.About(), From: m.own.DataStore, To: v.DataStore, Stage: phase, Keys: v.Keys, Bytes: v.Bytes, Reason: why,
+	}}
+}
+
+// migrate takes the next step of a move. It is called once the tenant's account is as it must be where the data are, but for a move that
+// goes over: then nothing may be changed there.
+func (s *datastore) migrate(ctx context.Context, t *loop.Turn, p *plan, h home, facts []loop.Tell) error {
+	m := &migrating{s: s, t: t, own: p.want, home: h, account: p.account, inputs: p.inputs, facts: facts}
+	m.own.Move = clone(m.own.Move)
+	if was := t.Own(); m.own.Move != nil && m.own.Move.Phase == state.MoveGoingOver && was != nil {
+		m.inputs = was.Inputs
+	}
+	target := t.Tenant.Spec.DataStore
+	switch v := m.own.Move; {
+	case v == nil:
+		return m.begin(ctx, target)
+	case v.Phase == state.MoveDone:
+		return m.finish(ctx)
+	case v.DataStore != target:
+		return m.abort(ctx, "spec.dataStore names DataStore "+target)
+	}
+	if late := m.late(); late != "" {
+		return m.abort(ctx, late)
+	}
+	return m.goOn(ctx)
+}
+
+func clone(v *state.Move) *state.Move {
+	if v == nil {
+		return nil
+	}
+	c := *v
+	return &c
+}
+
+// late says that a move takes longer than it may, empty for no.
+func (m *migrating) late() string {
+	limit, err := time.ParseDuration(m.t.Tenant.Annotations[name.AnnotationMigrationTimeout])
+	if err != nil || m.own.Move.Phase == state.MoveGoingOver || m.s.now().Sub(m.own.Move.Since) < limit {
+		return ""
+	}
+	return "it takes longer than " + limit.String() + " (" + name.AnnotationMigrationTimeout + ")"
+}
+
+// begin notes that the data move. What is on record then is found again after a crash.
+func (m *migrating) begin(ctx context.Context, target string) error {
+	if is := m.t.Own(); is != nil && is.Failed() && is.Failure.Reason == reason.MigrationUndone && is.Generation == m.t.Generation {
+		return &intent.Permanent{Reason: reason.MigrationUndone, Message: is.Failure.Message}
+	}
+	if len(m.own.Overrides) > 0 || len(m.t.Tenant.Spec.DataStoreOverrides) > 0 {
+		return &intent.Permanent{Reason: reason.MigrationNotSupported, Message: fmt.Sprintf(
+			"spec.dataStore: the tenant has dataStoreOverrides, and its data stay in DataStore %s while it has: moving both is not supported", m.own.DataStore)}
+	}
+	to, object, wait, err := m.s.open(ctx, m.t, target)
+	if err != nil {
+		return err
+	}
+	if wait.Waits() {
+		return m.t.Done(ctx, m.outcome(wait))
+	}
+	now := m.s.now().UTC()
+	m.own.Move = &state.Move{
+		ID: events.ID(m.t.UID, m.own.DataStore, target, strconv.FormatInt(now.UnixNano(), 36)), DataStore: target, Driver: string(object.Spec.Driver),
+		Endpoints: object.Spec.Endpoints, Phase: state.MovePreparing, Since: now.Truncate(time.Second), Of: m.own.Keys,
+	}
+	account := m.there(to)
+	if err := to.do(ctx, func(d driver.Driver) error { return d.Validate(account) }); err != nil {
+		return intentOf(m.t, to, err)
+	}
+	m.own.Move.Schema, m.own.Move.User = account.Schema, account.User
+	if err := m.t.Done(ctx, m.outcome(m.wait())); err != nil {
+		return err
+	}
+	return m.goOn(ctx)
+}
+
+// there is the tenant's account in the other DataStore: of the names it has, or, where the database can't have these and the tenant hasn't
+// asked for them, of others.
+func (m *migrating) there(to *store) driver.Account {
+	a := m.account
+	a.RolledOut, a.Password = false, ""
+	a.Adopts = m.t.Tenant.Annotations[name.AnnotationCleanupPriorMigration] != "" && isTrue(m.t.Tenant.Annotations[name.AnnotationCleanupPriorMigration])
+	a.Remembered = slices.ContainsFunc(m.own.Kept, func(k state.Kept) bool { return k.DataStore == to.name })
+	if v := m.own.Move; v.Schema != "" {
+		a.Schema, a.User = v.Schema, v.User
+		return a
+	}
+	if d := to.driver(); d != nil && d.Validate(a) != nil && m.t.Tenant.Spec.DataStoreSchema == "" && m.t.Tenant.Spec.DataStoreUsername == "" {
+		a.Schema, a.User = d.Names(m.t.UID)
+	}
+	return a
+}
+
+func isTrue(value string) bool {
+	is, err := strconv.ParseBool(value)
+	return err == nil && is
+}
+
+// wait is what the tenant waits for while its data move.
+func (m *migrating) wait() state.Wait {
+	v := m.own.Move
+	text := "the data to be in DataStore " + v.DataStore + ": "
+	switch v.Phase {
+	case state.MovePreparing:
+		text += "it is made ready"
+	case state.MoveCopying:
+		text += fmt.Sprintf("%d keys, %d bytes are copied", v.Keys, v.Bytes)
+		if v.Of > 0 {
+			text += fmt.Sprintf(" of about %d keys", v.Of)
+		}
+	case state.MoveFollowing:
+		text += "all pods to have gates"
+		if v.Why != "" {
+			text += ", " + v.Why
+		}
+	case state.MoveGoingOver:
+		text += "writes are held for a moment"
+	case state.MoveDone:
+		text += "all pods to be without gates"
+	}
+	return state.Wait{On: name.ServiceDatastore, Reason: reason.DataMoving, Text: text}
+}
+
+// goOn makes what pods need for the other DataStore, sees to it that a mover is at work, and takes from it how far it is.
+func (m *migrating) goOn(ctx context.Context) error {
+	v := m.own.Move
+	to, _, wait, err := m.s.open(ctx, m.t, v.DataStore)
+	if err != nil {
+		return err
+	}
+	if wait.Waits() {
+		return m.t.Done(ctx, m.outcome(wait))
+	}
+	one := m.s.movers.get(m.t.Key)
+	if one != nil && one.move.ID != v.ID {
+		m.s.movers.end(m.t.Key)
+		one = nil
+	}
+	if one == nil {
+		from, to, err := m.sides(ctx, to)
+		if err != nil {
+			return err
+		}
+		if one = m.s.movers.start(ctx, m.t.Key, *v, from, to); one == nil {
+			return m.t.Done(ctx, m.outcome(state.Wait{On: name.ServiceDatastore, Reason: reason.MoveQueued, Text: "other tenants' data to have moved"}))
+		}
+	}
+	at := one.now()
+	v.Keys, v.Bytes = max(v.Keys, at.keys), max(v.Bytes, at.bytes)
+	if at.why != nil {
+		v.Why = at.why.Error()
+	}
+	if at.ended {
+		m.s.movers.end(m.t.Key)
+		return m.ended(ctx, one, at)
+	}
+	return m.next(ctx, one, at)
+}
+
+// sides are the two accounts, with what each is reached by. The tenant gets the one in the other DataStore.
+func (m *migrating) sides(ctx context.Context, to *store) (from, there side, err error) {
+	v := m.own.Move
+	from = side{store: m.home.main, account: m.account}
+	config, certificate := &corev1.Secret{}, &corev1.Secret{}
+	for secret, into := range map[string]*corev1.Secret{name.DatastoreConfig(m.t.Key.Name): config, name.DatastoreCertificate(m.t.Key.Name): certificate} {
+		if err := m.s.kube.Get(ctx, kube.Secrets, m.t.Key.Namespace, secret, into); err != nil {
+			return from, there, err
+		}
+	}
+	from.account.Password, from.access = string(config.Data[name.KeyDBPassword]), accessOf(certificate.Data)
+	there = side{store: to, account: m.there(to)}
+	err = to.do(ctx, func(d driver.Driver) error {
+		if err := d.Claim(ctx, there.account); err != nil {
+			return err
+		}
+		config := secretFor(m.t.Key, m.t.UID, name.MovingDatastoreConfig(m.t.Key.Name), name.ComponentDatastoreMoving)
+		v.Config, err = m.s.ensure(ctx, config, v.Config, func(have *corev1.Secret, _ bool) (map[string][]byte, error) {
+			data := configData(have.Data, true, there.account, d, password)
+			there.account.Password = string(data[name.KeyDBPassword])
+			return data, nil
+		})
+		if err != nil {
+			return err
+		}
+		certificate := secretFor(m.t.Key, m.t.UID, name.MovingDatastoreCertificate(m.t.Key.Name), name.ComponentDatastoreMoving)
+		v.Certificate, err = m.s.ensure(ctx, certificate, v.Certificate, func(have *corev1.Secret, _ bool) (_ map[string][]byte, err error) {
+			there.access, err = d.Access(there.account, accessOf(have.Data), m.s.now())
+			return certificateData(there.access), err
+		})
+		if err != nil {
+			return err
+		}
+		v.Certificate.Keys = slices.Sorted(maps.Keys(certificate.Data))
+		v.Certificate.NotAfter = there.access.NotAfter
+		if _, err = d.Provision(ctx, there.account); err == nil {
+			v.Account, err = surveyed(ctx, d, there.account)
+		}
+		return err
+	})
+	return from, there, intentOf(m.t, to, err)
+}
+
+// next notes how far a mover is that runs, and has it go over once all pods have gates.
+func (m *migrating) next(ctx context.Context, one *mover, at moverAt) (err error) {
+	v := m.own.Move
+	was := v.Phase
+	if v.Phase = at.phase; v.Phase == state.MoveFollowing {
+		gates, ready, err := m.gates(ctx)
+		if err != nil {
+			return err
+		}
+		if ready {
+			// Noted before it begins: who takes the tenant over then changes nothing where the data were.
+			v.Phase = state.MoveGoingOver
+			defer func() {
+				if err == nil {
+					one.goOver(gates)
+				}
+			}()
+		}
+	}
+	m.t.Alarm(tellEvery, loop.Wake{Kind: wakeMove})
+	if v.Phase == was {
+		return m.t.Done(ctx, m.outcome(m.wait()))
+	}
+	return m.t.Done(ctx, m.outcome(m.wait(), m.tell(v.Phase, "")))
+}
+
+// gates is how many gates there are; ready is whether all pods have one.
+func (m *migrating) gates(ctx context.Context) (n int, ready bool, err error) {
+	workload := state.Workload{}
+	pods, err := m.t.Read(ctx, name.ServiceWorkload, &workload)
+	if err != nil || pods == nil || pods.Generation < m.t.Generation {
+		return 0, false, err
+	}
+	if pods.Step == event.Slept {
+		return 0, true, nil
+	}
+	return int(workload.Replicas), pods.Step == event.Available && workload.Gate == m.own.Move.ID, nil
+}
+
+// ended notes what a mover has come to.
+func (m *migrating) ended(ctx context.Context, one *mover, at moverAt) error {
+	v := m.own.Move
+	var behind *driver.BehindError
+	var key *driver.KeyError
+	switch err := at.err; {
+	case err == nil:
+		v.HeldMilliseconds = at.held.Milliseconds()
+		return m.moved(ctx)
+	case errors.Is(err, move.ErrSame), errors.As(err, &behind), errors.As(err, &key):
+		return m.abort(ctx, err.Error())
+	default:
+		// Whether the store that the data come from was sealed is what the next mover finds out first.
+		err = intentOf(m.t, one.from.store, err)
+		var away *intent.Unavailable
+		if !errors.As(err, &away) {
+			err = &intent.Unavailable{Err: fmt.Errorf("move to DataStore %s: %w", v.DataStore, err)}
+		}
+		return err
+	}
+}
+
+// moved notes that the data are in the other DataStore: first in the Secrets, then in the state.
+func (m *migrating) moved(ctx context.Context) error {
+	v, key := m.own.Move, m.t.Key
+	now := m.s.now().UTC()
+	grace := graceOf(m.t.Tenant.Annotations)
+	kept := state.Kept{
+		DataStore: m.own.DataStore, Driver: m.own.Driver, Schema: m.own.Schema, User: m.own.User, Until: now.Add(grace).Truncate(time.Second),
+	}
+	m.own.Kept = append(slices.DeleteFunc(m.own.Kept, func(k state.Kept) bool { return k.DataStore == v.DataStore }), kept)
+	for _, secret := range []struct {
+		from, to, component string
+		of                  *state.Secret
+	}{
+		{name.MovingDatastoreConfig(key.Name), name.DatastoreConfig(key.Name), name.ComponentDatastoreConfig, &m.own.Config},
+		{name.MovingDatastoreCertificate(key.Name), name.DatastoreCertificate(key.Name), name.ComponentDatastoreCertificate, &m.own.Certificate},
+	} {
+		have := &corev1.Secret{}
+		if err := m.s.kube.Get(ctx, kube.Secrets, key.Namespace, secret.from, have); err != nil {
+			return err
+		}
+		var err error
+		*secret.of, err = m.s.ensure(ctx, secretFor(key, m.t.UID, secret.to, secret.component), *secret.of,
+			func(*corev1.Secret, bool) (map[string][]byte, error) { return have.Data, nil })
+		if err != nil {
+			return err
+		}
+	}
+	m.own.Certificate.Keys, m.own.Certificate.NotAfter = v.Certificate.Keys, v.Certificate.NotAfter
+	from := m.own.DataStore
+	m.s.stores.get(from).removeTenant(key)
+	m.own.DataStore, m.own.Driver, m.own.Endpoints, m.own.Schema, m.own.User = v.DataStore, v.Driver, v.Endpoints, v.Schema, v.User
+	m.own.Account, m.own.Former = v.Account, false
+	v.Phase = state.MoveDone
+	return m.t.Done(ctx, m.outcome(m.wait(), loop.Tell{What: event.Migrated, Data: event.DatastoreMigrated{
+		About: m.t.About(), From: from, To: v.DataStore, Keys: v.Keys, Bytes: v.Bytes, HeldMilliseconds: v.HeldMilliseconds, KeptUntil: kept.Until,
+	}}))
+}
+
+// defaultGrace is how long the data of before are kept after a move.
+const defaultGrace = 24 * time.Hour
+
+// graceOf is how long the tenant asks for.
+func graceOf(annotations map[string]string) time.Duration {
+	if d, err := time.ParseDuration(annotations[name.AnnotationMigrationGrace]); err == nil && d >= 0 {
+		return d
+	}
+	return defaultGrace
+}
+
+// finish takes away what the move needed, once no pod has a gate.
+func (m *migrating) finish(ctx context.Context) error {
+	workload := state.Workload{}
+	pods, err := m.t.Read(ctx, name.ServiceWorkload, &workload)
+	if err != nil {
+		return err
+	}
+	done := pods != nil && pods.Generation >= m.t.Generation && workload.Gate == "" &&
+		(pods.Step == event.Slept || pods.Step == event.Available && slices.Equal(workload.Credentials, []string{m.own.Certificate.Checksum}))
+	if !done {
+		return m.t.Done(ctx, m.outcome(m.wait()))
+	}
+	if err := m.clear(ctx, m.home.main); err != nil {
+		return err
+	}
+	m.own.Move = nil
+	m.s.removeKept(ctx, m.t, &m.own)
+	if next := nextKept(m.own); !next.IsZero() {
+		if err := m.t.At(ctx, next); err != nil {
+			return err
+		}
+	}
+	o := m.outcome(state.Wait{}, loop.Tell{What: event.Provisioned, Data: event.DatastoreProvisioned{
+		About: m.t.About(), DataStore: m.own.DataStore, Driver: m.own.Driver, Schema: m.own.Schema, User: m.own.User,
+	}})
+	return m.t.Done(ctx, o)
+}
+
+// clear removes the records of the move from the store that has the data, and the Secrets that pods had for it.
+func (m *migrating) clear(ctx context.Context, st *store) error {
+	config, certificate := &corev1.Secret{}, &corev1.Secret{}
+	for secret, into := range map[string]*corev1.Secret{name.DatastoreConfig(m.t.Key.Name): config, name.DatastoreCertificate(m.t.Key.Name): certificate} {
+		if err := m.s.kube.Get(ctx, kube.Secrets, m.t.Key.Namespace, secret, into); err != nil {
+			return err
+		}
+	}
+	account := m.account
+	account.Password = string(config.Data[name.KeyDBPassword])
+	err := st.do(ctx, func(d driver.Driver) error { return clearRecords(ctx, d, account, accessOf(certificate.Data)) })
+	if err != nil {
+		return intentOf(m.t, st, err)
+	}
+	owner := kube.Owner{Name: m.t.Key.Name, UID: m.t.UID}
+	for _, secret := range []string{name.MovingDatastoreConfig(m.t.Key.Name), name.MovingDatastoreCertificate(m.t.Key.Name)} {
+		if _, err := m.s.kube.RemoveOwned(ctx, kube.Secrets, m.t.Key.Namespace, secret, owner); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clearRecords removes the records of a move from a tenant's data.
+func clearRecords(ctx context.Context, d driver.Driver, account driver.Account, access driver.Access) error {
+	accesses, ok := d.(driver.DataAccess)
+	if !ok {
+		return nil
+	}
+	data, err := accesses.Data(ctx, account, access)
+	if err != nil {
+		return err
+	}
+	defer data.Close()
+	gates, err := data.GateRecords(ctx)
+	if err != nil {
+		return err
+	}
+	for key := range gates {
+		if err := data.DeleteRecord(ctx, key); err != nil {
+			return err
+		}
+	}
+	return data.DeleteRecord(ctx, driver.MoveKey)
+}
+
+// abort leaves the data where they are, unless they turn out to have moved.
+func (m *migrating) abort(ctx context.Context, why string) error {
+	v := m.own.Move
+	if v.Phase == state.MoveGoingOver {
+		// It is asked for too late: the data are here or there in a moment.
+		return m.goOn(ctx)
+	}
+	m.s.movers.end(m.t.Key)
+	if err := m.clear(ctx, m.home.main); err != nil {
+		return err
+	}
+	to := m.s.stores.get(v.DataStore)
+	account := m.there(to)
+	err := to.do(ctx, func(d driver.Driver) error { _, err := d.Drop(ctx, account); return err })
+	if err != nil {
+		m.s.log.Warn("what a move that was undone has made is left", "tenant", m.t.Key.String(), "dataStore", v.DataStore, "error", err)
+	}
+	to.removeTenant(m.t.Key)
+	fact := m.tell("Undone", why)
+	m.own.Move = nil
+	o := m.outcome(state.Wait{}, fact)
+	if m.t.Tenant.Spec.DataStore == v.DataStore {
+		o.Failure = &state.Failure{Reason: reason.MigrationUndone, Permanent: true, Message: fmt.Sprintf(
+			"spec.dataStore: the tenant's data stay in DataStore %s, for their move to %s was undone: %s", m.own.DataStore, v.DataStore, why)}
+	}
+	return m.t.Done(ctx, o)
+}
+
+// removeKept removes what moves have left behind, once its time is up, and reports whether there was such. What is away is tried again
+// later.
+func (s *datastore) removeKept(ctx context.Context, t *loop.Turn, own *state.Datastore) (removed bool) {
+	now := s.now()
+	if own.Move != nil {
+		return false // pods may be connected still
+	}
+	var remain []state.Kept
+	for _, k := range own.Kept {
+		if now.Before(k.Until) || !s.dropKept(ctx, t, k) {
+			remain = append(remain, k)
+		}
+	}
+	removed = len(remain) < len(own.Kept)
+	own.Kept = remain
+	return removed
+}
+
+// dropKept removes what is kept in one DataStore. One that is gone has nothing any more.
+func (s *datastore) dropKept(ctx context.Context, t *loop.Turn, k state.Kept) bool {
+	_, _, err := s.drop(ctx, t, keptPlace(k), keptAccount(t.UID, k), s.now())
+	if err != nil {
+		s.log.Warn("data of before a move can't be removed now", "tenant", t.Key.String(), "dataStore", k.DataStore, "error", err)
+		return false
+	}
+	s.stores.get(k.DataStore).removeTenant(t.Key)
+	return true
+}
+
+func keptPlace(k state.Kept) place {
+	return place{dataStore: k.DataStore, driver: v1alpha1.Driver(k.Driver), certain: true, schema: k.Schema, user: k.User}
+}
+
+func keptAccount(uid string, k state.Kept) driver.Account {
+	return driver.Account{Owner: uid, Schema: k.Schema, User: k.User, Remembered: true}
+}
+
+// nextKept is when something that is kept is to be removed, zero for never.
+func nextKept(own state.Datastore) (next time.Time) {
+	for _, k := range own.Kept {
+		if next.IsZero() || k.Until.Before(next) {
+			next = k.Until
+		}
+	}
+	return next
+}

@@ -1,0 +1,119 @@
+package move
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+)
+
+// ErrDiffers means that the copy isn't what it was made from.
+var ErrDiffers = errors.New("the copy differs from the data")
+
+// Digest is of a set of keys and what they hold, in whatever order they come: a database may have one of its own.
+type Digest struct {
+	Keys, Bytes int64
+	sum         [4]uint64
+}
+
+func (d *Digest) add(c driver.Change) {
+	hash := hashOf(c.Key, c.Value)
+	for i := range d.sum {
+		d.sum[i] += binary.LittleEndian.Uint64(hash[8*i:])
+	}
+	d.Keys++
+	d.Bytes += int64(len(c.Key) + len(c.Value))
+}
+
+func hashOf(key string, value []byte) (sum [sha256.Size]byte) {
+	h := sha256.New()
+	var length [8]byte
+	binary.LittleEndian.PutUint64(length[:], uint64(len(key)))
+	_, _ = h.Write(length[:])
+	_, _ = h.Write([]byte(key))
+	_, _ = h.Write(value)
+	h.Sum(sum[:0])
+	return sum
+}
+
+// DigestOf reads all that an export yields.
+func DigestOf(changes iter.Seq2[driver.Change, error]) (d Digest, err error) {
+	for c, err := range changes {
+		if err != nil {
+			return d, err
+		}
+		d.add(c)
+	}
+	return d, nil
+}
+
+// Verify compares count and checksum of all keys of From at a revision with those of To, which has everything up to that one and nothing
+// after it. From then on, CheckChanges compares what Follow brings.
+func (m *Move) Verify(ctx context.Context, at int64) (Digest, error) {
+	last, err := m.To.Last(ctx)
+	if err != nil {
+		return Digest{}, err
+	}
+	var from, to Digest
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) { from, err = DigestOf(m.From.Export(ctx, at)); return err })
+	g.Go(func() (err error) { to, err = DigestOf(m.To.Export(ctx, last)); return err })
+	if err := g.Wait(); err != nil {
+		return Digest{}, err
+	}
+	if from != to {
+		return from, fmt.Errorf("%w: %d keys of %d bytes, and %d of %d", ErrDiffers, to.Keys, to.Bytes, from.Keys, from.Bytes)
+	}
+	m.changed = map[string][sha256.Size]byte{}
+	return from, nil
+}
+
+// maxChanged is how many changes are remembered to be compared. Where there are more, Verify is called once more.
+const maxChanged = 50_000
+
+// noteChange remembers a change that To is to have.
+func (m *Move) noteChange(c driver.Change) {
+	if m.changed == nil {
+		return
+	}
+	m.changed[c.Key] = [sha256.Size]byte{}
+	if !c.Deleted {
+		m.changed[c.Key] = hashOf(c.Key, c.Value)
+	}
+}
+
+// checkers is how many keys are asked for at once.
+const checkers = 16
+
+// CheckChanges compares what Follow has brought since the last call with what To has.
+func (m *Move) CheckChanges(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(checkers)
+	for key, want := range m.changed {
+		g.Go(func() error {
+			value, err := m.To.Value(ctx, key)
+			if err != nil {
+				return err
+			}
+			have := [sha256.Size]byte{}
+			if value != nil {
+				have = hashOf(key, value)
+			}
+			if have != want {
+				return fmt.Errorf("%w in key %.200q", ErrDiffers, key)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	clear(m.changed)
+	return nil
+}

@@ -1,0 +1,334 @@
+package datastore
+
+// A mover works on the move of one tenant's data, beside the tenant's turns, which tell it what to do next and write down how far it is
+// (migrate.go). It ends when it is done, when it is told to, or when this replica loses the tenant's partition; whoever has the
+// partition then begins another one, which goes on from the records in the stores.
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/fence"
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/move"
+)
+
+const (
+	// maxMovers is how many tenants' data a replica moves at once, maxMoversOn how many of those from or to one DataStore.
+	maxMovers, maxMoversOn = 4, 2
+	// tellEvery is how often a mover has its progress written down, followEvery how often it brings changes over while it waits.
+	tellEvery, followEvery = 5 * time.Second, time.Second
+	// margin is by how much the revisions of the other store begin above the former one's.
+	margin = 10_000
+)
+
+// mover is one that runs, or has ended.
+type mover struct {
+	move   state.Move
+	from   side
+	to     side
+	stores [2]string
+	wake   func()
+	cancel context.CancelFunc
+	done   chan struct{}
+	// gates gets the number of gates when it is to go over.
+	gates chan int
+
+	mu sync.Mutex
+	at moverAt
+}
+
+// moverAt is how far a mover is.
+type moverAt struct {
+	phase       string // state.MoveCopying, …Following, …GoingOver, …Done
+	keys, bytes int64
+	held        time.Duration
+	// why is why it didn't go over the last time; err is what it has ended with.
+	why, err error
+	ended    bool
+}
+
+// side is one of the two accounts of a move.
+type side struct {
+	store   *store
+	account driver.Account
+	access  driver.Access
+}
+
+// movers are those of this replica. It is safe for concurrent use.
+type movers struct {
+	mu      sync.Mutex
+	all     map[events.Key]*mover
+	waiting map[events.Key]struct{} // who waits for one to end
+	wake    func(events.Key)
+	running sync.WaitGroup
+}
+
+// get is a tenant's mover, nil without one.
+func (m *movers) get(key events.Key) *mover {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.all[key]
+}
+
+// start starts a mover, unless too many run; the tenant is then woken when one has ended. ctx says whether this replica may write;
+// that it ends, as a turn's does, ends nothing.
+func (m *movers) start(ctx context.Context, key events.Key, v state.Move, from, to side) *mover {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if was := m.all[key]; was != nil {
+		return was
+	}
+	running, on := 0, 0
+	for _, other := range m.all {
+		if other.isEnded() {
+			continue
+		}
+		running++
+		if other.on(from.store.name) || other.on(to.store.name) {
+			on++
+		}
+	}
+	if running >= maxMovers || on >= maxMoversOn {
+		m.waiting[key] = struct{}{}
+		return nil
+	}
+	moving, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	one := &mover{
+		move: v, from: from, to: to, stores: [2]string{from.store.name, to.store.name}, cancel: cancel, done: make(chan struct{}),
+		gates: make(chan int, 1), wake: func() { m.wake(key) }, at: moverAt{phase: v.Phase},
+	}
+	m.all[key] = one
+	m.running.Go(func() {
+		defer close(one.done)
+		defer cancel()
+		watching := make(chan struct{})
+		go func() { defer close(watching); one.watchFence(moving) }()
+		err := one.run(moving)
+		cancel()
+		<-watching
+		one.set(func(at *moverAt) { at.err, at.ended = err, true })
+		one.wake()
+		m.wakeWaiting()
+	})
+	return one
+}
+
+// wakeWaiting wakes those who wait for a mover to end.
+func (m *movers) wakeWaiting() {
+	m.mu.Lock()
+	waiting := m.waiting
+	m.waiting = map[events.Key]struct{}{}
+	m.mu.Unlock()
+	for key := range waiting {
+		m.wake(key)
+	}
+}
+
+// end ends a tenant's mover, waits until it has, and forgets it.
+func (m *movers) end(key events.Key) {
+	m.mu.Lock()
+	one := m.all[key]
+	delete(m.all, key)
+	m.mu.Unlock()
+	if one != nil {
+		one.cancel()
+		<-one.done
+	}
+}
+
+// stop ends all.
+func (m *movers) stop() {
+	m.mu.Lock()
+	for _, one := range m.all {
+		one.cancel()
+	}
+	m.mu.Unlock()
+	m.running.Wait()
+}
+
+func (o *mover) on(store string) bool { return o.stores[0] == store || o.stores[1] == store }
+
+func (o *mover) isEnded() bool { return o.now().ended }
+
+// now is how far it is.
+func (o *mover) now() moverAt {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.at
+}
+
+func (o *mover) set(change func(*moverAt)) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	change(&o.at)
+}
+
+// watchFence ends the mover when this replica may work on the tenant no more.
+func (o *mover) watchFence(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if fence.Check(ctx) != nil {
+				o.cancel()
+				return
+			}
+		}
+	}
+}
+
+// run moves the data. nil means that they have moved.
+func (o *mover) run(ctx context.Context) error {
+	return o.from.store.do(ctx, func(from driver.Driver) error {
+		return o.to.store.do(ctx, func(to driver.Driver) error { return o.between(ctx, from, to) })
+	})
+}
+
+// errNoAccess means that a driver has no access to its tenants' data.
+var errNoAccess = errors.New("the driver can't read and write what its tenants keep")
+
+// between moves the data from one database to another. Where the revisions of the other one turn out to be too low when it is to go over,
+// it begins anew, further above.
+func (o *mover) between(ctx context.Context, from, to driver.Driver) error {
+	fromAccess, ok1 := from.(driver.DataAccess)
+	toAccess, ok2 := to.(driver.DataAccess)
+	if !ok1 || !ok2 {
+		return errNoAccess
+	}
+	for above := int64(margin); ; above *= 10 {
+		err := o.into(ctx, from, fromAccess, toAccess, above)
+		switch {
+		case errors.Is(err, driver.ErrCompacted): // what was to be brought over is gone
+			above /= 10
+		case !errors.Is(err, move.ErrBehind):
+			return err
+		}
+	}
+}
+
+// into moves the data, to where revisions begin so much above.
+func (o *mover) into(ctx context.Context, from driver.Driver, fromAccess, toAccess driver.DataAccess, above int64) (err error) {
+	m := &move.Move{
+		ID: o.move.ID, Seal: o.provision(from, true), Unseal: o.provision(from, false),
+		Copied: func(c driver.Change) {
+			o.set(func(at *moverAt) { at.keys, at.bytes = at.keys+1, at.bytes+int64(len(c.Key)+len(c.Value)) })
+		},
+	}
+	if m.To, err = toAccess.Data(ctx, o.to.account, o.to.access); err != nil {
+		return err
+	}
+	defer func() { _ = m.To.Close() }()
+	if err = m.Take(ctx); errors.Is(err, move.ErrMoved) {
+		return m.Finish(ctx, math.MaxInt)
+	}
+	if err != nil {
+		return err
+	}
+	// Somebody who is gone may have sealed it; a sealed bucket of NATS can't be opened.
+	if err := m.Unseal(ctx); err != nil {
+		return err
+	}
+	if m.From, err = fromAccess.Data(ctx, o.from.account, o.from.access); err != nil {
+		return err
+	}
+	defer m.From.Close()
+	if err := m.Begin(ctx); err != nil {
+		return err
+	}
+	if err := o.makeReady(ctx, m, toAccess, above); err != nil {
+		return err
+	}
+	o.enter(state.MoveCopying)
+	defer m.Close()
+	if _, err := m.Copy(ctx); err != nil {
+		return err
+	}
+	o.enter(state.MoveFollowing)
+	return o.follow(ctx, m)
+}
+
+// makeReady empties the other store and raises its revisions. What it holds is none of this move's.
+func (o *mover) makeReady(ctx context.Context, m *move.Move, to driver.DataAccess, above int64) error {
+	// Nobody may have it open while its revisions are raised.
+	if err := errors.Join(m.To.Clear(ctx), m.To.Close()); err != nil {
+		return err
+	}
+	now, err := m.From.Revision(ctx)
+	if err != nil {
+		return err
+	}
+	if err := to.Raise(ctx, o.to.account, o.to.access, now+above); err != nil {
+		return err
+	}
+	opened, err := to.Data(ctx, o.to.account, o.to.access)
+	if err != nil {
+		return err
+	}
+	m.To = opened
+	// Its records may have gone with what it held.
+	if err := m.Take(ctx); err != nil {
+		return err
+	}
+	return m.Begin(ctx)
+}
+
+// provision returns what makes the former account such that its tenant may write, or not.
+func (o *mover) provision(d driver.Driver, readOnly bool) func(context.Context) error {
+	return func(ctx context.Context) error {
+		account := o.from.account
+		account.ReadOnly = readOnly
+		_, err := d.Provision(ctx, account)
+		return err
+	}
+}
+
+// follow brings changes over until it is told to go over, and goes over.
+func (o *mover) follow(ctx context.Context, m *move.Move) error {
+	tick := time.NewTicker(followEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+			if _, err := m.Follow(ctx); err != nil {
+				return err
+			}
+		case gates := <-o.gates:
+			held, err := m.GoOver(ctx, gates)
+			switch {
+			case err == nil, errors.Is(err, move.ErrMoved):
+				o.set(func(at *moverAt) { at.held, at.phase = held, state.MoveDone })
+				return nil
+			case !errors.Is(err, move.ErrGates):
+				return err
+			}
+			o.set(func(at *moverAt) { at.phase, at.why = state.MoveFollowing, err })
+			o.wake()
+		}
+	}
+}
+
+// goOver has it go over, unless it was told to already.
+func (o *mover) goOver(gates int) {
+	o.set(func(at *moverAt) { at.phase, at.why = state.MoveGoingOver, nil })
+	select {
+	case o.gates <- gates:
+	default:
+	}
+}
+
+// enter notes a phase and has it written down.
+func (o *mover) enter(phase string) {
+	o.set(func(at *moverAt) { at.phase = phase })
+	o.wake()
+}

@@ -1,0 +1,268 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/stoker-k8s/stoker/deployments/local"
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/test/env"
+)
+
+// TestMigration moves a tenant's data from database to database while clients write, read and watch.
+func TestMigration(t *testing.T) {
+	e.Services(t)
+	drivers := map[string]string{"other": local.DriverEtcd, "moved-sql": local.DriverPostgres}
+	way := []string{"moved-sql", "other"}
+	if !testing.Short() {
+		drivers["moved-my"], drivers["moved-nats"] = local.DriverMySQL, local.DriverNATS
+		// All sixteen pairs of drivers, with two DataStores of each.
+		drivers["other-sql"], drivers["other-my"], drivers["other-nats"] = local.DriverPostgres, local.DriverMySQL, local.DriverNATS
+		way = []string{
+			"other", "moved-sql", "other-sql", "moved-my", "other-my", "moved-nats", "other-nats", "other",
+			"moved-my", "moved-sql", "moved-nats", "moved-my", "other", "moved-nats", "moved-sql", "other",
+		}
+	}
+	for n, driver := range drivers {
+		must(t, e.Local.AddDataStore(t.Context(), local.DataStore{Name: n, Driver: driver}))
+	}
+	key := events.Tenant("default", "moving")
+	o := env.Tenant(key.Name, "v1.36.3")
+	o.Spec.DataStore = "default"
+	o.Annotations = map[string]string{name.AnnotationMigrationGrace: "0"}
+	e.Apply(t, o)
+	e.Ready(t, key)
+	c := clientOf(t, e.Kubeconfig(t, key))
+	fill(t, c, 500)
+
+	from := "default"
+	for _, to := range way {
+		t.Run(from+" to "+to, func(t *testing.T) {
+			w := watchAndWrite(t, c)
+			began := time.Now()
+			moveTo(t, key, to)
+			arrived(t, key, to)
+			t.Logf("moved after %s; writes were held for %s", time.Since(began).Round(100*time.Millisecond), heldOf(t, key))
+			w.end(t)
+			if n := len(list(t, c)); n != 500 {
+				t.Errorf("%d of 500 objects", n)
+			}
+		})
+		from = to
+	}
+	t.Run("nothing is left where the data were", func(t *testing.T) {
+		env.Eventually(t, "the data of before to be removed", func() error {
+			var d state.Datastore
+			if s := e.State(t.Context(), key, name.ServiceDatastore); s == nil || json.Unmarshal(s.Data, &d) != nil || len(d.Kept) > 0 || d.Move != nil {
+				return errNotYet
+			}
+			return nil
+		})
+	})
+	e.Delete(t, key)
+	if s := e.Gone(t, key); len(s.Left) > 0 {
+		t.Errorf("left behind: %v", s.Left)
+	}
+	nothingLeft(t, key)
+}
+
+// moveTo asks for another DataStore.
+func moveTo(t testing.TB, key events.Key, to string) {
+	t.Helper()
+	patch := map[string]any{"spec": map[string]any{"dataStore": to}}
+	must(t, e.Admin.MergePatch(t.Context(), kube.TenantControlPlanes, key.Namespace, key.Name, patch, nil))
+}
+
+// arrived waits until the tenant is Ready with its data in a DataStore.
+func arrived(t testing.TB, key events.Key, to string) {
+	t.Helper()
+	env.Eventually(t, "the data to be in DataStore "+to, func() error {
+		s := read(t, key).Status
+		if s.Storage.DataStoreName != to {
+			return fmt.Errorf("they are in %s", s.Storage.DataStoreName)
+		}
+		return nil
+	})
+	e.Ready(t, key)
+}
+
+// heldOf is for how long writes were held the last time.
+func heldOf(t testing.TB, key events.Key) time.Duration {
+	t.Helper()
+	var held time.Duration
+	for _, m := range e.Messages(t, events.StreamFacts, key.FactSubject(name.ServiceDatastore, event.Migrated)) {
+		var fact event.DatastoreMigrated
+		must(t, json.Unmarshal(m.Data(), &fact))
+		held = time.Duration(fact.HeldMilliseconds) * time.Millisecond
+	}
+	return held
+}
+
+func clientOf(t testing.TB, kubeconfig string) *kubernetes.Clientset {
+	t.Helper()
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	must(t, err)
+	cfg.QPS, cfg.Burst = 500, 500
+	c, err := kubernetes.NewForConfig(cfg)
+	must(t, err)
+	return c
+}
+
+const movingLabel = "moving=true"
+
+// fill makes objects of 2 kB.
+func fill(t testing.TB, c *kubernetes.Clientset, n int) {
+	t.Helper()
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for i := int(next.Add(1)); i <= n; i = int(next.Add(1)) {
+				o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "object-" + strconv.Itoa(i), Labels: map[string]string{"moving": "true"}}}
+				o.Data = map[string]string{"a": strings.Repeat("x", 1800)}
+				if _, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// list is all of them, page by page.
+func list(t testing.TB, c *kubernetes.Clientset) (all []corev1.ConfigMap) {
+	t.Helper()
+	options := metav1.ListOptions{LabelSelector: movingLabel, Limit: 100}
+	for {
+		page, err := c.CoreV1().ConfigMaps("default").List(t.Context(), options)
+		must(t, err)
+		all = append(all, page.Items...)
+		if options.Continue = page.Continue; options.Continue == "" {
+			return all
+		}
+	}
+}
+
+// writing is a client that counts in an object ten times a second, and an informer that watches.
+type writing struct {
+	c    *kubernetes.Clientset
+	stop context.CancelFunc
+	done sync.WaitGroup
+
+	acknowledged, refused, longest atomic.Int64
+	older                          atomic.Int64
+	errs                           sync.Map
+	last                           sync.Map // object to its resource version, as the informer saw it
+}
+
+const counter = "counter"
+
+func watchAndWrite(t testing.TB, c *kubernetes.Clientset) *writing {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	w := &writing{c: c, stop: stop}
+	one := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: counter}, Data: map[string]string{"n": "0"}}
+	_, err := c.CoreV1().ConfigMaps("default").Create(ctx, one, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		_, err = c.CoreV1().ConfigMaps("default").Update(ctx, one, metav1.UpdateOptions{})
+	}
+	must(t, err)
+	f := informers.NewSharedInformerFactory(c, 0)
+	configMaps := f.Core().V1().ConfigMaps().Informer()
+	_, err = configMaps.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: w.see, UpdateFunc: func(_, now any) { w.see(now) },
+		DeleteFunc: func(o any) {
+			if o, ok := o.(*corev1.ConfigMap); ok && (o.Name == counter || o.Labels["moving"] != "") {
+				t.Errorf("the informer saw %s deleted", o.Name)
+			}
+		},
+	})
+	must(t, err)
+	f.Start(ctx.Done())
+	f.WaitForCacheSync(ctx.Done())
+	w.done.Go(func() { w.count(ctx) })
+	w.done.Go(func() { <-ctx.Done(); f.Shutdown() })
+	return w
+}
+
+// see notes that the informer sees an object, and whether it saw a newer one before.
+func (w *writing) see(o any) {
+	object := o.(*corev1.ConfigMap)
+	version, _ := strconv.ParseInt(object.ResourceVersion, 10, 64)
+	key := object.Namespace + "/" + object.Name
+	if before, seen := w.last.Swap(key, version); seen && before.(int64) > version {
+		w.older.Add(1)
+	}
+}
+
+func (w *writing) count(ctx context.Context) {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		began := time.Now()
+		patch := fmt.Sprintf(`{"data":{"n":"%d"}}`, w.acknowledged.Load()+1)
+		_, err := w.c.CoreV1().ConfigMaps("default").Patch(ctx, counter, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			w.refused.Add(1)
+			w.errs.Store(fmt.Sprint(began.Format("05.000"), " ", err), true)
+		default:
+			w.acknowledged.Add(1)
+			w.longest.Store(max(w.longest.Load(), time.Since(began).Milliseconds()))
+		}
+	}
+}
+
+// end looks at what has become of all writes.
+func (w *writing) end(t testing.TB) {
+	t.Helper()
+	last := w.acknowledged.Load()
+	env.Eventually(t, "some writes more", func() error {
+		if w.acknowledged.Load() < last+3 {
+			return errNotYet
+		}
+		return nil
+	})
+	w.stop()
+	w.done.Wait()
+	o, err := w.c.CoreV1().ConfigMaps("default").Get(t.Context(), counter, metav1.GetOptions{})
+	must(t, err)
+	n, _ := strconv.ParseInt(o.Data["n"], 10, 64)
+	// The last write may have been done and not answered.
+	if want := w.acknowledged.Load(); n != want && n != want+1 {
+		t.Errorf("the counter is %d, and %d writes were acknowledged", n, want)
+	}
+	if n := w.older.Load(); n > 0 {
+		t.Errorf("the informer saw %d older objects", n)
+	}
+	w.errs.Range(func(k, _ any) bool { t.Log(k); return true })
+	t.Logf("%d writes were acknowledged, the slowest after %d ms; %d failed", w.acknowledged.Load(), w.longest.Load(), w.refused.Load())
+}
+

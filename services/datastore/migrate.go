@@ -105,7 +105,7 @@ func (m *migrating) begin(ctx context.Context, target string) error {
 	if is := m.t.Own(); is != nil && is.Failed() && is.Failure.Reason == reason.MigrationUndone && is.Generation == m.t.Generation {
 		return &intent.Permanent{Reason: reason.MigrationUndone, Message: is.Failure.Message}
 	}
-	if len(m.own.Overrides) > 0 || len(m.t.Tenant.Spec.DataStoreOverrides) > 0 {
+	if len(namesOf(m.own.Overrides)) > 0 || len(m.t.Tenant.Spec.DataStoreOverrides) > 0 {
 		return &intent.Permanent{Reason: reason.MigrationNotSupported, Message: fmt.Sprintf(
 			"spec.dataStore: the tenant has dataStoreOverrides, and its data stay in DataStore %s while it has: moving both is not supported", m.own.DataStore)}
 	}
@@ -137,7 +137,7 @@ func (m *migrating) begin(ctx context.Context, target string) error {
 func (m *migrating) there(to *store) driver.Account {
 	a := m.account
 	a.RolledOut, a.Password = false, ""
-	a.Adopts = m.t.Tenant.Annotations[name.AnnotationCleanupPriorMigration] != "" && isTrue(m.t.Tenant.Annotations[name.AnnotationCleanupPriorMigration])
+	a.Adopts, _ = strconv.ParseBool(m.t.Tenant.Annotations[name.AnnotationCleanupPriorMigration])
 	a.Remembered = slices.ContainsFunc(m.own.Kept, func(k state.Kept) bool { return k.DataStore == to.name })
 	if v := m.own.Move; v.Schema != "" {
 		a.Schema, a.User = v.Schema, v.User
@@ -147,11 +147,6 @@ func (m *migrating) there(to *store) driver.Account {
 		a.Schema, a.User = d.Names(m.t.UID)
 	}
 	return a
-}
-
-func isTrue(value string) bool {
-	is, err := strconv.ParseBool(value)
-	return err == nil && is
 }
 
 // wait is what the tenant waits for while its data move.
@@ -168,15 +163,15 @@ func (m *migrating) wait() state.Wait {
 		}
 	case state.MoveFollowing:
 		text += "all pods to have gates"
-		if v.Why != "" {
-			text += ", " + v.Why
-		}
 	case state.MoveGoingOver:
 		text += "writes are held for a moment"
 	case state.MoveDone:
 		text += "all pods to be without gates"
 	}
-	return state.Wait{On: name.ServiceDatastore, Reason: reason.DataMoving, Text: text}
+	if v.Why != "" {
+		text += "; the last try ended with: " + v.Why
+	}
+	return state.Wait{On: name.ServiceDatastore, Reason: reason.DataMoving, Text: state.ClipMessage(text)}
 }
 
 // goOn makes what pods need for the other DataStore, sees to it that a mover is at work, and takes from it how far it is.
@@ -262,6 +257,9 @@ func (m *migrating) sides(ctx context.Context, to *store) (from, there side, err
 func (m *migrating) next(ctx context.Context, one *mover, at moverAt) (err error) {
 	v := m.own.Move
 	was := v.Phase
+	if at.phase != was && at.why == nil {
+		v.Why = ""
+	}
 	if v.Phase = at.phase; v.Phase == state.MoveFollowing {
 		gates, ready, err := m.gates(ctx)
 		if err != nil {
@@ -310,6 +308,10 @@ func (m *migrating) ended(ctx context.Context, one *mover, at moverAt) error {
 		return m.abort(ctx, err.Error())
 	default:
 		// Whether the store that the data come from was sealed is what the next mover finds out first.
+		v.Why = err.Error()
+		if err := m.t.Done(ctx, m.outcome(m.wait())); err != nil {
+			return err
+		}
 		err = intentOf(m.t, one.from.store, err)
 		var away *intent.Unavailable
 		if !errors.As(err, &away) {

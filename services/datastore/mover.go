@@ -25,6 +25,8 @@ const (
 	tellEvery, followEvery = 5 * time.Second, time.Second
 	// margin is by how much the revisions of the other store begin above the former one's.
 	margin = 10_000
+	// fromAnew is how often a mover begins anew by itself.
+	fromAnew = 5
 )
 
 // mover is one that runs, or has ended.
@@ -199,20 +201,25 @@ var errNoAccess = errors.New("the driver can't read and write what its tenants k
 // between moves the data from one database to another. Where the revisions of the other one turn out to be too low when it is to go over,
 // it begins anew, further above.
 func (o *mover) between(ctx context.Context, from, to driver.Driver) error {
+	var err error
 	fromAccess, ok1 := from.(driver.DataAccess)
 	toAccess, ok2 := to.(driver.DataAccess)
 	if !ok1 || !ok2 {
 		return errNoAccess
 	}
-	for above := int64(margin); ; above *= 10 {
-		err := o.into(ctx, from, fromAccess, toAccess, above)
+	above := int64(margin)
+	for range fromAnew {
+		err = o.into(ctx, from, fromAccess, toAccess, above)
 		switch {
-		case errors.Is(err, driver.ErrCompacted): // what was to be brought over is gone
-			above /= 10
-		case !errors.Is(err, move.ErrBehind):
+		case errors.Is(err, move.ErrBehind):
+			above *= 10
+		case !errors.Is(err, driver.ErrCompacted): // what was to be brought over is gone
 			return err
 		}
+		o.set(func(at *moverAt) { at.phase, at.why = state.MoveCopying, err })
+		o.wake()
 	}
+	return err
 }
 
 // into moves the data, to where revisions begin so much above.

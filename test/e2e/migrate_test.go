@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,6 +25,7 @@ import (
 	"github.com/stoker-k8s/stoker/deployments/local"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -35,12 +38,15 @@ func TestMigration(t *testing.T) {
 	drivers := map[string]string{"other": local.DriverEtcd, "moved-sql": local.DriverPostgres}
 	way := []string{"moved-sql", "other"}
 	if !testing.Short() {
-		drivers["moved-my"], drivers["moved-nats"] = local.DriverMySQL, local.DriverNATS
-		// All sixteen pairs of drivers, with two DataStores of each.
-		drivers["other-sql"], drivers["other-my"], drivers["other-nats"] = local.DriverPostgres, local.DriverMySQL, local.DriverNATS
-		way = []string{
-			"other", "moved-sql", "other-sql", "moved-my", "other-my", "moved-nats", "other-nats", "other",
-			"moved-my", "moved-sql", "moved-nats", "moved-my", "other", "moved-nats", "moved-sql", "other",
+		// Two DataStores of each driver, and all pairs of drivers. The race detector ends a service that reads from a kine of NATS, whose index
+		// has a data race.
+		drivers["moved-my"], drivers["other-sql"], drivers["other-my"] = local.DriverMySQL, local.DriverPostgres, local.DriverMySQL
+		way = []string{"other", "moved-sql", "other-sql", "moved-my", "other-my", "moved-sql", "other", "moved-my", "other"}
+		if os.Getenv("STOKER_TEST_RACE") == "0" {
+			drivers["moved-nats"], drivers["other-nats"] = local.DriverNATS, local.DriverNATS
+			way = append(way, "moved-nats", "other-nats", "moved-sql", "moved-nats", "moved-my", "moved-nats", "other")
+		} else {
+			t.Log("pairs with NATS are left out: STOKER_TEST_RACE=0 go test -run TestMigration ./e2e")
 		}
 	}
 	for n, driver := range drivers {
@@ -70,10 +76,47 @@ func TestMigration(t *testing.T) {
 		})
 		from = to
 	}
+	t.Run("a move that is taken back leaves the tenant as it was", func(t *testing.T) {
+		w := watchAndWrite(t, c)
+		moveTo(t, key, "moved-sql")
+		stage(t, key, state.MoveCopying, state.MoveFollowing)
+		moveTo(t, key, from)
+		arrived(t, key, from)
+		w.end(t)
+		if d := storedAs(t, key); d.Move != nil {
+			t.Errorf("the move is still there: %+v", d.Move)
+		}
+	})
+	t.Run("one that takes too long is given up, and says so", func(t *testing.T) {
+		annotate(t, key, name.AnnotationMigrationTimeout, "1s")
+		moveTo(t, key, "moved-sql")
+		env.Eventually(t, "the failure", func() error {
+			if s := e.State(t.Context(), key, name.ServiceDatastore); s == nil || !s.Failed() || s.Failure.Reason != reason.MigrationUndone {
+				return errNotYet
+			}
+			return nil
+		})
+		annotate(t, key, name.AnnotationMigrationTimeout, nil)
+		moveTo(t, key, from)
+		arrived(t, key, from)
+	})
+	for _, at := range []string{state.MoveCopying, state.MoveGoingOver} {
+		t.Run("a service that is killed goes on with a move that is "+at, func(t *testing.T) {
+			w := watchAndWrite(t, c)
+			moveTo(t, key, "moved-sql")
+			stage(t, key, at)
+			services := e.Services(t)
+			services[name.ServiceDatastore].Kill()
+			services[name.ServiceDatastore].Restart(t)
+			arrived(t, key, "moved-sql")
+			w.end(t)
+			moveTo(t, key, from)
+			arrived(t, key, from)
+		})
+	}
 	t.Run("nothing is left where the data were", func(t *testing.T) {
 		env.Eventually(t, "the data of before to be removed", func() error {
-			var d state.Datastore
-			if s := e.State(t.Context(), key, name.ServiceDatastore); s == nil || json.Unmarshal(s.Data, &d) != nil || len(d.Kept) > 0 || d.Move != nil {
+			if d := storedAs(t, key); len(d.Kept) > 0 || d.Move != nil {
 				return errNotYet
 			}
 			return nil
@@ -91,6 +134,26 @@ func moveTo(t testing.TB, key events.Key, to string) {
 	t.Helper()
 	patch := map[string]any{"spec": map[string]any{"dataStore": to}}
 	must(t, e.Admin.MergePatch(t.Context(), kube.TenantControlPlanes, key.Namespace, key.Name, patch, nil))
+}
+
+// storedAs is what the datastore service keeps of a tenant.
+func storedAs(t testing.TB, key events.Key) (d state.Datastore) {
+	t.Helper()
+	if s := e.State(t.Context(), key, name.ServiceDatastore); s != nil {
+		must(t, json.Unmarshal(s.Data, &d))
+	}
+	return d
+}
+
+// stage waits until a move is at one of these.
+func stage(t testing.TB, key events.Key, any ...string) {
+	t.Helper()
+	env.Eventually(t, "the move to be "+any[0], func() error {
+		if m := storedAs(t, key).Move; m == nil || !slices.Contains(any, m.Phase) {
+			return errNotYet
+		}
+		return nil
+	})
 }
 
 // arrived waits until the tenant is Ready with its data in a DataStore.
@@ -171,7 +234,7 @@ type writing struct {
 
 	acknowledged, refused, longest atomic.Int64
 	older                          atomic.Int64
-	errs                           sync.Map
+	errs                           sync.Map // what was refused, and when
 	last                           sync.Map // object to its resource version, as the informer saw it
 }
 
@@ -265,4 +328,3 @@ func (w *writing) end(t testing.TB) {
 	w.errs.Range(func(k, _ any) bool { t.Log(k); return true })
 	t.Logf("%d writes were acknowledged, the slowest after %d ms; %d failed", w.acknowledged.Load(), w.longest.Load(), w.refused.Load())
 }
-

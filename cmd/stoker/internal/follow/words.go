@@ -60,6 +60,18 @@ func words(service, what string, data []byte) (string, Mood) {
 			}
 			return "valid until " + p.NotAfter.UTC().Format(time.DateOnly)
 		})
+	case "datastore.migrating":
+		return say(data, Plain, func(p event.DatastoreMigrating) string {
+			done := ""
+			if p.Keys > 0 {
+				done = fmt.Sprintf("%d keys, %d bytes", p.Keys, p.Bytes)
+			}
+			return join(p.From+" → "+p.To, p.Stage, done, p.Reason)
+		})
+	case "datastore.migrated":
+		return say(data, Good, func(p event.DatastoreMigrated) string {
+			return fmt.Sprintf("%s → %s, %d keys, %d bytes, writes waited for %d ms", p.From, p.To, p.Keys, p.Bytes, p.HeldMilliseconds)
+		})
 	case "workload.exposed":
 		return say(data, Plain, func(p event.WorkloadExposed) string { return p.Endpoint })
 	case "workload.available":

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -75,12 +76,12 @@ func (s *server) inBucket(
 // holdsNothing looks that kine's own keys are all there is.
 func (s *server) holdsNothing(ctx context.Context, a driver.Account, access driver.Access) error {
 	return s.opened(ctx, a, access, func(ctx context.Context, client *clientv3.Client) error {
-		page, err := client.Get(ctx, kinePrefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(2))
+		page, err := client.Get(ctx, kinePrefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(64))
 		if err != nil {
 			return err
 		}
 		for _, kv := range page.Kvs {
-			if string(kv.Key) != kinePrefix+driver.HealthKey {
+			if key := strings.TrimPrefix(string(kv.Key), kinePrefix); key != driver.HealthKey && !driver.IsRecord(key) {
 				return driver.ErrHoldsData
 			}
 		}

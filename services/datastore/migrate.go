@@ -125,11 +125,36 @@ func (m *migrating) begin(ctx context.Context, target string) error {
 	if err := to.do(ctx, func(d driver.Driver) error { return d.Validate(account) }); err != nil {
 		return intentOf(m.t, to, err)
 	}
+	one, err := m.sameDatabase(ctx, to, object)
+	if err != nil {
+		return intentOf(m.t, to, err)
+	}
+	if one {
+		return &intent.Permanent{Reason: reason.MigrationNotSupported, Message: fmt.Sprintf(
+			"spec.dataStore: DataStores %s and %s are one database, in which the tenant's data are already", m.own.DataStore, target)}
+	}
 	m.own.Move.Schema, m.own.Move.User = account.Schema, account.User
 	if err := m.t.Done(ctx, m.outcome(m.wait())); err != nil {
 		return err
 	}
 	return m.goOn(ctx)
+}
+
+// sameDatabase reports whether both DataStores are seen to be one database. That they are not is known only once a record that was
+// written to one doesn't show in the other (move.ErrSame).
+func (m *migrating) sameDatabase(ctx context.Context, to *store, object *v1alpha1.DataStore) (bool, error) {
+	if object.Spec.Driver != m.home.object.Spec.Driver {
+		return false, nil
+	}
+	if slices.ContainsFunc(object.Spec.Endpoints, func(e string) bool { return slices.Contains(m.home.object.Spec.Endpoints, e) }) {
+		return true, nil
+	}
+	here, err := m.home.main.place(ctx, m.account)
+	if err != nil || here == "" {
+		return false, err
+	}
+	there, err := to.place(ctx, m.account)
+	return here == there, err
 }
 
 // there is the tenant's account in the other DataStore: of the names it has, or, where the database can't have these and the tenant hasn't
@@ -190,22 +215,23 @@ func (m *migrating) goOn(ctx context.Context) error {
 		one = nil
 	}
 	if one == nil {
+		if !m.s.movers.room(m.t.Key, v, m.own.DataStore, v.DataStore) {
+			return m.t.Done(ctx, m.outcome(state.Wait{On: name.ServiceDatastore, Reason: reason.MoveQueued, Text: "other tenants' data to have moved"}))
+		}
 		from, to, err := m.sides(ctx, to)
 		if err != nil {
 			return err
 		}
-		if one = m.s.movers.start(ctx, m.t.Key, *v, from, to); one == nil {
-			return m.t.Done(ctx, m.outcome(state.Wait{On: name.ServiceDatastore, Reason: reason.MoveQueued, Text: "other tenants' data to have moved"}))
-		}
+		one = m.s.movers.start(ctx, m.t.Key, *v, from, to)
 	}
 	at := one.now()
-	v.Keys, v.Bytes = max(v.Keys, at.keys), max(v.Bytes, at.bytes)
+	v.Keys, v.Bytes, v.Apart = at.keys, at.bytes, v.Apart || at.apart
 	if at.why != nil {
 		v.Why = at.why.Error()
 	}
 	if at.ended {
 		m.s.movers.end(m.t.Key)
-		return m.ended(ctx, one, at)
+		return m.ended(ctx, at)
 	}
 	return m.next(ctx, one, at)
 }
@@ -289,14 +315,12 @@ func (m *migrating) gates(ctx context.Context) (n int, ready bool, err error) {
 	if err != nil || pods == nil || pods.Generation < m.t.Generation {
 		return 0, false, err
 	}
-	if pods.Step == event.Slept {
-		return 0, true, nil
-	}
-	return int(workload.Replicas), pods.Step == event.Available && workload.Gate == m.own.Move.ID, nil
+	done := pods.Step == event.Slept || pods.Step == event.Available
+	return int(workload.Replicas), done && workload.Gate == m.own.Move.ID, nil
 }
 
 // ended notes what a mover has come to.
-func (m *migrating) ended(ctx context.Context, one *mover, at moverAt) error {
+func (m *migrating) ended(ctx context.Context, at moverAt) error {
 	v := m.own.Move
 	var behind *driver.BehindError
 	var key *driver.KeyError
@@ -305,6 +329,8 @@ func (m *migrating) ended(ctx context.Context, one *mover, at moverAt) error {
 		v.HeldMilliseconds = at.held.Milliseconds()
 		return m.moved(ctx)
 	case errors.Is(err, move.ErrSame), errors.As(err, &behind), errors.As(err, &key):
+		// Each of these is found before the data move, and after writes go on.
+		v.Phase = state.MoveCopying
 		return m.abort(ctx, err.Error())
 	default:
 		// Whether the store that the data come from was sealed is what the next mover finds out first.
@@ -312,12 +338,7 @@ func (m *migrating) ended(ctx context.Context, one *mover, at moverAt) error {
 		if err := m.t.Done(ctx, m.outcome(m.wait())); err != nil {
 			return err
 		}
-		err = intentOf(m.t, one.from.store, err)
-		var away *intent.Unavailable
-		if !errors.As(err, &away) {
-			err = &intent.Unavailable{Err: fmt.Errorf("move to DataStore %s: %w", v.DataStore, err)}
-		}
-		return err
+		return &intent.Unavailable{Err: fmt.Errorf("move to DataStore %s: %w", v.DataStore, err)}
 	}
 }
 
@@ -370,6 +391,13 @@ func graceOf(annotations map[string]string) time.Duration {
 	return defaultGrace
 }
 
+// lookAgain has the tenant looked at once more when the spec names yet another DataStore.
+func (m *migrating) lookAgain() {
+	if moves(m.t, m.own) {
+		m.t.Alarm(0, loop.Wake{Kind: wakeMove})
+	}
+}
+
 // finish takes away what the move needed, once no pod has a gate.
 func (m *migrating) finish(ctx context.Context) error {
 	workload := state.Workload{}
@@ -392,6 +420,7 @@ func (m *migrating) finish(ctx context.Context) error {
 			return err
 		}
 	}
+	m.lookAgain()
 	o := m.outcome(state.Wait{}, loop.Tell{What: event.Provisioned, Data: event.DatastoreProvisioned{
 		About: m.t.About(), DataStore: m.own.DataStore, Driver: m.own.Driver, Schema: m.own.Schema, User: m.own.User,
 	}})
@@ -444,7 +473,7 @@ func clearRecords(ctx context.Context, d driver.Driver, account driver.Account, 
 	return data.DeleteRecord(ctx, driver.MoveKey)
 }
 
-// abort leaves the data where they are, unless they turn out to have moved.
+// abort leaves the data where they are.
 func (m *migrating) abort(ctx context.Context, why string) error {
 	v := m.own.Move
 	if v.Phase == state.MoveGoingOver {
@@ -457,13 +486,19 @@ func (m *migrating) abort(ctx context.Context, why string) error {
 	}
 	to := m.s.stores.get(v.DataStore)
 	account := m.there(to)
-	err := to.do(ctx, func(d driver.Driver) error { _, err := d.Drop(ctx, account); return err })
+	err := to.do(ctx, func(d driver.Driver) (err error) {
+		if v.Apart { // else it may be the account that the tenant's data are in, by another name of its database
+			_, err = d.Drop(ctx, account)
+		}
+		return err
+	})
 	if err != nil {
 		m.s.log.Warn("what a move that was undone has made is left", "tenant", m.t.Key.String(), "dataStore", v.DataStore, "error", err)
 	}
 	to.removeTenant(m.t.Key)
 	fact := m.tell("Undone", why)
 	m.own.Move = nil
+	m.lookAgain()
 	o := m.outcome(state.Wait{}, fact)
 	if m.t.Tenant.Spec.DataStore == v.DataStore {
 		o.Failure = &state.Failure{Reason: reason.MigrationUndone, Permanent: true, Message: fmt.Sprintf(

@@ -19,12 +19,14 @@ import (
 )
 
 const (
-	// maxMovers is how many tenants' data a replica moves at once, maxMoversOn how many of those from or to one DataStore.
+	// maxMovers is how many tenants' data a replica copies at once, maxMoversOn how many of those from or to one of the two DataStores.
 	maxMovers, maxMoversOn = 4, 2
 	// tellEvery is how often a mover has its progress written down, followEvery how often it brings changes over while it waits.
 	tellEvery, followEvery = 5 * time.Second, time.Second
 	// margin is by how much the revisions of the other store begin above the former one's.
 	margin = 10_000
+	// longestHoldPause is the longest time between two tries to go over that pods aren't ready for.
+	longestHoldPause = 30 * time.Second
 	// fromAnew is how often a mover begins anew by itself.
 	fromAnew = 5
 )
@@ -50,6 +52,8 @@ type moverAt struct {
 	phase       string // state.MoveCopying, …Following, …GoingOver, …Done
 	keys, bytes int64
 	held        time.Duration
+	// apart says that the two stores are not one.
+	apart bool
 	// why is why it didn't go over the last time; err is what it has ended with.
 	why, err error
 	ended    bool
@@ -78,27 +82,34 @@ func (m *movers) get(key events.Key) *mover {
 	return m.all[key]
 }
 
-// start starts a mover, unless too many run; the tenant is then woken when one has ended. ctx says whether this replica may write;
-// that it ends, as a turn's does, ends nothing.
+// room reports whether a mover between two DataStores may start, and notes the tenant to be woken when one has ended. Those that only wait
+// for pods don't count; nor does a move that was going over, for its tenant's writes may be held.
+func (m *movers) room(key events.Key, v *state.Move, from, to string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	running, on := 0, 0
+	for _, other := range m.all {
+		if at := other.now(); at.ended || at.phase == state.MoveFollowing {
+			continue
+		}
+		running++
+		if other.on(from) || other.on(to) {
+			on++
+		}
+	}
+	if v.Phase != state.MoveGoingOver && (running >= maxMovers || on >= maxMoversOn) {
+		m.waiting[key] = struct{}{}
+		return false
+	}
+	return true
+}
+
+// start starts a mover. ctx says whether this replica may write; that it ends, as a turn's does, ends nothing.
 func (m *movers) start(ctx context.Context, key events.Key, v state.Move, from, to side) *mover {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if was := m.all[key]; was != nil {
 		return was
-	}
-	running, on := 0, 0
-	for _, other := range m.all {
-		if other.isEnded() {
-			continue
-		}
-		running++
-		if other.on(from.store.name) || other.on(to.store.name) {
-			on++
-		}
-	}
-	if running >= maxMovers || on >= maxMoversOn {
-		m.waiting[key] = struct{}{}
-		return nil
 	}
 	moving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	one := &mover{
@@ -115,6 +126,13 @@ func (m *movers) start(ctx context.Context, key events.Key, v state.Move, from, 
 		cancel()
 		<-watching
 		one.set(func(at *moverAt) { at.err, at.ended = err, true })
+		if fence.Check(ctx) != nil { // it is another replica's
+			m.mu.Lock()
+			if m.all[key] == one {
+				delete(m.all, key)
+			}
+			m.mu.Unlock()
+		}
 		one.wake()
 		m.wakeWaiting()
 	})
@@ -156,8 +174,6 @@ func (m *movers) stop() {
 
 func (o *mover) on(store string) bool { return o.stores[0] == store || o.stores[1] == store }
 
-func (o *mover) isEnded() bool { return o.now().ended }
-
 // now is how far it is.
 func (o *mover) now() moverAt {
 	o.mu.Lock()
@@ -190,9 +206,15 @@ func (o *mover) watchFence(ctx context.Context) {
 
 // run moves the data. nil means that they have moved.
 func (o *mover) run(ctx context.Context) error {
-	return o.from.store.do(ctx, func(from driver.Driver) error {
-		return o.to.store.do(ctx, func(to driver.Driver) error { return o.between(ctx, from, to) })
+	var err error
+	// What one of the databases says tells nothing of the other one, so neither store hears of it: they find out by themselves.
+	opened := o.from.store.do(ctx, func(from driver.Driver) error {
+		return o.to.store.do(ctx, func(to driver.Driver) error {
+			err = o.between(ctx, from, to)
+			return nil
+		})
 	})
+	return errors.Join(opened, err)
 }
 
 // errNoAccess means that a driver has no access to its tenants' data.
@@ -230,6 +252,11 @@ func (o *mover) into(ctx context.Context, from driver.Driver, fromAccess, toAcce
 			o.set(func(at *moverAt) { at.keys, at.bytes = at.keys+1, at.bytes+int64(len(c.Key)+len(c.Value)) })
 		},
 	}
+	select {
+	case <-o.gates: // it was told so of what is begun anew
+	default:
+	}
+	o.set(func(at *moverAt) { at.keys, at.bytes = 0, 0 })
 	if m.To, err = toAccess.Data(ctx, o.to.account, o.to.access); err != nil {
 		return err
 	}
@@ -251,6 +278,7 @@ func (o *mover) into(ctx context.Context, from driver.Driver, fromAccess, toAcce
 	if err := m.Begin(ctx); err != nil {
 		return err
 	}
+	o.set(func(at *moverAt) { at.apart = true })
 	if err := o.makeReady(ctx, m, toAccess, above); err != nil {
 		return err
 	}
@@ -302,6 +330,7 @@ func (o *mover) provision(d driver.Driver, readOnly bool) func(context.Context) 
 func (o *mover) follow(ctx context.Context, m *move.Move) error {
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
+	pause := followEvery
 	for {
 		select {
 		case <-ctx.Done():
@@ -311,6 +340,9 @@ func (o *mover) follow(ctx context.Context, m *move.Move) error {
 				return err
 			}
 		case gates := <-o.gates:
+			if o.now().phase != state.MoveGoingOver {
+				continue // nobody has noted it
+			}
 			held, err := m.GoOver(ctx, gates)
 			switch {
 			case err == nil, errors.Is(err, move.ErrMoved):
@@ -319,6 +351,12 @@ func (o *mover) follow(ctx context.Context, m *move.Move) error {
 			case !errors.Is(err, move.ErrGates):
 				return err
 			}
+			select { // writes go on for a while before they are held again
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(pause):
+			}
+			pause = min(2*pause, longestHoldPause)
 			o.set(func(at *moverAt) { at.phase, at.why = state.MoveFollowing, err })
 			o.wake()
 		}

@@ -8,7 +8,7 @@
 //
 // Its rooms: registry.go, connection.go and breaker.go are the DataStores as this replica knows them, drivers.go the table of
 // drivers; resolve.go and referenced.go read and watch what DataStores refer to; credentials.go keeps the tenants' Secrets;
-// provision.go, plan.go, account.go and override.go provision a tenant, remove.go removes it.
+// provision.go, plan.go, account.go and override.go provision a tenant, migrate.go and mover.go move its data, remove.go removes it.
 package datastore
 
 import (

@@ -113,7 +113,10 @@ func (t *turn) haveGates(ctx context.Context, in Input) {
 		return
 	}
 	pods, listed := t.pods(ctx)
-	if !listed || slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.Annotations[name.AnnotationConfigHash] != t.data.ConfigHash }) {
+	if !listed || slices.ContainsFunc(pods, func(p corev1.Pod) bool {
+		ended := p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
+		return !ended && p.Annotations[name.AnnotationConfigHash] != t.data.ConfigHash
+	}) {
 		t.Alarm(lookForPodsAfter, loop.Wake{Kind: wakePods})
 		return
 	}

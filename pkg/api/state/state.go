@@ -280,6 +280,8 @@ type Move struct {
 	Keys  int64 `json:"keys,omitempty"`
 	Bytes int64 `json:"bytes,omitempty"`
 	Of    int64 `json:"of,omitempty"`
+	// Apart says that the two DataStores are known not to be one database.
+	Apart bool `json:"apart,omitempty"`
 	// HeldMilliseconds is for how long writes were held, once the data have moved.
 	HeldMilliseconds int64 `json:"heldMilliseconds,omitempty"`
 	// Why is why the last try to go over was undone, empty for none.

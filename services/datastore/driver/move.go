@@ -71,6 +71,9 @@ type Records interface {
 	Record(ctx context.Context, key string) (value []byte, revision int64, err error)
 	// SetRecord writes it if its last change is of that revision, 0 for none, and returns the new one. ErrRaced means that it isn't.
 	SetRecord(ctx context.Context, key string, value []byte, revision int64) (int64, error)
+	// Guard has Import and Clear of an etcd end with ErrRaced once the last change of MoveKey isn't of that revision; 0 for no condition.
+	// Other databases take just a key's own revision as a condition; for them, nothing.
+	Guard(revision int64)
 	// DeleteRecord deletes it, if it is there.
 	DeleteRecord(ctx context.Context, key string) error
 	// GateRecords are the values of all records of gates, by their GateKey.

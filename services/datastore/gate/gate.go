@@ -47,6 +47,9 @@ const patience = 5 * time.Second
 // refused is what a write hears that has waited in vain.
 var refused = status.Error(codes.Unavailable, "the tenant's data move to another DataStore, and nothing can be written meanwhile: try again in some seconds")
 
+// errDoubt is what a read hears meanwhile.
+var errDoubt = status.Error(codes.Unavailable, "the tenant's data may have moved to another DataStore, which doesn't answer")
+
 // Store is one of the two that a gate leads to.
 type Store struct {
 	// Endpoints as URLs: https://host:port of an etcd, unix:///path of a kine.
@@ -74,11 +77,13 @@ type Gate struct {
 	from, to *store
 
 	mu sync.Mutex
-	// held is closed when writes go on, nil while they do; attempt is which hold that is, past up to which one they have ended.
-	held          chan struct{}
-	attempt, past int
-	writing       int
-	idle          chan struct{} // closed when nothing is being written to From; nil when nobody asks
+	// held is closed when writes go on, nil while they do; attempt is whose hold that is, expired up to whose a hold has lasted too long.
+	held             chan struct{}
+	attempt, expired int
+	writing          int
+	idle             chan struct{} // closed when nothing is being written to From; nil when nobody asks
+	// doubt says that From may not have the data any more: writes were held for longer than that takes, and To doesn't answer.
+	doubt bool
 	// moved says that To holds the data, since floor, its revision then.
 	moved    bool
 	floor    int64
@@ -157,14 +162,21 @@ func Run(ctx context.Context, cfg Config, ready func() error) error {
 	}
 }
 
-// current is the store that reads go to.
-func (g *Gate) current() *store {
+// current is the store that reads go to; sure says that it has the data.
+func (g *Gate) current() (s *store, sure bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.moved {
-		return g.to
+		return g.to, true
 	}
-	return g.from
+	return g.from, !g.doubt
+}
+
+// setDoubt notes whether From may not have the data any more.
+func (g *Gate) setDoubt(doubt bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.doubt = doubt
 }
 
 // lowest is the revision from which on there is history: 0 for all of it.
@@ -177,7 +189,14 @@ func (g *Gate) lowest() int64 {
 // read passes a question on. One that the former store fails to answer while writes are held is asked again, of the other.
 func read[T any](ctx context.Context, g *Gate, ask func(context.Context, *store) (T, error)) (T, error) {
 	for {
-		s := g.current()
+		s, sure := g.current()
+		if !sure {
+			if g.awaitSwitch(ctx) {
+				continue
+			}
+			var none T
+			return none, errDoubt
+		}
 		answer, err := ask(ctx, s)
 		if err == nil || s == g.to || !g.ending(err) || !g.awaitSwitch(ctx) {
 			return answer, err
@@ -244,9 +263,11 @@ func (g *Gate) hold(ctx context.Context, attempt int) bool {
 	g.mu.Lock()
 	if g.held == nil {
 		g.held = make(chan struct{})
+	}
+	if g.attempt != attempt {
+		g.attempt = attempt
 		time.AfterFunc(patience, func() { g.giveUp(attempt) })
 	}
-	g.attempt = attempt
 	idle := make(chan struct{})
 	if g.writing == 0 {
 		close(idle)
@@ -267,7 +288,7 @@ func (g *Gate) hold(ctx context.Context, attempt int) bool {
 func (g *Gate) release(attempt int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.held != nil && g.attempt <= attempt {
+	if g.held != nil && (g.attempt <= attempt || g.moved) {
 		close(g.held)
 		g.held = nil
 	}
@@ -276,7 +297,7 @@ func (g *Gate) release(attempt int) {
 // giveUp ends the hold of an attempt that has taken too long.
 func (g *Gate) giveUp(attempt int) {
 	g.mu.Lock()
-	g.past = max(g.past, attempt)
+	g.expired = max(g.expired, attempt)
 	g.mu.Unlock()
 	g.release(attempt)
 }
@@ -309,9 +330,9 @@ func (g *Gate) awaitSwitch(ctx context.Context) bool {
 	return false
 }
 
-// refusals are how stores say that a tenant may read and not write, or no more at all: etcd, and databases behind a kine by codes of
+// refusals are how stores say that a tenant may read and not write: etcd, and databases behind a kine by codes of
 // PostgreSQL, MySQL and NATS.
-var refusals = []string{"permission denied", "SQLSTATE 42501", "Error 1142 (", "Error 1044 (", "Error 1045 (", "err_code=10054"}
+var refusals = []string{"permission denied", "SQLSTATE 42501", "Error 1142 (", "err_code=10054"}
 
 // sealed reports whether an error is a store's word that it did not do what was asked, for the tenant may not.
 func sealed(err error) bool {

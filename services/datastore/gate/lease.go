@@ -33,6 +33,14 @@ func (l *leases) note(id, seconds int64) {
 	l.ends[id] = now.Add(time.Duration(seconds) * time.Second)
 }
 
+// forget forgets a lease whose ID is one of the other store's now: kines have the same for the same seconds.
+func (l *leases) forget(id int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.ends, id)
+	delete(l.again, id)
+}
+
 // translate is the lease of the other store that stands for one of the former; one that isn't known stays what it is.
 func (l *leases) translate(ctx context.Context, to *store, id int64) (int64, error) {
 	l.mu.Lock()
@@ -81,8 +89,12 @@ type leaseServer struct {
 func (s *leaseServer) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
 	return write(ctx, s.g, func(ctx context.Context, to *store) (*pb.LeaseGrantResponse, error) {
 		answer, err := to.lease.LeaseGrant(ctx, r)
-		if err == nil && to == s.g.from {
+		switch {
+		case err != nil:
+		case to == s.g.from:
 			s.g.leases.note(answer.ID, answer.TTL)
+		default:
+			s.g.leases.forget(answer.ID)
 		}
 		return answer, err
 	})

@@ -77,7 +77,10 @@ func (g *Gate) follow(ctx context.Context) {
 		if time.Since(began) < lookFirst {
 			wait /= 5
 		}
-		moved, _ := g.lookAtOther(ctx)
+		moved, known := g.lookAtOther(ctx)
+		if known {
+			g.setDoubt(false)
+		}
 		if moved {
 			if g.thawed() {
 				return
@@ -88,6 +91,9 @@ func (g *Gate) follow(ctx context.Context) {
 			wait = lookOften
 		} else if m, _, err := g.record(ctx, g.from); err == nil && m.ID == g.cfg.Move {
 			now := g.obey(ctx, m)
+			if !known {
+				g.setDoubt(m.Phase == driver.MoveHeld && now.Phase != driver.MoveHeld)
+			}
 			if now.Phase != driver.MoveOpen {
 				wait = lookOften
 			}
@@ -105,10 +111,10 @@ func (g *Gate) follow(ctx context.Context) {
 // obey does what the record in From says and returns what the gate has to say of itself.
 func (g *Gate) obey(ctx context.Context, m driver.Move) driver.Move {
 	g.mu.Lock()
-	past := g.past
+	expired := g.expired
 	g.mu.Unlock()
 	switch {
-	case m.Phase == driver.MoveHeld && m.Attempt > past:
+	case m.Phase == driver.MoveHeld && m.Attempt > expired:
 		if g.hold(ctx, m.Attempt) {
 			return driver.Move{Phase: driver.MoveHeld, Attempt: m.Attempt}
 		}

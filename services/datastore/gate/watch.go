@@ -22,7 +22,10 @@ var errMoved = status.Error(codes.Unavailable, "the tenant's data have moved to 
 func (s *watchServer) Watch(client pb.Watch_WatchServer) error {
 	ctx, cancel := context.WithCancel(client.Context())
 	defer cancel()
-	to := s.g.current()
+	to, sure := s.g.current()
+	if !sure {
+		return errDoubt
+	}
 	upstream, err := to.watch.Watch(ctx)
 	if err != nil {
 		return err
@@ -71,7 +74,7 @@ func (p *pump) requests() error {
 		}
 		if c := r.GetCreateRequest(); c != nil {
 			if c.StartRevision > 0 && c.StartRevision <= p.floor {
-				if err := p.compacted(c); err != nil {
+				if err := p.compacted(); err != nil {
 					return err
 				}
 				continue
@@ -90,8 +93,8 @@ func (p *pump) requests() error {
 // endedWatches is where the IDs of watches begin that were told to be too old. Stores count theirs from 0.
 const endedWatches = 1 << 40
 
-// compacted answers a watch that is to begin before there is history, as etcd does.
-func (p *pump) compacted(c *pb.WatchCreateRequest) error {
+// compacted answers a request for a watch that is to begin before there is history, as etcd does.
+func (p *pump) compacted() error {
 	p.ended++
 	id := endedWatches + p.ended
 	head := &pb.ResponseHeader{Revision: p.floor}

@@ -31,6 +31,10 @@ const (
 	lookEvery    = 5 * time.Millisecond
 )
 
+// slack is by how much To's revisions must be above From's when the data move: an etcd's go on with other tenants' writes, and a gate that
+// reads from it a moment longer may tell of them.
+const slack = 1000
+
 // Move is a move of a tenant's data. One goroutine uses it at a time.
 type Move struct {
 	// ID is another one for each move of a tenant.
@@ -53,7 +57,7 @@ type Move struct {
 	changed map[string][sha256.Size]byte
 }
 
-// Errors of GoOver.
+// Errors of a move.
 var (
 	// ErrMoved means that the data have moved already.
 	ErrMoved = errors.New("the data have moved")
@@ -87,15 +91,28 @@ func (m *Move) Take(ctx context.Context) error {
 
 // Begin has writes go on in From, which isn't sealed. ErrSame means that From and To are the same data under two names.
 func (m *Move) Begin(ctx context.Context) error {
-	value, _, err := m.From.Record(ctx, driver.MoveKey)
-	if err != nil {
-		return err
+	for {
+		value, _, err := m.From.Record(ctx, driver.MoveKey)
+		if err != nil {
+			return err
+		}
+		have := driver.DecodeMove(value)
+		if have.ID != m.ID || have.Attempt < m.attempt {
+			return m.tell(ctx, driver.MoveOpen)
+		}
+		// Either To has lost its record, as a bucket that is purged does, and with it the count of attempts; or From has To's.
+		m.attempt = have.Attempt
+		if err := m.take(ctx); err != nil {
+			return err
+		}
+		if value, _, err = m.From.Record(ctx, driver.MoveKey); err != nil {
+			return err
+		}
+		if driver.DecodeMove(value).Attempt == m.attempt {
+			m.To.Guard(0)
+			return errors.Join(ErrSame, m.To.DeleteRecord(ctx, driver.MoveKey))
+		}
 	}
-	// A record of From's own that an earlier attempt left has a lower attempt.
-	if driver.DecodeMove(value) == (driver.Move{ID: m.ID, Phase: driver.MoveOpen, Attempt: m.attempt}) {
-		return errors.Join(ErrSame, m.To.DeleteRecord(ctx, driver.MoveKey))
-	}
-	return m.tell(ctx, driver.MoveOpen)
 }
 
 // take begins another attempt: what an earlier one has still to write to the record comes too late.
@@ -105,14 +122,20 @@ func (m *Move) take(ctx context.Context) (err error) {
 	if errors.Is(err, driver.ErrRaced) {
 		return ErrSuperseded
 	}
+	if err == nil {
+		m.To.Guard(m.revision)
+	}
 	return err
 }
 
-// tell writes the record in From, by which gates act.
+// tell writes the record in From, by which gates act. ErrSuperseded means that another process has taken a later attempt.
 func (m *Move) tell(ctx context.Context, phase driver.MovePhase) error {
 	value := driver.Move{ID: m.ID, Phase: phase, Attempt: m.attempt}.Encode()
 	for {
-		_, revision, err := m.From.Record(ctx, driver.MoveKey)
+		have, revision, err := m.From.Record(ctx, driver.MoveKey)
+		if is := driver.DecodeMove(have); err == nil && is.ID == m.ID && is.Attempt > m.attempt {
+			return ErrSuperseded
+		}
 		if err == nil {
 			_, err = m.From.SetRecord(ctx, driver.MoveKey, value, revision)
 		}
@@ -170,8 +193,8 @@ func (m *Move) upTo(ctx context.Context, at int64) error {
 	return m.To.Import(ctx, m.counted(m.stream.UpTo(ctx, at)))
 }
 
-// GoOver ends the move of a tenant that has so many gates, after Copy. It returns for how long writes were held. An error other than
-// ErrMoved means that the data are where they were.
+// GoOver ends the move of a tenant that has so many gates, after Copy. It returns for how long writes were held. ErrGates means that writes
+// go on where they were, and another try may do; after any other error but ErrMoved the next one to Take the move finds out.
 func (m *Move) GoOver(ctx context.Context, gates int) (held time.Duration, err error) {
 	if err := m.take(ctx); err != nil {
 		return 0, err
@@ -245,7 +268,7 @@ func (m *Move) drain(ctx context.Context, gates int) (sealed bool, err error) {
 		return true, err
 	}
 	now, err := m.To.Last(ctx)
-	if err == nil && now <= last {
+	if err == nil && now <= last+slack {
 		err = fmt.Errorf("%w: %d, and the data's are at %d", ErrBehind, now, last)
 	}
 	return true, err
@@ -255,7 +278,7 @@ func (m *Move) drain(ctx context.Context, gates int) (sealed bool, err error) {
 func (m *Move) commit(ctx context.Context) error {
 	done := driver.Move{ID: m.ID, Phase: driver.MoveDone, Attempt: m.attempt}.Encode()
 	revision, err := m.To.SetRecord(ctx, driver.MoveKey, done, m.revision)
-	for err != nil {
+	for pause := lookEvery; err != nil; {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -267,8 +290,9 @@ func (m *Move) commit(ctx context.Context) error {
 		case asked != nil:
 			select {
 			case <-ctx.Done():
-			case <-time.After(lookEvery):
+			case <-time.After(pause):
 			}
+			pause = min(2*pause, time.Second)
 		case have.ID == m.ID && have.Phase == driver.MoveDone && have.Attempt == m.attempt:
 			err = nil
 		case revision == m.revision:
@@ -307,8 +331,9 @@ func (m *Move) undo(ctx context.Context, sealed bool, why error) error {
 	return errors.Join(why, m.tell(ctx, driver.MoveOpen))
 }
 
-// await waits until so many gates have said that they are in a phase, or in the one after it, in this attempt.
+// await waits until so many gates have said that they are in a phase of this attempt; they say nothing of it once the data have moved.
 func (m *Move) await(ctx context.Context, in driver.Data, gates int, phase driver.MovePhase, within time.Duration) error {
+	outer := ctx
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	for {
@@ -325,10 +350,10 @@ func (m *Move) await(ctx context.Context, in driver.Data, gates int, phase drive
 		}
 		select {
 		case <-ctx.Done():
-			if err == nil {
-				err = fmt.Errorf("%w: %d of %d within %s", ErrGates, n, gates, within)
+			if outer.Err() != nil {
+				return outer.Err()
 			}
-			return err
+			return errors.Join(fmt.Errorf("%w: %d of %d within %s", ErrGates, n, gates, within), err)
 		case <-time.After(lookEvery):
 		}
 	}

@@ -147,11 +147,12 @@ func (s *stream) fetch(ctx context.Context, ends bool) error {
 	if s.err != nil || s.next != nil {
 		return s.err
 	}
-	wait := jetstream.NextContext(ctx)
 	if ends {
-		wait = jetstream.NextMaxWait(quiet)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, quiet)
+		defer cancel()
 	}
-	m, err := s.messages.Next(wait)
+	m, err := s.messages.Next(jetstream.NextContext(ctx))
 	if err != nil {
 		return err
 	}

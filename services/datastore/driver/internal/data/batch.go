@@ -78,7 +78,7 @@ func (t *Tenant) writeBatch(ctx context.Context, batch []driver.Change) error {
 		return nil
 	}
 	done, err := step(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return t.Client.Txn(ctx).If(absent...).Then(writes...).Else(reads...).Commit()
+		return t.Client.Txn(ctx).If(append(absent, t.guards()...)...).Then(writes...).Else(reads...).Commit()
 	})
 	switch {
 	case len(batch) > 1 && (is(err, rpctypes.ErrTooManyOps) || is(err, rpctypes.ErrRequestTooLarge)):
@@ -115,10 +115,7 @@ func (t *Tenant) overwrite(ctx context.Context, batch []driver.Change, there map
 	if len(writes) == 0 {
 		return nil
 	}
-	_, err := step(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return t.Client.Txn(ctx).Then(writes...).Commit()
-	})
-	return err
+	return t.guarded(ctx, writes)
 }
 
 // writeEach writes the keys of a batch one by one.
@@ -165,9 +162,7 @@ func (t *Tenant) clearRanges(ctx context.Context) error {
 			deletes = append(deletes, clientv3.OpDelete(first, clientv3.WithRange(from)))
 		}
 		if len(deletes) > 0 {
-			_, err = step(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-				return t.Client.Txn(ctx).Then(deletes...).Commit()
-			})
+			err = t.guarded(ctx, deletes)
 		}
 		if err != nil || !page.More {
 			return t.failed(ctx, "clear", err)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
@@ -40,6 +42,7 @@ type Tenant struct {
 	// Shut releases what the client is connected to; it may be nil.
 	Shut func() error
 
+	guard  atomic.Int64 // that of Guard
 	leases leases
 	once   sync.Once
 	closed error
@@ -143,7 +146,7 @@ func (t *Tenant) failed(ctx context.Context, what string, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case errors.As(err, &key):
+	case errors.As(err, &key), errors.Is(err, fence.ErrFenced):
 		return err
 	case errors.Is(err, driver.ErrAway), errors.Is(err, driver.ErrCompacted):
 		return fmt.Errorf("%s: %w", what, err)
@@ -160,8 +163,11 @@ func (t *Tenant) failed(ctx context.Context, what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// step gives a request its time-out.
-func step[T any](ctx context.Context, do func(context.Context) (T, error)) (T, error) {
+// step gives a request its time-out, if this replica may still work on the tenant.
+func step[T any](ctx context.Context, do func(context.Context) (T, error)) (none T, err error) {
+	if err := fence.Check(ctx); err != nil {
+		return none, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	return do(ctx)

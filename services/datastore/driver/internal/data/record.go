@@ -55,6 +55,28 @@ func (t *Tenant) GateRecords(ctx context.Context) (map[string][]byte, error) {
 	return all, nil
 }
 
+// Guard has an etcd take nothing from Import and Clear once the record of a move is another.
+func (t *Tenant) Guard(revision int64) { t.guard.Store(revision) }
+
+// guards are the conditions on which an etcd is written.
+func (t *Tenant) guards() []clientv3.Cmp {
+	if revision := t.guard.Load(); revision != 0 {
+		return []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(t.Prefix+driver.MoveKey), "=", revision)}
+	}
+	return nil
+}
+
+// guarded writes to an etcd. driver.ErrRaced means that the record of the move is another.
+func (t *Tenant) guarded(ctx context.Context, writes []clientv3.Op) error {
+	done, err := step(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return t.Client.Txn(ctx).If(t.guards()...).Then(writes...).Commit()
+	})
+	if err == nil && !done.Succeeded {
+		err = driver.ErrRaced
+	}
+	return err
+}
+
 // DeleteRecord deletes a record.
 func (t *Tenant) DeleteRecord(ctx context.Context, key string) error {
 	return t.failed(ctx, "delete the record of a move", t.delete(ctx, key))

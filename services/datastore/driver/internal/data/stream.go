@@ -35,7 +35,7 @@ func (t *Tenant) Watch(ctx context.Context, after int64) driver.Stream {
 	if t.Kine {
 		from, end = kineFirst, kineEnd
 	}
-	s.responses = t.Client.Watch(s.watching, from, clientv3.WithRange(end), clientv3.WithRev(after+1))
+	s.responses = t.Client.Watch(s.watching, from, clientv3.WithRange(end), clientv3.WithRev(after+1)) //nolint:contextcheck // it comes from ctx
 	return s
 }
 

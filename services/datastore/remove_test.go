@@ -23,9 +23,14 @@ func TestPlacesOf(t *testing.T) {
 	tenant.Spec.DataStore = "main"
 	tenant.Spec.DataStoreOverrides = []v1alpha1.DataStoreOverride{{Resource: "/events", DataStore: "c"}}
 	own := state.Datastore{DataStore: "main", Driver: "etcd", Overrides: []state.Override{{DataStore: "b", Account: "as left"}}}
+	moving := state.Datastore{
+		DataStore: "main", Driver: "etcd", Move: &state.Move{DataStore: "to", Driver: "NATS", Schema: "s", User: "u"},
+		Kept: []state.Kept{{DataStore: "former", Driver: "MySQL", Schema: "t", User: "v"}},
+	}
 	for want, own := range map[string]state.Datastore{
-		"[{main etcd true} {b etcd true} {c etcd false}]": own,
-		"[{main  false} {c etcd false}]":                  {},
+		"[{main etcd true  } {b etcd true  } {c etcd false  }]":                            own,
+		"[{main  false  } {c etcd false  }]":                                               {},
+		"[{main etcd true  } {to NATS true s u} {former MySQL true t v} {c etcd false  }]": moving,
 	} {
 		if got := fmt.Sprint(placesOf(tenant, own)); got != want {
 			t.Errorf("got %s", got)

@@ -149,10 +149,10 @@ func storedAs(t testing.TB, key events.Key) (d state.Datastore) {
 }
 
 // stage waits until a move is at one of these.
-func stage(t testing.TB, key events.Key, any ...string) {
+func stage(t testing.TB, key events.Key, phases ...string) {
 	t.Helper()
-	env.Eventually(t, "the move to be "+any[0], func() error {
-		if m := storedAs(t, key).Move; m == nil || !slices.Contains(any, m.Phase) {
+	env.Eventually(t, "the move to be "+phases[0], func() error {
+		if m := storedAs(t, key).Move; m == nil || !slices.Contains(phases, m.Phase) {
 			return errNotYet
 		}
 		return nil

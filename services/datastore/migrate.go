@@ -236,17 +236,25 @@ func (m *migrating) goOn(ctx context.Context) error {
 	return m.next(ctx, one, at)
 }
 
-// sides are the two accounts, with what each is reached by. The tenant gets the one in the other DataStore.
-func (m *migrating) sides(ctx context.Context, to *store) (from, there side, err error) {
-	v := m.own.Move
-	from = side{store: m.home.main, account: m.account}
+// here is the account that the data are in, with what the tenant's Secrets say that it is reached by.
+func (m *migrating) here(ctx context.Context) (side, error) {
 	config, certificate := &corev1.Secret{}, &corev1.Secret{}
 	for secret, into := range map[string]*corev1.Secret{name.DatastoreConfig(m.t.Key.Name): config, name.DatastoreCertificate(m.t.Key.Name): certificate} {
 		if err := m.s.kube.Get(ctx, kube.Secrets, m.t.Key.Namespace, secret, into); err != nil {
-			return from, there, err
+			return side{}, err
 		}
 	}
-	from.account.Password, from.access = string(config.Data[name.KeyDBPassword]), accessOf(certificate.Data)
+	here := side{store: m.home.main, account: m.account, access: accessOf(certificate.Data)}
+	here.account.Password = string(config.Data[name.KeyDBPassword])
+	return here, nil
+}
+
+// sides are the two accounts, with what each is reached by. The tenant gets the one in the other DataStore.
+func (m *migrating) sides(ctx context.Context, to *store) (from, there side, err error) {
+	v := m.own.Move
+	if from, err = m.here(ctx); err != nil {
+		return from, there, err
+	}
 	there = side{store: to, account: m.there(to)}
 	err = to.do(ctx, func(d driver.Driver) error {
 		if err := d.Claim(ctx, there.account); err != nil {
@@ -286,26 +294,28 @@ func (m *migrating) next(ctx context.Context, one *mover, at moverAt) (err error
 	if at.phase != was && at.why == nil {
 		v.Why = ""
 	}
+	gates, ready := 0, false
 	if v.Phase = at.phase; v.Phase == state.MoveFollowing {
-		gates, ready, err := m.gates(ctx)
-		if err != nil {
+		if gates, ready, err = m.gates(ctx); err != nil {
 			return err
 		}
 		if ready {
-			// Noted before it begins: who takes the tenant over then changes nothing where the data were.
 			v.Phase = state.MoveGoingOver
-			defer func() {
-				if err == nil {
-					one.goOver(gates)
-				}
-			}()
 		}
 	}
-	m.t.Alarm(tellEvery, loop.Wake{Kind: wakeMove})
-	if v.Phase == was {
-		return m.t.Done(ctx, m.outcome(m.wait()))
+	var facts []loop.Tell
+	if v.Phase != was {
+		facts = append(facts, m.tell(v.Phase, ""))
 	}
-	return m.t.Done(ctx, m.outcome(m.wait(), m.tell(v.Phase, "")))
+	m.t.Alarm(tellEvery, loop.Wake{Kind: wakeMove})
+	// Noted before it goes over: who takes the tenant over then changes nothing where the data were.
+	if err := m.t.Done(ctx, m.outcome(m.wait(), facts...)); err != nil {
+		return err
+	}
+	if ready {
+		one.goOver(gates)
+	}
+	return nil
 }
 
 // gates is how many gates there are; ready is whether all pods have one.
@@ -410,7 +420,7 @@ func (m *migrating) finish(ctx context.Context) error {
 	if !done {
 		return m.t.Done(ctx, m.outcome(m.wait()))
 	}
-	if err := m.clear(ctx, m.home.main); err != nil {
+	if err := m.clear(ctx); err != nil {
 		return err
 	}
 	m.own.Move = nil
@@ -428,18 +438,14 @@ func (m *migrating) finish(ctx context.Context) error {
 }
 
 // clear removes the records of the move from the store that has the data, and the Secrets that pods had for it.
-func (m *migrating) clear(ctx context.Context, st *store) error {
-	config, certificate := &corev1.Secret{}, &corev1.Secret{}
-	for secret, into := range map[string]*corev1.Secret{name.DatastoreConfig(m.t.Key.Name): config, name.DatastoreCertificate(m.t.Key.Name): certificate} {
-		if err := m.s.kube.Get(ctx, kube.Secrets, m.t.Key.Namespace, secret, into); err != nil {
-			return err
-		}
-	}
-	account := m.account
-	account.Password = string(config.Data[name.KeyDBPassword])
-	err := st.do(ctx, func(d driver.Driver) error { return clearRecords(ctx, d, account, accessOf(certificate.Data)) })
+func (m *migrating) clear(ctx context.Context) error {
+	here, err := m.here(ctx)
 	if err != nil {
-		return intentOf(m.t, st, err)
+		return err
+	}
+	err = here.store.do(ctx, func(d driver.Driver) error { return clearRecords(ctx, d, here.account, here.access) })
+	if err != nil {
+		return intentOf(m.t, here.store, err)
 	}
 	owner := kube.Owner{Name: m.t.Key.Name, UID: m.t.UID}
 	for _, secret := range []string{name.MovingDatastoreConfig(m.t.Key.Name), name.MovingDatastoreCertificate(m.t.Key.Name)} {
@@ -481,7 +487,7 @@ func (m *migrating) abort(ctx context.Context, why string) error {
 		return m.goOn(ctx)
 	}
 	m.s.movers.end(m.t.Key)
-	if err := m.clear(ctx, m.home.main); err != nil {
+	if err := m.clear(ctx); err != nil {
 		return err
 	}
 	to := m.s.stores.get(v.DataStore)
@@ -525,12 +531,15 @@ func (s *datastore) removeKept(ctx context.Context, t *loop.Turn, own *state.Dat
 	return removed
 }
 
-// dropKept removes what is kept in one DataStore. One that is gone has nothing any more.
+// dropKept removes what is kept in one DataStore, and reports whether there is nothing left to do.
 func (s *datastore) dropKept(ctx context.Context, t *loop.Turn, k state.Kept) bool {
-	_, _, err := s.drop(ctx, t, keptPlace(k), keptAccount(t.UID, k), s.now())
+	_, left, err := s.drop(ctx, t, keptPlace(k), keptAccount(t.UID, k), s.now())
 	if err != nil {
 		s.log.Warn("data of before a move can't be removed now", "tenant", t.Key.String(), "dataStore", k.DataStore, "error", err)
 		return false
+	}
+	if left != "" {
+		s.log.Warn("data of before a move are left", "tenant", t.Key.String(), "dataStore", k.DataStore, "left", left)
 	}
 	s.stores.get(k.DataStore).removeTenant(t.Key)
 	return true

@@ -36,7 +36,6 @@ type mover struct {
 	move   state.Move
 	from   side
 	to     side
-	stores [2]string
 	wake   func()
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -113,7 +112,7 @@ func (m *movers) start(ctx context.Context, key events.Key, v state.Move, from, 
 	}
 	moving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	one := &mover{
-		move: v, from: from, to: to, stores: [2]string{from.store.name, to.store.name}, cancel: cancel, done: make(chan struct{}),
+		move: v, from: from, to: to, cancel: cancel, done: make(chan struct{}),
 		gates: make(chan int, 1), wake: func() { m.wake(key) }, at: moverAt{phase: v.Phase},
 	}
 	m.all[key] = one
@@ -172,7 +171,7 @@ func (m *movers) stop() {
 	m.running.Wait()
 }
 
-func (o *mover) on(store string) bool { return o.stores[0] == store || o.stores[1] == store }
+func (o *mover) on(store string) bool { return o.from.store.name == store || o.to.store.name == store }
 
 // now is how far it is.
 func (o *mover) now() moverAt {
@@ -284,7 +283,7 @@ func (o *mover) into(ctx context.Context, from driver.Driver, fromAccess, toAcce
 	}
 	o.enter(state.MoveCopying)
 	defer m.Close()
-	if _, err := m.Copy(ctx); err != nil {
+	if err := m.Copy(ctx); err != nil {
 		return err
 	}
 	o.enter(state.MoveFollowing)
@@ -336,7 +335,7 @@ func (o *mover) follow(ctx context.Context, m *move.Move) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
-			if _, err := m.Follow(ctx); err != nil {
+			if err := m.Follow(ctx); err != nil {
 				return err
 			}
 		case gates := <-o.gates:

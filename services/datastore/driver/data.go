@@ -31,7 +31,7 @@ func Compacted(above int64) int64 { return above + 2 }
 //  1. Revision of the source: all that was written before is in an export at it, and nothing that is written after.
 //  2. Import of the source's Export at that revision.
 //  3. Import of the source's Follow after that revision, up to its present Revision; and again from there, as often as
-//     the copy shall come nearer. The last time is after the tenant's API server has ended.
+//     the copy shall come nearer, or of pieces of its Watch. The last time is when the tenant may not write any more (Account.ReadOnly).
 //
 // Each Import may be cut off at any point and begun again by the same call: it leads to the same end. When that fails
 // with ErrCompacted, Clear the copy and begin anew.

@@ -25,6 +25,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -330,19 +331,14 @@ func (g *Gate) awaitSwitch(ctx context.Context) bool {
 	return false
 }
 
-// refusals are how stores say that a tenant may read and not write: etcd, and databases behind a kine by codes of
-// PostgreSQL, MySQL and NATS.
-var refusals = []string{"permission denied", "SQLSTATE 42501", "Error 1142 (", "err_code=10054"}
+// refusals are the codes by which databases behind a kine say that a tenant may read and not write: PostgreSQL, MySQL and NATS. kine
+// passes them on in its errors' texts alone.
+var refusals = []string{"(SQLSTATE 42501)", "Error 1142 (", "err_code=10054 "}
 
 // sealed reports whether an error is a store's word that it did not do what was asked, for the tenant may not.
 func sealed(err error) bool {
 	if err == nil {
 		return false
 	}
-	for _, r := range refusals {
-		if strings.Contains(err.Error(), r) {
-			return true
-		}
-	}
-	return false
+	return status.Code(err) == codes.PermissionDenied || slices.ContainsFunc(refusals, func(code string) bool { return strings.Contains(err.Error(), code) })
 }

@@ -32,10 +32,10 @@ func (s *watchServer) Watch(client pb.Watch_WatchServer) error {
 	}
 	p := &pump{to: to, client: client, upstream: upstream, floor: s.g.lowest()}
 	ended := make(chan error, 2)
-	var pumping sync.WaitGroup
-	pumping.Go(func() { ended <- p.requests() })
-	pumping.Go(func() { ended <- p.responses() })
-	// What waits for the client's next request ends when this method has returned.
+	// Both end when this method has returned, with the client's stream and with ctx, and send the client nothing then.
+	go func() { ended <- p.requests() }()
+	go func() { ended <- p.responses() }()
+	defer p.close()
 	var switched chan struct{}
 	if to == s.g.from {
 		switched = s.g.switched
@@ -56,6 +56,7 @@ type pump struct {
 	floor    int64
 
 	sending sync.Mutex
+	closed  bool // guarded by sending
 	// ended counts the watches that were told to be too old; it belongs to requests.
 	ended int64
 }
@@ -63,7 +64,17 @@ type pump struct {
 func (p *pump) send(r *pb.WatchResponse) error {
 	p.sending.Lock()
 	defer p.sending.Unlock()
+	if p.closed {
+		return errMoved
+	}
 	return p.client.Send(r)
+}
+
+// close has nothing be sent any more.
+func (p *pump) close() {
+	p.sending.Lock()
+	defer p.sending.Unlock()
+	p.closed = true
 }
 
 func (p *pump) requests() error {

@@ -52,8 +52,8 @@ type Move struct {
 	// attempt and revision are those of the record in To.
 	attempt  int
 	revision int64
-	// changed are the keys that were brought since Verify and aren't compared yet, with a hash of what they hold, zero for deleted ones; nil
-	// before Verify. It belongs to whoever reads what is imported.
+	// changed are the keys that were brought since verify and aren't compared yet, with a hash of what they hold, zero for deleted ones; nil
+	// before verify. It belongs to whoever reads what is imported.
 	changed map[string][sha256.Size]byte
 }
 
@@ -145,14 +145,15 @@ func (m *Move) tell(ctx context.Context, phase driver.MovePhase) error {
 	}
 }
 
-// Copy brings everything over as it is at some revision of From, which it returns. To is empty.
-func (m *Move) Copy(ctx context.Context) (at int64, err error) {
+// Copy brings everything over as it is at some revision of From. To is empty.
+func (m *Move) Copy(ctx context.Context) error {
 	m.Close()
-	if at, err = m.From.Revision(ctx); err != nil {
-		return 0, err
+	at, err := m.From.Revision(ctx)
+	if err != nil {
+		return err
 	}
 	m.changed, m.stream = nil, m.From.Watch(ctx, at)
-	return at, m.To.Import(ctx, m.counted(m.From.Export(ctx, at)))
+	return m.To.Import(ctx, m.counted(m.From.Export(ctx, at)))
 }
 
 // Close ends what follows From.
@@ -180,12 +181,13 @@ func (m *Move) counted(changes iter.Seq2[driver.Change, error]) iter.Seq2[driver
 	}
 }
 
-// Follow brings over what has changed since Copy or the last Follow, and returns the revision up to which it has.
-func (m *Move) Follow(ctx context.Context) (at int64, err error) {
-	if at, err = m.From.Mark(ctx); err != nil {
-		return 0, err
+// Follow brings over what has changed since Copy or the last Follow.
+func (m *Move) Follow(ctx context.Context) error {
+	at, err := m.From.Mark(ctx)
+	if err != nil {
+		return err
 	}
-	return at, m.upTo(ctx, at)
+	return m.upTo(ctx, at)
 }
 
 // upTo brings over what has changed up to a revision.
@@ -233,14 +235,14 @@ func (m *Move) verified(ctx context.Context) error {
 		if err := m.upTo(ctx, at); err != nil {
 			return err
 		}
-		if _, err := m.Verify(ctx, at); err != nil {
+		if err := m.verify(ctx, at); err != nil {
 			return err
 		}
 	}
-	if _, err := m.Follow(ctx); err != nil {
+	if err := m.Follow(ctx); err != nil {
 		return err
 	}
-	return m.CheckChanges(ctx)
+	return m.checkChanges(ctx)
 }
 
 // drain holds writes, seals From and brings over what is left.
@@ -251,7 +253,7 @@ func (m *Move) drain(ctx context.Context, gates int) (sealed bool, err error) {
 	if err := m.await(ctx, m.From, gates, driver.MoveHeld, heldWithin); err != nil {
 		return false, err
 	}
-	if _, err := m.Follow(ctx); err != nil {
+	if err := m.Follow(ctx); err != nil {
 		return false, err
 	}
 	if err := m.Seal(ctx); err != nil {
@@ -264,7 +266,7 @@ func (m *Move) drain(ctx context.Context, gates int) (sealed bool, err error) {
 	if err := m.upTo(ctx, last); err != nil {
 		return true, err
 	}
-	if err := m.CheckChanges(ctx); err != nil {
+	if err := m.checkChanges(ctx); err != nil {
 		return true, err
 	}
 	now, err := m.To.Last(ctx)

@@ -16,19 +16,19 @@ import (
 // ErrDiffers means that the copy isn't what it was made from.
 var ErrDiffers = errors.New("the copy differs from the data")
 
-// Digest is of a set of keys and what they hold, in whatever order they come: a database may have one of its own.
-type Digest struct {
-	Keys, Bytes int64
+// digest is of a set of keys and what they hold, in whatever order they come: a database may have one of its own.
+type digest struct {
+	keys, bytes int64
 	sum         [4]uint64
 }
 
-func (d *Digest) add(c driver.Change) {
+func (d *digest) add(c driver.Change) {
 	hash := hashOf(c.Key, c.Value)
 	for i := range d.sum {
 		d.sum[i] += binary.LittleEndian.Uint64(hash[8*i:])
 	}
-	d.Keys++
-	d.Bytes += int64(len(c.Key) + len(c.Value))
+	d.keys++
+	d.bytes += int64(len(c.Key) + len(c.Value))
 }
 
 func hashOf(key string, value []byte) (sum [sha256.Size]byte) {
@@ -42,8 +42,8 @@ func hashOf(key string, value []byte) (sum [sha256.Size]byte) {
 	return sum
 }
 
-// DigestOf reads all that an export yields.
-func DigestOf(changes iter.Seq2[driver.Change, error]) (d Digest, err error) {
+// digestOf reads all that an export yields.
+func digestOf(changes iter.Seq2[driver.Change, error]) (d digest, err error) {
 	for c, err := range changes {
 		if err != nil {
 			return d, err
@@ -53,28 +53,28 @@ func DigestOf(changes iter.Seq2[driver.Change, error]) (d Digest, err error) {
 	return d, nil
 }
 
-// Verify compares count and checksum of all keys of From at a revision with those of To, which has everything up to that one and nothing
-// after it. From then on, CheckChanges compares what Follow brings.
-func (m *Move) Verify(ctx context.Context, at int64) (Digest, error) {
+// verify compares count and checksum of all keys of From at a revision with those of To, which has everything up to that one and nothing
+// after it. From then on, checkChanges compares what Follow brings.
+func (m *Move) verify(ctx context.Context, at int64) error {
 	last, err := m.To.Last(ctx)
 	if err != nil {
-		return Digest{}, err
+		return err
 	}
-	var from, to Digest
+	var from, to digest
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) { from, err = DigestOf(m.From.Export(ctx, at)); return err })
-	g.Go(func() (err error) { to, err = DigestOf(m.To.Export(ctx, last)); return err })
+	g.Go(func() (err error) { from, err = digestOf(m.From.Export(ctx, at)); return err })
+	g.Go(func() (err error) { to, err = digestOf(m.To.Export(ctx, last)); return err })
 	if err := g.Wait(); err != nil {
-		return Digest{}, err
+		return err
 	}
 	if from != to {
-		return from, fmt.Errorf("%w: %d keys of %d bytes, and %d of %d", ErrDiffers, to.Keys, to.Bytes, from.Keys, from.Bytes)
+		return fmt.Errorf("%w: %d keys of %d bytes, and %d of %d", ErrDiffers, to.keys, to.bytes, from.keys, from.bytes)
 	}
 	m.changed = map[string][sha256.Size]byte{}
-	return from, nil
+	return nil
 }
 
-// maxChanged is how many changes are remembered to be compared. Where there are more, Verify is called once more.
+// maxChanged is how many changes are remembered to be compared. Where there are more, verify is called once more.
 const maxChanged = 50_000
 
 // noteChange remembers a change that To is to have.
@@ -91,8 +91,8 @@ func (m *Move) noteChange(c driver.Change) {
 // checkers is how many keys are asked for at once.
 const checkers = 16
 
-// CheckChanges compares what Follow has brought since the last call with what To has.
-func (m *Move) CheckChanges(ctx context.Context) error {
+// checkChanges compares what Follow has brought since the last call with what To has.
+func (m *Move) checkChanges(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(checkers)
 	for key, want := range m.changed {

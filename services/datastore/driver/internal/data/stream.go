@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -12,8 +13,8 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
-// askSoon is how often etcd is asked how far a watch has got that is to be read up to a revision.
-const askSoon = 20 * time.Millisecond
+// endless is the revision up to which a watch without an end goes.
+const endless = math.MaxInt64
 
 // stream is a watch that goes on.
 type stream struct {
@@ -27,7 +28,9 @@ type stream struct {
 }
 
 // Watch begins a watch after a revision. It ends with ctx.
-func (t *Tenant) Watch(ctx context.Context, after int64) driver.Stream {
+func (t *Tenant) Watch(ctx context.Context, after int64) driver.Stream { return t.watch(ctx, after) }
+
+func (t *Tenant) watch(ctx context.Context, after int64) *stream {
 	s := &stream{t: t, at: after}
 	// The client sends the request for progress on the stream of the watch that has the same metadata.
 	s.watching, s.stop = context.WithCancel(clientv3.WithRequireLeader(ctx))
@@ -45,34 +48,40 @@ func (s *stream) Close() { s.stop() }
 // UpTo yields what is left, and what comes, up to a revision.
 func (s *stream) UpTo(ctx context.Context, to int64) iter.Seq2[driver.Change, error] {
 	return func(yield func(driver.Change, error) bool) {
-		ask := time.NewTicker(askSoon)
+		if err := s.upTo(ctx, to, yield); err != nil && !errors.Is(err, errEnough) {
+			yield(driver.Change{}, s.t.failed(ctx, "follow", err))
+		}
+	}
+}
+
+func (s *stream) upTo(ctx context.Context, to int64, yield func(driver.Change, error) bool) error {
+	var asks <-chan time.Time // a watch without an end is asked nothing
+	if to != endless {
+		ask := time.NewTicker(askAgain)
 		defer ask.Stop()
-		for said := time.Now(); ; {
-			if more, err := s.pass(ctx, to, yield); err != nil || !more {
-				if err != nil && !errors.Is(err, errEnough) {
-					yield(driver.Change{}, s.t.failed(ctx, "follow", err))
-				}
-				return
-			}
+		asks = ask.C
+	}
+	for said, asked := time.Now(), false; ; {
+		if more, err := s.pass(ctx, to, yield); err != nil || !more {
+			return err
+		}
+		if asks != nil && !asked {
 			if err := s.askProgress(); err != nil {
-				yield(driver.Change{}, s.t.failed(ctx, "follow", err))
-				return
+				return err
 			}
-			select {
-			case <-ctx.Done():
-				yield(driver.Change{}, ctx.Err())
-				return
-			case <-ask.C:
-				if time.Since(said) > quiet {
-					yield(driver.Change{}, fmt.Errorf("follow: %w: nothing was heard for %s", driver.ErrAway, quiet))
-					return
-				}
-			case r, open := <-s.responses:
-				said = time.Now()
-				if err := s.take(r, open); err != nil {
-					yield(driver.Change{}, s.t.failed(ctx, "follow", err))
-					return
-				}
+			asked = true
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-asks:
+			if asked = false; time.Since(said) > quiet {
+				return fmt.Errorf("%w: nothing was heard for %s", driver.ErrAway, quiet)
+			}
+		case r, open := <-s.responses:
+			said = time.Now()
+			if err := s.take(r, open); err != nil {
+				return err
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package datastore_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -120,8 +121,10 @@ var smalls = map[string]func(t *testing.T) small{
 				t.Helper()
 				s, err := filler.secret("filler-datastore-certificate")
 				filler.must(err)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
 				for err == nil {
-					err = writeToNATS(t.Context(), s, filler.account().Schema, strings.Repeat("x", 1<<20))
+					err = writeToNATS(ctx, s, filler.account().Schema, strings.Repeat("x", 1<<20))
 				}
 				var refused *jetstream.APIError
 				if !errors.As(err, &refused) {

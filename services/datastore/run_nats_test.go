@@ -50,8 +50,6 @@ func ask(in *installation, subject string, query, reply any) error {
 
 // writeToNATS puts a key into a bucket with what a Secret says.
 func writeToNATS(ctx context.Context, s *corev1.Secret, bucket, value string) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second) // who may not is not answered
-	defer cancel()
 	var c struct {
 		URL   string `json:"url"`
 		Token string `json:"user_jwt"`
@@ -92,6 +90,8 @@ func TestServiceOnNATS(t *testing.T) {
 		return x
 	}
 	writeBy := func(ctx context.Context, s *corev1.Secret, bucket string) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Second) // who may not is not answered
+		defer cancel()
 		return writeToNATS(ctx, s, bucket, "value")
 	}
 	write := func(ctx context.Context, x *tenant, bucket string) error {

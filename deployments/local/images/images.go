@@ -1,8 +1,8 @@
 // Package images says what the name of a container image runs as on the local stack, and builds it.
 //
 // There is no registry and no container runtime here: an image is a Go module of its own beside this file
-// (kubernetes-v1.36.3, kubernetes-v1.35.4, etcd, kine, konnectivity, nats-server), built from the module proxy into a cache, and "pulling" an image is
-// building it. The registry an image name begins with doesn't matter; its last path element and its tag do.
+// (kubernetes-v1.36.3, kubernetes-v1.35.4, etcd, kine, konnectivity, nats-server, versitygw), built from the module proxy into a cache, and
+// "pulling" an image is building it. The registry an image name begins with doesn't matter; its last path element and its tag do.
 package images
 
 import (
@@ -30,6 +30,8 @@ const (
 	Gate = "stoker-gate"
 	// Konnectivity is the module of konnectivity's server and agent.
 	Konnectivity = "konnectivity"
+	// S3 is an S3 server. Tests alone run it, so that it isn't among Names.
+	S3 = "versitygw"
 )
 
 // image is one module below this directory.
@@ -43,6 +45,7 @@ type image struct {
 	kube     bool     // a Kubernetes: gets its version stamped in
 	own      bool     // Stoker's own, of whatever tag: a program of a module elsewhere in the tree
 	pkg      string   // its package, when it isn't the module's root
+	tests    bool     // for tests alone: built when it is asked for by its name
 }
 
 var kubernetesPrograms = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubeadm"}
@@ -56,6 +59,7 @@ var catalog = []image{
 	// The release before can't be had from the module proxy; they speak the same protocol.
 	{name: Konnectivity, version: "v0.36.0", also: "v0.35.0", programs: []string{"proxy-server", "proxy-agent"}},
 	{name: "nats-server", version: "v2.15.2", programs: []string{"nats-server"}},
+	{name: S3, version: "v1.8.0", programs: []string{"versitygw"}, tests: true},
 	{name: Gate, dir: "../../../services/datastore", pkg: "./cmd/stoker-gate", programs: []string{Gate}, own: true},
 }
 
@@ -86,11 +90,13 @@ func moduleFiles(root string, modules ...string) (files []string, err error) {
 	return files, nil
 }
 
-// Names returns the name of every image there is, as Build takes it.
+// Names returns the name of every image that an installation may run, as Build takes it.
 func Names() []string {
 	var names []string
 	for _, img := range catalog {
-		names = append(names, img.name)
+		if !img.tests {
+			names = append(names, img.name)
+		}
 	}
 	return names
 }

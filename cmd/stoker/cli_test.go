@@ -127,6 +127,8 @@ func TestNobodyThere(t *testing.T) {
 type installation struct {
 	flags    []string
 	commands chan loop.Event
+	// connect is to NATS, as a user.
+	connect func(user string) *events.Bus
 }
 
 func install(t *testing.T) installation {
@@ -147,7 +149,7 @@ func install(t *testing.T) installation {
 	intake, status := connect(name.ServiceIntake), connect(name.ServiceStatus)
 	inst := installation{
 		flags:    []string{"--nats", srv.URL(), "--nkey", srv.SeedFile(events.UserOperator)},
-		commands: make(chan loop.Event, 64),
+		commands: make(chan loop.Event, 64), connect: connect,
 	}
 	loop := &loop.Loop{Bus: intake, Service: name.ServiceIntake, Commands: true, Ensure: intake.Provision, Handle: func(ctx context.Context, turn *loop.Turn) error {
 		for _, e := range turn.Events {

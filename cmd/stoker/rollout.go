@@ -92,36 +92,51 @@ func waveSize(wave string, all int) (int, error) {
 	return max(n, 1), nil
 }
 
-// upgrading is a tenant that is to be brought to a version. asked is true when it was commanded already.
-type upgrading struct {
+// due is a tenant for which something is to be done. asked is true when it was commanded already.
+type due struct {
 	tenant *v1alpha1.TenantControlPlane
 	asked  bool
 }
 
 // remaining sorts tenants by what is left to do: those that were commanded before and aren't there come first. left says which are left
 // out, and why.
-func remaining(tenants []v1alpha1.TenantControlPlane, version string) (todo []upgrading, done int, left []string) {
+func remaining(tenants []v1alpha1.TenantControlPlane, version string) (todo []due, done int, left []string) {
 	for i := range tenants {
 		o := &tenants[i]
 		asked := "v"+strings.TrimPrefix(o.Spec.Kubernetes.Version, "v") == version
+		why := resting(o)
 		switch {
-		case o.DeletionTimestamp != nil:
-			left = append(left, o.Namespace+"/"+o.Name+" is being deleted")
-		case asked && runs(o, version):
+		case o.DeletionTimestamp == nil && asked && runs(o, version):
 			done++
-		case meta.IsStatusConditionTrue(o.Status.Conditions, "Paused"):
-			left = append(left, o.Namespace+"/"+o.Name+" is paused")
+		case why != "":
+			left = append(left, o.Namespace+"/"+o.Name+" "+why)
 		default:
-			todo = append(todo, upgrading{o, asked})
+			todo = append(todo, due{o, asked})
 		}
 	}
-	slices.SortStableFunc(todo, func(a, b upgrading) int {
+	inOrder(todo)
+	return todo, done, left
+}
+
+// resting says why nothing can be done for a tenant now, empty when something can.
+func resting(o *v1alpha1.TenantControlPlane) string {
+	switch {
+	case o.DeletionTimestamp != nil:
+		return "is being deleted"
+	case meta.IsStatusConditionTrue(o.Status.Conditions, "Paused"):
+		return "is paused"
+	}
+	return ""
+}
+
+// inOrder sorts tenants by name, and those that were commanded before first.
+func inOrder(todo []due) {
+	slices.SortStableFunc(todo, func(a, b due) int {
 		if a.asked != b.asked {
 			return map[bool]int{true: -1, false: 1}[a.asked]
 		}
 		return strings.Compare(a.tenant.Namespace+"/"+a.tenant.Name, b.tenant.Namespace+"/"+b.tenant.Name)
 	})
-	return todo, done, left
 }
 
 // runs reports whether a tenant has come to a version: it is Ready with it, or sleeps and has it.
@@ -166,7 +181,7 @@ func (a *app) rollOut(ctx context.Context, r rollout) error {
 		return err
 	}
 	report := &report{app: a}
-	more, err := waves(ctx, a, todo, size, r.pause, func(wave []upgrading) int { return a.rollOutWave(ctx, bus, client, r, wave, report) })
+	more, err := waves(ctx, a, todo, size, r.pause, func(wave []due) int { return a.rollOutWave(ctx, bus, client, r, wave, report) })
 	if err != nil {
 		return err
 	}
@@ -192,44 +207,56 @@ func waves[T any](ctx context.Context, a *app, todo []T, size int, pause bool, w
 	return done, nil
 }
 
-// rollOutWave brings the tenants of a wave to the version side by side, and returns how many failed.
-func (a *app) rollOutWave(ctx context.Context, bus *events.Bus, client *portal.Client, r rollout, wave []upgrading, report *report) (failed int) {
+// rollOutWave brings the tenants of a wave to the version, and returns how many failed.
+func (a *app) rollOutWave(ctx context.Context, bus *events.Bus, client *portal.Client, r rollout, wave []due, report *report) (failed int) {
 	patience, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
+	return sideBySide(ctx, wave, report, func(u due) (func() (string, error), error) {
+		key := events.Tenant(u.tenant.Namespace, u.tenant.Name)
+		accepted, err := a.upgrade(patience, bus, client, r.version, u)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", key, err)
+		}
+		return func() (string, error) {
+			s, err := client.WaitReady(patience, accepted)
+			if err != nil {
+				err = late(patience, fmt.Errorf("%s: %w", key, err), "%s is not Ready with %s after %s; `stoker why %s -n %s` says what it waits for",
+					key, r.version, r.timeout, key.Name, key.Namespace)
+			}
+			return fmt.Sprintf("%s %s %s", key, r.version, s.Phase), err
+		}, nil
+	})
+}
+
+// sideBySide works on the tenants of a wave, and returns how many failed. begin is called for one after the other; what it returns waits for
+// one, beside the others, and says what has become of it.
+func sideBySide[T any](ctx context.Context, wave []T, report *report, begin func(T) (wait func() (say string, err error), err error)) (failed int) {
 	var mu sync.Mutex
-	note := func(err error, say string) {
+	note := func(say string, err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if err == nil {
-			a.sayf(a.out, "%s\n", say)
+			report.app.sayf(report.app.out, "%s\n", say)
 		} else if ctx.Err() == nil {
 			failed++
 			report.add(err)
 		}
 	}
 	var waits sync.WaitGroup
-	for _, u := range wave {
-		key := events.Tenant(u.tenant.Namespace, u.tenant.Name)
-		accepted, err := a.upgrade(patience, bus, client, r.version, u)
+	for _, one := range wave {
+		wait, err := begin(one)
 		if err != nil {
-			note(fmt.Errorf("%s: %w", key, err), "")
+			note("", err)
 			continue
 		}
-		waits.Go(func() {
-			s, err := client.WaitReady(patience, accepted)
-			if err != nil {
-				err = late(patience, fmt.Errorf("%s: %w", key, err), "%s is not Ready with %s after %s; `stoker why %s -n %s` says what it waits for",
-					key, r.version, r.timeout, key.Name, key.Namespace)
-			}
-			note(err, fmt.Sprintf("%s %s %s", key, r.version, s.Phase))
-		})
+		waits.Go(func() { note(wait()) })
 	}
 	waits.Wait()
 	return failed
 }
 
 // upgrade commands the change of a tenant, unless something is against it, or it was commanded before.
-func (a *app) upgrade(ctx context.Context, bus *events.Bus, client *portal.Client, version string, u upgrading) (portal.Accepted, error) {
+func (a *app) upgrade(ctx context.Context, bus *events.Bus, client *portal.Client, version string, u due) (portal.Accepted, error) {
 	o := u.tenant
 	if u.asked {
 		about := event.About{Namespace: o.Namespace, Name: o.Name, UID: string(o.UID), Generation: o.Generation}

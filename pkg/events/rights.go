@@ -65,7 +65,8 @@ func Permissions(user string) (publish, subscribe []string) {
 
 func operatorRights() (publish, subscribe []string) {
 	return []string{
-			"stoker.intake.*.*.*", "stoker.status.get", "stoker.status.why", "stoker.datastore.orphans", "stoker.datastore.drop", PlanSubjects,
+			"stoker.intake.*.*.*", "stoker.status.get", "stoker.status.why", "stoker.datastore.orphans", "stoker.datastore.drop", event.QueryMove,
+			event.QueryBackups, event.QueryBackup, PlanSubjects,
 			event.QueryDeadList, event.QueryDeadReplay, event.QueryDeadDrop, event.QueryReplicas, event.QueryPartitions, event.QueryResync, "$SRV.>", "$JS.API.INFO",
 			"$JS.API.DIRECT.GET.>", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES",
 			"$JS.API.STREAM.MSG.GET.*", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.NAMES.*", "$JS.API.CONSUMER.INFO.>",
@@ -127,7 +128,7 @@ func answered(service string) []string {
 // questions are the subjects on which services answer the operator, and intake; with them, that of all NATS micro services.
 var questions = map[string][]string{
 	name.ServiceAddons:    {event.QueryInside, JoinSubjects},
-	name.ServiceDatastore: {"stoker.datastore.orphans", "stoker.datastore.drop"},
+	name.ServiceDatastore: {"stoker.datastore.orphans", "stoker.datastore.drop", event.QueryMove, event.QueryBackups, event.QueryBackup},
 	name.ServiceIntake: {
 		event.QueryDeadList, event.QueryDeadReplay, event.QueryDeadDrop, event.QueryReplicas, event.QueryPartitions, event.QueryResync,
 		PlanSubjects,

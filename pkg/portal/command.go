@@ -159,6 +159,13 @@ func (c *Client) Wake(ctx context.Context, tenant events.Key, opts ...Option) (A
 	return c.send(ctx, tenant, event.Wake, event.WakeCommand{Target: o.target()}, o)
 }
 
+// Backup asks for a backup of a tenant, to a location, the name of its Secret, or, if that is empty, to the one that the tenant has. The fact
+// datastore.backedup says that it was made.
+func (c *Client) Backup(ctx context.Context, tenant events.Key, location string, opts ...Option) (Accepted, error) {
+	o := resolve(opts)
+	return c.send(ctx, tenant, event.Backup, event.BackupCommand{Target: o.target(), Location: location}, o)
+}
+
 func resolve(opts []Option) options {
 	var o options
 	for _, apply := range opts {

@@ -19,7 +19,10 @@ import (
 )
 
 // DescribeMetrics registers the metrics that datastore has beside those of every service, without a service.
-func DescribeMetrics(own, kamaji prometheus.Registerer) { (*stores)(nil).register(own, kamaji, true) }
+func DescribeMetrics(own, kamaji prometheus.Registerer) {
+	(*stores)(nil).register(own, kamaji, true)
+	(*failing)(nil).register(own)
+}
 
 // gauges are what is measured of each DataStore.
 type gauges struct {

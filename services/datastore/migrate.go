@@ -56,7 +56,8 @@ func (m *migrating) outcome(wait state.Wait, facts ...loop.Tell) loop.Outcome {
 func (m *migrating) tell(phase, why string) loop.Tell {
 	v := m.own.Move
 	return loop.Tell{What: event.Migrating, Data: event.DatastoreMigrating{
-		About: m.t.About(), From: m.own.DataStore, To: v.DataStore, Stage: phase, Keys: v.Keys, Bytes: v.Bytes, Reason: why,
+		About: m.t.About(), From: m.own.DataStore, To: v.DataStore, Stage: phase, Keys: v.Keys, Bytes: v.Bytes, Of: v.Of,
+		KeysPerSecond: v.KeysPerSecond, SecondsLeft: v.SecondsLeft, Reason: why,
 	}}
 }
 
@@ -182,10 +183,7 @@ func (m *migrating) wait() state.Wait {
 	case state.MovePreparing:
 		text += "it is made ready"
 	case state.MoveCopying:
-		text += fmt.Sprintf("%d keys, %d bytes are copied", v.Keys, v.Bytes)
-		if v.Of > 0 {
-			text += fmt.Sprintf(" of about %d keys", v.Of)
-		}
+		text += "copied are " + v.Progress()
 	case state.MoveFollowing:
 		text += "all pods to have gates"
 	case state.MoveGoingOver:
@@ -226,6 +224,7 @@ func (m *migrating) goOn(ctx context.Context) error {
 	}
 	at := one.now()
 	v.Keys, v.Bytes, v.Apart = at.keys, at.bytes, v.Apart || at.apart
+	v.KeysPerSecond, v.SecondsLeft = 0, 0
 	if at.why != nil {
 		v.Why = at.why.Error()
 	}
@@ -238,13 +237,18 @@ func (m *migrating) goOn(ctx context.Context) error {
 
 // here is the account that the data are in, with what the tenant's Secrets say that it is reached by.
 func (m *migrating) here(ctx context.Context) (side, error) {
+	return m.s.reached(ctx, m.t.Key, m.home.main, m.account)
+}
+
+// reached is an account of a tenant, with what its Secrets say that it is reached by.
+func (s *datastore) reached(ctx context.Context, key events.Key, st *store, account driver.Account) (side, error) {
 	config, certificate := &corev1.Secret{}, &corev1.Secret{}
-	for secret, into := range map[string]*corev1.Secret{name.DatastoreConfig(m.t.Key.Name): config, name.DatastoreCertificate(m.t.Key.Name): certificate} {
-		if err := m.s.kube.Get(ctx, kube.Secrets, m.t.Key.Namespace, secret, into); err != nil {
+	for secret, into := range map[string]*corev1.Secret{name.DatastoreConfig(key.Name): config, name.DatastoreCertificate(key.Name): certificate} {
+		if err := s.kube.Get(ctx, kube.Secrets, key.Namespace, secret, into); err != nil {
 			return side{}, err
 		}
 	}
-	here := side{store: m.home.main, account: m.account, access: accessOf(certificate.Data)}
+	here := side{store: st, account: account, access: accessOf(certificate.Data)}
 	here.account.Password = string(config.Data[name.KeyDBPassword])
 	return here, nil
 }
@@ -304,7 +308,7 @@ func (m *migrating) next(ctx context.Context, one *mover, at moverAt) (err error
 		}
 	}
 	var facts []loop.Tell
-	if v.Phase != was {
+	if one.progress(m.s.now(), v, v.Phase != was) {
 		facts = append(facts, m.tell(v.Phase, ""))
 	}
 	m.t.Alarm(tellEvery, loop.Wake{Kind: wakeMove})
@@ -502,7 +506,7 @@ func (m *migrating) abort(ctx context.Context, why string) error {
 		m.s.log.Warn("what a move that was undone has made is left", "tenant", m.t.Key.String(), "dataStore", v.DataStore, "error", err)
 	}
 	to.removeTenant(m.t.Key)
-	fact := m.tell("Undone", why)
+	fact := m.tell(event.StageUndone, why)
 	m.own.Move = nil
 	m.lookAgain()
 	o := m.outcome(state.Wait{}, fact)

@@ -42,8 +42,10 @@ type mover struct {
 	// gates gets the number of gates when it is to go over.
 	gates chan int
 
-	mu sync.Mutex
-	at moverAt
+	mu   sync.Mutex
+	at   moverAt
+	pace pace
+	told time.Time // when it was told last how far copying is
 }
 
 // moverAt is how far a mover is.

@@ -31,10 +31,14 @@ const (
 // questions are the endpoints.
 func (s *datastore) questions() events.Questions {
 	return events.Questions{
-		Service: event.DatastoreService, Version: "1.0.0", Description: "what DataStores keep for owners that are no tenant",
+		Service: event.DatastoreService, Version: "1.1.0",
+		Description: "what DataStores keep for owners that are no tenant, and what moves of data would meet",
 		Endpoints: map[string]events.Question{
 			"orphans": {Subject: event.QueryOrphans, Timeout: orphansTimeout, Answer: s.answerOrphans},
+			"backups": {Subject: event.QueryBackups, Timeout: backupsTimeout, Answer: s.answerBackups},
+			"backup":  {Subject: event.QueryBackup, Timeout: backupsTimeout, Answer: s.answerBackup},
 			"drop":    {Subject: event.QueryDrop, Timeout: dropTimeout, Answer: s.answerDrop},
+			"move":    {Subject: event.QueryMove, Timeout: moveTimeout, Answer: s.answerMove},
 		},
 	}
 }

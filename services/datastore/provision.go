@@ -60,7 +60,13 @@ func (s *datastore) provision(ctx context.Context, t *loop.Turn) error {
 	measured := t.Woken(wakeSize) && home.main.takeSize(&p.want)
 	removed := s.removeKept(ctx, t, &p.want)
 	moving := moves(t, own)
-	if p.nothing && len(withdrawn) == 0 && !measured && !removed && !moving {
+	var changed bool
+	var facts []loop.Tell
+	restoring := restores(t, own)
+	if !restoring {
+		changed, facts = s.backUp(ctx, t, home, &p.want)
+	}
+	if p.nothing && len(withdrawn) == 0 && !measured && !removed && !moving && !changed {
 		return nil
 	}
 	if !p.upToDate {
@@ -74,11 +80,20 @@ func (s *datastore) provision(ctx context.Context, t *loop.Turn) error {
 			t.Drifted("the account and its Secrets")
 		}
 	}
+	if restoring {
+		done, restored, err := s.restore(ctx, t, home, p)
+		if err != nil || !done {
+			return err
+		}
+		facts = append(facts, restored...)
+	}
+	outcome := p.outcome(t, own, withdrawn, measured)
+	outcome.Facts = append(outcome.Facts, facts...)
 	if moving {
 		home.noteAccount(t, p.want)
-		return s.migrate(ctx, t, p, home, p.outcome(t, own, withdrawn, measured).Facts)
+		return s.migrate(ctx, t, p, home, outcome.Facts)
 	}
-	if err := t.Done(ctx, p.outcome(t, own, withdrawn, measured)); err != nil {
+	if err := t.Done(ctx, outcome); err != nil {
 		return err
 	}
 	home.noteAccount(t, p.want)

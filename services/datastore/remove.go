@@ -45,6 +45,8 @@ func (s *datastore) remove(ctx context.Context, t *loop.Turn) error {
 		return err
 	}
 	s.movers.end(t.Key)
+	s.jobs.end(t.Key)
+	s.failing.forget(t.Key)
 	left := own.Left
 	if was := t.Own(); was == nil || was.Wait.Reason != reason.ObjectHeld { // else all that is left to do is to wait for the Secrets
 		if left, err = s.dropAll(ctx, t, &own, since); err != nil {

@@ -49,10 +49,13 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	m := &movers{all: map[events.Key]*mover{}, waiting: map[events.Key]struct{}{}}
 	defer m.stop()
+	js := newJobs(nil)
+	defer js.stop()
 	return service.Run(ctx, cfg.Config, func(c *service.Clients) (*loop.Loop, error) {
 		r := &reader{kube: c.Kube, namespaces: strings.FieldsFunc(cmp.Or(cfg.SecretNamespaces, name.SystemNamespace), isSeparator)}
-		s := &datastore{kube: c.Kube, bus: c.Bus, log: c.Log, stores: newStores(r, Drivers()), now: time.Now, handlers: c.Handlers, renewBefore: before, movers: m}
+		s := &datastore{kube: c.Kube, bus: c.Bus, log: c.Log, stores: newStores(r, Drivers()), now: time.Now, handlers: c.Handlers, renewBefore: before, movers: m, jobs: js}
 		m.wake = func(key events.Key) { s.stores.wakeAll([]events.Key{key}, loop.Wake{Kind: wakeMove}) }
+		js.wake = func(key events.Key) { s.stores.wakeAll([]events.Key{key}, loop.Wake{Kind: wakeJob}) }
 		s.references = newReferences(c.Kube, func(ctx context.Context, n string) {
 			st := s.stores.get(n)
 			st.invalidate()
@@ -60,6 +63,7 @@ func Run(ctx context.Context, cfg Config) error {
 		})
 		s.stores.onRead = func(n string, o *v1alpha1.DataStore) { s.references.set(n, r.secretsOf(o)) }
 		s.stores.register(c.Metrics, c.Kamaji, cfg.TenantMetrics)
+		s.failing.register(c.Metrics)
 		if _, err := c.Bus.AnswerQuestions(ctx, s.questions()); err != nil {
 			return nil, err
 		}
@@ -84,6 +88,9 @@ type datastore struct {
 	references *references
 	// movers move tenants' data.
 	movers *movers
+	// jobs make backups and bring them back; failing are the tenants whose last one could not be made.
+	jobs    *jobs
+	failing failing
 	// written are the checksums of Secrets that this replica wrote over others, by types.NamespacedName, until a state has them.
 	written sync.Map
 }

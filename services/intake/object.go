@@ -251,6 +251,8 @@ func whole(key events.Key, k kind, data []byte, watchFilter string) (typed any, 
 	if tenant, ok := typed.(*v1alpha1.TenantControlPlane); ok {
 		_, bad := scheduleOf(tenant.Annotations)
 		found = append(found, bad...)
+		_, bad = backupsOf(tenant.Annotations)
+		found = append(found, bad...)
 		found = append(found, unusable(tenant.Spec.Kubernetes.APIServer)...)
 	}
 	if len(found) > 0 {

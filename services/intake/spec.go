@@ -216,7 +216,8 @@ func specAnnotations(o *metav1.ObjectMeta) map[string]string {
 		name.AnnotationDatastoreOverrides, name.AnnotationKubeletServing, name.AnnotationUpgradeTimeout, name.AnnotationUpgradeThrough,
 		name.AnnotationSleepAt, name.AnnotationWakeAt, name.AnnotationTimeZone,
 		name.AnnotationSleptAt, name.AnnotationSleptBy, name.AnnotationWokenAt, name.AnnotationWakeOn, name.AnnotationSleepWhenIdle,
-		name.AnnotationAdopt,
+		name.AnnotationAdopt, name.AnnotationRestoreFrom,
+		name.AnnotationBackupLocation, name.AnnotationBackupSchedule, name.AnnotationBackupKeep, name.AnnotationBackupAt,
 	} {
 		if v, ok := o.Annotations[k]; ok {
 			kept[k] = v
@@ -247,6 +248,9 @@ func desired(
 	}
 	if !tenant.Deleting && !tenant.Sleeps() { // else no schedule changes anything
 		tenant.Sleep = sleepOf(&o.ObjectMeta, now)
+	}
+	if !tenant.Deleting {
+		tenant.Backups = backupsAt(&o.ObjectMeta, now)
 	}
 	if tenant.Sleep.Asleep {
 		tenant.Spec.ControlPlane.Deployment.Replicas = new(int32)
@@ -309,7 +313,7 @@ func (s *intake) accept(ctx context.Context, t *loop.Turn, o *v1alpha1.TenantCon
 	}
 	a := &acceptance{tenant: desired(o, dataStore, before, beforeGeneration, trace, now)}
 	a.tenant.Unplaced = missing
-	if at := earliest(a.tenant.PausedUntil, a.tenant.Sleep.Until); !at.IsZero() {
+	if at := earliest(a.tenant.PausedUntil, a.tenant.Sleep.Until, a.tenant.Backups.Next); !at.IsZero() {
 		if err := s.lookAt(ctx, t, at, now); err != nil {
 			return nil, err
 		}
@@ -369,10 +373,11 @@ func waitOf(o *v1alpha1.TenantControlPlane, missing string, now time.Time) state
 		return state.Wait{On: kube.TenantControlPlanes.Kind, Reason: reason.PauseUnreadable, Text: text}
 	}
 	if _, bad := scheduleOf(o.Annotations); bad != nil {
-		text := "a schedule of sleep that can be read"
-		for _, e := range bad {
-			text += fmt.Sprintf("; %s: %q %s", e.Field, e.Value, e.Message)
-		}
+		text := "a schedule of sleep that can be read" + unreadable(bad)
+		return state.Wait{On: kube.TenantControlPlanes.Kind, Reason: reason.ScheduleUnreadable, Text: text}
+	}
+	if _, bad := backupsOf(o.Annotations); bad != nil {
+		text := "annotations of backups that can be read" + unreadable(bad)
 		return state.Wait{On: kube.TenantControlPlanes.Kind, Reason: reason.ScheduleUnreadable, Text: text}
 	}
 	return state.Wait{}
@@ -389,7 +394,7 @@ func acceptedOf(about event.About, tenant *state.Tenant, command string) event.I
 // longestTimer is below the age at which the stream drops timers; what comes later is looked at in between.
 const longestTimer = 14 * 24 * time.Hour
 
-// lookAt wakes intake when a pause ends, or sleep begins or ends. It is set at every look, since the timer may have been lost with NATS.
+// lookAt wakes intake when a pause ends, sleep begins or ends, or a backup is due. It is set at every look, since the timer may have been lost with NATS.
 func (s *intake) lookAt(ctx context.Context, t *loop.Turn, at, now time.Time) error {
 	if latest := now.Add(longestTimer); at.After(latest) {
 		at = latest

@@ -33,6 +33,7 @@ var verbs = map[string]verb{
 	event.Resume: {change: resume},
 	event.Sleep:  {change: sleep},
 	event.Wake:   {change: wake},
+	event.Backup: {change: backup},
 }
 
 // commands are the catalogue's commands whose verbs are known, by type; all others are refused.
@@ -171,6 +172,28 @@ func waker(at time.Time) func(*object) (map[string]any, error) {
 		}
 		return besideSchedule(patch, &there.ObjectMeta, false, nil, at), nil
 	}
+}
+
+// backup asks for a backup of a tenant.
+func backup(c command) (change, error) {
+	cmd, err := target[event.BackupCommand](c.event.Data())
+	if must := locationMust(cmd.Location); err == nil && cmd.Location != "" && must != "" {
+		err = refuse("location", event.RuleInvalid, cmd.Location, must)
+	}
+	return change{uid: cmd.UID, exact: true, patch: func(there *object) (map[string]any, error) {
+		patch := map[string]any{}
+		at, err := time.Parse(time.RFC3339, there.Annotations[name.AnnotationBackupAt])
+		if err == nil && !at.Before(c.stored()) {
+			return patch, nil // it comes again after a later one
+		}
+		if cmd.Location != "" {
+			annotate(patch, map[string]any{name.AnnotationBackupLocation: cmd.Location})
+		} else if there.Annotations[name.AnnotationBackupLocation] == "" {
+			return nil, refuse("location", event.RuleRequired, "", "missing: the tenant has no annotation "+name.AnnotationBackupLocation)
+		}
+		annotate(patch, map[string]any{name.AnnotationBackupAt: c.stored().UTC().Format(time.RFC3339Nano)})
+		return patch, nil
+	}}, err
 }
 
 // target decodes the data of a command that needs none. It never returns nil.

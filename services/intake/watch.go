@@ -161,7 +161,8 @@ func hasNews(t *loop.Turn, now time.Time) bool {
 		case t.Tenant == nil && (w.Gone || w.Kind == wakeOutside):
 		case t.Tenant == nil || t.Tenant.Spec.DataStore == "":
 			return true
-		case w.Kind == wakeTenant && seenAs(w) == t.Tenant.Seen && t.Tenant.PausedUntil.IsZero() && past(t.Tenant.Sleep.Until, now).IsZero():
+		case w.Kind == wakeTenant && seenAs(w) == t.Tenant.Seen && t.Tenant.PausedUntil.IsZero() &&
+			past(earliest(t.Tenant.Sleep.Until, t.Tenant.Backups.Next), now).IsZero():
 		case w.Kind == wakeDataStores, w.Kind == wakeDaily:
 		default:
 			return true

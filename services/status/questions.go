@@ -143,6 +143,11 @@ func Why(key events.Key, states map[string]*state.State) event.WhyReply {
 		}
 		w.Services = append(w.Services, a)
 	}
+	if s := states[name.ServiceDatastore]; s != nil {
+		var data state.Datastore
+		_ = json.Unmarshal(s.Data, &data) // what can't be read stays unsaid
+		w.Backup = data.Backup
+	}
 	return w
 }
 

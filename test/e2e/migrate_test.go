@@ -61,6 +61,19 @@ func TestMigration(t *testing.T) {
 	c := clientOf(t, e.Kubeconfig(t, key))
 	fill(t, c, 500)
 
+	t.Run("a plan says what is against a move, and begins none", func(t *testing.T) {
+		for to, want := range map[string]struct {
+			code int
+			says string
+		}{"nowhere": {1, reason.DataStoreMissing}, "default": {1, reason.AlreadyThere}, "other": {0, "default (etcd) to other (etcd)"}} {
+			if code, text := stoker(t, "migrate", key.Name, "--to", to, "--plan"); code != want.code || !strings.Contains(text, want.says) {
+				t.Errorf("to %s: exit %d\n%s", to, code, text)
+			}
+		}
+		if d := storedAs(t, key); d.Move != nil || d.DataStore != "default" {
+			t.Errorf("%+v", d)
+		}
+	})
 	from := "default"
 	for _, to := range way {
 		t.Run(from+" to "+to, func(t *testing.T) {
@@ -76,6 +89,26 @@ func TestMigration(t *testing.T) {
 		})
 		from = to
 	}
+	t.Run("stoker migrate moves them and says when they are there, and stoker drain moves all out of a DataStore", func(t *testing.T) {
+		w := watchAndWrite(t, c)
+		for _, step := range []struct{ args, says, arrived string }{
+			{"migrate moving --to moved-sql --wait --timeout 5m", "default/moving: the data are in DataStore moved-sql; writes waited for ", "moved-sql"},
+			{"drain moved-sql --to " + from + " --plan", "default     moving", ""},
+			{"drain moved-sql --to " + from + " --timeout 5m", "moved are the data of 1 of 1 tenants", from},
+			{"drain moved-sql --to " + from, "no data are to be moved from DataStore moved-sql", ""},
+		} {
+			args := strings.Fields(step.args)
+			code, text := stoker(t, args[0], args[1:]...)
+			if code != 0 || !strings.Contains(text, step.says) {
+				t.Errorf("stoker %s: exit %d\n%s", step.args, code, text)
+			}
+			t.Logf("stoker %s\n%s", step.args, text)
+			if step.arrived != "" { // until then its pods have gates still
+				arrived(t, key, step.arrived)
+			}
+		}
+		w.end(t)
+	})
 	t.Run("a move that is taken back leaves the tenant as it was", func(t *testing.T) {
 		w := watchAndWrite(t, c)
 		moveTo(t, key, "moved-sql")

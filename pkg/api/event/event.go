@@ -23,7 +23,7 @@ const (
 	KubeconfigGenerators = "kubeconfiggenerators"
 )
 
-// Verbs of commands: what they ask for. Sleep and Wake are for tenants only.
+// Verbs of commands: what they ask for. Sleep, Wake and Backup are for tenants only.
 const (
 	Apply  = "apply"
 	Patch  = "patch"
@@ -32,6 +32,7 @@ const (
 	Resume = "resume"
 	Sleep  = "sleep"
 	Wake   = "wake"
+	Backup = "backup"
 )
 
 // CommandType is the CloudEvents type of a command ("dev.stoker.tenantcontrolplane.apply.v1"). kind is a plural resource
@@ -79,6 +80,9 @@ const (
 	Withdrawn   = "withdrawn"
 	Migrating   = "migrating"
 	Migrated    = "migrated"
+	BackedUp    = "backedup"
+	NotBackedUp = "notbackedup"
+	Restored    = "restored"
 )
 
 // FactType is the CloudEvents type of a fact ("dev.stoker.certs.issued.v1").
@@ -121,6 +125,13 @@ type PauseCommand struct {
 
 // ResumeCommand ends a pause.
 type ResumeCommand struct{ Target }
+
+// BackupCommand asks for a backup of a tenant, beside its schedule.
+type BackupCommand struct {
+	Target
+	// Location is the Secret that says where it goes, which is the tenant's from then on; empty for the one it has.
+	Location string `json:"location,omitempty"`
+}
 
 // SleepCommand brings a tenant's replicas to 0; its data and keys stay.
 type SleepCommand struct{ Target }
@@ -218,19 +229,27 @@ type DatastoreWithdrawn struct {
 	Left []string `json:"left,omitempty"`
 }
 
-// DatastoreMigrating says how far a move of a tenant's data to another DataStore is: told once for each stage.
+// DatastoreMigrating says how far a move of a tenant's data to another DataStore is: told for each stage, and now and then while data are
+// copied.
 type DatastoreMigrating struct {
 	About
 	// From and To are the DataStores, Stage is "Copying", "Following", "GoingOver" or, when the data are where they were and stay there, "Undone".
 	From  string `json:"from"`
 	To    string `json:"to"`
 	Stage string `json:"stage"`
-	// Keys and Bytes are what was copied.
+	// Keys and Bytes are what was copied, of about so many keys in all; Of is absent where that isn't known.
 	Keys  int64 `json:"keys,omitempty"`
 	Bytes int64 `json:"bytes,omitempty"`
+	Of    int64 `json:"of,omitempty"`
+	// KeysPerSecond is how fast keys are copied, SecondsLeft about how long that takes still; absent where it isn't known, and in other stages.
+	KeysPerSecond int64 `json:"keysPerSecond,omitempty"`
+	SecondsLeft   int64 `json:"secondsLeft,omitempty"`
 	// Reason says why the data stay; empty but in the stage "Undone".
 	Reason string `json:"reason,omitempty"`
 }
+
+// StageUndone is the stage of a move whose data are where they were and stay there; the others are those of state.Move.
+const StageUndone = "Undone"
 
 // DatastoreMigrated says: a tenant's data are in another DataStore now.
 type DatastoreMigrated struct {
@@ -244,6 +263,47 @@ type DatastoreMigrated struct {
 	HeldMilliseconds int64 `json:"heldMilliseconds"`
 	// KeptUntil is when what the former DataStore holds is removed (UTC).
 	KeptUntil time.Time `json:"keptUntil"`
+}
+
+// DatastoreBackedUp says: a backup of the tenant was made.
+type DatastoreBackedUp struct {
+	About
+	// Location is the Secret that says where it is, ID its name among the tenant's.
+	Location string `json:"location"`
+	ID       string `json:"id"`
+	// Scheduled says that it was made by the schedule, and not because somebody asked.
+	Scheduled bool `json:"scheduled,omitempty"`
+	// Revision of the database at which the data are, Keys and Bytes of them, Size in the location.
+	Revision int64 `json:"revision"`
+	Keys     int64 `json:"keys"`
+	Bytes    int64 `json:"bytes"`
+	Size     int64 `json:"size"`
+	// Milliseconds are how long it took.
+	Milliseconds int64 `json:"milliseconds"`
+	// Expired is how many older ones were removed for it, as the tenant's annotations say.
+	Expired int `json:"expired,omitempty"`
+}
+
+// DatastoreNotBackedUp says: a backup that is due could not be made. It is tried again.
+type DatastoreNotBackedUp struct {
+	About
+	Location string `json:"location"`
+	// Due is when it was due, Next when it is tried again (UTC); Scheduled is false if somebody asked for it.
+	Due       time.Time `json:"due"`
+	Scheduled bool      `json:"scheduled"`
+	Next      time.Time `json:"next"`
+	Message   string    `json:"message"`
+}
+
+// DatastoreRestored says: the tenant has the data of a backup, and begins its work with them.
+type DatastoreRestored struct {
+	About
+	// From is the backup, as location/namespace/name/ID.
+	From  string `json:"from"`
+	Keys  int64  `json:"keys"`
+	Bytes int64  `json:"bytes"`
+	// Milliseconds are how long it took.
+	Milliseconds int64 `json:"milliseconds"`
 }
 
 // DatastoreChecked says: a DataStore was reached, or not.

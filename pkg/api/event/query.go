@@ -45,6 +45,8 @@ type WhyReply struct {
 	Services []ServiceState `json:"services"`
 	// DataStores that the tenant uses and of which something should be put right, its own first.
 	DataStores []DataStoreState `json:"dataStores,omitempty"`
+	// Backup is what became of the tenant's backups, absent before the first was due.
+	Backup *state.Backup `json:"backup,omitempty"`
 }
 
 // DataStoreState says what should be put right about a DataStore.

@@ -32,6 +32,19 @@ func Limits(annotations map[string]string) (tenants, bytes *int64, err error) {
 	return tenants, bytes, err
 }
 
+// Count is a number for people ("2,100").
+func Count(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	sign := ""
+	if n < 0 {
+		sign, digits = "-", digits[1:]
+	}
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return sign + digits
+}
+
 // Bytes is a number of bytes for people, with two or three digits and a unit that AnnotationMaxBytes takes ("8Gi", "1.5Mi").
 func Bytes(n int64) string {
 	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}

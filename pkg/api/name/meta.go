@@ -52,6 +52,8 @@ const (
 	ManagerActivator = "activator.stoker.dev"
 	// WakeOnConnection is the value of AnnotationWakeOn.
 	WakeOnConnection = "connection"
+	// BackupLocation is the type of Secrets that say where backups go.
+	BackupLocation = "stoker.dev/backup-location"
 	// SleptByIdleness is the value of AnnotationSleptBy.
 	SleptByIdleness = "idleness"
 )
@@ -180,6 +182,16 @@ const (
 	// AnnotationMigrationGrace on a TenantControlPlane is how long data are kept where they were before a migration, as a Go duration; a day
 	// without it.
 	AnnotationMigrationGrace = "stoker.dev/migration-grace"
+	// AnnotationBackupLocation on a TenantControlPlane names the Secret in SystemNamespace, of the type BackupLocation, that says where its
+	// backups go; AnnotationBackupSchedule is when they are made, a cron expression in the zone AnnotationTimeZone; AnnotationBackupKeep
+	// is how many of the scheduled ones stay (7 without it), a number, or for how long, a Go duration; AnnotationBackupAt asks for one beside
+	// the schedule, with the time of the request (RFC 3339).
+	AnnotationBackupLocation = "stoker.dev/backup-location"
+	AnnotationBackupSchedule = "stoker.dev/backup-schedule"
+	AnnotationBackupKeep     = "stoker.dev/backup-keep"
+	AnnotationBackupAt       = "stoker.dev/backup-at"
+	// AnnotationRestoreFrom on a TenantControlPlane that is made anew is the backup that its data come from: location/namespace/name/ID.
+	AnnotationRestoreFrom = "stoker.dev/restore-from"
 	// AnnotationAPIServerArgs on the Deployment is the hash of the API server's extra arguments.
 	AnnotationAPIServerArgs = "kube-apiserver.kamaji.clastix.io/args"
 	// AnnotationRewritten on the Encryption Secret is the revision of its configuration by which all objects are written.

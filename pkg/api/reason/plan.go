@@ -26,6 +26,34 @@ const (
 	APIDeprecated = "APIDeprecated"
 )
 
+// Reasons of what a move of a tenant's data would meet (event.MoveFinding), beside those of the other tables that they share.
+const (
+	// AlreadyThere: the data are in the DataStore that they would go to.
+	AlreadyThere = "AlreadyThere"
+	// SameDatabase: both DataStores are one database.
+	SameDatabase = "SameDatabase"
+	// OverridesSet: the tenant has dataStoreOverrides.
+	OverridesSet = "OverridesSet"
+	// DataStoreDeleting: the DataStore that the data would go to is being deleted.
+	DataStoreDeleting = "DataStoreDeleting"
+	// DataStorePaused: the DataStore that the data would go to is paused.
+	DataStorePaused = "DataStorePaused"
+	// TooLittleRoom: the database that the data would go to has less room than they take.
+	TooLittleRoom = "TooLittleRoom"
+	// NearlyFull: the database that the data would go to is nearly full with them.
+	NearlyFull = "NearlyFull"
+	// RoomUnknown: the driver can't tell how much room there is.
+	RoomUnknown = "RoomUnknown"
+	// SizeUnknown: how much the tenant holds has not been measured yet.
+	SizeUnknown = "SizeUnknown"
+	// RevisionsBehind: the revisions of the etcd that the data would go to are too far below.
+	RevisionsBehind = "RevisionsBehind"
+	// RevisionsRaised: the revisions of the etcd that the data would go to are raised by writes first.
+	RevisionsRaised = "RevisionsRaised"
+	// RevisionsUnknown: whether they have to be raised is known once data are copied.
+	RevisionsUnknown = "RevisionsUnknown"
+)
+
 // Plans lists the reasons of plans.
 func Plans() []Entry {
 	const why = "stoker why {name} -n {namespace} says what is missing."
@@ -53,5 +81,30 @@ func Plans() []Entry {
 			"Find who uses them, by the API server's audit log or its warnings, and have it use the APIs that replace them.", "",
 		},
 		{APIDeprecated, "deprecated APIs are used that a later version no longer serves", "Have those who use them use the APIs that replace them.", ""},
+
+		{AlreadyThere, "the tenant's data are in the DataStore that they would go to", "", ""},
+		{SameDatabase, "both DataStores are one database, in which the data are already", "Choose a DataStore of another database.", ""},
+		{
+			OverridesSet, "the tenant has dataStoreOverrides, and its data don't move while it has",
+			"Move tenants without overrides only, or make the tenant anew.", "",
+		},
+		{DataStoreDeleting, "the DataStore that the data would go to is being deleted", "Choose another one.", "get datastores"},
+		{DataStorePaused, "the DataStore that the data would go to is paused: changes of it aren't taken up", "Resume it: stoker resume datastore/NAME", ""},
+		{
+			TooLittleRoom, "the database that the data would go to has less room than they take",
+			"Make room there, give it more, or choose another DataStore.", "",
+		},
+		{NearlyFull, "the database that the data would go to is nearly full with them", "Make room there, or give it more.", ""},
+		{RoomUnknown, "the driver can't tell how much room the database has that the data would go to", "See that there is enough.", ""},
+		{SizeUnknown, "how much the tenant holds has not been measured yet", "It is, within half a minute after the tenant was made.", ""},
+		{
+			RevisionsBehind, "the revisions of the etcd that the data would go to are too far below to be raised by writes",
+			"Raise them as the message says, or choose another DataStore.", "",
+		},
+		{
+			RevisionsRaised, "the revisions of the etcd that the data would go to are raised by writes first, and compacted",
+			"Lists that its other tenants page through begin anew then.", "",
+		},
+		{RevisionsUnknown, "whether the other etcd's revisions have to be raised is known once the move has begun", "", ""},
 	}
 }

@@ -9,7 +9,7 @@ const (
 	DataStoreNotChosen = "DataStoreNotChosen"
 	// PauseUnreadable: the end of the pause in the tenant's annotation is no time.
 	PauseUnreadable = "PauseUnreadable"
-	// ScheduleUnreadable: the schedule of sleep in the tenant's annotations can't be read.
+	// ScheduleUnreadable: what the tenant's annotations say of its sleep or its backups can't be read.
 	ScheduleUnreadable = "ScheduleUnreadable"
 	// KeysNotIssued: certs has not made all keys and certificates of this generation.
 	KeysNotIssued = "KeysNotIssued"
@@ -158,6 +158,10 @@ const (
 	DataMoving = "DataMoving"
 	// MoveQueued: the tenant's data are to be moved, and those of other tenants are first; a reason to wait.
 	MoveQueued = "MoveQueued"
+	// DataRestoring: the tenant gets the data of a backup; a reason to wait.
+	DataRestoring = "DataRestoring"
+	// RestoreImpossible: the tenant can't get the data of the backup that it names.
+	RestoreImpossible = "RestoreImpossible"
 	// DriverNotSupported: the DataStore's driver is none that the service has.
 	DriverNotSupported = "DriverNotSupported"
 	// Unreachable: the DataStore's database doesn't answer, or refuses the administrator; a reason of the DataStore.

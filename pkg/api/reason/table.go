@@ -56,7 +56,7 @@ func Table() []Entry {
 	return []Entry{
 		{DataStoreNotChosen, "the tenant names no DataStore, and none could be chosen for it", "Name one (spec.dataStore), or create one that fits.", ""},
 		{PauseUnreadable, "the end of the pause, an annotation, is no time", "Write the annotation anew, in RFC 3339, or resume the tenant.", ""},
-		{ScheduleUnreadable, "the schedule of sleep in the annotations can't be read, and puts nothing to sleep", "Write the annotation anew, or remove it.", ""},
+		{ScheduleUnreadable, "what annotations say of sleep or of backups can't be read, and has no effect", "Write the annotation anew, or remove it.", ""},
 		{KeysNotIssued, "keys and certificates of this generation are not all made", "", ""},
 		{AccountNotProvisioned, "user and schema in the DataStore are not made", "", ""},
 		{EndpointUnknown, "it isn't known yet where the tenant's API is reached", "", ""},
@@ -206,6 +206,11 @@ func Table() []Entry {
 		},
 		{DataMoving, "the tenant's data are being moved to another DataStore", "", ""},
 		{MoveQueued, "the tenant's data are to be moved to another DataStore, and those of other tenants are first", "", ""},
+		{DataRestoring, "the tenant gets the data of a backup before its first pod starts", "", ""},
+		{
+			RestoreImpossible, "the tenant can't get the data of the backup that its annotation names",
+			"Put right what the message names, or delete the tenant.", "",
+		},
 		{DriverNotSupported, "the DataStore's driver is none that Stoker has", "Create a DataStore with a driver that Stoker has.", ""},
 		{
 			Unreachable, "the DataStore's database doesn't answer, or refuses the administrator",

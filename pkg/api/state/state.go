@@ -6,6 +6,7 @@ package state
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 )
@@ -106,6 +108,8 @@ type Tenant struct {
 	PausedUntil time.Time `json:"pausedUntil,omitzero"`
 	// Sleep is what the schedule in the tenant's annotations says, zero without one.
 	Sleep Sleep `json:"sleep,omitzero"`
+	// Backups is what its annotations say of its backups, zero without any.
+	Backups Backups `json:"backups,omitzero"`
 	// Unplaced says which DataStore is missing while Spec.DataStore is empty.
 	Unplaced string `json:"unplaced,omitempty"`
 	// Seen is the fingerprint of the object's metadata this was made from: a watch event that shows the same is known.
@@ -133,6 +137,20 @@ type Sleep struct {
 // Sleeps reports whether the tenant is to have no pods: by its schedule, or because its object asks for none.
 func (t *Tenant) Sleeps() bool {
 	return t.Spec.Sleeps()
+}
+
+// Backups is what a tenant's annotations say of its backups.
+type Backups struct {
+	// Location is the Secret that says where they go.
+	Location string `json:"location,omitempty"`
+	// Due is when one was due last (UTC), zero for never; Scheduled says that it was by the schedule, and not because somebody asked.
+	Due       time.Time `json:"due,omitzero"`
+	Scheduled bool      `json:"scheduled,omitempty"`
+	// Next is when the next one is due (UTC), zero for never.
+	Next time.Time `json:"next,omitzero"`
+	// Keep is how many of the scheduled ones stay, KeepSeconds for how long; 0 means that this is no reason to remove one.
+	Keep        int   `json:"keep,omitempty"`
+	KeepSeconds int64 `json:"keepSeconds,omitempty"`
 }
 
 // Account is a schema and a user in a DataStore.
@@ -251,6 +269,11 @@ type Datastore struct {
 	Move *Move `json:"move,omitempty"`
 	// Kept are the data that the tenant had before moves, until they are removed.
 	Kept []Kept `json:"kept,omitempty"`
+	// Backup is what became of the tenant's backups, nil before the first was due.
+	Backup *Backup `json:"backup,omitempty"`
+	// Restored is the backup that the tenant's data come from (name.AnnotationRestoreFrom); Restoring is how far that is until it is done.
+	Restored  string     `json:"restored,omitempty"`
+	Restoring *Restoring `json:"restoring,omitempty"`
 	// Removed counts what a deletion has removed that isn't done yet, by kind.
 	Removed map[string]int `json:"removed,omitempty"`
 	// Left says what could not be removed when the tenant was deleted.
@@ -280,6 +303,9 @@ type Move struct {
 	Keys  int64 `json:"keys,omitempty"`
 	Bytes int64 `json:"bytes,omitempty"`
 	Of    int64 `json:"of,omitempty"`
+	// KeysPerSecond is how fast keys are copied, SecondsLeft about how long that takes still; zero where it isn't known, and in other phases.
+	KeysPerSecond int64 `json:"keysPerSecond,omitempty"`
+	SecondsLeft   int64 `json:"secondsLeft,omitempty"`
 	// Apart says that the two DataStores are known not to be one database.
 	Apart bool `json:"apart,omitempty"`
 	// HeldMilliseconds is for how long writes were held, once the data have moved.
@@ -302,6 +328,24 @@ const (
 	MoveDone = "Done"
 )
 
+// Progress says in words how much is copied, and how fast: "1,200 keys, 3.1MiB of about 9,000 keys, 600 a second, some 13 s left".
+func (m *Move) Progress() string {
+	text := name.Count(m.Keys) + " keys, " + name.Bytes(m.Bytes) + "B"
+	if m.Of > 0 {
+		text += " of about " + name.Count(m.Of) + " keys"
+	}
+	if m.KeysPerSecond > 0 {
+		text += ", " + name.Count(m.KeysPerSecond) + " a second"
+	}
+	switch left := time.Duration(m.SecondsLeft) * time.Second; {
+	case left >= 2*time.Minute:
+		text += fmt.Sprintf(", some %.0f min left", left.Minutes())
+	case left > 0:
+		text += fmt.Sprintf(", some %.0f s left", left.Seconds())
+	}
+	return text
+}
+
 // Gated reports whether pods are to have gates: m is nil where no data move.
 func (m *Move) Gated() bool { return m != nil && m.Phase != MovePreparing && m.Phase != MoveDone }
 
@@ -313,6 +357,66 @@ type Kept struct {
 	User      string `json:"user"`
 	// Until is when they are removed (UTC).
 	Until time.Time `json:"until"`
+}
+
+// Backup is what became of a tenant's backups.
+type Backup struct {
+	// Done is Backups.Due of the last one that was made.
+	Done time.Time `json:"done,omitzero"`
+	// Making is the one that is being made, nil for none.
+	Making *Making `json:"making,omitempty"`
+	// Last is the last one that was made, nil before the first.
+	Last *Made `json:"last,omitempty"`
+	// Failure says why the one that is due isn't made, nil when nothing is in its way.
+	Failure *BackupFailure `json:"failure,omitempty"`
+}
+
+// Making is a backup that is being made.
+type Making struct {
+	// Due is Backups.Due of the one that is made; Since is when it was begun (UTC).
+	Due   time.Time `json:"due"`
+	Since time.Time `json:"since"`
+	// Keys and Bytes are what was read, of about so many keys in all.
+	Keys  int64 `json:"keys,omitempty"`
+	Bytes int64 `json:"bytes,omitempty"`
+	Of    int64 `json:"of,omitempty"`
+}
+
+// Made is a backup that was made.
+type Made struct {
+	// ID is unique in the location among the tenant's backups.
+	ID       string `json:"id"`
+	Location string `json:"location"`
+	// At is when it was finished (UTC).
+	At time.Time `json:"at"`
+	// Revision of the database at which the data are, Keys and Bytes of them, Size in the location.
+	Revision int64 `json:"revision"`
+	Keys     int64 `json:"keys"`
+	Bytes    int64 `json:"bytes"`
+	Size     int64 `json:"size"`
+}
+
+// BackupFailure says why a backup isn't made.
+type BackupFailure struct {
+	// Due is Backups.Due of the one that isn't made.
+	Due     time.Time `json:"due"`
+	Message string    `json:"message"`
+	// Since is when a backup failed first after the last one that was made, Next when this one is tried again (UTC). Tries are this one's.
+	Since time.Time `json:"since"`
+	Tries int       `json:"tries"`
+	Next  time.Time `json:"next"`
+}
+
+// Restoring is how far the data of a backup are brought back.
+type Restoring struct {
+	// From is the backup: location/namespace/name/ID.
+	From string `json:"from"`
+	// Since is when it was begun (UTC).
+	Since time.Time `json:"since"`
+	// Keys and Bytes are what was written, of so many keys in all.
+	Keys  int64 `json:"keys,omitempty"`
+	Bytes int64 `json:"bytes,omitempty"`
+	Of    int64 `json:"of,omitempty"`
 }
 
 // Override is another DataStore that holds some of a tenant's resources, below the same schema for the same user.

@@ -140,7 +140,7 @@ func fill(v reflect.Value) {
 		v.SetBool(true)
 	case reflect.Int, reflect.Int32, reflect.Int64:
 		v.SetInt(3)
-	case reflect.Uint64:
+	case reflect.Uint8, reflect.Uint64:
 		v.SetUint(3)
 	case reflect.Float64:
 		v.SetFloat(2.5)
@@ -179,6 +179,8 @@ func made(v reflect.Value) {
 			f.Set(reflect.MakeSlice(f.Type(), 0, 0))
 		case f.Kind() == reflect.Map:
 			f.Set(reflect.MakeMap(f.Type()))
+		case f.Kind() == reflect.Struct:
+			made(f)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package move
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
@@ -11,44 +10,19 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/internal/digest"
 )
 
 // ErrDiffers means that the copy isn't what it was made from.
 var ErrDiffers = errors.New("the copy differs from the data")
 
-// digest is of a set of keys and what they hold, in whatever order they come: a database may have one of its own.
-type digest struct {
-	keys, bytes int64
-	sum         [4]uint64
-}
-
-func (d *digest) add(c driver.Change) {
-	hash := hashOf(c.Key, c.Value)
-	for i := range d.sum {
-		d.sum[i] += binary.LittleEndian.Uint64(hash[8*i:])
-	}
-	d.keys++
-	d.bytes += int64(len(c.Key) + len(c.Value))
-}
-
-func hashOf(key string, value []byte) (sum [sha256.Size]byte) {
-	h := sha256.New()
-	var length [8]byte
-	binary.LittleEndian.PutUint64(length[:], uint64(len(key)))
-	_, _ = h.Write(length[:])
-	_, _ = h.Write([]byte(key))
-	_, _ = h.Write(value)
-	h.Sum(sum[:0])
-	return sum
-}
-
 // digestOf reads all that an export yields.
-func digestOf(changes iter.Seq2[driver.Change, error]) (d digest, err error) {
+func digestOf(changes iter.Seq2[driver.Change, error]) (d digest.Digest, err error) {
 	for c, err := range changes {
 		if err != nil {
 			return d, err
 		}
-		d.add(c)
+		d.Add(c.Key, c.Value)
 	}
 	return d, nil
 }
@@ -60,7 +34,7 @@ func (m *Move) verify(ctx context.Context, at int64) error {
 	if err != nil {
 		return err
 	}
-	var from, to digest
+	var from, to digest.Digest
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { from, err = digestOf(m.From.Export(ctx, at)); return err })
 	g.Go(func() (err error) { to, err = digestOf(m.To.Export(ctx, last)); return err })
@@ -68,7 +42,7 @@ func (m *Move) verify(ctx context.Context, at int64) error {
 		return err
 	}
 	if from != to {
-		return fmt.Errorf("%w: %d keys of %d bytes, and %d of %d", ErrDiffers, to.keys, to.bytes, from.keys, from.bytes)
+		return fmt.Errorf("%w: %d keys of %d bytes, and %d of %d", ErrDiffers, to.Keys, to.Bytes, from.Keys, from.Bytes)
 	}
 	m.changed = map[string][sha256.Size]byte{}
 	return nil
@@ -84,7 +58,7 @@ func (m *Move) noteChange(c driver.Change) {
 	}
 	m.changed[c.Key] = [sha256.Size]byte{}
 	if !c.Deleted {
-		m.changed[c.Key] = hashOf(c.Key, c.Value)
+		m.changed[c.Key] = digest.Of(c.Key, c.Value)
 	}
 }
 
@@ -103,7 +77,7 @@ func (m *Move) checkChanges(ctx context.Context) error {
 			}
 			have := [sha256.Size]byte{}
 			if value != nil {
-				have = hashOf(key, value)
+				have = digest.Of(key, value)
 			}
 			if have != want {
 				return fmt.Errorf("%w in key %.200q", ErrDiffers, key)

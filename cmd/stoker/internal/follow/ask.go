@@ -20,6 +20,7 @@ const (
 	askTimeout     = 5 * time.Second
 	orphansTimeout = 30 * time.Second
 	dropTimeout    = 6 * time.Minute
+	backupsTimeout = time.Minute
 	// operatorTimeout is a little longer than intake takes at most.
 	operatorTimeout = 30 * time.Second
 )
@@ -56,6 +57,27 @@ func Orphans(ctx context.Context, bus *events.Bus, dataStore string) (event.Orph
 func DropOrphans(ctx context.Context, bus *events.Bus, dataStore string, orphans []event.Orphan) (event.DropReply, error) {
 	q := event.DropQuery{DataStore: dataStore, Orphans: orphans}
 	return ask[event.DropReply](ctx, bus, dropTimeout, name.ServiceDatastore, event.QueryDrop, q)
+}
+
+// Backups asks which backups there are in a location, of one tenant or, with the zero key, of all.
+func Backups(ctx context.Context, bus *events.Bus, location string, key events.Key) (event.BackupsReply, error) {
+	q := event.BackupsQuery{Location: location, Namespace: key.Namespace, Name: key.Name}
+	return ask[event.BackupsReply](ctx, bus, backupsTimeout, name.ServiceDatastore, event.QueryBackups, q)
+}
+
+// Backup asks for one backup.
+func Backup(ctx context.Context, bus *events.Bus, q event.BackupQuery) (event.BackupReply, error) {
+	return ask[event.BackupReply](ctx, bus, backupsTimeout, name.ServiceDatastore, event.QueryBackup, q)
+}
+
+// Move asks what a move of a tenant's data to a DataStore would meet, or, without one, where they are. ErrNoTenant when there is none.
+func Move(ctx context.Context, bus *events.Bus, key events.Key, dataStore string) (event.MoveReply, error) {
+	q := event.MoveQuery{Query: event.Query{Namespace: key.Namespace, Name: key.Name}, DataStore: dataStore}
+	reply, err := ask[event.MoveReply](ctx, bus, operatorTimeout, name.ServiceDatastore, event.QueryMove, q)
+	if errors.Is(err, errNothing) {
+		err = fmt.Errorf("%w: %s", ErrNoTenant, key)
+	}
+	return reply, err
 }
 
 // about asks the status service about a tenant.

@@ -152,6 +152,33 @@ func UntilPaused(ctx context.Context, f *Feed, out func(Line)) (event.StatusChan
 	return until(ctx, f, out, func(s event.StatusChanged) (bool, error) { return s.Phase == paused, nil })
 }
 
+// UntilBackedUp gives every fact of the feed to out until a backup that somebody asked for is made, or could not be made.
+func UntilBackedUp(ctx context.Context, f *Feed, out func(Line)) error {
+	for {
+		l, err := f.Next(ctx)
+		if err != nil {
+			return err
+		}
+		out(l)
+		switch l.Service + "." + l.What {
+		case name.ServiceDatastore + "." + event.BackedUp:
+			var b event.DatastoreBackedUp
+			if err := json.Unmarshal(l.Event.Data(), &b); err != nil || !b.Scheduled {
+				return err
+			}
+		case name.ServiceDatastore + "." + event.NotBackedUp:
+			var b event.DatastoreNotBackedUp
+			if err := json.Unmarshal(l.Event.Data(), &b); err != nil {
+				return err
+			}
+			if b.Scheduled {
+				continue
+			}
+			return fmt.Errorf("no backup in %s: %s", b.Location, b.Message)
+		}
+	}
+}
+
 // paused is the phase of a tenant that is.
 const paused = "Paused"
 

@@ -15,6 +15,7 @@ import (
 	"github.com/stoker-k8s/stoker/cmd/stoker/internal/printable"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
 )
 
 // tail returns the last two tokens of a fact's subject.
@@ -64,13 +65,33 @@ func words(service, what string, data []byte) (string, Mood) {
 		return say(data, Plain, func(p event.DatastoreMigrating) string {
 			done := ""
 			if p.Keys > 0 {
-				done = fmt.Sprintf("%d keys, %d bytes", p.Keys, p.Bytes)
+				v := state.Move{Keys: p.Keys, Bytes: p.Bytes, KeysPerSecond: p.KeysPerSecond, SecondsLeft: p.SecondsLeft}
+				if p.Stage == state.MoveCopying {
+					v.Of = p.Of
+				}
+				done = v.Progress()
 			}
 			return join(p.From+" → "+p.To, p.Stage, done, p.Reason)
 		})
 	case "datastore.migrated":
 		return say(data, Good, func(p event.DatastoreMigrated) string {
 			return fmt.Sprintf("%s → %s, %d keys, %d bytes, writes waited for %d ms", p.From, p.To, p.Keys, p.Bytes, p.HeldMilliseconds)
+		})
+	case "datastore.backedup":
+		return say(data, Good, func(p event.DatastoreBackedUp) string {
+			return fmt.Sprintf("%s in %s: %d keys, %d bytes, in %d ms", p.ID, p.Location, p.Keys, p.Bytes, p.Milliseconds)
+		})
+	case "datastore.notbackedup":
+		return say(data, Bad, func(p event.DatastoreNotBackedUp) string {
+			again := ""
+			if !p.Next.IsZero() {
+				again = "tried again at " + p.Next.UTC().Format(time.TimeOnly)
+			}
+			return join(p.Location, p.Message, again)
+		})
+	case "datastore.restored":
+		return say(data, Good, func(p event.DatastoreRestored) string {
+			return fmt.Sprintf("%s: %d keys, %d bytes, in %d ms", p.From, p.Keys, p.Bytes, p.Milliseconds)
 		})
 	case "workload.exposed":
 		return say(data, Plain, func(p event.WorkloadExposed) string { return p.Endpoint })

@@ -14,6 +14,8 @@ import (
 
 	"github.com/stoker-k8s/stoker/cmd/stoker/internal/printable"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
 )
 
 // Explain writes what services say about a tenant, and how to go on, as it is at a time.
@@ -57,6 +59,9 @@ func Explain(w io.Writer, r event.WhyReply, now time.Time) error {
 		}
 		b.WriteString("\n")
 	}
+	if r.Backup != nil {
+		fmt.Fprintf(&b, "\nBackup %s\n", printable.Line(backups(*r.Backup, now)))
+	}
 	b.WriteString("\nHow to go on\n")
 	for _, line := range advice(r, now) {
 		fmt.Fprintf(&b, "  - %s\n", printable.Line(line))
@@ -68,6 +73,21 @@ func Explain(w io.Writer, r event.WhyReply, now time.Time) error {
 	}
 	_, err := io.WriteString(w, strings.Join(lines, "\n"))
 	return err
+}
+
+// backups says in words what became of a tenant's backups.
+func backups(b state.Backup, now time.Time) string {
+	var is []string
+	if f := b.Failure; f != nil {
+		is = append(is, fmt.Sprintf("fails for %s%s: %s", age(now, f.Since), retry(f.Next, now), f.Message))
+	}
+	if m := b.Making; m != nil {
+		is = append(is, fmt.Sprintf("being made for %s: %s of about %s keys", age(now, m.Since), name.Count(m.Keys), name.Count(m.Of)))
+	}
+	if m := b.Last; m != nil {
+		is = append(is, fmt.Sprintf("made %s ago: %s in %s", age(now, m.At), m.ID, m.Location))
+	}
+	return strings.Join(is, "; ")
 }
 
 // retry says when what was given up is tried again; nothing when that isn't known.

@@ -42,6 +42,15 @@ func TestExplain(t *testing.T) {
 				{Name: "events", Reason: reason.DataStoreMissing},
 			},
 		},
+		"backups.txt": {
+			About: about, Phase: "Ready", Ready: true, Message: "Kubernetes v1.36.3 answers at 10.0.0.1:6443", AcceptedAt: clock.Add(-time.Hour),
+			Services: []event.ServiceState{service("intake", "accepted", none, nil)},
+			Backup: &state.Backup{
+				Failure: &state.BackupFailure{Message: "there is no Secret stoker-system/offsite", Since: clock.Add(-3 * time.Hour), Next: clock.Add(time.Minute)},
+				Making:  &state.Making{Since: clock.Add(-4 * time.Second), Keys: 1200, Of: 9000},
+				Last:    &state.Made{ID: "20261104T030000Z-4f2a9c", Location: "offsite", At: clock.Add(-33 * time.Hour)},
+			},
+		},
 		"waiting.txt": {
 			About: about, Phase: "Provisioning", Message: "datastore: etcd default does not answer", AcceptedAt: clock.Add(-4 * time.Minute),
 			Services: []event.ServiceState{

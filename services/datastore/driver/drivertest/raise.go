@@ -25,6 +25,11 @@ func Raise(t *testing.T, d driver.Driver) {
 		if at <= above {
 			t.Fatalf("the revision is %d, not above %d", at, above)
 		}
+		if r, ok := d.(driver.Revisioner); ok {
+			if seen, err := r.Revision(t.Context(), a); err != nil || seen < at {
+				t.Errorf("from outside, it is %d: %v", seen, err)
+			}
+		}
 		Eventually(t, 10*time.Second, func() error { // a kine of NATS hears of it in a moment
 			return refused(opened.Export(t.Context(), above))
 		})

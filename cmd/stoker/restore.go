@@ -1,0 +1,242 @@
+package main
+
+// stoker restore: a tenant from a backup.
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/stoker-k8s/stoker/cmd/stoker/internal/follow"
+	"github.com/stoker-k8s/stoker/cmd/stoker/internal/manifest"
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/services/datastore/backup"
+)
+
+// restoring is what the command line asks for.
+type restoring struct {
+	from                           event.BackupQuery
+	identity, as, dataStore, patch string
+	newKeys, wait                  bool
+	timeout                        time.Duration
+}
+
+func restoreCommand(a *app) *cobra.Command {
+	var r restoring
+	c := &cobra.Command{
+		Use:   "restore BACKUP --identity FILE",
+		Short: "Make a tenant from a backup",
+		Long: `restore makes a tenant that has the data of a backup, as stoker backups shows it: location/namespace/name/ID. There must be no tenant of
+that name: one that is wrong is deleted first.
+
+Under its own name it is the tenant that it was: with its authorities and keys, so that kubeconfigs, nodes and tokens of before go on working, and with
+resource versions above all that clients have seen: by 10,000, and 10 for each second since the backup, up to 1,000,000. With --as, or --new-keys, it is another one with the same objects: it gets authorities of its own, and
+nothing of what is about the former one's machines and addresses: leases, nodes, endpoints of the API server, requests for certificates, bootstrap tokens.
+
+--identity is the file with the age identity (AGE-SECRET-KEY-1…) of one of the location's recipients. It is used here and goes nowhere; Stoker gets what opens
+this one backup, in the Secret NAME-restore, which is removed with --wait.
+
+Exit codes: 1 the tenant can't be made; 3 it was not Ready in time.`,
+		Example: `  # What was lost with its management cluster
+  stoker restore offsite/default/demo/20261126T031500Z-4f2a9c --identity key.txt --wait
+
+  # A copy beside the original, in another DataStore
+  stoker restore offsite/default/demo/20261126T031500Z-4f2a9c --identity key.txt --as demo-copy --data-store etcd-2 --wait`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := r.read(args[0]); err != nil {
+				return err
+			}
+			return a.restore(cmd.Context(), r)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&r.identity, "identity", "", "`file` with the age identity of a recipient; - for standard input")
+	f.StringVar(&r.as, "as", "", "`name` of the tenant; without it, the backup's. -n says in which namespace")
+	f.BoolVar(&r.newKeys, "new-keys", false, "authorities and keys of its own under the name of the backup's tenant, too")
+	f.StringVar(&r.dataStore, "data-store", "", "`DataStore` that the data go to; without it, the one that the backup names")
+	f.StringVarP(&r.patch, "patch", "p", "", "merge `patch` of the object: {\"spec\": …}")
+	f.BoolVar(&r.wait, "wait", false, "follow the tenant until it is Ready")
+	f.DurationVar(&r.timeout, "timeout", defaultTimeout, "how long to --wait")
+	return c
+}
+
+// read refuses mistakes in the command line.
+func (r *restoring) read(backupName string) error {
+	parts := strings.Split(backupName, "/")
+	if len(parts) != 4 || slices.Contains(parts, "") {
+		return usagef("%s: must be location/namespace/name/ID, as `stoker backups` shows it", backupName)
+	}
+	r.from = event.BackupQuery{Location: parts[0], Namespace: parts[1], Name: parts[2], ID: parts[3]}
+	if r.identity == "" {
+		return usagef("--identity names the file with the age identity of one of the location's recipients")
+	}
+	if r.patch != "" {
+		data, err := yaml.YAMLToJSONStrict([]byte(r.patch))
+		if err != nil {
+			return usagef("-p %s: must be a merge patch in JSON or YAML: {\"spec\": …}", r.patch)
+		}
+		r.patch = string(data)
+	}
+	return nil
+}
+
+// restore makes the Secrets that the tenant is to have, then asks for the tenant.
+func (a *app) restore(ctx context.Context, r restoring) error {
+	identity, err := a.readFile(r.identity)
+	if err != nil {
+		return err
+	}
+	bus, err := a.bus(ctx)
+	if err != nil {
+		return err
+	}
+	defer bus.Close()
+	there, err := follow.Backup(ctx, bus, r.from)
+	if err != nil {
+		return err
+	}
+	m := backup.Manifest{ID: r.from.ID, Tenant: backup.Tenant{Namespace: r.from.Namespace, Name: r.from.Name}}
+	keys, err := backup.OpenKeys(m, there.Keys, string(identity))
+	if err != nil {
+		return fmt.Errorf("--identity %s: %w", r.identity, err)
+	}
+	key := events.Tenant(r.from.Namespace, r.from.Name)
+	if r.as != "" || a.namespace != "" {
+		if key, err = a.tenant(cmp.Or(r.as, r.from.Name)); err != nil {
+			return err
+		}
+	}
+	same := key == events.Tenant(r.from.Namespace, r.from.Name) && !r.newKeys
+	object, err := r.object(there.Object, key, same)
+	if err != nil {
+		return err
+	}
+	k, err := a.kube()
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	if err := makeSecrets(ctx, k, key, r.from.Name, keys, same); err != nil {
+		return err
+	}
+	err = a.apply(ctx, []manifest.Object{object}, 0, r.wait, r.timeout)
+	if err == nil && r.wait {
+		_, err = k.Delete(ctx, kube.Secrets, key.Namespace, restoreSecret(key.Name), metav1.DeleteOptions{})
+	}
+	return err
+}
+
+func (a *app) readFile(path string) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(a.in)
+	}
+	return os.ReadFile(path)
+}
+
+// object is the tenant that is asked for.
+func (r restoring) object(from json.RawMessage, key events.Key, same bool) (manifest.Object, error) {
+	o := &v1alpha1.TenantControlPlane{}
+	if err := json.Unmarshal(from, o); err != nil {
+		return manifest.Object{}, fmt.Errorf("the object in the backup can't be read: %w", err)
+	}
+	o.Namespace, o.Name = key.Namespace, key.Name
+	if o.Annotations == nil {
+		o.Annotations = map[string]string{}
+	}
+	o.Annotations[name.AnnotationRestoreFrom] = strings.Join([]string{r.from.Location, r.from.Namespace, r.from.Name, r.from.ID}, "/")
+	if !same { // what may be one tenant's alone
+		o.Spec.DataStoreSchema, o.Spec.DataStoreUsername, o.Spec.NetworkProfile.Address = "", "", ""
+	}
+	if r.dataStore != "" {
+		o.Spec.DataStore = r.dataStore
+	}
+	data, err := json.Marshal(o)
+	if err != nil {
+		return manifest.Object{}, err
+	}
+	if r.patch != "" {
+		if data, err = jsonpatch.MergePatch(data, []byte(r.patch)); err != nil {
+			return manifest.Object{}, usagef("-p %s: %s", r.patch, err)
+		}
+	}
+	return manifest.Object{Key: key, Kind: kube.TenantControlPlanes.Kind, Data: data}, nil
+}
+
+// restoreSecret is the Secret by which a backup is opened.
+func restoreSecret(tenant string) string { return tenant + "-restore" }
+
+// makeSecrets makes the Secrets that the tenant is to have from the beginning. same brings those back by which clients know it.
+func makeSecrets(ctx context.Context, k *kube.Client, key events.Key, was string, keys backup.Keys, same bool) error {
+	o := &v1alpha1.TenantControlPlane{}
+	err := k.Get(ctx, kube.TenantControlPlanes, key.Namespace, key.Name, o)
+	if err == nil {
+		return fmt.Errorf("there is a tenant %s: delete it first, or choose another name with --as", key)
+	}
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	for _, s := range keys.Secrets {
+		n := key.Name + strings.TrimPrefix(s.Name, was)
+		if !same && n != name.Encryption(key.Name) {
+			continue // it gets its own
+		}
+		labels := maps.Clone(s.Labels)
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels[name.LabelProject], labels[name.LabelName] = name.Project, key.Name
+		if err := makeSecret(ctx, k, key.Namespace, n, corev1.SecretType(s.Type), labels, s.Annotations, s.Data); err != nil {
+			return err
+		}
+	}
+	data := map[string][]byte{"identity": []byte(keys.Identity)}
+	if same {
+		data["same-authority"] = []byte("true")
+	}
+	n := restoreSecret(key.Name)
+	if _, err := k.Delete(ctx, kube.Secrets, key.Namespace, n, metav1.DeleteOptions{}); err != nil { // of an earlier try
+		return err
+	}
+	return makeSecret(ctx, k, key.Namespace, n, corev1.SecretTypeOpaque, nil, nil, data)
+}
+
+// makeSecret makes a Secret. One that is there already must hold the same.
+func makeSecret(
+	ctx context.Context, k *kube.Client, namespace, n string, kind corev1.SecretType, labels, annotations map[string]string, data map[string][]byte,
+) error {
+	secret := &corev1.Secret{
+		TypeMeta:   kube.Secrets.TypeMeta(),
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: n, Labels: labels, Annotations: annotations}, Type: kind, Data: data,
+	}
+	err := k.Create(ctx, kube.Secrets, secret)
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	have := &corev1.Secret{}
+	if err := k.Get(ctx, kube.Secrets, namespace, n, have); err != nil {
+		return err
+	}
+	if !maps.EqualFunc(have.Data, data, slices.Equal[[]byte]) {
+		return fmt.Errorf("there is a Secret %s/%s that holds something else: delete it first", namespace, n)
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package datastore
+
+// Questions about backups: which there are, and what the way back begins with. Nothing secret is answered that isn't encrypted to the
+// location's recipients.
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/services/datastore/backup"
+)
+
+// backupsTimeout bounds an answer, for which the location is asked for each manifest.
+const backupsTimeout = 50 * time.Second
+
+// answerBackups lists the backups in a location.
+func (s *datastore) answerBackups(ctx context.Context, question []byte) (any, error) {
+	var q event.BackupsQuery
+	if err := json.Unmarshal(question, &q); err != nil || q.Location == "" || (q.Namespace == "") != (q.Name == "") {
+		return nil, &events.Refusal{Code: "400", Message: `send {"location":"…"} or {"location":"…","namespace":"…","name":"…"}`}
+	}
+	location, _, err := s.location(ctx, q.Location)
+	if err != nil {
+		return nil, locationRefusal(err)
+	}
+	defer func() { _ = location.Close() }()
+	made, unreadable, err := backup.List(ctx, location, q.Namespace, q.Name)
+	if err != nil {
+		return nil, locationRefusal(err)
+	}
+	reply := event.BackupsReply{Backups: []event.BackupThere{}}
+	for _, u := range unreadable {
+		reply.Unreadable = append(reply.Unreadable, u.Path+": "+u.Err.Error())
+	}
+	if reply.More = max(len(made)-event.MaxBackups, 0); reply.More > 0 {
+		made = made[:event.MaxBackups]
+	}
+	for _, m := range made {
+		reply.Backups = append(reply.Backups, backupThere(q.Location, m))
+	}
+	return reply, nil
+}
+
+// answerBackup answers what the way back from a backup begins with.
+func (s *datastore) answerBackup(ctx context.Context, question []byte) (any, error) {
+	var q event.BackupQuery
+	if err := json.Unmarshal(question, &q); err != nil || q.Location == "" || q.Namespace == "" || q.Name == "" || q.ID == "" {
+		return nil, &events.Refusal{Code: "400", Message: `send {"location":"…","namespace":"…","name":"…","id":"…"}`}
+	}
+	location, _, err := s.location(ctx, q.Location)
+	if err != nil {
+		return nil, locationRefusal(err)
+	}
+	defer func() { _ = location.Close() }()
+	m, err := backup.Get(ctx, location, q.Namespace, q.Name, q.ID)
+	if err != nil {
+		return nil, locationRefusal(err)
+	}
+	keys, err := backup.KeysOf(ctx, location, m)
+	if err != nil {
+		return nil, locationRefusal(err)
+	}
+	return event.BackupReply{Backup: backupThere(q.Location, m), Object: m.Object, Keys: keys}, nil
+}
+
+// locationRefusal is how it is answered that a location can't be read.
+func locationRefusal(err error) error {
+	if errors.Is(err, backup.ErrNotFound) || errors.Is(err, errNoLocation) {
+		return &events.Refusal{Code: "404", Message: err.Error()}
+	}
+	return &events.Refusal{Code: "502", Message: err.Error()}
+}
+
+func backupThere(location string, m backup.Manifest) event.BackupThere {
+	return event.BackupThere{
+		Location: location, Namespace: m.Tenant.Namespace, Name: m.Tenant.Name, ID: m.ID, UID: m.Tenant.UID,
+		Kubernetes: m.Kubernetes, DataStore: m.DataStore, Driver: m.Driver, Revision: m.Revision, Keys: m.Keys, Bytes: m.Bytes, Size: m.Size,
+		Scheduled: m.Scheduled, Began: m.Began, Ended: m.Ended, Recipients: m.Recipients,
+	}
+}

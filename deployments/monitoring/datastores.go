@@ -42,5 +42,11 @@ or
 				query("{{datastore}} p50", "histogram_quantile(0.5, sum by (datastore, le) (stoker_datastore_tenant_bytes_bucket{"+of+"}))"),
 				query("{{datastore}} p90", "histogram_quantile(0.9, sum by (datastore, le) (stoker_datastore_tenant_bytes_bucket{"+of+"}))")),
 		}},
+		row{"Backups", []*Panel{
+			graph("Backups", "Backups that were made, and tries that failed, in the last hour, of tenants in any DataStore.", unitShort, 12,
+				query("{{result}}", "sum by (result) (increase(stoker_datastore_backups_total[1h]))")),
+			graph("Tenants whose backup fails", "Tenants whose last backup could not be made. It is tried again, once an hour at least.", unitShort, 12,
+				query("tenants", "sum(stoker_datastore_backups_failing)"), runbook("StokerBackupsFailing")),
+		}},
 	)
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -54,6 +56,8 @@ func TestWhatIsRendered(t *testing.T) {
 			"--set", "portals[0].name=shop,portals[0].namespaces[0]=acme,portals[0].kinds[0]=datastores,nats.hosts[0]=nats.example.com",
 			"--set", "services.intake.http.enabled=true,services.intake.http.tlsSecret=tls,services.intake.http.tokensSecret=tokens",
 			"--set", "services.certs.replicas=3,services.certs.args[0]=--log-level=debug,services.certs.env[0].name=A,services.certs.env[0].value=b",
+			"--set", "services.datastore.volumes[0].name=backups,services.datastore.volumes[0].persistentVolumeClaim.claimName=backups",
+			"--set", "services.datastore.volumeMounts[0].name=backups,services.datastore.volumeMounts[0].mountPath=/backups",
 			"--set", "imagePullSecrets[0].name=pull,nodeSelector.a=b,tolerations[0].key=a,priorityClassName=system-cluster-critical",
 			"--set", "podAnnotations.a=b,podLabels.a=b,nats.service.annotations.a=b,nats.service.type=LoadBalancer,nats.persistence.storageClass=fast",
 			"--set", "nats.metrics=true,monitoring.dashboards=true,monitoring.tenantMetrics=true",
@@ -126,6 +130,31 @@ func TestEachServiceHasWhatIsItsOwn(t *testing.T) {
 		}
 		if objects["PodDisruptionBudget/stoker-"+service] == nil || objects["ServiceAccount/stoker-"+service] == nil {
 			t.Errorf("%s has no disruption budget or no account", service)
+		}
+	}
+}
+
+// A volume that values give a service is mounted where they say, and in no other service.
+func TestVolumes(t *testing.T) {
+	t.Parallel()
+	objects := render(t, "stoker",
+		"--set-json", `services.datastore.volumes=[{"name":"backups","persistentVolumeClaim":{"claimName":"kept"}}]`,
+		"--set-json", `services.datastore.volumeMounts=[{"name":"backups","mountPath":"/backups"}]`)
+	for _, service := range name.Services() {
+		var set appsv1.StatefulSet
+		if err := yaml.UnmarshalStrict([]byte(text(t, objects["StatefulSet/stoker-"+service])), &set); err != nil {
+			t.Fatal(err)
+		}
+		pod := set.Spec.Template.Spec
+		claimed := slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool {
+			return v.Name == "backups" && v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == "kept"
+		})
+		mounted := slices.Contains(pod.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "backups", MountPath: "/backups"})
+		if want := service == name.ServiceDatastore; claimed != want || mounted != want {
+			t.Errorf("%s has the volume: %t, and it is mounted: %t", service, claimed, mounted)
+		}
+		if s := pod.SecurityContext; s.FSGroup == nil || *s.FSGroup != *s.RunAsGroup {
+			t.Error("pods can't write to a volume that belongs to root")
 		}
 	}
 }

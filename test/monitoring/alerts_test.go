@@ -43,7 +43,7 @@ func hurried(t *testing.T) string {
 		from, to string
 		times    int
 	}{
-		{`for: [0-9]+[mh]`, "for: 2s", 16}, {`\[[13]0m\]`, "[30s]", 5}, {`_not_ready_seconds\) > 600`, "_not_ready_seconds) > 15", 1},
+		{`for: [0-9]+[mh]`, "for: 2s", 17}, {`\[[13]0m\]`, "[30s]", 5}, {`_not_ready_seconds\) > 600`, "_not_ready_seconds) > 15", 1},
 		{`\)\)\) > 180`, "))) > 10", 1}, {`\)\)\) > 60`, "))) > 10", 1},
 	} {
 		pattern := regexp.MustCompile(r.from)
@@ -133,6 +133,14 @@ func TestAlerts(t *testing.T) {
 		must(t, etcd.Stop(t.Context()))
 		return func() { must(t, etcd.Start(t.Context())) }
 	})
+	m.see(t, alert{"StokerBackupsFailing", ""}, "a backup to a location that isn't there; it ends when none is asked for any more",
+		func(t *testing.T) func() {
+			now := time.Now().UTC().Format(time.RFC3339)
+			e.Kubectl(t, admin, "annotate", "tcp", first.Name, name.AnnotationBackupLocation+"=nowhere", name.AnnotationBackupAt+"="+now)
+			return func() {
+				e.Kubectl(t, admin, "annotate", "tcp", first.Name, name.AnnotationBackupLocation+"-", name.AnnotationBackupAt+"-")
+			}
+		})
 	m.see(t, alert{"StokerCertificateExpiring", ""}, "a tenant whose authority, which somebody brought, ends in 10 days",
 		func(t *testing.T) func() {
 			bring(t, "brought", 10*24*time.Hour)

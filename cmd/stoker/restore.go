@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,10 +34,10 @@ import (
 
 // restoring is what the command line asks for.
 type restoring struct {
-	from                           event.BackupQuery
-	identity, as, dataStore, patch string
-	newKeys, wait                  bool
-	timeout                        time.Duration
+	anew
+	from         event.BackupQuery
+	identity, as string
+	newKeys      bool
 }
 
 func restoreCommand(a *app) *cobra.Command {
@@ -72,11 +73,60 @@ Exit codes: 1 the tenant can't be made; 3 it was not Ready in time.`,
 	f.StringVar(&r.identity, "identity", "", "`file` with the age identity of a recipient; - for standard input")
 	f.StringVar(&r.as, "as", "", "`name` of the tenant; without it, the backup's. -n says in which namespace")
 	f.BoolVar(&r.newKeys, "new-keys", false, "authorities and keys of its own under the name of the backup's tenant, too")
-	f.StringVar(&r.dataStore, "data-store", "", "`DataStore` that the data go to; without it, the one that the backup names")
-	f.StringVarP(&r.patch, "patch", "p", "", "merge `patch` of the object: {\"spec\": …}")
-	f.BoolVar(&r.wait, "wait", false, "follow the tenant until it is Ready")
-	f.DurationVar(&r.timeout, "timeout", defaultTimeout, "how long to --wait")
+	r.anew.flags(f)
 	return c
+}
+
+// anew is how a tenant is made of another one's object.
+type anew struct {
+	dataStore, patch string
+	wait             bool
+	timeout          time.Duration
+}
+
+func (n *anew) flags(f *pflag.FlagSet) {
+	f.StringVar(&n.dataStore, "data-store", "", "`DataStore` that the data go to; without it, the one that the former object names")
+	f.StringVarP(&n.patch, "patch", "p", "", "merge `patch` of the object: {\"spec\": …}")
+	f.BoolVar(&n.wait, "wait", false, "follow the tenant until it is Ready")
+	f.DurationVar(&n.timeout, "timeout", defaultTimeout, "how long to --wait")
+}
+
+// read refuses mistakes in the command line.
+func (n *anew) read() error {
+	if n.patch == "" {
+		return nil
+	}
+	data, err := yaml.YAMLToJSONStrict([]byte(n.patch))
+	if err != nil {
+		return usagef("-p %s: must be a merge patch in JSON or YAML: {\"spec\": …}", n.patch)
+	}
+	n.patch = string(data)
+	return nil
+}
+
+// object is the tenant that is asked for, with an annotation that says where its data come from; same says that it is who it was.
+func (n *anew) object(o *v1alpha1.TenantControlPlane, key events.Key, same bool, annotation, from string) (manifest.Object, error) {
+	o.Namespace, o.Name = key.Namespace, key.Name
+	if o.Annotations == nil {
+		o.Annotations = map[string]string{}
+	}
+	o.Annotations[annotation] = from
+	if !same { // what may be one tenant's alone
+		o.Spec.DataStoreSchema, o.Spec.DataStoreUsername, o.Spec.NetworkProfile.Address = "", "", ""
+	}
+	if n.dataStore != "" {
+		o.Spec.DataStore = n.dataStore
+	}
+	data, err := json.Marshal(o)
+	if err != nil {
+		return manifest.Object{}, err
+	}
+	if n.patch != "" {
+		if data, err = jsonpatch.MergePatch(data, []byte(n.patch)); err != nil {
+			return manifest.Object{}, usagef("-p %s: %s", n.patch, err)
+		}
+	}
+	return manifest.Object{Key: key, Kind: kube.TenantControlPlanes.Kind, Data: data}, nil
 }
 
 // read refuses mistakes in the command line.
@@ -89,14 +139,7 @@ func (r *restoring) read(backupName string) error {
 	if r.identity == "" {
 		return usagef("--identity names the file with the age identity of one of the location's recipients")
 	}
-	if r.patch != "" {
-		data, err := yaml.YAMLToJSONStrict([]byte(r.patch))
-		if err != nil {
-			return usagef("-p %s: must be a merge patch in JSON or YAML: {\"spec\": …}", r.patch)
-		}
-		r.patch = string(data)
-	}
-	return nil
+	return r.anew.read()
 }
 
 // restore makes the Secrets that the tenant is to have, then asks for the tenant.
@@ -126,7 +169,11 @@ func (a *app) restore(ctx context.Context, r restoring) error {
 		}
 	}
 	same := key == events.Tenant(r.from.Namespace, r.from.Name) && !r.newKeys
-	object, err := r.object(there.Object, key, same)
+	o := &v1alpha1.TenantControlPlane{}
+	if err := json.Unmarshal(there.Object, o); err != nil {
+		return fmt.Errorf("the object in the backup can't be read: %w", err)
+	}
+	object, err := r.object(o, key, same, name.AnnotationRestoreFrom, strings.Join([]string{r.from.Location, r.from.Namespace, r.from.Name, r.from.ID}, "/"))
 	if err != nil {
 		return err
 	}
@@ -152,46 +199,12 @@ func (a *app) readFile(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// object is the tenant that is asked for.
-func (r restoring) object(from json.RawMessage, key events.Key, same bool) (manifest.Object, error) {
-	o := &v1alpha1.TenantControlPlane{}
-	if err := json.Unmarshal(from, o); err != nil {
-		return manifest.Object{}, fmt.Errorf("the object in the backup can't be read: %w", err)
-	}
-	o.Namespace, o.Name = key.Namespace, key.Name
-	if o.Annotations == nil {
-		o.Annotations = map[string]string{}
-	}
-	o.Annotations[name.AnnotationRestoreFrom] = strings.Join([]string{r.from.Location, r.from.Namespace, r.from.Name, r.from.ID}, "/")
-	if !same { // what may be one tenant's alone
-		o.Spec.DataStoreSchema, o.Spec.DataStoreUsername, o.Spec.NetworkProfile.Address = "", "", ""
-	}
-	if r.dataStore != "" {
-		o.Spec.DataStore = r.dataStore
-	}
-	data, err := json.Marshal(o)
-	if err != nil {
-		return manifest.Object{}, err
-	}
-	if r.patch != "" {
-		if data, err = jsonpatch.MergePatch(data, []byte(r.patch)); err != nil {
-			return manifest.Object{}, usagef("-p %s: %s", r.patch, err)
-		}
-	}
-	return manifest.Object{Key: key, Kind: kube.TenantControlPlanes.Kind, Data: data}, nil
-}
-
 // restoreSecret is the Secret by which a backup is opened.
 func restoreSecret(tenant string) string { return tenant + "-restore" }
 
 // makeSecrets makes the Secrets that the tenant is to have from the beginning. same brings those back by which clients know it.
 func makeSecrets(ctx context.Context, k *kube.Client, key events.Key, was string, keys backup.Keys, same bool) error {
-	o := &v1alpha1.TenantControlPlane{}
-	err := k.Get(ctx, kube.TenantControlPlanes, key.Namespace, key.Name, o)
-	if err == nil {
-		return fmt.Errorf("there is a tenant %s: delete it first, or choose another name with --as", key)
-	}
-	if !apierrors.IsNotFound(err) {
+	if err := mustBeFree(ctx, k, key); err != nil {
 		return err
 	}
 	for _, s := range keys.Secrets {
@@ -199,12 +212,7 @@ func makeSecrets(ctx context.Context, k *kube.Client, key events.Key, was string
 		if !same && n != name.Encryption(key.Name) {
 			continue // it gets its own
 		}
-		labels := maps.Clone(s.Labels)
-		if labels == nil {
-			labels = map[string]string{}
-		}
-		labels[name.LabelProject], labels[name.LabelName] = name.Project, key.Name
-		if err := makeSecret(ctx, k, key.Namespace, n, corev1.SecretType(s.Type), labels, s.Annotations, s.Data); err != nil {
+		if err := makeSecret(ctx, k, key.Namespace, n, corev1.SecretType(s.Type), labelsFor(key, s.Labels), s.Annotations, s.Data); err != nil {
 			return err
 		}
 	}
@@ -217,6 +225,28 @@ func makeSecrets(ctx context.Context, k *kube.Client, key events.Key, was string
 		return err
 	}
 	return makeSecret(ctx, k, key.Namespace, n, corev1.SecretTypeOpaque, nil, nil, data)
+}
+
+// labelsFor are labels of a Secret, for a tenant.
+func labelsFor(key events.Key, of map[string]string) map[string]string {
+	labels := maps.Clone(of)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[name.LabelProject], labels[name.LabelName] = name.Project, key.Name
+	return labels
+}
+
+// mustBeFree refuses the name of a tenant that there is.
+func mustBeFree(ctx context.Context, k *kube.Client, key events.Key) error {
+	err := k.Get(ctx, kube.TenantControlPlanes, key.Namespace, key.Name, &v1alpha1.TenantControlPlane{})
+	if err == nil {
+		return fmt.Errorf("there is a tenant %s: delete it first, or choose another name", key)
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // makeSecret makes a Secret. One that is there already must hold the same.

@@ -148,7 +148,7 @@ Exit codes: 0 done, 1 rejected or failed, 2 wrong usage, 3 not done in time, 4 s
 func commands(a *app) []*cobra.Command {
 	return []*cobra.Command{
 		applyCommand(a), patchCommand(a), deleteCommand(a), pauseCommand(a), resumeCommand(a), sleepCommand(a), wakeCommand(a),
-		backupCommand(a), backupsCommand(a), restoreCommand(a), backupLocationCommand(a),
+		backupCommand(a), backupsCommand(a), restoreCommand(a), backupLocationCommand(a), cloneCommand(a),
 		getCommand(a), watchCommand(a), whyCommand(a), planCommand(a), rolloutCommand(a), migrateCommand(a), drainCommand(a), adoptCommand(a),
 		kubeconfigCommand(a), joinCommand(a),
 		dataStoresCommand(a), portalCommand(a), tokenCommand(a), deadCommand(a), replicasCommand(a), resyncCommand(a),

@@ -7,13 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -283,25 +281,7 @@ func (s *datastore) objectOf(ctx context.Context, key events.Key, uid string) ([
 	if string(o.UID) != uid {
 		return nil, fmt.Errorf("%s is another object than the one that is backed up", key)
 	}
-	return backupObject(o)
-}
-
-// backupObject is an object as its author wrote it, without what an installation or a server adds.
-func backupObject(o *v1alpha1.TenantControlPlane) ([]byte, error) {
-	labels, annotations := maps.Clone(o.Labels), maps.Clone(o.Annotations)
-	for _, l := range []string{name.LabelPartition, name.LabelDataStore} {
-		delete(labels, l)
-	}
-	for _, a := range []string{
-		name.AnnotationCommand, name.AnnotationDatastoreOverrides, name.AnnotationRestoreFrom, name.AnnotationBackupAt, corev1.LastAppliedConfigAnnotation,
-	} {
-		delete(annotations, a)
-	}
-	return json.Marshal(&v1alpha1.TenantControlPlane{
-		TypeMeta:   kube.TenantControlPlanes.TypeMeta(),
-		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, Labels: labels, Annotations: annotations},
-		Spec:       o.Spec,
-	})
+	return json.Marshal(backup.ObjectOf(o))
 }
 
 // keysOf are the Secrets of a tenant that nothing else has: its authorities, the key of its service accounts' tokens, and by what it encrypts.

@@ -1,6 +1,7 @@
 package datastore
 
-// A tenant that is made anew gets the data of a backup before its first pod starts (name.AnnotationRestoreFrom).
+// A tenant that is made anew gets its data before its first pod starts: those of a backup (name.AnnotationRestoreFrom), or of another tenant
+// that works on meanwhile (name.AnnotationCloneOf).
 
 import (
 	"cmp"
@@ -8,12 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -38,12 +41,44 @@ const (
 // restoreSecret is the Secret by which a backup is opened.
 func restoreSecret(tenant string) string { return tenant + "-restore" }
 
-// restores reports whether a tenant is to get the data of a backup first. One that works already keeps what it has; one that has some of a
-// backup gets all of it, or never begins.
+// sourceOf is what a tenant that is made anew is to get its data from: a backup, location/namespace/name/ID, or the name of a tenant in its
+// namespace; empty for nothing.
+func sourceOf(t *state.Tenant) (from string, err error) {
+	annotation, must := name.AnnotationRestoreFrom, ""
+	if from = t.Annotations[annotation]; from != "" {
+		if parts := strings.Split(from, "/"); len(parts) != 4 || slices.Contains(parts, "") {
+			must = "must be location/namespace/name/ID, as `stoker backups` shows them"
+		}
+	} else {
+		annotation = name.AnnotationCloneOf
+		if from = t.Annotations[annotation]; from != "" && len(validation.IsDNS1123Label(from)) > 0 {
+			must = "must be the name of a tenant in the same namespace"
+		}
+	}
+	if must != "" {
+		err = &intent.Permanent{Reason: reason.RestoreImpossible, Message: fmt.Sprintf("metadata.annotations[%s]: %q: %s", annotation, from, must)}
+	}
+	return from, err
+}
+
+// isClone reports whether a source is a tenant, and not a backup.
+func isClone(from string) bool { return !strings.Contains(from, "/") }
+
+// sourceText is a source for people.
+func sourceText(from string) string {
+	if isClone(from) {
+		return "tenant " + from
+	}
+	return "backup " + from
+}
+
+// restores reports whether a tenant is to get data first. One that works already keeps what it has; one that has some of them gets all, or
+// never begins.
 func restores(t *loop.Turn, own state.Datastore) bool {
 	last := t.Own()
 	fresh := last == nil || last.Step != event.Provisioned
-	return own.Restoring != nil || fresh && own.Restored == "" && t.Tenant.Annotations[name.AnnotationRestoreFrom] != ""
+	from, _ := sourceOf(t.Tenant) // one that can't be read is told by restore
+	return own.Restoring != nil || fresh && own.Restored == "" && from != ""
 }
 
 // restore starts the job that brings the data back, or notes how far it is. It reports whether the tenant has its data.
@@ -54,22 +89,22 @@ func (s *datastore) restore(ctx context.Context, t *loop.Turn, h home, p *plan) 
 		r = *p.want.Restoring
 	}
 	p.want.Restoring = &r
-	r.From = cmp.Or(t.Tenant.Annotations[name.AnnotationRestoreFrom], r.From) // what was begun is brought to its end
-	if parts := strings.Split(r.From, "/"); len(parts) != 4 || slices.Contains(parts, "") {
-		return false, nil, &intent.Permanent{Reason: reason.RestoreImpossible, Message: fmt.Sprintf(
-			"metadata.annotations[%s]: %q: must be location/namespace/name/ID, as `stoker backups` shows them", name.AnnotationRestoreFrom, r.From)}
+	from, err := sourceOf(t.Tenant)
+	if err != nil {
+		return false, nil, err
 	}
+	r.From = cmp.Or(from, r.From) // what was begun is brought to its end
 	id := restoreID + r.From
 	j := s.jobs.get(t.Key, id)
 	if j == nil {
-		account, from := p.account, r.From
-		j = s.jobs.start(ctx, t.Key, &job{id: id}, func(ctx context.Context, j *job) error { return s.bringBack(ctx, t.Key, h.main, account, from, j) })
+		b := &bringer{side: side{account: p.account, store: h.main}, from: r.From}
+		j = s.jobs.start(ctx, t.Key, &job{id: id}, func(ctx context.Context, j *job) error { return s.bring(ctx, t.Key, b, j) })
 	}
 	r.Keys, r.Bytes, r.Of = j.progress()
 	ended, err := j.outcome()
 	if !ended {
 		t.Alarm(tellEvery, loop.Wake{Kind: wakeJob})
-		text := fmt.Sprintf("the data of backup %s: %d of %d keys are written", r.From, r.Keys, r.Of)
+		text := fmt.Sprintf("the data of %s: %d of %d keys are written", sourceText(r.From), r.Keys, r.Of)
 		return false, nil, t.Done(ctx, loop.Outcome{
 			Inputs: p.inputs, Wait: state.Wait{On: name.ServiceDatastore, Reason: reason.DataRestoring, Text: text}, Data: p.want,
 		})
@@ -87,27 +122,34 @@ func (s *datastore) restore(ctx context.Context, t *loop.Turn, h home, p *plan) 
 	}}}, nil
 }
 
-// restoreFailure says what became of a backup that could not be brought back. What is amiss with the backup itself stays so; a location, its
-// credentials or the Secret that opens the backup may be put right, of which nothing else tells.
+// restoreFailure says what became of data that could not be brought. What is amiss with them stays so; a location, its credentials or the
+// Secret that opens a backup may be put right, of which nothing else tells.
 func restoreFailure(from string, err error) error {
 	var behind *driver.BehindError
 	var key *driver.KeyError
-	if errors.As(err, &behind) || errors.As(err, &key) || errors.Is(err, backup.ErrBroken) || errors.Is(err, backup.ErrIdentity) {
-		return &intent.Permanent{Reason: reason.RestoreImpossible, Message: fmt.Sprintf(
-			"backup %s: %s; name another one in metadata.annotations[%s], or delete the tenant", from, err, name.AnnotationRestoreFrom)}
+	var unfit *unfitError
+	if errors.As(err, &behind) || errors.As(err, &key) || errors.As(err, &unfit) || errors.Is(err, backup.ErrBroken) || errors.Is(err, backup.ErrIdentity) {
+		return &intent.Permanent{Reason: reason.RestoreImpossible, Message: sourceText(from) + ": " + err.Error()}
 	}
-	return &intent.Unavailable{Err: fmt.Errorf("backup %s: %w", from, err)}
+	return &intent.Unavailable{Err: fmt.Errorf("%s: %w", sourceText(from), err)}
 }
 
-// bringBack writes the data of a backup to an account that holds none. What holds some is left as it is, but for what an earlier try has
-// written: whoever lost the note that the data are back, and the backup since, keeps the tenant.
-func (s *datastore) bringBack(ctx context.Context, key events.Key, st *store, account driver.Account, from string, j *job) error {
-	there, err := s.reached(ctx, key, st, account)
+// unfitError says why a tenant can't be the source of another one's data.
+type unfitError struct{ message string }
+
+func (e *unfitError) Error() string { return e.message }
+
+// bring writes data to an account that holds none. What holds some is left as it is, but for what an earlier try has written: whoever lost
+// the note that the data are there, and the source since, keeps the tenant.
+func (s *datastore) bring(ctx context.Context, key events.Key, b *bringer, j *job) error {
+	b.job = j
+	there, err := s.reached(ctx, key, b.store, b.account)
 	if err != nil {
 		return err
 	}
-	// What the location says tells nothing of the database, so the store doesn't hear of it: it finds out by itself.
-	opened := st.do(ctx, func(d driver.Driver) error {
+	b.side = there
+	// What the source says tells nothing of this database, so the store doesn't hear of it: it finds out by itself.
+	opened := b.store.do(ctx, func(d driver.Driver) error {
 		accesses, ok := d.(driver.DataAccess)
 		if !ok {
 			return errNoAccess
@@ -115,13 +157,17 @@ func (s *datastore) bringBack(ctx context.Context, key events.Key, st *store, ac
 		if j.kept, err = hasOwnData(ctx, accesses, there); err != nil || j.kept {
 			return nil
 		}
-		err = s.bringFrom(ctx, key, &bringer{side: there, from: from, job: j}, accesses)
+		if isClone(b.from) {
+			err = s.bringClone(ctx, key, b, accesses)
+		} else {
+			err = s.bringBackup(ctx, key, b, accesses)
+		}
 		return nil
 	})
 	return errors.Join(opened, err)
 }
 
-// hasOwnData reports whether an account holds data that aren't what a try to bring a backup back has left.
+// hasOwnData reports whether an account holds data that aren't what an earlier try has left.
 func hasOwnData(ctx context.Context, accesses driver.DataAccess, there side) (has bool, err error) {
 	data, err := accesses.Data(ctx, there.account, there.access)
 	if err != nil {
@@ -136,15 +182,16 @@ func hasOwnData(ctx context.Context, accesses driver.DataAccess, there side) (ha
 	return !empty, err
 }
 
-// bringFrom opens the backup, then writes its data.
-func (s *datastore) bringFrom(ctx context.Context, key events.Key, b *bringer, accesses driver.DataAccess) error {
+// bringBackup opens the backup, then writes its data.
+func (s *datastore) bringBackup(ctx context.Context, key events.Key, b *bringer, accesses driver.DataAccess) error {
 	parts := strings.Split(b.from, "/")
 	location, _, err := s.location(ctx, parts[0])
 	if err != nil {
 		return err
 	}
 	defer func() { _ = location.Close() }()
-	if b.manifest, err = backup.Get(ctx, location, parts[1], parts[2], parts[3]); err != nil {
+	m, err := backup.Get(ctx, location, parts[1], parts[2], parts[3])
+	if err != nil {
 		return err
 	}
 	secret := &corev1.Secret{}
@@ -155,32 +202,97 @@ func (s *datastore) bringFrom(ctx context.Context, key events.Key, b *bringer, a
 	if err != nil {
 		return err
 	}
-	_, b.same = secret.Data[keySameAuthority]
-	b.above = b.manifest.Revision + restoreMargin(s.now().Sub(b.manifest.Ended))
-	b.job.expect(b.manifest.Keys)
-	b.data = func() iter.Seq2[driver.Change, error] {
-		return backup.Data(ctx, location, b.manifest, string(secret.Data[keyIdentity]))
+	if _, same := secret.Data[keySameAuthority]; same {
+		b.above = m.Revision + restoreMargin(s.now().Sub(m.Ended))
 	}
-	return b.into(ctx, accesses)
+	b.job.expect(m.Keys)
+	return b.into(ctx, accesses, backup.Data(ctx, location, m, string(secret.Data[keyIdentity])))
 }
 
-// restoreID begins the ID of a record that says that a backup is being brought back.
+// bringClone writes what another tenant keeps, as it is at one revision.
+func (s *datastore) bringClone(ctx context.Context, key events.Key, b *bringer, accesses driver.DataAccess) error {
+	original := events.Tenant(key.Namespace, b.from)
+	p, err := s.stands(ctx, original)
+	switch {
+	case err != nil:
+		return err
+	case original == key:
+		return &unfitError{"a tenant can't be its own clone"}
+	case len(namesOf(p.own.Overrides)) > 0:
+		return &unfitError{"it has dataStoreOverrides: a clone of what is in several DataStores is not supported"}
+	case p.own.Schema == "" || p.own.Move != nil:
+		return errors.New("its data are on their way")
+	}
+	if err := s.sameEncryption(ctx, original, key); err != nil {
+		return err
+	}
+	st := s.stores.get(p.own.DataStore)
+	if _, opened, err := st.load(ctx); err != nil || opened != nil {
+		return errors.Join(opened, err)
+	}
+	from, err := s.reached(ctx, original, st, accountOf(original, p.uid, p.tenant, p.own))
+	if err != nil {
+		return err
+	}
+	b.job.expect(p.own.Keys)
+	opened := st.do(ctx, func(d driver.Driver) error {
+		reads, ok := d.(driver.DataAccess)
+		if !ok {
+			return errNoAccess
+		}
+		err = b.exported(ctx, accesses, reads, from)
+		return nil
+	})
+	return errors.Join(opened, err)
+}
+
+// sameEncryption refuses a clone that couldn't read what its original has encrypted.
+func (s *datastore) sameEncryption(ctx context.Context, original, clone events.Key) error {
+	var secrets [2]corev1.Secret
+	for i, key := range []events.Key{original, clone} {
+		err := s.kube.Get(ctx, kube.Secrets, key.Namespace, name.Encryption(key.Name), &secrets[i])
+		if apierrors.IsNotFound(err) && i == 0 {
+			return nil // nothing is encrypted
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	if !maps.EqualFunc(secrets[0].Data, secrets[1].Data, slices.Equal[[]byte]) {
+		return fmt.Errorf("its objects are encrypted: Secret %s/%s has to hold what %s holds; `stoker clone` sees to it",
+			clone.Namespace, name.Encryption(clone.Name), name.Encryption(original.Name))
+	}
+	return nil
+}
+
+// exported writes what an account holds.
+func (b *bringer) exported(ctx context.Context, accesses, reads driver.DataAccess, from side) (err error) {
+	data, err := reads.Data(ctx, from.account, from.access)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, data.Close()) }()
+	at, err := data.Revision(ctx)
+	if err != nil {
+		return err
+	}
+	return b.into(ctx, accesses, data.Export(ctx, at))
+}
+
+// restoreID begins the ID of a record that says that data are being brought.
 const restoreID = "restore "
 
-// bringer writes the data of a backup to an account.
+// bringer writes data to an account that has none.
 type bringer struct {
 	side
-	from     string
-	manifest backup.Manifest
-	same     bool
-	// above is where the revisions of what is the same tenant go on.
+	from string
+	// above is where the revisions of a tenant that clients know go on; 0 says that it is another one than its data are of.
 	above int64
 	job   *job
-	data  func() iter.Seq2[driver.Change, error]
 }
 
 // into does it. A record among the data says that they aren't whole yet.
-func (b *bringer) into(ctx context.Context, accesses driver.DataAccess) (err error) {
+func (b *bringer) into(ctx context.Context, accesses driver.DataAccess, from iter.Seq2[driver.Change, error]) (err error) {
 	data, err := accesses.Data(ctx, b.account, b.access)
 	if err != nil {
 		return err
@@ -193,7 +305,7 @@ func (b *bringer) into(ctx context.Context, accesses driver.DataAccess) (err err
 	if err := data.Clear(ctx); err != nil { // of an earlier try
 		return err
 	}
-	if b.same {
+	if b.above > 0 {
 		if err := errors.Join(data.DeleteRecord(ctx, driver.MoveKey), data.Close()); err != nil {
 			return err
 		}
@@ -210,7 +322,7 @@ func (b *bringer) into(ctx context.Context, accesses driver.DataAccess) (err err
 	if _, err := data.SetRecord(ctx, driver.MoveKey, driver.Move{ID: restoreID + b.from, Phase: driver.MoveOpen}.Encode(), revision); err != nil {
 		return err
 	}
-	if err := data.Import(ctx, b.changes()); err != nil {
+	if err := data.Import(ctx, b.counted(from)); err != nil {
 		return err
 	}
 	return data.DeleteRecord(ctx, driver.MoveKey)
@@ -234,15 +346,15 @@ func isEmpty(ctx context.Context, data driver.Data) (bool, error) {
 	return true, nil
 }
 
-// changes are what is written, counted.
-func (b *bringer) changes() iter.Seq2[driver.Change, error] {
+// counted are the changes that are written.
+func (b *bringer) counted(from iter.Seq2[driver.Change, error]) iter.Seq2[driver.Change, error] {
 	return func(yield func(driver.Change, error) bool) {
 		var keys, bytes int64
-		for c, err := range b.data() {
+		for c, err := range from {
 			if err == nil {
 				keys, bytes = keys+1, bytes+int64(len(c.Key)+len(c.Value))
 				b.job.note(keys, bytes)
-				if !b.same && isOfBefore(c.Key) {
+				if b.above == 0 && isOfBefore(c.Key) {
 					continue
 				}
 			}

@@ -216,7 +216,7 @@ func specAnnotations(o *metav1.ObjectMeta) map[string]string {
 		name.AnnotationDatastoreOverrides, name.AnnotationKubeletServing, name.AnnotationUpgradeTimeout, name.AnnotationUpgradeThrough,
 		name.AnnotationSleepAt, name.AnnotationWakeAt, name.AnnotationTimeZone,
 		name.AnnotationSleptAt, name.AnnotationSleptBy, name.AnnotationWokenAt, name.AnnotationWakeOn, name.AnnotationSleepWhenIdle,
-		name.AnnotationAdopt, name.AnnotationRestoreFrom,
+		name.AnnotationAdopt, name.AnnotationRestoreFrom, name.AnnotationCloneOf,
 		name.AnnotationBackupLocation, name.AnnotationBackupSchedule, name.AnnotationBackupKeep, name.AnnotationBackupAt,
 	} {
 		if v, ok := o.Annotations[k]; ok {

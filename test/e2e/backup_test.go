@@ -87,6 +87,23 @@ func TestBackup(t *testing.T) {
 		e.Delete(t, other)
 		e.Gone(t, other)
 	})
+	t.Run("a clone, while the tenant works", func(t *testing.T) {
+		if code, out := stoker(t, "clone", key.Name, key.Name); code != 1 || !strings.Contains(out, "there is a tenant") {
+			t.Errorf("exit code %d: %s", code, out)
+		}
+		if code, out := stoker(t, "clone", key.Name, other.Name, "--data-store", "backups-sql", "--wait"); code != 0 {
+			t.Fatalf("exit code %d: %s", code, out)
+		}
+		copied := clientOf(t, e.Kubeconfig(t, other))
+		if have, all := contents(t, copied), contents(t, c); !maps.Equal(have, all) || len(have) != len(want)+1 {
+			t.Errorf("%d objects, not %d", len(have), len(all))
+		}
+		if _, err := copied.CoreV1().Nodes().Get(t.Context(), "worker", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("the other's node is there: %v", err)
+		}
+		e.Delete(t, other)
+		e.Gone(t, other)
+	})
 	t.Run("the tenant itself, once it is gone", func(t *testing.T) {
 		if code, out := stoker(t, "restore", backup, "--identity", identity); code != 1 || !strings.Contains(out, "there is a tenant") {
 			t.Errorf("exit code %d: %s", code, out)

@@ -295,10 +295,10 @@ type DatastoreNotBackedUp struct {
 	Message   string    `json:"message"`
 }
 
-// DatastoreRestored says: the tenant has the data of a backup, and begins its work with them.
+// DatastoreRestored says: the tenant has the data of a backup or of another tenant, and begins its work with them.
 type DatastoreRestored struct {
 	About
-	// From is the backup, as location/namespace/name/ID.
+	// From is the backup, as location/namespace/name/ID, or the name of the tenant, which is in the same namespace.
 	From  string `json:"from"`
 	Keys  int64  `json:"keys"`
 	Bytes int64  `json:"bytes"`

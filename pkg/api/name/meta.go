@@ -191,7 +191,9 @@ const (
 	AnnotationBackupKeep     = "stoker.dev/backup-keep"
 	AnnotationBackupAt       = "stoker.dev/backup-at"
 	// AnnotationRestoreFrom on a TenantControlPlane that is made anew is the backup that its data come from: location/namespace/name/ID.
+	// AnnotationCloneOf is the tenant in the same namespace that they come from instead.
 	AnnotationRestoreFrom = "stoker.dev/restore-from"
+	AnnotationCloneOf     = "stoker.dev/clone-of"
 	// AnnotationAPIServerArgs on the Deployment is the hash of the API server's extra arguments.
 	AnnotationAPIServerArgs = "kube-apiserver.kamaji.clastix.io/args"
 	// AnnotationRewritten on the Encryption Secret is the revision of its configuration by which all objects are written.

@@ -158,9 +158,9 @@ const (
 	DataMoving = "DataMoving"
 	// MoveQueued: the tenant's data are to be moved, and those of other tenants are first; a reason to wait.
 	MoveQueued = "MoveQueued"
-	// DataRestoring: the tenant gets the data of a backup; a reason to wait.
+	// DataRestoring: the tenant gets the data of a backup, or of another tenant; a reason to wait.
 	DataRestoring = "DataRestoring"
-	// RestoreImpossible: the tenant can't get the data of the backup that it names.
+	// RestoreImpossible: the tenant can't get the data that its annotation names.
 	RestoreImpossible = "RestoreImpossible"
 	// DriverNotSupported: the DataStore's driver is none that the service has.
 	DriverNotSupported = "DriverNotSupported"

@@ -271,7 +271,8 @@ type Datastore struct {
 	Kept []Kept `json:"kept,omitempty"`
 	// Backup is what became of the tenant's backups, nil before the first was due.
 	Backup *Backup `json:"backup,omitempty"`
-	// Restored is the backup that the tenant's data come from (name.AnnotationRestoreFrom); Restoring is how far that is until it is done.
+	// Restored is the backup (name.AnnotationRestoreFrom) or tenant (name.AnnotationCloneOf) that the tenant's data come from; Restoring is
+	// how far that is until it is done.
 	Restored  string     `json:"restored,omitempty"`
 	Restoring *Restoring `json:"restoring,omitempty"`
 	// Removed counts what a deletion has removed that isn't done yet, by kind.
@@ -407,9 +408,9 @@ type BackupFailure struct {
 	Next  time.Time `json:"next"`
 }
 
-// Restoring is how far the data of a backup are brought back.
+// Restoring is how far a tenant that is made anew has its data.
 type Restoring struct {
-	// From is the backup: location/namespace/name/ID.
+	// From is the backup, location/namespace/name/ID, or the name of the tenant.
 	From string `json:"from"`
 	// Since is when it was begun (UTC).
 	Since time.Time `json:"since"`

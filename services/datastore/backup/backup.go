@@ -16,9 +16,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"strings"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 )
 
 // Format is the version of manifests, and of all that they describe.
@@ -140,4 +147,23 @@ func splitPath(object string) (path, name string, ok bool) {
 	}
 	path, err := pathOf(parts[0], parts[1], parts[2])
 	return path, parts[3], err == nil
+}
+
+// ObjectOf is a tenant's object as its author wrote it, without what an installation or a server adds.
+func ObjectOf(o *v1alpha1.TenantControlPlane) *v1alpha1.TenantControlPlane {
+	labels, annotations := maps.Clone(o.Labels), maps.Clone(o.Annotations)
+	for _, l := range []string{name.LabelPartition, name.LabelDataStore} {
+		delete(labels, l)
+	}
+	for _, a := range []string{
+		name.AnnotationCommand, name.AnnotationDatastoreOverrides, name.AnnotationRestoreFrom, name.AnnotationCloneOf, name.AnnotationBackupAt,
+		corev1.LastAppliedConfigAnnotation,
+	} {
+		delete(annotations, a)
+	}
+	return &v1alpha1.TenantControlPlane{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "TenantControlPlane"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, Labels: labels, Annotations: annotations},
+		Spec:       o.Spec,
+	}
 }

@@ -84,7 +84,7 @@ test-cluster: ## install on a cluster of yours by Helm, and try everything there
 		go test -v -count=1 -timeout $(if $(CONFORMANCE),8h,90m) -run 'TestCluster/^(install|$(ONLY))' $(TEST_FLAGS) ./cluster
 
 .PHONY: bench
-bench: ## measure tenants (seconds, CPU, memory), intake, the drivers of DataStores; BENCH=./bench/datastore for one
+bench: ## measure tenants (seconds, CPU, memory), intake, the drivers of DataStores, imports and exports; BENCH=./bench/datastore for one
 	cd test && STOKER_TEST_RACE=0 go test -p 1 -run '^$$' -bench '$(or $(ONLY),.)' -benchtime 1x -timeout 60m $(BENCH)
 
 .PHONY: robustness

@@ -218,6 +218,29 @@ func Plain(n int) Contents {
 	return c
 }
 
+// pages are contents of several pages, before and after much of them has changed: a page's worth of keys in a row is gone, and values of
+// a megabyte are where those before were small.
+func pages() (then, now Contents) {
+	then, now = Contents{"after": "1"}, Contents{"after": "1", "added": "1"}
+	for i := range 1500 {
+		key := fmt.Sprintf("configmaps/default/%05d", i)
+		then[key] = fmt.Sprint("then ", i)
+		switch {
+		case i < 600, i%3 == 0: // deleted
+		case i%3 == 1:
+			now[key] = fmt.Sprint("now ", i)
+		default:
+			now[key] = then[key]
+		}
+	}
+	for i := range 12 {
+		key := fmt.Sprintf("secrets/default/%05d", i)
+		then[key] = strings.Repeat(string(rune('a'+i)), 1<<20)
+		now[key] = then[key]
+	}
+	return then, now
+}
+
 // writing changes so many keys, several at once, in a connection of its own; done waits for it.
 func writing(t *testing.T, d driver.Driver, a driver.Account, changes int) (done func()) {
 	t.Helper()
@@ -267,6 +290,23 @@ func Data(t *testing.T, d driver.Driver) {
 		if _, n := followed(t, src, have, at, at); n > 0 {
 			t.Errorf("%d changes after the end", n)
 		}
+	})
+	t.Run("an export has all pages as they were, though keys were deleted, changed and added", func(t *testing.T) {
+		t.Parallel()
+		src, _ := OpenData(t, d, "pages")
+		then, now := pages()
+		imported(t, src, then.all())
+		at := revision(t, src)
+		imported(t, src, func(yield func(driver.Change, error) bool) {
+			for key := range then {
+				if _, stays := now[key]; !stays && !yield(driver.Change{Key: key, Deleted: true}, nil) {
+					return
+				}
+			}
+		})
+		imported(t, src, now.all())
+		equal(t, "then", exported(t, src, at), then)
+		equal(t, "now", exported(t, src, revision(t, src)), now)
 	})
 	t.Run("an export waits for a revision that its connection has not heard of yet", func(t *testing.T) {
 		t.Parallel()
@@ -482,6 +522,33 @@ func Compaction(t *testing.T, d driver.Driver, root *clientv3.Client) {
 		equal(t, "follow", became, Contents{"a": "4", "b": "4"})
 	}
 	equal(t, "the present", exported(t, src, revision(t, src)), Contents{"a": "4", "b": "4"})
+}
+
+// Overtaken shows that an export that is under way when its revision is compacted ends with an error, or has all keys as they were.
+func Overtaken(t *testing.T, d driver.Driver) {
+	src, _ := OpenData(t, d, "overtaken")
+	want := Plain(1000)
+	imported(t, src, want.all())
+	at := revision(t, src)
+	have, compacted := Contents{}, false
+	for ch, err := range src.Export(t.Context(), at) {
+		if errors.Is(err, driver.ErrCompacted) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if have.apply(ch); compacted {
+			continue
+		}
+		compacted = true
+		later := Contents{}
+		for key := range want {
+			later[key] = "later"
+		}
+		imported(t, src, later.all())
+		compact(t, src, nil, revision(t, src))
+	}
+	equal(t, "export", have, want)
 }
 
 func compact(t *testing.T, d driver.Data, root *clientv3.Client, revision int64) {

@@ -77,6 +77,14 @@ func TestData(t *testing.T) {
 			})
 		}
 	})
+	t.Run("an export that a compaction overtakes lacks no key in silence", func(t *testing.T) {
+		for _, kind := range []string{"postgres", "mysql"} {
+			t.Run(kind, func(t *testing.T) {
+				t.Parallel()
+				drivertest.Overtaken(t, drivers[kind])
+			})
+		}
+	})
 	t.Run("raise", func(t *testing.T) {
 		for _, kind := range ring {
 			t.Run(kind, func(t *testing.T) {

@@ -33,11 +33,21 @@ func (d *database) Data(ctx context.Context, a driver.Account, access driver.Acc
 		defer mysql.DeregisterTLSConfig(name)
 		endpoint += "?tls=" + name
 	}
+	connector, err := connect(d.endpoint, a.User, a.Password, a.Schema, d.ca.Verify())
+	if err != nil {
+		return nil, err
+	}
+	table := &kine.Table{Connector: connector, Name: "kine", First: fmt.Sprintf(page, ">="), Next: fmt.Sprintf(page, ">")}
 	return kine.Open(ctx, kine.Options{
 		Endpoint: func(string) string { return endpoint },
-		Access:   access, Plain: true, SQL: true, Fits: fits, Classify: classify,
+		Access:   access, Plain: true, Table: table, Fits: fits, Classify: classify,
 	})
 }
+
+// page reads from the index alone until it has the rows of the page. %s is how a name compares with the last one before.
+const page = `SELECT STRAIGHT_JOIN page.name, kv.name, kv.id, kv.deleted <> 0, kv.lease, kv.value
+	FROM (SELECT name, max(id) AS id FROM kine WHERE name %s ? AND name < ? AND id <= ? GROUP BY name ORDER BY name LIMIT ?) page
+	JOIN kine kv ON kv.id = page.id ORDER BY page.name`
 
 // maxKey is the longest key of kine's table, less what stands before all keys.
 const maxKey = 630 - len("/registry/")

@@ -148,7 +148,7 @@ func openDatabase(name string) string {
 // enter logs in as the tenant and looks that what is in the database is its own, as it isn't after a restore, or when
 // somebody deleted the role and had to put its tables elsewhere; and that it may write there, or may not.
 func (p *postgres) enter(ctx context.Context, s *sqlpool.Session, steps *step.Steps, a driver.Account) error {
-	config, err := p.tenantConfig(a)
+	config, err := p.tenantConfig(a, driver.Access{})
 	if err != nil {
 		return err
 	}
@@ -226,11 +226,12 @@ const relations = `SELECT n.nspname AS schema, c.relname AS name, pg_get_userbyi
 	WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S')
 	AND NOT EXISTS(SELECT FROM pg_depend x WHERE x.classid = 'pg_class'::regclass AND x.objid = c.oid AND x.deptype IN ('a', 'i', 'e'))`
 
-// tenantConfig is what the tenant connects with: its password, and its certificate if tenants have one.
-func (p *postgres) tenantConfig(a driver.Account) (*pgx.ConnConfig, error) {
+// tenantConfig is what the tenant connects with: its password, and its certificate if tenants have one, which is the one it has while that
+// is good.
+func (p *postgres) tenantConfig(a driver.Account, have driver.Access) (*pgx.ConnConfig, error) {
 	tlsConfig := p.ca.Verify()
 	if p.ca.Signs() {
-		access, err := p.ca.Access(a, driver.Access{}, time.Now())
+		access, err := p.ca.Access(a, have, time.Now())
 		if err != nil {
 			return nil, err
 		}

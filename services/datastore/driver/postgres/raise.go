@@ -24,7 +24,7 @@ func (p *postgres) Raise(ctx context.Context, a driver.Account, access driver.Ac
 	if err := opened.Close(); err != nil {
 		return err
 	}
-	config, err := p.tenantConfig(a)
+	config, err := p.tenantConfig(a, access)
 	if err != nil {
 		return err
 	}

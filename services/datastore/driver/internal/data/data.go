@@ -35,6 +35,10 @@ type Tenant struct {
 	Writers int
 	// Settle waits until all writes up to a revision are visible; nil where they are.
 	Settle func(ctx context.Context, revision int64) error
+	// Page reads a part of an export: what follows a key at a revision, or with none begins with the first one, from no more than so many
+	// keys. driver.ErrCompacted means that the revision is gone, rpctypes.ErrFutureRev that it hasn't come before ctx ended. It is nil where
+	// etcd's API is what to read from.
+	Page func(ctx context.Context, after string, at int64, limit int) (Page, error)
 	// Fits says why the database can't hold a key, nil where it holds any.
 	Fits func(key string) error
 	// Classify wraps driver.ErrAway around errors that mean so; it may be nil.

@@ -47,6 +47,12 @@ const (
 	maxIdle        = 4
 )
 
+// How many more there are while exports are read, and how long one stays when none is.
+const (
+	maxReading  = 2
+	readingTime = 10 * time.Second
+)
+
 // How many keys of an import are written at once: SQL databases take twice as many a second from 64 as from 16, NATS no more.
 const (
 	writers    = 16
@@ -60,8 +66,8 @@ type Options struct {
 	// Access is the tenant's. Its certificates are left out when Plain, for then the endpoint says them.
 	Access driver.Access
 	Plain  bool
-	// SQL says that revisions become visible in another order than they are counted.
-	SQL bool
+	// Table is kine's in an SQL database, nil elsewhere. Revisions there become visible in another order than they are counted.
+	Table *Table
 	// Fits is that of data.Tenant.
 	Fits func(key string) error
 	// Classify wraps driver.ErrAway around errors that mean so.
@@ -108,8 +114,8 @@ func Open(ctx context.Context, o Options) (*data.Tenant, error) {
 		return nil, errors.Join(err, k.shut())
 	}
 	t := &data.Tenant{Client: client, Prefix: prefix, Kine: true, Writers: writers, Fits: o.Fits, Shut: k.shut}
-	if o.SQL {
-		t.Settle, t.Writers = k.settle, sqlWriters
+	if o.Table != nil {
+		t.Settle, t.Page, t.Writers = k.settle, k.table.page, sqlWriters
 	}
 	return t, nil
 }
@@ -126,6 +132,7 @@ type process struct {
 	cancel   context.CancelFunc
 	running  sync.WaitGroup
 	files    files
+	table    *table
 	backend  server.Backend
 	settled  time.Time   // from when all is visible that was under way when it started
 	watches  time.Time   // from when it surely watches what it must before it ends
@@ -136,6 +143,7 @@ type process struct {
 
 // watchTime is how long a kine of NATS may take to begin to watch for compactions. 2026-11: kine v0.16.4 panics, and with it this process,
 // when it is ended while that begins, or when it fails (pkg/drivers/nats/backend.go: compactWatcher).
+// v0.16.5 doesn't; its watches are made in another way, for which ordered.go has to be written anew.
 const watchTime = 2 * time.Second
 
 func (k *process) start(ctx context.Context, o Options) (err error) {
@@ -163,7 +171,8 @@ func (k *process) start(ctx context.Context, o Options) (err error) {
 	if err := k.backend.Start(ctx); err != nil {
 		return err
 	}
-	if o.SQL {
+	if o.Table != nil {
+		k.table = openTable(o)
 		k.poll(ctx)
 		k.backend = ordered{k.backend}
 	} else {
@@ -203,7 +212,7 @@ func (k *process) shut() error {
 	}
 	k.cancel()
 	k.running.Wait()
-	return k.files.remove()
+	return errors.Join(k.table.close(), k.files.remove())
 }
 
 // watching waits until a kine of NATS knows that revision 1 is compacted, which shows that it watches, or has had the time to begin.

@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/stoker-k8s/stoker/deployments/local"
-	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -129,23 +128,6 @@ func TestBackup(t *testing.T) {
 		}
 		if now := lastRevision(t, c); now <= seen {
 			t.Errorf("revision %d after it was restored, and %d before", now, seen)
-		}
-	})
-	t.Run("it keeps its data when NATS has lost what was noted of it", func(t *testing.T) {
-		services[name.ServiceDatastore].Kill()
-		bucket, err := e.JetStream().KeyValue(t.Context(), key.Bucket())
-		must(t, err)
-		must(t, bucket.Purge(t.Context(), events.StateKey(name.ServiceDatastore)))
-		services[name.ServiceDatastore].Restart(t)
-		// The Secret that opens the backup is gone.
-		env.Eventually(t, "the tenant's data to be known again", func() error {
-			if s := e.State(t.Context(), key, events.StateKey(name.ServiceDatastore)); s == nil || s.Step != event.Provisioned {
-				return errNotYet
-			}
-			return nil
-		})
-		if have := contents(t, c); !maps.Equal(have, want) {
-			t.Errorf("%d objects, not %d", len(have), len(want))
 		}
 	})
 	t.Run("a backup that isn't there is said, and another one may be named", func(t *testing.T) {

@@ -1,0 +1,52 @@
+package datastore_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
+)
+
+// TestDataOfItsOwn: a tenant whose state is lost keeps its data, whatever its annotations say that they once came from.
+func TestDataOfItsOwn(t *testing.T) {
+	t.Parallel()
+	server := etcdserver.Start(t)
+	in := install(t)
+	in.etcdStore("main", server)
+	stop := in.run()
+	demo := in.tenant("demo")
+	demo.accept()
+	provisioned := event.DatastoreProvisioned{}
+	demo.await(event.Provisioned, &provisioned)
+	s, err := demo.secret("demo-datastore-certificate")
+	in.must(err)
+	c, key := server.Connect(t, s.Data["server.crt"], s.Data["server.key"]), "/"+provisioned.Schema+"/registry/a"
+	_, err = c.Put(t.Context(), key, "1")
+	in.must(err)
+	stop()
+
+	lost := nats.NewMsg("$KV." + demo.key.Bucket() + ".datastore")
+	lost.Header.Set("KV-Operation", "PURGE")
+	_, err = in.bus[name.ServiceDatastore].JetStream().PublishMsg(t.Context(), lost)
+	in.must(err)
+	const from = "nowhere/default/demo/20261104T030000Z-4f2a9c"
+	demo.t.Annotations = map[string]string{name.AnnotationRestoreFrom: from}
+	stop = in.run()
+	defer func() { stop() }()
+	demo.accept()
+	drivertest.Eventually(t, 30*time.Second, func() error {
+		if s, own := demo.state(); s.Step != event.Provisioned || own.Restored != from || own.Restoring != nil {
+			return fmt.Errorf("%+v, %+v", s, own)
+		}
+		return nil
+	})
+	if have, err := c.Get(t.Context(), key); err != nil || have.Count != 1 {
+		t.Errorf("%v, %v", have, err)
+	}
+}

@@ -81,57 +81,78 @@ func restores(t *loop.Turn, own state.Datastore) bool {
 	return own.Restoring != nil || fresh && own.Restored == "" && from != ""
 }
 
-// restore starts the job that brings the data back, or notes how far it is. It reports whether the tenant has its data.
+// restore starts the job that brings the data, or notes how far it is. It reports whether the tenant has its data.
 func (s *datastore) restore(ctx context.Context, t *loop.Turn, h home, p *plan) (done bool, facts []loop.Tell, err error) {
 	now := s.now().UTC()
-	r := state.Restoring{Since: now.Truncate(time.Second)}
+	r := state.Restoring{}
 	if p.want.Restoring != nil {
 		r = *p.want.Restoring
 	}
-	p.want.Restoring = &r
 	from, err := sourceOf(t.Tenant)
 	if err != nil {
 		return false, nil, err
 	}
-	r.From = cmp.Or(from, r.From) // what was begun is brought to its end
-	id := restoreID + r.From
-	j := s.jobs.get(t.Key, id)
+	if from = cmp.Or(from, r.From); from != r.From { // what was begun is brought to its end
+		r = state.Restoring{From: from, Since: now.Truncate(time.Second)}
+	}
+	p.want.Restoring = &r
+	j := s.jobs.get(t.Key, restoreID+from)
+	if j == nil && now.Before(r.Next) {
+		return false, nil, s.restoreLater(ctx, t, p, r.Next.Sub(now))
+	}
 	if j == nil {
-		b := &bringer{side: side{account: p.account, store: h.main}, from: r.From}
-		j = s.jobs.start(ctx, t.Key, &job{id: id}, func(ctx context.Context, j *job) error { return s.bring(ctx, t.Key, b, j) })
+		b := &bringer{side: side{account: p.account, store: h.main}, from: from}
+		j = s.jobs.start(ctx, t.Key, &job{id: restoreID + from}, func(ctx context.Context, j *job) error { return s.bring(ctx, t.Key, b, j) })
 	}
 	r.Keys, r.Bytes, r.Of = j.progress()
 	ended, err := j.outcome()
 	if !ended {
-		t.Alarm(tellEvery, loop.Wake{Kind: wakeJob})
-		text := fmt.Sprintf("the data of %s: %d of %d keys are written", sourceText(r.From), r.Keys, r.Of)
-		return false, nil, t.Done(ctx, loop.Outcome{
-			Inputs: p.inputs, Wait: state.Wait{On: name.ServiceDatastore, Reason: reason.DataRestoring, Text: text}, Data: p.want,
-		})
+		return false, nil, s.restoreLater(ctx, t, p, tellEvery)
 	}
 	s.jobs.end(t.Key)
-	if err != nil {
-		return false, nil, restoreFailure(r.From, err)
+	switch {
+	case err != nil && isForGood(err):
+		return false, nil, &intent.Permanent{Reason: reason.RestoreImpossible, Message: sourceText(from) + ": " + err.Error()}
+	case err != nil:
+		r.Tries++
+		r.Failure = state.ClipMessage(err.Error())
+		pause := min(firstRestoreRetry<<min(r.Tries-1, 10), longestRestoreRetry)
+		r.Next = now.Add(pause).Truncate(time.Second)
+		s.log.Warn("data not brought", "tenant", t.Key.String(), "from", sourceText(from), "tries", r.Tries, "next", r.Next, "error", err)
+		return false, nil, s.restoreLater(ctx, t, p, pause)
 	}
-	p.want.Restoring, p.want.Restored = nil, r.From
+	p.want.Restoring, p.want.Restored = nil, from
 	if j.kept {
 		return true, nil, nil
 	}
 	return true, []loop.Tell{{What: event.Restored, Data: event.DatastoreRestored{
-		About: t.About(), From: r.From, Keys: r.Keys, Bytes: r.Bytes, Milliseconds: now.Sub(r.Since).Milliseconds(),
+		About: t.About(), From: from, Keys: r.Keys, Bytes: r.Bytes, Milliseconds: now.Sub(r.Since).Milliseconds(),
 	}}}, nil
 }
 
-// restoreFailure says what became of data that could not be brought. What is amiss with them stays so; a location, its credentials or the
-// Secret that opens a backup may be put right, of which nothing else tells.
-func restoreFailure(from string, err error) error {
+// firstRestoreRetry is when data that could not be brought are tried again; each time it takes twice as long, up to longestRestoreRetry.
+const firstRestoreRetry, longestRestoreRetry = 5 * time.Second, 5 * time.Minute
+
+// restoreLater ends a turn of a tenant that hasn't its data yet. Another one looks again.
+func (s *datastore) restoreLater(ctx context.Context, t *loop.Turn, p *plan, after time.Duration) error {
+	t.Alarm(after, loop.Wake{Kind: wakeJob})
+	r := p.want.Restoring
+	text := fmt.Sprintf("the data of %s: %d of %d keys are written", sourceText(r.From), r.Keys, r.Of)
+	if r.Failure != "" {
+		text = fmt.Sprintf("the data of %s: %s; tried again at %s", sourceText(r.From), r.Failure, r.Next.Format(time.TimeOnly))
+	}
+	return t.Done(ctx, loop.Outcome{
+		Inputs: p.inputs, Wait: state.Wait{On: name.ServiceDatastore, Reason: reason.DataRestoring, Text: text}, Data: p.want,
+	})
+}
+
+// isForGood reports whether what is amiss stays so. A location, its credentials or the Secret that opens a backup may be put right, of which
+// nothing else tells.
+func isForGood(err error) bool {
 	var behind *driver.BehindError
 	var key *driver.KeyError
 	var unfit *unfitError
-	if errors.As(err, &behind) || errors.As(err, &key) || errors.As(err, &unfit) || errors.Is(err, backup.ErrBroken) || errors.Is(err, backup.ErrIdentity) {
-		return &intent.Permanent{Reason: reason.RestoreImpossible, Message: sourceText(from) + ": " + err.Error()}
-	}
-	return &intent.Unavailable{Err: fmt.Errorf("%s: %w", sourceText(from), err)}
+	return errors.As(err, &behind) || errors.As(err, &key) || errors.As(err, &unfit) || errors.Is(err, backup.ErrBroken) || errors.Is(err, backup.ErrIdentity)
 }
 
 // unfitError says why a tenant can't be the source of another one's data.

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/services/datastore/backup"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
@@ -33,17 +32,17 @@ func TestRestoreMargin(t *testing.T) {
 	}
 }
 
-// TestRestoreFailure: what may be put right where nothing tells of it is tried again.
-func TestRestoreFailure(t *testing.T) {
+// TestIsForGood: what may be put right where nothing tells of it is tried again.
+func TestIsForGood(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{backup.ErrNotFound, backup.ErrRefused, backup.ErrAway, errNoLocation, errors.New("there is no Secret")} {
-		if is := intent.Of(restoreFailure("a/b/c/d", fmt.Errorf("%w: x", err))); is != intent.Wait {
-			t.Errorf("%s: %v", err, is)
+		if isForGood(fmt.Errorf("%w: x", err)) {
+			t.Error(err)
 		}
 	}
-	for _, err := range []error{backup.ErrBroken, backup.ErrIdentity, &driver.KeyError{}, &driver.BehindError{}} {
-		if is := intent.Of(restoreFailure("a/b/c/d", fmt.Errorf("%w: x", err))); is != intent.GiveUp {
-			t.Errorf("%s: %v", err, is)
+	for _, err := range []error{backup.ErrBroken, backup.ErrIdentity, &driver.KeyError{}, &driver.BehindError{}, &unfitError{}} {
+		if !isForGood(fmt.Errorf("x: %w", err)) {
+			t.Error(err)
 		}
 	}
 }

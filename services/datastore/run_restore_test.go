@@ -2,6 +2,7 @@ package datastore_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,18 +10,47 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
 )
+
+// TestASourceThatIsMissing: it is said, and looked for again, also by a service that starts anew.
+func TestASourceThatIsMissing(t *testing.T) {
+	t.Parallel()
+	server := etcdserver.Start(t)
+	in := install(t)
+	in.etcdStore("cloned", server)
+	stop := in.run()
+	defer func() { stop() }()
+	demo := in.tenant("demo")
+	demo.t.Spec.DataStore = "cloned"
+	demo.t.Annotations = map[string]string{name.AnnotationCloneOf: "original"}
+	demo.accept()
+	tries := 0
+	tried := func() error {
+		s, own := demo.state()
+		if own.Restoring == nil || own.Restoring.Tries <= tries || s.Wait.Reason != reason.DataRestoring || !strings.Contains(s.Wait.Text, "there is no tenant") {
+			return fmt.Errorf("%+v, %+v", s, own.Restoring)
+		}
+		tries = own.Restoring.Tries
+		return nil
+	}
+	drivertest.Eventually(t, 30*time.Second, tried)
+	stop()
+	stop = in.run()
+	drivertest.Eventually(t, 60*time.Second, tried)
+}
 
 // TestDataOfItsOwn: a tenant whose state is lost keeps its data, whatever its annotations say that they once came from.
 func TestDataOfItsOwn(t *testing.T) {
 	t.Parallel()
 	server := etcdserver.Start(t)
 	in := install(t)
-	in.etcdStore("main", server)
+	in.etcdStore("restored", server)
 	stop := in.run()
 	demo := in.tenant("demo")
+	demo.t.Spec.DataStore = "restored"
 	demo.accept()
 	provisioned := event.DatastoreProvisioned{}
 	demo.await(event.Provisioned, &provisioned)

@@ -137,7 +137,7 @@ func TestBackup(t *testing.T) {
 		e.Apply(t, o)
 		missing := func(what string) {
 			env.Eventually(t, what+" to be missed", func() error {
-				if s := e.State(t.Context(), other, events.StateKey(name.ServiceDatastore)); s == nil || s.Failure == nil || !strings.Contains(s.Failure.Message, what) {
+				if s := e.State(t.Context(), other, events.StateKey(name.ServiceDatastore)); s == nil || !strings.Contains(s.Wait.Text, what) {
 					return errNotYet
 				}
 				return nil

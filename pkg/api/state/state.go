@@ -418,6 +418,10 @@ type Restoring struct {
 	Keys  int64 `json:"keys,omitempty"`
 	Bytes int64 `json:"bytes,omitempty"`
 	Of    int64 `json:"of,omitempty"`
+	// Failure says what was in the way at the last try, empty for nothing; Tries are those that failed, Next is when there is another one (UTC).
+	Failure string    `json:"failure,omitempty"`
+	Tries   int       `json:"tries,omitempty"`
+	Next    time.Time `json:"next,omitzero"`
 }
 
 // Override is another DataStore that holds some of a tenant's resources, below the same schema for the same user.

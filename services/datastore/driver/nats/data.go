@@ -30,7 +30,10 @@ func (s *server) Data(ctx context.Context, a driver.Account, access driver.Acces
 	if err != nil {
 		return nil, err
 	}
-	return &follower{Tenant: tenant, s: s, account: a, access: access}, nil
+	f := &follower{Tenant: tenant, s: s, account: a, access: access}
+	f.writer = &writer{enter: f.enter, indexed: tenant.Settle, name: a.Schema}
+	tenant.Write = f.writer.write
+	return f, nil
 }
 
 // fits refuses what isn't text to kine, which keeps a key within JSON.

@@ -1,17 +1,14 @@
 package nats
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"strings"
 	"time"
 
-	"github.com/klauspost/compress/s2"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -30,6 +27,13 @@ type follower struct {
 	s       *server
 	account driver.Account
 	access  driver.Access
+	writer  *writer
+}
+
+// Close ends all connections.
+func (f *follower) Close() error {
+	f.writer.close()
+	return f.Tenant.Close()
 }
 
 // quiet is how long a stream that has an end may say nothing until the servers count as away.
@@ -167,7 +171,7 @@ func (s *stream) fetch(ctx context.Context, ends bool) error {
 }
 
 // enter connects as the tenant's kine does.
-func (f *follower) enter(ctx context.Context) (*nats.Conn, error) {
+func (f *follower) enter(ctx context.Context, more ...nats.Option) (*nats.Conn, error) {
 	var c natsContext
 	if err := json.Unmarshal(f.access.Credentials, &c); err != nil {
 		return nil, errors.New("the access holds no credentials of NATS")
@@ -181,11 +185,10 @@ func (f *follower) enter(ctx context.Context) (*nats.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	var secure []nats.Option
 	if config != nil {
-		secure = append(secure, nats.Secure(config))
+		more = append(more, nats.Secure(config))
 	}
-	return f.s.connect(ctx, login{user: c.User, password: c.Password, token: c.Token, seed: c.Seed}, secure...)
+	return f.s.connect(ctx, login{user: c.User, password: c.Password, token: c.Token, seed: c.Seed}, more...)
 }
 
 func (f *follower) messages(ctx context.Context, nc *nats.Conn, after int64) (jetstream.MessagesContext, error) {
@@ -206,8 +209,10 @@ func (f *follower) messages(ctx context.Context, nc *nats.Conn, after int64) (je
 
 // entry is what kine keeps of a key, compressed.
 type entry struct {
-	KV     *kineserver.KeyValue
-	Delete bool
+	KV           *kineserver.KeyValue
+	PrevRevision int64
+	Create       bool
+	Delete       bool
 }
 
 // changeOf reads a message; false for one that isn't a change of a tenant's key, of which just the revision is told.
@@ -220,12 +225,8 @@ func changeOf(m jetstream.Msg) (c driver.Change, ok bool, err error) {
 	if m.Headers().Get("KV-Operation") != "" {
 		return c, false, nil // the mark of a deletion, which was a change of its own before
 	}
-	text, err := io.ReadAll(s2.NewReader(bytes.NewReader(m.Data())))
+	e, err := decode(m.Data())
 	if err != nil {
-		return c, false, fmt.Errorf("message %d of the bucket is not kine's: %w", c.Revision, err)
-	}
-	var e entry
-	if err := json.Unmarshal(text, &e); err != nil {
 		return c, false, fmt.Errorf("message %d of the bucket is not kine's: %w", c.Revision, err)
 	}
 	if e.KV == nil {

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -39,6 +40,10 @@ type Tenant struct {
 	// keys. driver.ErrCompacted means that the revision is gone, rpctypes.ErrFutureRev that it hasn't come before ctx ended. It is nil where
 	// etcd's API is what to read from.
 	Page func(ctx context.Context, after string, at int64, limit int) (Page, error)
+	// Write writes or deletes a key, whose change has no time to live and whose whole name it is told, too, and returns when Client shows
+	// it. It reports false if there is something else than old, which is nil for nothing and is never that of a deletion. It is nil where
+	// etcd's API is what to write by.
+	Write func(ctx context.Context, key string, c driver.Change, old *mvccpb.KeyValue) (done bool, err error)
 	// Fits says why the database can't hold a key, nil where it holds any.
 	Fits func(key string) error
 	// Classify wraps driver.ErrAway around errors that mean so; it may be nil.

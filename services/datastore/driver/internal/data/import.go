@@ -140,6 +140,9 @@ func (t *Tenant) put(ctx context.Context, c driver.Change) error {
 		return err
 	}
 	key := t.Prefix + c.Key
+	if t.Write != nil && c.Seconds <= 0 {
+		return t.writePast(ctx, c)
+	}
 	for at := int64(0); ; {
 		done, err := step(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 			return t.Client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", at)).
@@ -162,6 +165,30 @@ func (t *Tenant) put(ctx context.Context, c driver.Change) error {
 	}
 }
 
+// writePast writes or deletes a key past etcd's API, by which it only reads what is there.
+func (t *Tenant) writePast(ctx context.Context, c driver.Change) error {
+	key := t.Prefix + c.Key
+	var old *mvccpb.KeyValue
+	for read := c.Deleted; ; read = true {
+		if read {
+			got, err := step(ctx, func(ctx context.Context) (*clientv3.GetResponse, error) { return t.Client.Get(ctx, key) })
+			if err != nil {
+				return err
+			}
+			if old = nil; len(got.Kvs) > 0 {
+				old = got.Kvs[0]
+			}
+			if c.Deleted && old == nil || !c.Deleted && old != nil && same(old, c) {
+				return nil
+			}
+		}
+		done, err := step(ctx, func(ctx context.Context) (bool, error) { return t.Write(ctx, key, c, old) })
+		if err != nil || done {
+			return err
+		}
+	}
+}
+
 // options are those by which a key is put, with a lease if it has one. A *driver.KeyError means that the database can't hold it.
 func (t *Tenant) options(ctx context.Context, c driver.Change) ([]clientv3.OpOption, error) {
 	if t.Fits != nil {
@@ -179,6 +206,9 @@ func (t *Tenant) options(ctx context.Context, c driver.Change) ([]clientv3.OpOpt
 // delete deletes a key, if it is there. kine gives up when somebody else changes it at the same time.
 func (t *Tenant) delete(ctx context.Context, name string) error {
 	key := t.Prefix + name
+	if t.Write != nil {
+		return t.writePast(ctx, driver.Change{Key: name, Deleted: true})
+	}
 	for {
 		done, err := step(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 			return t.Client.Txn(ctx).Then(clientv3.OpGet(key), clientv3.OpDelete(key)).Commit()

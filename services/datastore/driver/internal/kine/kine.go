@@ -113,11 +113,26 @@ func Open(ctx context.Context, o Options) (*data.Tenant, error) {
 	if err != nil {
 		return nil, errors.Join(err, k.shut())
 	}
-	t := &data.Tenant{Client: client, Prefix: prefix, Kine: true, Writers: writers, Fits: o.Fits, Shut: k.shut}
+	t := &data.Tenant{Client: client, Prefix: prefix, Kine: true, Writers: writers, Fits: o.Fits, Settle: k.indexed, Shut: k.shut}
 	if o.Table != nil {
 		t.Settle, t.Page, t.Writers = k.settle, k.table.page, sqlWriters
 	}
 	return t, nil
+}
+
+// indexed waits until the index of a NATS bucket, which is made of what comes by the bucket's stream, has come to a revision.
+func (k *process) indexed(ctx context.Context, revision int64) error {
+	const pause = time.Millisecond
+	for {
+		if at, err := k.backend.CurrentRevision(ctx); err != nil || at >= revision {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 func (o Options) classify(err error) error {

@@ -66,11 +66,11 @@ the management cluster nor the location can take it along when they are lost. Wi
 
 // makeLocation makes the Secret, and an identity if one is wanted.
 func (a *app) makeLocation(ctx context.Context, n string, l backupLocation) error {
-	data := map[string][]byte{"url": []byte(l.url)}
+	data := map[string][]byte{name.KeyLocationURL: []byte(l.url)}
 	if l.accessKeyID != "" {
-		data["accessKeyID"] = []byte(l.accessKeyID)
+		data[name.KeyLocationAccessKeyID] = []byte(l.accessKeyID)
 	}
-	for key, file := range map[string]string{"secretAccessKey": l.secretAccessKey, "ca.crt": l.ca} {
+	for key, file := range map[string]string{name.KeyLocationSecretAccessKey: l.secretAccessKey, name.KeyLocationCA: l.ca} {
 		if file == "" {
 			continue
 		}
@@ -97,7 +97,7 @@ func (a *app) makeLocation(ctx context.Context, n string, l backupLocation) erro
 		}
 		l.recipients = []string{recipient}
 	}
-	data["recipients"] = []byte(strings.Join(l.recipients, "\n") + "\n")
+	data[name.KeyLocationRecipients] = []byte(strings.Join(l.recipients, "\n") + "\n")
 	err = k.Create(ctx, kube.Secrets, &corev1.Secret{
 		TypeMeta:   kube.Secrets.TypeMeta(),
 		ObjectMeta: metav1.ObjectMeta{Namespace: name.SystemNamespace, Name: n}, Type: name.BackupLocation, Data: data,

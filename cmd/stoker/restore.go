@@ -187,7 +187,7 @@ func (a *app) restore(ctx context.Context, r restoring) error {
 	}
 	err = a.apply(ctx, []manifest.Object{object}, 0, r.wait, r.timeout)
 	if err == nil && r.wait {
-		_, err = k.Delete(ctx, kube.Secrets, key.Namespace, restoreSecret(key.Name), metav1.DeleteOptions{})
+		_, err = k.Delete(ctx, kube.Secrets, key.Namespace, name.Restore(key.Name), metav1.DeleteOptions{})
 	}
 	return err
 }
@@ -198,9 +198,6 @@ func (a *app) readFile(path string) ([]byte, error) {
 	}
 	return os.ReadFile(path)
 }
-
-// restoreSecret is the Secret by which a backup is opened.
-func restoreSecret(tenant string) string { return tenant + "-restore" }
 
 // makeSecrets makes the Secrets that the tenant is to have from the beginning. same brings those back by which clients know it.
 func makeSecrets(ctx context.Context, k *kube.Client, key events.Key, was string, keys backup.Keys, same bool) error {
@@ -216,11 +213,11 @@ func makeSecrets(ctx context.Context, k *kube.Client, key events.Key, was string
 			return err
 		}
 	}
-	data := map[string][]byte{"identity": []byte(keys.Identity)}
+	data := map[string][]byte{name.KeyRestoreIdentity: []byte(keys.Identity)}
 	if same {
-		data["same-authority"] = []byte("true")
+		data[name.KeyRestoreSameAuthority] = []byte("true")
 	}
-	n := restoreSecret(key.Name)
+	n := name.Restore(key.Name)
 	if _, err := k.Delete(ctx, kube.Secrets, key.Namespace, n, metav1.DeleteOptions{}); err != nil { // of an earlier try
 		return err
 	}

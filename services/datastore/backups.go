@@ -259,12 +259,13 @@ func (s *datastore) location(ctx context.Context, n string) (backup.Location, []
 		return nil, nil, fmt.Errorf("secret %s/%s is of type %q: one that says where backups go is of type %s", name.SystemNamespace, n, secret.Type, name.BackupLocation)
 	}
 	text := func(key string) string { return string(secret.Data[key]) }
-	recipients := linesOf(text("recipients"))
+	recipients := linesOf(text(name.KeyLocationRecipients))
 	if len(recipients) == 0 {
 		return nil, nil, fmt.Errorf("secret %s/%s has no key recipients: the age recipients (age1…), one a line, who can open backups", name.SystemNamespace, n)
 	}
 	location, err := backup.OpenLocation(ctx, backup.Access{
-		URL: text("url"), AccessKeyID: text("accessKeyID"), SecretAccessKey: text("secretAccessKey"), SessionToken: text("sessionToken"), CA: secret.Data["ca.crt"],
+		URL: text(name.KeyLocationURL), AccessKeyID: text(name.KeyLocationAccessKeyID), SecretAccessKey: text(name.KeyLocationSecretAccessKey),
+		SessionToken: text(name.KeyLocationSessionToken), CA: secret.Data[name.KeyLocationCA],
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("secret %s/%s: %w", name.SystemNamespace, n, err)

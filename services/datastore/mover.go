@@ -122,7 +122,7 @@ func (m *movers) start(ctx context.Context, key events.Key, v state.Move, from, 
 		defer close(one.done)
 		defer cancel()
 		watching := make(chan struct{})
-		go func() { defer close(watching); one.watchFence(moving) }()
+		go func() { defer close(watching); watchFence(moving, one.cancel) }()
 		err := one.run(moving)
 		cancel()
 		<-watching
@@ -186,23 +186,6 @@ func (o *mover) set(change func(*moverAt)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	change(&o.at)
-}
-
-// watchFence ends the mover when this replica may work on the tenant no more.
-func (o *mover) watchFence(ctx context.Context) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			if fence.Check(ctx) != nil {
-				o.cancel()
-				return
-			}
-		}
-	}
 }
 
 // run moves the data. nil means that they have moved.

@@ -32,7 +32,7 @@ const (
 func (s *datastore) questions() events.Questions {
 	return events.Questions{
 		Service: event.DatastoreService, Version: "1.1.0",
-		Description: "what DataStores keep for owners that are no tenant, and what moves of data would meet",
+		Description: "what DataStores keep for owners that are no tenant, what moves of data would meet, and which backups there are",
 		Endpoints: map[string]events.Question{
 			"orphans": {Subject: event.QueryOrphans, Timeout: orphansTimeout, Answer: s.answerOrphans},
 			"backups": {Subject: event.QueryBackups, Timeout: backupsTimeout, Answer: s.answerBackups},

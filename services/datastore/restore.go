@@ -6,6 +6,7 @@ package datastore
 import (
 	"cmp"
 	"context"
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"iter"
@@ -29,17 +30,6 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/backup"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
-
-// Keys of the Secret <tenant>-restore.
-const (
-	keyIdentity = "identity"
-	// keySameAuthority, with any value, says that the tenant is who the backup is of: clients know it, so that no object may be older than
-	// they have seen it, and what is about its nodes stays.
-	keySameAuthority = "same-authority"
-)
-
-// restoreSecret is the Secret by which a backup is opened.
-func restoreSecret(tenant string) string { return tenant + "-restore" }
 
 // sourceOf is what a tenant that is made anew is to get its data from: a backup, location/namespace/name/ID, or the name of a tenant in its
 // namespace; empty for nothing.
@@ -216,18 +206,18 @@ func (s *datastore) bringBackup(ctx context.Context, key events.Key, b *bringer,
 		return err
 	}
 	secret := &corev1.Secret{}
-	err = s.kube.Get(ctx, kube.Secrets, key.Namespace, restoreSecret(key.Name), secret)
+	err = s.kube.Get(ctx, kube.Secrets, key.Namespace, name.Restore(key.Name), secret)
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("there is no Secret %s/%s: its key %s opens the backup; `stoker restore` makes it", key.Namespace, restoreSecret(key.Name), keyIdentity)
+		return fmt.Errorf("there is no Secret %s/%s: its key %s opens the backup; `stoker restore` makes it", key.Namespace, name.Restore(key.Name), name.KeyRestoreIdentity)
 	}
 	if err != nil {
 		return err
 	}
-	if _, same := secret.Data[keySameAuthority]; same {
+	if _, same := secret.Data[name.KeyRestoreSameAuthority]; same {
 		b.above = m.Revision + restoreMargin(s.now().Sub(m.Ended))
 	}
 	b.job.expect(m.Keys)
-	return b.into(ctx, accesses, backup.Data(ctx, location, m, string(secret.Data[keyIdentity])))
+	return b.into(ctx, accesses, backup.Data(ctx, location, m, string(secret.Data[name.KeyRestoreIdentity])))
 }
 
 // bringClone writes what another tenant keeps, as it is at one revision.
@@ -279,7 +269,8 @@ func (s *datastore) sameEncryption(ctx context.Context, original, clone events.K
 			return err
 		}
 	}
-	if !maps.EqualFunc(secrets[0].Data, secrets[1].Data, slices.Equal[[]byte]) {
+	same := func(a, b []byte) bool { return subtle.ConstantTimeCompare(a, b) == 1 }
+	if !maps.EqualFunc(secrets[0].Data, secrets[1].Data, same) {
 		return fmt.Errorf("its objects are encrypted: Secret %s/%s has to hold what %s holds; `stoker clone` sees to it",
 			clone.Namespace, name.Encryption(clone.Name), name.Encryption(original.Name))
 	}

@@ -70,7 +70,7 @@ func Catalogue() []Entry {
 		fact("datastore", Migrated, DatastoreMigrated{}, "the tenant's data have moved to another DataStore"),
 		fact("datastore", BackedUp, DatastoreBackedUp{}, "a backup of the tenant was made"),
 		fact("datastore", NotBackedUp, DatastoreNotBackedUp{}, "a backup that is due could not be made, and is tried again"),
-		fact("datastore", Restored, DatastoreRestored{}, "the tenant has the data of a backup"),
+		fact("datastore", Restored, DatastoreRestored{}, "the tenant has the data of a backup, or of another tenant"),
 		fact("datastore", Checked, DatastoreChecked{}, "a DataStore was reached, or not"),
 		fact("datastore", Measured, DatastoreMeasured{}, "a tenant, or all tenants of a DataStore, hold notably more or less"),
 		fact("datastore", Removed, Removals{}, "user, schema and data are gone"),

@@ -84,6 +84,27 @@ func KonnectivityKubeconfig(tenant string) string { return tenant + "-konnectivi
 // Encryption is the Secret of the configurations and keys by which the API server encrypts what it stores.
 func Encryption(tenant string) string { return tenant + "-encryption" }
 
+// Restore is the Secret by which a backup is opened that the tenant is made of.
+func Restore(tenant string) string { return tenant + "-restore" }
+
+// Keys of the Secret Restore: the age identity that opens the data of the backup, and, with any value, that the tenant is who the backup is of.
+// Clients know it then, so that no object may be older than they have seen it, and what is about its nodes stays.
+const (
+	KeyRestoreIdentity      = "identity"
+	KeyRestoreSameAuthority = "same-authority"
+)
+
+// Keys of Secrets of the type BackupLocation: where it is (file:///directory, s3://bucket/prefix?endpoint=…), who can open its backups (age
+// recipients, one a line), and for S3 the access key and the server's authority.
+const (
+	KeyLocationURL             = "url"
+	KeyLocationRecipients      = "recipients"
+	KeyLocationAccessKeyID     = "accessKeyID"
+	KeyLocationSecretAccessKey = "secretAccessKey"
+	KeyLocationSessionToken    = "sessionToken"
+	KeyLocationCA              = "ca.crt"
+)
+
 // KeyEncryption is the key of the Encryption Secret for a revision of the configuration.
 func KeyEncryption(revision int64) string {
 	return keyEncryption + strconv.FormatInt(revision, 10) + ".yaml"

@@ -96,7 +96,7 @@ func (js *jobs) start(ctx context.Context, key events.Key, j *job, run func(cont
 		defer cancel()
 		var watching sync.WaitGroup
 		watching.Go(func() { watchFence(working, cancel) })
-		err := working.Err()
+		var err error
 		select {
 		case js.room <- struct{}{}:
 			err = run(working, j)

@@ -131,11 +131,10 @@ func (s *datastore) lookAt(ctx context.Context, p *prospect) (err error) {
 			p.from.pinged = err
 		}
 	}
-	p.to.pinged = to.do(ctx, func(d driver.Driver) error {
-		if p.names = d.Validate(p.there); p.names != nil {
-			return nil
+	p.to.pinged = to.do(ctx, func(d driver.Driver) (err error) {
+		if p.names = d.Validate(p.there); p.names == nil {
+			p.taken, err = takenBy(ctx, d, p.there)
 		}
-		p.taken, err = takenBy(ctx, d, p.there)
 		return err
 	})
 	return nil
@@ -174,14 +173,19 @@ func (s *datastore) aspectOf(ctx context.Context, n string, account driver.Accou
 		a.object = nil
 	}
 	a.paused = st.paused(s.now())
-	if a.opened != nil {
-		return a, nil
+	if a.opened == nil {
+		a.pinged = a.ask(ctx, st, account)
 	}
-	if a.pinged = st.ping(ctx); a.pinged != nil {
-		return a, nil
+	return a, nil
+}
+
+// ask asks a DataStore's database what it says of itself and of an account.
+func (a *aspect) ask(ctx context.Context, st *store, account driver.Account) error {
+	if err := st.ping(ctx); err != nil {
+		return err
 	}
 	a.why, a.warning = st.warning(ctx)
-	a.pinged = st.do(ctx, func(d driver.Driver) (err error) {
+	return st.do(ctx, func(d driver.Driver) (err error) {
 		if roomer, ok := d.(driver.Roomer); ok {
 			a.room = true
 			if a.used, a.quota, err = roomer.Room(ctx); err != nil {
@@ -199,5 +203,4 @@ func (s *datastore) aspectOf(ctx context.Context, n string, account driver.Accou
 		}
 		return nil
 	})
-	return a, nil
 }

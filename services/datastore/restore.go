@@ -161,21 +161,25 @@ func (s *datastore) bring(ctx context.Context, key events.Key, b *bringer, j *jo
 	b.side = there
 	// What the source says tells nothing of this database, so the store doesn't hear of it: it finds out by itself.
 	opened := b.store.do(ctx, func(d driver.Driver) error {
-		accesses, ok := d.(driver.DataAccess)
-		if !ok {
-			return errNoAccess
-		}
-		if j.kept, err = hasOwnData(ctx, accesses, there); err != nil || j.kept {
-			return nil
-		}
-		if isClone(b.from) {
-			err = s.bringClone(ctx, key, b, accesses)
-		} else {
-			err = s.bringBackup(ctx, key, b, accesses)
-		}
+		err = s.bringTo(ctx, key, b, d)
 		return nil
 	})
 	return errors.Join(opened, err)
+}
+
+// bringTo writes data by a driver.
+func (s *datastore) bringTo(ctx context.Context, key events.Key, b *bringer, d driver.Driver) (err error) {
+	accesses, ok := d.(driver.DataAccess)
+	if !ok {
+		return errNoAccess
+	}
+	if b.job.kept, err = hasOwnData(ctx, accesses, b.side); err != nil || b.job.kept {
+		return err
+	}
+	if isClone(b.from) {
+		return s.bringClone(ctx, key, b, accesses)
+	}
+	return s.bringBackup(ctx, key, b, accesses)
 }
 
 // hasOwnData reports whether an account holds data that aren't what an earlier try has left.

@@ -117,10 +117,10 @@ func (a *app) migrate(ctx context.Context, key events.Key, m migration) error {
 	}
 	patience, cancel := context.WithTimeout(ctx, m.timeout)
 	defer cancel()
-	print := a.printer("").Print
+	show := a.printer("").Print
 	said, err := v.await(patience, m.timeout, func(l follow.Line) {
 		if l.Service == name.ServiceDatastore || l.Mood == follow.Bad {
-			print(l)
+			show(l)
 		}
 	})
 	if ctx.Err() != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -55,12 +56,10 @@ func (p *Process) start() error {
 		cfg.NATS, cfg.Kubeconfig = p.tap.nats, p.tap.kubeconfig
 	}
 	if p.http == "" {
-		l, err := net.Listen("tcp", p.env.Local.Block().Management().String()+":0")
-		if err != nil {
+		var err error
+		if p.http, err = freeAddress(p.env.Local.Block().Management().String()); err != nil {
 			return err
 		}
-		p.http = l.Addr().String()
-		_ = l.Close()
 	}
 	cmd := exec.Command(filepath.Join(p.env.bins, "stoker-"+p.Name))
 	cmd.Env = append(os.Environ(),
@@ -71,6 +70,27 @@ func (p *Process) start() error {
 		"STOKER_LOG_LEVEL="+logLevel(), "GORACE=halt_on_error=1")
 	return p.run(cmd)
 }
+
+// freeAddress is an address of a host whose port is free, and isn't taken by a connection to somewhere else before it is listened on: the
+// kernel takes those from 32768 on.
+func freeAddress(host string) (string, error) {
+	for tries := 0; ; tries++ {
+		address := net.JoinHostPort(host, strconv.Itoa(10000+rand.IntN(20000))) //nolint:gosec // no secret
+		if _, taken := given.LoadOrStore(address, true); taken {
+			continue
+		}
+		l, err := net.Listen("tcp", address)
+		if err == nil {
+			return address, l.Close()
+		}
+		if tries == 100 {
+			return "", err
+		}
+	}
+}
+
+// given are the addresses that freeAddress gave.
+var given sync.Map
 
 // logLevel of the services: all that they may ever log is searched for what must not be there, but what is measured is what runs.
 func logLevel() string {

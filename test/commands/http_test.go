@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -27,11 +26,10 @@ const secret = "a-token-that-nobody-guesses"
 // overHTTP gives a replica a way in by HTTP; url is where it is.
 func overHTTP(t testing.TB) (url string, change func(*intake.Config)) {
 	t.Helper()
-	l, err := net.Listen("tcp", e.Local.Block().Management().String()+":0")
+	address, err := env.FreeAddress(e.Local.Block().Management().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = l.Close()
 	file := filepath.Join(t.TempDir(), "tokens")
 	content, err := token.File{Tokens: []token.Token{
 		{Name: "all", Hash: token.Hash(secret), Namespaces: []string{token.Any}, Kinds: token.Kinds()},
@@ -42,7 +40,6 @@ func overHTTP(t testing.TB) (url string, change func(*intake.Config)) {
 	if err := os.WriteFile(file, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	address := l.Addr().String()
 	return "http://" + address + "/events", func(c *intake.Config) { c.Events = intake.HTTP{Address: address, Tokens: file} }
 }
 

@@ -57,7 +57,7 @@ func (p *Process) start() error {
 	}
 	if p.http == "" {
 		var err error
-		if p.http, err = freeAddress(p.env.Local.Block().Management().String()); err != nil {
+		if p.http, err = FreeAddress(p.env.Local.Block().Management().String()); err != nil {
 			return err
 		}
 	}
@@ -71,9 +71,9 @@ func (p *Process) start() error {
 	return p.run(cmd)
 }
 
-// freeAddress is an address of a host whose port is free, and isn't taken by a connection to somewhere else before it is listened on: the
+// FreeAddress is an address of a host whose port is free, and isn't taken by a connection to somewhere else before it is listened on: the
 // kernel takes those from 32768 on.
-func freeAddress(host string) (string, error) {
+func FreeAddress(host string) (string, error) {
 	for tries := 0; ; tries++ {
 		address := net.JoinHostPort(host, strconv.Itoa(10000+rand.IntN(20000))) //nolint:gosec // no secret
 		if _, taken := given.LoadOrStore(address, true); taken {
@@ -89,7 +89,7 @@ func freeAddress(host string) (string, error) {
 	}
 }
 
-// given are the addresses that freeAddress gave.
+// given are the addresses that FreeAddress gave.
 var given sync.Map
 
 // logLevel of the services: all that they may ever log is searched for what must not be there, but what is measured is what runs.

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -110,12 +109,11 @@ func (m *monitored) scrape(t *testing.T, more ...string) {
 // free is an address of the test's that nobody listens on.
 func free(t *testing.T) string {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", e.Local.Block().Management().String()+":0")
+	address, err := env.FreeAddress(e.Local.Block().Management().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return address
 }
 
 // run runs a program until the test ends, or stop is called.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -17,8 +18,19 @@ func Program(t testing.TB, image, program, variable string) string {
 	if path := os.Getenv(variable); path != "" {
 		return path
 	}
-	return filepath.Join(strings.TrimSpace(string(Run(t, variable, "./cmd/images", image))), program)
+	found.Lock()
+	defer found.Unlock()
+	if found.dirs[image] == "" {
+		found.dirs[image] = strings.TrimSpace(string(Run(t, variable, "./cmd/images", image)))
+	}
+	return filepath.Join(found.dirs[image], program)
 }
+
+// found are the directories of the images that were asked for.
+var found = struct {
+	sync.Mutex
+	dirs map[string]string
+}{dirs: map[string]string{}}
 
 // Run returns what a command of the local stack prints; its progress goes to stderr. variable is what spares it.
 func Run(t testing.TB, variable, command string, args ...string) []byte {

@@ -22,6 +22,7 @@ import (
 func DescribeMetrics(own, kamaji prometheus.Registerer) {
 	(*stores)(nil).register(own, kamaji, true)
 	(*failing)(nil).register(own)
+	(*usages)(nil).register(own)
 }
 
 // gauges are what is measured of each DataStore.

@@ -66,6 +66,10 @@ func (s *datastore) provision(ctx context.Context, t *loop.Turn) error {
 	if !restoring {
 		changed, facts = s.backUp(ctx, t, home, &p.want)
 	}
+	if p.upToDate && !restoring && !moving {
+		used, told := s.readUsage(ctx, t, home, p.account, &p.want)
+		changed, facts = changed || used, append(facts, told...)
+	}
 	if p.nothing && len(withdrawn) == 0 && !measured && !removed && !moving && !changed {
 		return nil
 	}

@@ -47,6 +47,7 @@ func (s *datastore) remove(ctx context.Context, t *loop.Turn) error {
 	s.movers.end(t.Key)
 	s.jobs.end(t.Key)
 	s.failing.forget(t.Key)
+	s.usages.forget(t.Key)
 	left := own.Left
 	if was := t.Own(); was == nil || was.Wait.Reason != reason.ObjectHeld { // else all that is left to do is to wait for the Secrets
 		if left, err = s.dropAll(ctx, t, &own, since); err != nil {

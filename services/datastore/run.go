@@ -64,6 +64,7 @@ func Run(ctx context.Context, cfg Config) error {
 		s.stores.onRead = func(n string, o *v1alpha1.DataStore) { s.references.set(n, r.secretsOf(o)) }
 		s.stores.register(c.Metrics, c.Kamaji, cfg.TenantMetrics)
 		s.failing.register(c.Metrics)
+		s.usages.register(c.Metrics)
 		if _, err := c.Bus.AnswerQuestions(ctx, s.questions()); err != nil {
 			return nil, err
 		}
@@ -91,6 +92,8 @@ type datastore struct {
 	// jobs make backups and bring them back; failing are the tenants whose last one could not be made.
 	jobs    *jobs
 	failing failing
+	// usages are the tenants with a quota.
+	usages usages
 	// written are the checksums of Secrets that this replica wrote over others, by types.NamespacedName, until a state has them.
 	written sync.Map
 }

@@ -29,6 +29,8 @@ const (
 	wakeTaken = "taken"
 	// wakeMove: the mover of the tenant's data has come further, or there is room for one.
 	wakeMove = "move"
+	// wakeUsage: it is time to read what a tenant with a quota keeps.
+	wakeUsage = "usage"
 	// wakeJob: a job of the tenant has come further, or is to be tried again.
 	wakeJob = "job"
 	// wakeHeld: a Secret that was deleted was kept, and may be gone now.
@@ -75,6 +77,7 @@ func (s *datastore) watch(ctx context.Context, held *partition.Held, wake loop.W
 func (s *datastore) takeOver(ctx context.Context, held *partition.Held, wake loop.Waker) {
 	for m := range held.Moves(ctx) {
 		s.failing.keep(m.Held)
+		s.usages.keep(m.Held)
 		for _, n := range s.stores.names() {
 			s.stores.get(n).keep(m.Held)
 			if key := events.DataStore(n); slices.Contains(m.Gained, key.Partition()) {

@@ -218,6 +218,7 @@ func specAnnotations(o *metav1.ObjectMeta) map[string]string {
 		name.AnnotationSleptAt, name.AnnotationSleptBy, name.AnnotationWokenAt, name.AnnotationWakeOn, name.AnnotationSleepWhenIdle,
 		name.AnnotationAdopt, name.AnnotationRestoreFrom, name.AnnotationCloneOf,
 		name.AnnotationBackupLocation, name.AnnotationBackupSchedule, name.AnnotationBackupKeep, name.AnnotationBackupAt,
+		name.AnnotationQuotaBytes, name.AnnotationQuotaObjects,
 	} {
 		if v, ok := o.Annotations[k]; ok {
 			kept[k] = v
@@ -251,6 +252,10 @@ func desired(
 	}
 	if !tenant.Deleting {
 		tenant.Backups = backupsAt(&o.ObjectMeta, now)
+	}
+	var bad refusal
+	if tenant.Quota, bad = quotaOf(o.Annotations, o.Spec.DataStoreOverrides); bad != nil && before != nil {
+		tenant.Quota = before.Quota // nobody gets more by a slip of the pen
 	}
 	if tenant.Sleep.Asleep {
 		tenant.Spec.ControlPlane.Deployment.Replicas = new(int32)
@@ -379,6 +384,9 @@ func waitOf(o *v1alpha1.TenantControlPlane, missing string, now time.Time) state
 	if _, bad := backupsOf(o.Annotations); bad != nil {
 		text := "annotations of backups that can be read" + unreadable(bad)
 		return state.Wait{On: kube.TenantControlPlanes.Kind, Reason: reason.ScheduleUnreadable, Text: text}
+	}
+	if _, bad := quotaOf(o.Annotations, o.Spec.DataStoreOverrides); bad != nil {
+		return state.Wait{On: kube.TenantControlPlanes.Kind, Reason: reason.QuotaUnreadable, Text: "annotations of a quota that can be read" + unreadable(bad)}
 	}
 	return state.Wait{}
 }

@@ -32,6 +32,8 @@ const (
 	ConditionTunnel = "TunnelConnected"
 	// ConditionWriteLimited is only there while some writes are blocked inside the tenant.
 	ConditionWriteLimited = "WriteLimited"
+	// ConditionQuota is only there for a tenant that has a quota.
+	ConditionQuota = "WithinQuota"
 )
 
 // conditions returns those that hold, and the summary.
@@ -59,7 +61,28 @@ func conditions(t *state.Tenant, in States, p standing, next state.Status) (all 
 	if blocked := in.Addons.Data.WritePermissions.Blocked(); blocked != "" {
 		truth(ConditionWriteLimited, reason.WritesBlocked, blocked+" of objects inside the tenant are blocked (spec.writePermissions)")
 	}
+	if t.Quota != (state.Quota{}) {
+		all = append(all, withinQuota(in))
+	}
 	return all, ready
+}
+
+// withinQuota says how near to its quota the tenant is.
+func withinQuota(in States) metav1.Condition {
+	c := metav1.Condition{Type: ConditionQuota, Status: metav1.ConditionTrue, Reason: reason.WithinQuota}
+	u := in.Datastore.Data.Usage
+	if u == nil {
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, reason.Pending, "what the tenant keeps isn't counted yet"
+		return c
+	}
+	switch u.Level {
+	case state.QuotaNear:
+		c.Reason = reason.NearQuota
+	case state.QuotaFull:
+		c.Status, c.Reason = metav1.ConditionFalse, reason.QuotaFull
+	}
+	c.Message = u.Words() + " were used when this was found"
+	return c
 }
 
 // summary is the Ready condition.

@@ -146,7 +146,7 @@ func Why(key events.Key, states map[string]*state.State) event.WhyReply {
 	if s := states[name.ServiceDatastore]; s != nil {
 		var data state.Datastore
 		_ = json.Unmarshal(s.Data, &data) // what can't be read stays unsaid
-		w.Backup = data.Backup
+		w.Backup, w.Usage = data.Backup, data.Usage
 	}
 	return w
 }

@@ -191,8 +191,8 @@ func (in Input) apiServerArgs() []string {
 
 // storageFlags say where the API server stores its data.
 func (in Input) storageFlags() flags {
-	if in.Datastore.Move.Gated() {
-		// What compacts one of the two stores would compact the other.
+	if in.hasGate() {
+		// What compacts one of two stores would compact the other; and kine, like the datastore service, compacts by itself.
 		return flags{"etcd-servers": gateSocket, "etcd-compaction-interval": never}
 	}
 	if needsKine(in.Datastore.Driver) {

@@ -1,4 +1,5 @@
-// The container of a gate, which stands between the API server and its data while these move to another DataStore, and which pods have one.
+// The container of a gate, which stands between the API server and its data while there is a quota, or these move to another DataStore; and
+// which pods have one.
 
 package workload
 
@@ -6,6 +7,7 @@ import (
 	"context"
 	"path"
 	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/pkg/version"
 )
@@ -39,6 +42,11 @@ func (in Input) gateID() string {
 	return ""
 }
 
+// hasGate reports whether pods have a gate: for a move, or a quota.
+func (in Input) hasGate() bool {
+	return in.Datastore.Move.Gated() || in.Tenant.Quota != (state.Quota{})
+}
+
 // gateAnnotations roll pods out anew when what their gates connect by is another.
 func (in Input) gateAnnotations() map[string]string {
 	m := in.Datastore.Move
@@ -61,8 +69,9 @@ func (in Input) gate() corev1.Container {
 		VolumeMounts: []corev1.VolumeMount{{Name: name.VolumeKineUDS, MountPath: dirKineSocket}},
 		StartupProbe: probeOf(corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(portGate)}}, startup),
 	}
-	managed := flags{
-		"listen": path.Join(dirKineSocket, "gate"), "move": m.ID, "pod": variable(envPod),
+	managed := flags{"listen": path.Join(dirKineSocket, "gate"), "pod": variable(envPod)}
+	if q := in.Tenant.Quota; q != (state.Quota{}) {
+		managed["quota-bytes"], managed["quota-objects"] = strconv.FormatInt(q.Bytes, 10), strconv.FormatInt(q.Objects, 10)
 	}
 	side := func(which, driver, schema string, endpoints []string, kine, dir, volume string) {
 		if needsKine(driver) {
@@ -78,7 +87,10 @@ func (in Input) gate() corev1.Container {
 	}
 	d := &in.Datastore
 	side("from", d.Driver, d.Schema, d.Endpoints, kineSocket, dirGateFrom, name.VolumeGateFrom)
-	side("to", m.Driver, m.Schema, m.Endpoints, kineMovingSocket, dirGateTo, name.VolumeGateTo)
+	if m.Gated() {
+		managed["move"] = m.ID
+		side("to", m.Driver, m.Schema, m.Endpoints, kineMovingSocket, dirGateTo, name.VolumeGateTo)
+	}
 	c.Args = layer(managed, nil, nil)
 	in.customize(&c, customization{
 		resources: value(spec.Resources).Kine, security: value(spec.ContainerSecurityContexts).Kine,
@@ -89,14 +101,14 @@ func (in Input) gate() corev1.Container {
 // gateVolumes are what the gate connects to etcds by.
 func (in Input) gateVolumes() (volumes []corev1.Volume) {
 	m, tenant := in.Datastore.Move, in.Tenant.Name
-	if !m.Gated() {
+	if !in.hasGate() {
 		return nil
 	}
 	keys := []string{name.KeyDatastoreCACert, name.KeyDatastoreCert, name.KeyDatastoreKey}
 	if !needsKine(in.Datastore.Driver) {
 		volumes = append(volumes, secretVolume(name.VolumeGateFrom, name.DatastoreCertificate(tenant), keys...))
 	}
-	if !needsKine(m.Driver) {
+	if m.Gated() && !needsKine(m.Driver) {
 		volumes = append(volumes, secretVolume(name.VolumeGateTo, name.MovingDatastoreCertificate(tenant), keys...))
 	}
 	return volumes

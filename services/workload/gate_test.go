@@ -19,6 +19,13 @@ func moving(in Input, driver v1alpha1.Driver, keys ...string) Input {
 	return in
 }
 
+// withQuota is a tenant that has a quota.
+func withQuota(in Input) Input {
+	in.GateImage = "registry.example.com/stoker-gate:v1"
+	in.Tenant.Quota = state.Quota{Bytes: 512 << 20, Objects: 20000}
+	return in
+}
+
 func TestGate(t *testing.T) {
 	config := func(in Input) string { return Deployment(in).Spec.Template.Annotations[name.AnnotationConfigHash] }
 	plain := config(load(t, "minimal"))
@@ -42,6 +49,13 @@ func TestGate(t *testing.T) {
 		}
 		if len(names) != 3 || names[0] != name.ContainerKine || names[1] != name.ContainerKineMoving || names[2] != name.ContainerGate {
 			t.Errorf("init containers %v", names)
+		}
+	})
+	t.Run("pods of a tenant with a quota have one, too, and others when it is another", func(t *testing.T) {
+		in := withQuota(load(t, "minimal"))
+		was := config(in)
+		if in.Tenant.Quota.Objects++; was == plain || config(in) == was {
+			t.Error("they haven't")
 		}
 	})
 	t.Run("other credentials roll out", func(t *testing.T) {

@@ -117,7 +117,7 @@ func needsKine(driver string) bool {
 }
 
 // hasSocket reports whether the API server reaches its data by a socket in the pod: that of a kine or of a gate.
-func (in Input) hasSocket() bool { return needsKine(in.Datastore.Driver) || in.Datastore.Move.Gated() }
+func (in Input) hasSocket() bool { return needsKine(in.Datastore.Driver) || in.hasGate() }
 
 // kine returns the container. It is an init container that goes on running: kubelet starts the API server when kine has
 // reached the database, and ends kine only after the API server, which has requests to finish, has ended. As one of the

@@ -241,7 +241,7 @@ func (in Input) pod() corev1.PodSpec {
 	for _, k := range in.kines() {
 		pod.InitContainers = append(slices.Clone(pod.InitContainers), in.kine(k))
 	}
-	if in.Datastore.Move.Gated() {
+	if in.hasGate() {
 		pod.InitContainers = append(slices.Clone(pod.InitContainers), in.gate())
 	}
 	if in.hasTunnel() {

@@ -95,6 +95,9 @@ func TestGolden(t *testing.T) {
 	tenants["moving-mysql-nats"] = moving(on(load(t, "minimal"), v1alpha1.DriverMySQL), v1alpha1.DriverNATS, name.KeyDatastoreContext)
 	tenants["moving-postgresql-etcd"] = moving(on(load(t, "everything"), v1alpha1.DriverPostgreSQL, name.KeyDatastoreCACert), v1alpha1.DriverEtcd,
 		name.KeyDatastoreCACert, name.KeyDatastoreCert, name.KeyDatastoreKey)
+	tenants["quota"] = withQuota(load(t, "minimal"))
+	tenants["quota-postgresql"] = withQuota(on(load(t, "minimal"), v1alpha1.DriverPostgreSQL, name.KeyDatastoreCACert))
+	tenants["quota-moving"] = withQuota(moving(load(t, "minimal"), v1alpha1.DriverEtcd, name.KeyDatastoreCACert, name.KeyDatastoreCert, name.KeyDatastoreKey))
 	for tenant, in := range tenants {
 		t.Run(tenant, func(t *testing.T) {
 			var out []byte

@@ -73,6 +73,7 @@ func Catalogue() []Entry {
 		fact("datastore", Restored, DatastoreRestored{}, "the tenant has the data of a backup, or of another tenant"),
 		fact("datastore", Checked, DatastoreChecked{}, "a DataStore was reached, or not"),
 		fact("datastore", Measured, DatastoreMeasured{}, "a tenant, or all tenants of a DataStore, hold notably more or less"),
+		fact("datastore", Quota, DatastoreQuota{}, "a tenant has come near to its quota, has reached it, or uses less of it again"),
 		fact("datastore", Removed, Removals{}, "user, schema and data are gone"),
 		fact("datastore", Due, TimerDue{}, "a tenant's access to its DataStore is looked at again"),
 		fact("certs", Issued, CertsIssued{}, "every key, certificate and kubeconfig exists"),

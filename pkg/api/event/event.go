@@ -83,6 +83,7 @@ const (
 	BackedUp    = "backedup"
 	NotBackedUp = "notbackedup"
 	Restored    = "restored"
+	Quota       = "quota"
 )
 
 // FactType is the CloudEvents type of a fact ("dev.stoker.certs.issued.v1").
@@ -330,6 +331,18 @@ type DatastoreMeasured struct {
 	LatencyMilliseconds int64 `json:"latencyMilliseconds,omitempty"`
 	// MeasuredAt is when (UTC).
 	MeasuredAt time.Time `json:"measuredAt"`
+}
+
+// DatastoreQuota says: a tenant has come nearer to its quota, has reached it, or uses less of it again.
+type DatastoreQuota struct {
+	About
+	// Level is "Within", "Near" (from four fifths of a bound on) or "Full": what would grow the tenant is refused.
+	Level string `json:"level"`
+	// Bytes of keys and values and Objects that the tenant keeps, and how many it may keep; absent for no bound.
+	Bytes      int64 `json:"bytes"`
+	Objects    int64 `json:"objects"`
+	MaxBytes   int64 `json:"maxBytes,omitempty"`
+	MaxObjects int64 `json:"maxObjects,omitempty"`
 }
 
 // CertsIssued says: every Secret of keys and kubeconfigs exists for this generation. Rotated has the same payload.

@@ -47,6 +47,8 @@ type WhyReply struct {
 	DataStores []DataStoreState `json:"dataStores,omitempty"`
 	// Backup is what became of the tenant's backups, absent before the first was due.
 	Backup *state.Backup `json:"backup,omitempty"`
+	// Usage is how near the tenant is to its quota, absent without one.
+	Usage *state.Usage `json:"usage,omitempty"`
 }
 
 // DataStoreState says what should be put right about a DataStore.

@@ -194,6 +194,9 @@ const (
 	// AnnotationCloneOf is the tenant in the same namespace that they come from instead.
 	AnnotationRestoreFrom = "stoker.dev/restore-from"
 	AnnotationCloneOf     = "stoker.dev/clone-of"
+	// AnnotationQuotaBytes on a TenantControlPlane is how many bytes it may keep, a quantity; AnnotationQuotaObjects how many objects, a number.
+	AnnotationQuotaBytes   = "stoker.dev/quota-bytes"
+	AnnotationQuotaObjects = "stoker.dev/quota-objects"
 	// AnnotationAPIServerArgs on the Deployment is the hash of the API server's extra arguments.
 	AnnotationAPIServerArgs = "kube-apiserver.kamaji.clastix.io/args"
 	// AnnotationRewritten on the Encryption Secret is the revision of its configuration by which all objects are written.

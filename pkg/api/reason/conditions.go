@@ -68,6 +68,10 @@ const (
 	AgentsConnected    = "AgentsConnected"
 	AgentsNotConnected = "AgentsNotConnected"
 	NoAgents           = "NoAgents"
+	// WithinQuota: the tenant keeps less than four fifths of what it may. NearQuota: it keeps more. QuotaFull: it has reached a bound.
+	WithinQuota = "WithinQuota"
+	NearQuota   = "NearQuota"
+	QuotaFull   = "QuotaFull"
 	// WritesBlocked: kinds of writes are refused inside the tenant.
 	WritesBlocked = "WritesBlocked"
 )
@@ -157,6 +161,9 @@ func Conditions() []Entry {
 				"only. Nodes must reach the address and port that the message names.", "",
 		},
 		{NoAgents, "there is no node that runs an agent of konnectivity", "Have a node join.", ""},
+		{WithinQuota, "the tenant keeps less than four fifths of what its quota lets it", "", ""},
+		{NearQuota, "the tenant keeps four fifths of what its quota lets it, or more", "Does it need more? See the annotations stoker.dev/quota-bytes and stoker.dev/quota-objects.", ""},
+		{QuotaFull, "the tenant has reached its quota: what would grow it is refused, deletes go on", "Delete something inside the tenant, or give it a larger quota.", ""},
 		{WritesBlocked, "kinds of writes are refused inside the tenant, as spec.writePermissions asks", "Set its fields to false to allow them again.", ""},
 
 		{CertificatesWaiting, "certs waits, or has not begun", why, ""},

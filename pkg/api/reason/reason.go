@@ -11,6 +11,8 @@ const (
 	PauseUnreadable = "PauseUnreadable"
 	// ScheduleUnreadable: what the tenant's annotations say of its sleep or its backups can't be read.
 	ScheduleUnreadable = "ScheduleUnreadable"
+	// QuotaUnreadable: what the tenant's annotations say of its quota can't be read.
+	QuotaUnreadable = "QuotaUnreadable"
 	// KeysNotIssued: certs has not made all keys and certificates of this generation.
 	KeysNotIssued = "KeysNotIssued"
 	// AccountNotProvisioned: datastore has not made user and schema.

@@ -110,6 +110,8 @@ type Tenant struct {
 	Sleep Sleep `json:"sleep,omitzero"`
 	// Backups is what its annotations say of its backups, zero without any.
 	Backups Backups `json:"backups,omitzero"`
+	// Quota is how much it may keep, zero without a bound.
+	Quota Quota `json:"quota,omitzero"`
 	// Unplaced says which DataStore is missing while Spec.DataStore is empty.
 	Unplaced string `json:"unplaced,omitempty"`
 	// Seen is the fingerprint of the object's metadata this was made from: a watch event that shows the same is known.
@@ -137,6 +139,13 @@ type Sleep struct {
 // Sleeps reports whether the tenant is to have no pods: by its schedule, or because its object asks for none.
 func (t *Tenant) Sleeps() bool {
 	return t.Spec.Sleeps()
+}
+
+// Quota is how much a tenant may keep in its DataStore.
+type Quota struct {
+	// Bytes of keys and values, Objects in number; 0 for no bound.
+	Bytes   int64 `json:"bytes,omitempty"`
+	Objects int64 `json:"objects,omitempty"`
 }
 
 // Backups is what a tenant's annotations say of its backups.
@@ -271,6 +280,8 @@ type Datastore struct {
 	Kept []Kept `json:"kept,omitempty"`
 	// Backup is what became of the tenant's backups, nil before the first was due.
 	Backup *Backup `json:"backup,omitempty"`
+	// Usage is how near the tenant is to its quota, nil without one and before it is known.
+	Usage *Usage `json:"usage,omitempty"`
 	// Restored is the backup (name.AnnotationRestoreFrom) or tenant (name.AnnotationCloneOf) that the tenant's data come from; Restoring is
 	// how far that is until it is done.
 	Restored  string     `json:"restored,omitempty"`
@@ -358,6 +369,37 @@ type Kept struct {
 	User      string `json:"user"`
 	// Until is when they are removed (UTC).
 	Until time.Time `json:"until"`
+}
+
+// Levels say how near to its quota a tenant is.
+const (
+	QuotaWithin = "Within"
+	// QuotaNear: four fifths of a bound are used.
+	QuotaNear = "Near"
+	// QuotaFull: a bound was reached, and what would grow the tenant is refused.
+	QuotaFull = "Full"
+)
+
+// Usage is what a tenant with a quota keeps, as it was when Level or the quota changed last.
+type Usage struct {
+	Bytes   int64  `json:"bytes"`
+	Objects int64  `json:"objects"`
+	Level   string `json:"level"`
+	// Quota is the one that Level is about; Since is when it became so (UTC).
+	Quota Quota     `json:"quota"`
+	Since time.Time `json:"since"`
+}
+
+// Words say how much of the quota was used: "4.1MiB of 5MiB and 812 of 1,000 objects".
+func (u Usage) Words() string {
+	var bounds []string
+	if u.Quota.Bytes > 0 {
+		bounds = append(bounds, name.Bytes(u.Bytes)+"B of "+name.Bytes(u.Quota.Bytes)+"B")
+	}
+	if u.Quota.Objects > 0 {
+		bounds = append(bounds, name.Count(u.Objects)+" of "+name.Count(u.Quota.Objects)+" objects")
+	}
+	return strings.Join(bounds, " and ")
 }
 
 // Backup is what became of a tenant's backups.

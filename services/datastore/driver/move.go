@@ -19,8 +19,13 @@ func GateKey(pod string) string { return GateKeys + pod }
 // GateKeys begins the keys of the records of gates.
 const GateKeys = MoveKey + "/"
 
-// IsRecord reports whether a key, without what stands before all keys of a tenant, is one of a move's records.
-func IsRecord(key string) bool { return key == MoveKey || strings.HasPrefix(key, GateKeys) }
+// QuotaKey is the key, beside a tenant's data, of the record of what the tenant keeps, as the gates of a tenant with a quota count it.
+const QuotaKey = "stoker-quota"
+
+// IsRecord reports whether a key, without what stands before all keys of a tenant, is one of the records beside its data.
+func IsRecord(key string) bool {
+	return key == MoveKey || strings.HasPrefix(key, GateKeys) || key == QuotaKey
+}
 
 // MovePhase says how far a move is, or a gate.
 type MovePhase string
@@ -82,3 +87,51 @@ type Records interface {
 
 // ErrRaced means that somebody else has changed a record.
 var ErrRaced = errors.New("the record was changed by another")
+
+// Usage is what a tenant keeps.
+type Usage struct {
+	// Bytes of keys and values, and how many Objects.
+	Bytes   int64 `json:"bytes"`
+	Objects int64 `json:"objects"`
+	// Full says that its quota is used up.
+	Full bool `json:"full,omitempty"`
+}
+
+// Encode is the value of a record.
+func (u Usage) Encode() []byte {
+	b, err := json.Marshal(u)
+	if err != nil {
+		panic(err) // numbers
+	}
+	return b
+}
+
+// DecodeUsage reads a record; ok says that it is one.
+func DecodeUsage(value []byte) (u Usage, ok bool) {
+	err := json.Unmarshal(value, &u)
+	return u, err == nil
+}
+
+// Recorder is a driver that reads a record without opening all that an account holds.
+type Recorder interface {
+	// Record returns the value of a record, nil when it isn't there.
+	Record(ctx context.Context, a Account, access Access, key string) ([]byte, error)
+}
+
+// RecordOf returns the value of a record of an account, nil when it isn't there.
+func RecordOf(ctx context.Context, d Driver, a Account, access Access, key string) (value []byte, err error) {
+	if r, ok := d.(Recorder); ok {
+		return r.Record(ctx, a, access, key)
+	}
+	accesses, ok := d.(DataAccess)
+	if !ok {
+		return nil, nil
+	}
+	data, err := accesses.Data(ctx, a, access)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, data.Close()) }()
+	value, _, err = data.Record(ctx, key)
+	return value, err
+}

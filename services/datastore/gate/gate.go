@@ -67,15 +67,18 @@ type Config struct {
 	Listen string
 	// Move is the ID of the move, Name that of the pod, by which the gate signs what it says of itself.
 	Move, Name string
-	// From holds the data until the records say that To does.
+	// From holds the data until the records say that To does. Without a move there is From alone.
 	From, To Store
-	Log      *slog.Logger
+	// Quota bounds what the tenant keeps.
+	Quota Quota
+	Log   *slog.Logger
 }
 
 // Gate is one that runs.
 type Gate struct {
 	cfg      Config
-	from, to *store
+	from, to *store // to is nil without a move
+	usage    *usage // nil without a quota
 
 	mu sync.Mutex
 	// held is closed when writes go on, nil while they do; attempt is whose hold that is, expired up to whose a hold has lasted too long.
@@ -125,16 +128,21 @@ func Run(ctx context.Context, cfg Config, ready func() error) error {
 		return fmt.Errorf("the DataStore that the data are in: %w", err)
 	}
 	defer g.from.client.Close()
-	if g.to, err = open(cfg.To); err != nil {
-		return fmt.Errorf("the DataStore that the data go to: %w", err)
-	}
-	defer g.to.client.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	if err := g.begin(ctx); err != nil {
-		return err
+	if cfg.Quota.bounded() {
+		g.usage = newUsage(cfg.Quota)
+	}
+	if cfg.Move != "" {
+		if g.to, err = open(cfg.To); err != nil {
+			return fmt.Errorf("the DataStore that the data go to: %w", err)
+		}
+		defer g.to.client.Close()
+		if err := g.begin(ctx); err != nil {
+			return err
+		}
 	}
 	if err := os.Remove(cfg.Listen); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -148,7 +156,12 @@ func Run(ctx context.Context, cfg Config, ready func() error) error {
 	pb.RegisterWatchServer(server, &watchServer{g: g})
 	pb.RegisterLeaseServer(server, &leaseServer{g: g})
 	pb.RegisterMaintenanceServer(server, &maintenanceServer{g: g})
-	running.Go(func() { g.follow(ctx) })
+	if g.to != nil {
+		running.Go(func() { g.follow(ctx) })
+	}
+	if g.usage != nil {
+		running.Go(func() { g.report(ctx) })
+	}
 	failed := make(chan error, 1)
 	running.Go(func() { failed <- server.Serve(listener) })
 	defer server.Stop()
@@ -224,7 +237,7 @@ func write[T any](ctx context.Context, g *Gate, do func(context.Context, *store)
 		answer, err := do(ctx, s)
 		g.leave(s)
 		switch {
-		case s == g.to || !sealed(err):
+		case g.to == nil || s == g.to || !sealed(err):
 			return answer, err
 		case !g.awaitSwitch(ctx):
 			return none, refused

@@ -24,12 +24,19 @@ func (s *kvServer) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResp
 		answer, err := to.kv.Range(ctx, to.keys.outRange(r))
 		if err == nil {
 			to.keys.inKVs(answer.Kvs)
+			s.g.usage.seeRange(r, answer)
 		}
 		return answer, err
 	})
 }
 
 func (s *kvServer) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
+	txn := &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: r}}}}
+	done, err := s.g.usage.admitTxn(ctx, txn)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	return write(ctx, s.g, func(ctx context.Context, to *store) (*pb.PutResponse, error) {
 		asked := to.keys.outPut(r)
 		if err := s.g.translateLease(ctx, to, asked); err != nil {
@@ -38,6 +45,7 @@ func (s *kvServer) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, 
 		answer, err := to.kv.Put(ctx, asked)
 		if err == nil {
 			to.keys.inKV(answer.PrevKv)
+			s.g.usage.seeTxn(txn, &pb.TxnResponse{Header: answer.Header, Succeeded: true})
 		}
 		return answer, err
 	})
@@ -62,12 +70,18 @@ func (s *kvServer) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, 
 		answer, err := to.kv.Txn(ctx, asked)
 		if err == nil {
 			to.keys.inTxn(answer)
+			s.g.usage.seeTxn(r, answer)
 		}
 		return answer, err
 	}
 	if readsOnly(r) {
 		return read(ctx, s.g, do)
 	}
+	done, err := s.g.usage.admitTxn(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	return write(ctx, s.g, do)
 }
 

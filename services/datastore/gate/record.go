@@ -148,12 +148,17 @@ func (g *Gate) record(ctx context.Context, s *store) (driver.Move, int64, error)
 // say writes down how the gate stands.
 func (g *Gate) say(ctx context.Context, s *store, m driver.Move) error {
 	m.ID = g.cfg.Move
+	return setRecord(ctx, s, driver.GateKey(g.cfg.Name), m.Encode())
+}
+
+// setRecord writes a record, whatever it is.
+func setRecord(ctx context.Context, s *store, key string, value []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	key, value := s.Prefix+driver.GateKey(g.cfg.Name), string(m.Encode())
+	key = s.Prefix + key
 	for revision := int64(0); ; {
 		done, err := s.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).
-			Then(clientv3.OpPut(key, value)).Else(clientv3.OpGet(key)).Commit()
+			Then(clientv3.OpPut(key, string(value))).Else(clientv3.OpGet(key)).Commit()
 		if err != nil || done.Succeeded {
 			return err
 		}

@@ -30,7 +30,7 @@ func (s *watchServer) Watch(client pb.Watch_WatchServer) error {
 	if err != nil {
 		return err
 	}
-	p := &pump{to: to, client: client, upstream: upstream, floor: s.g.lowest()}
+	p := &pump{to: to, client: client, upstream: upstream, floor: s.g.lowest(), usage: s.g.usage}
 	ended := make(chan error, 2)
 	// Both end when this method has returned, with the client's stream and with ctx, and send the client nothing then.
 	go func() { ended <- p.requests() }()
@@ -54,6 +54,7 @@ type pump struct {
 	client   pb.Watch_WatchServer
 	upstream pb.Watch_WatchClient
 	floor    int64
+	usage    *usage
 
 	sending sync.Mutex
 	closed  bool // guarded by sending
@@ -122,6 +123,7 @@ func (p *pump) responses() error {
 			return err
 		}
 		p.to.keys.inEvents(r)
+		p.usage.seeEvents(r.Events)
 		if err := p.send(r); err != nil {
 			return err
 		}

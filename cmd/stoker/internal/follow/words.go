@@ -89,6 +89,16 @@ func words(service, what string, data []byte) (string, Mood) {
 			}
 			return join(p.Location, p.Message, again)
 		})
+	case "datastore.quota":
+		mood := Plain
+		text, _ := say(data, mood, func(p event.DatastoreQuota) string {
+			if p.Level == state.QuotaFull {
+				mood = Bad
+			}
+			u := state.Usage{Bytes: p.Bytes, Objects: p.Objects, Quota: state.Quota{Bytes: p.MaxBytes, Objects: p.MaxObjects}}
+			return join(p.Level, u.Words())
+		})
+		return text, mood
 	case "datastore.restored":
 		return say(data, Good, func(p event.DatastoreRestored) string {
 			return fmt.Sprintf("%s: %d keys, %d bytes, in %d ms", p.From, p.Keys, p.Bytes, p.Milliseconds)

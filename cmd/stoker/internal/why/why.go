@@ -62,6 +62,9 @@ func Explain(w io.Writer, r event.WhyReply, now time.Time) error {
 	if r.Backup != nil {
 		fmt.Fprintf(&b, "\nBackup %s\n", printable.Line(backups(*r.Backup, now)))
 	}
+	if r.Usage != nil {
+		fmt.Fprintf(&b, "\nQuota %s\n", printable.Line(quota(*r.Usage, now)))
+	}
 	b.WriteString("\nHow to go on\n")
 	for _, line := range advice(r, now) {
 		fmt.Fprintf(&b, "  - %s\n", printable.Line(line))
@@ -73,6 +76,12 @@ func Explain(w io.Writer, r event.WhyReply, now time.Time) error {
 	}
 	_, err := io.WriteString(w, strings.Join(lines, "\n"))
 	return err
+}
+
+// quota says in words how near to its quota a tenant is.
+func quota(u state.Usage, now time.Time) string {
+	is := map[string]string{state.QuotaWithin: "is not near", state.QuotaNear: "is near", state.QuotaFull: "is reached, what would grow the tenant is refused"}[u.Level]
+	return is + " since " + age(now, u.Since) + " ago: " + u.Words() + " were used then"
 }
 
 // backups says in words what became of a tenant's backups.

@@ -1,4 +1,4 @@
-// Command stoker-gate runs a gate (package gate) in a tenant's pod while its data move to another DataStore.
+// Command stoker-gate runs a gate (package gate) in the pod of a tenant that has a quota, or whose data move to another DataStore.
 package main
 
 import (
@@ -28,12 +28,14 @@ func run() error {
 	cfg := gate.Config{Log: slog.New(slog.NewJSONHandler(os.Stderr, nil))}
 	var health string
 	flag.StringVar(&cfg.Listen, "listen", "", "`path` of the socket that serves etcd's API")
-	flag.StringVar(&cfg.Move, "move", "", "`ID` of the move")
+	flag.StringVar(&cfg.Move, "move", "", "`ID` of the move; without one there is no other DataStore")
 	flag.StringVar(&cfg.Name, "pod", "", "`name` of the pod, by which the gate signs what it says of itself")
+	flag.Int64Var(&cfg.Quota.Bytes, "quota-bytes", 0, "how many `bytes` the tenant may keep, of keys and values; 0 for no bound")
+	flag.Int64Var(&cfg.Quota.Objects, "quota-objects", 0, "how many objects the tenant may keep; 0 for no bound")
 	flag.StringVar(&health, "health-bind-address", ":8082", "`address` that takes connections once the socket is served")
 	from, to := storeFlags("from", "that the data are in"), storeFlags("to", "that they move to")
 	flag.Parse()
-	for flag, value := range map[string]string{"listen": cfg.Listen, "move": cfg.Move, "pod": cfg.Name} {
+	for flag, value := range map[string]string{"listen": cfg.Listen, "pod": cfg.Name} {
 		if value == "" || flag == "pod" && strings.Contains(value, "/") {
 			return fmt.Errorf("--%s %q: must be given; the datastore and workload services start gates, nobody else", flag, value)
 		}
@@ -42,8 +44,10 @@ func run() error {
 	if cfg.From, err = from(); err != nil {
 		return err
 	}
-	if cfg.To, err = to(); err != nil {
-		return err
+	if cfg.Move != "" {
+		if cfg.To, err = to(); err != nil {
+			return err
+		}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()

@@ -9,6 +9,7 @@ import (
 var (
 	_ driver.Revisioner = (*server)(nil)
 	_ driver.Single     = (*server)(nil)
+	_ driver.Recorder   = (*server)(nil)
 )
 
 // Revision is the last sequence of the bucket's stream.

@@ -1,0 +1,173 @@
+package datastore
+
+// Quotas of tenants are kept by the gates in their pods, which count what a tenant keeps and note it beside the data (package gate). The
+// turns of such a tenant read that now and then, write into its state how near to its quota it is, and tell when that changes.
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/metric"
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+)
+
+// How often what a tenant keeps is read: of one that is near its quota more often. Gates note what is new every ten seconds.
+const (
+	readUsageEvery = 5 * time.Minute
+	readUsageSoon  = 30 * time.Second
+)
+
+// From which share of a bound, in percent, a tenant is near its quota, and below which it isn't any more.
+const nearFrom, nearUntil = 80, 75
+
+// usages are the tenants with a quota in the partitions that this replica holds.
+type usages struct {
+	mu      sync.Mutex
+	tenants map[events.Key]usage
+}
+
+type usage struct {
+	read  time.Time
+	level string
+}
+
+// due reports whether it is time to read what a tenant keeps; pause is the time until it is.
+func (u *usages) due(key events.Key, now time.Time) (due bool, pause time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	is := u.tenants[key]
+	every := readUsageEvery
+	if is.level != state.QuotaWithin {
+		every = readUsageSoon
+	}
+	pause = is.read.Add(every).Sub(now)
+	return pause <= 0, pause
+}
+
+func (u *usages) note(key events.Key, is usage) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.tenants == nil {
+		u.tenants = map[events.Key]usage{}
+	}
+	u.tenants[key] = is
+}
+
+// forget forgets a tenant that is gone, or has no quota.
+func (u *usages) forget(key events.Key) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.tenants, key)
+}
+
+// keep forgets the tenants in partitions that this replica doesn't hold.
+func (u *usages) keep(held []int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for key := range u.tenants {
+		if !slices.Contains(held, key.Partition()) {
+			delete(u.tenants, key)
+		}
+	}
+}
+
+// register has them counted at each scrape.
+func (u *usages) register(own prometheus.Registerer) {
+	tenants := prometheus.NewDesc("stoker_datastore_quota_tenants",
+		"Tenants of this replica that have a quota, by how near to it they are: Within, Near (80 % of a bound), Full (writes are refused).", []string{"level"}, nil)
+	own.MustRegister(metric.AtScrape{Gauges: []*prometheus.Desc{tenants}, Values: func(c chan<- prometheus.Metric) {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		count := map[string]int{state.QuotaWithin: 0, state.QuotaNear: 0, state.QuotaFull: 0}
+		for _, is := range u.tenants {
+			if is.level != "" {
+				count[is.level]++
+			}
+		}
+		for level, n := range count {
+			c <- metric.Gauge(tenants, float64(n), level)
+		}
+	}})
+}
+
+// readUsage reads what a tenant with a quota keeps, when it is time, and notes how near to it that is. changed says that the state is to be
+// written, facts what is to be told.
+func (s *datastore) readUsage(ctx context.Context, t *loop.Turn, home home, account driver.Account, want *state.Datastore) (changed bool, facts []loop.Tell) {
+	quota := t.Tenant.Quota
+	if quota == (state.Quota{}) {
+		s.usages.forget(t.Key)
+		changed = want.Usage != nil
+		want.Usage = nil
+		return changed, nil
+	}
+	now := s.now()
+	level := func() string {
+		if want.Usage == nil {
+			return ""
+		}
+		return want.Usage.Level
+	}
+	if due, pause := s.usages.due(t.Key, now); !due {
+		t.Alarm(pause, loop.Wake{Kind: wakeUsage})
+		return false, nil
+	}
+	is, known, err := s.noted(ctx, t.Key, home.main, account)
+	switch {
+	case err != nil: // what is wrong with the database is said by those who need it
+		s.log.Info("what the tenant keeps can't be read", "tenant", t.Key.String(), "error", err)
+	case known:
+		was, use := level(), &state.Usage{Bytes: is.Bytes, Objects: is.Objects, Quota: quota, Since: now.UTC().Truncate(time.Second)}
+		use.Level = levelOf(quota, is, was)
+		if was == use.Level && want.Usage.Quota == quota {
+			break
+		}
+		want.Usage, changed = use, true
+		facts = []loop.Tell{{What: event.Quota, Data: event.DatastoreQuota{
+			About: t.About(), Level: use.Level, Bytes: is.Bytes, Objects: is.Objects, MaxBytes: quota.Bytes, MaxObjects: quota.Objects,
+		}}}
+	}
+	s.usages.note(t.Key, usage{now, level()})
+	_, pause := s.usages.due(t.Key, now)
+	t.Alarm(pause, loop.Wake{Kind: wakeUsage})
+	return changed, facts
+}
+
+// levelOf says how near to its quota a tenant is, after what it was.
+func levelOf(q state.Quota, is driver.Usage, was string) string {
+	near := nearFrom
+	if was == state.QuotaNear || was == state.QuotaFull {
+		near = nearUntil
+	}
+	reaches := func(is, bound int64) bool { return bound > 0 && float64(is)*100 >= float64(bound)*float64(near) }
+	switch {
+	case is.Full:
+		return state.QuotaFull
+	case reaches(is.Bytes, q.Bytes) || reaches(is.Objects, q.Objects):
+		return state.QuotaNear
+	}
+	return state.QuotaWithin
+}
+
+// noted is what a tenant's gates have noted; not known before they have.
+func (s *datastore) noted(ctx context.Context, key events.Key, st *store, account driver.Account) (is driver.Usage, known bool, err error) {
+	there, err := s.reached(ctx, key, st, account)
+	if err != nil {
+		return is, false, err
+	}
+	err = st.do(ctx, func(d driver.Driver) error {
+		value, err := driver.RecordOf(ctx, d, there.account, there.access, driver.QuotaKey)
+		if err == nil && value != nil {
+			is, known = driver.DecodeUsage(value)
+		}
+		return err
+	})
+	return is, known, err
+}

@@ -1,0 +1,44 @@
+package intake
+
+import (
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+)
+
+// The least bounds: a control plane keeps some 300 objects and half a megabyte for itself.
+const (
+	leastBytes   = 4 << 20
+	leastObjects = 1000
+)
+
+// quotaOf is how much a tenant may keep by its annotations, or what of them can't be read.
+func quotaOf(annotations map[string]string, overrides []v1alpha1.DataStoreOverride) (q state.Quota, bad refusal) {
+	refuseOf := func(annotation, value, must string) {
+		bad = append(bad, refuse("metadata.annotations["+annotation+"]", event.RuleInvalid, value, must)...)
+	}
+	if value, said := annotations[name.AnnotationQuotaBytes]; said {
+		bytes, err := resource.ParseQuantity(value)
+		if q.Bytes = bytes.Value(); err != nil || q.Bytes < leastBytes {
+			refuseOf(name.AnnotationQuotaBytes, value, "must be how many bytes the tenant may keep, 4Mi at least, such as 512Mi")
+		}
+	}
+	if value, said := annotations[name.AnnotationQuotaObjects]; said {
+		var err error
+		if q.Objects, err = strconv.ParseInt(value, 10, 64); err != nil || q.Objects < leastObjects {
+			refuseOf(name.AnnotationQuotaObjects, value, "must be how many objects the tenant may keep, 1000 at least")
+		}
+	}
+	if bad == nil && q != (state.Quota{}) && len(overrides) > 0 {
+		bad = refuse("spec.dataStoreOverrides", event.RuleForbidden, overrides[0].DataStore, "can't be there beside a quota, which counts what is in one DataStore: leave out one of both")
+	}
+	if bad != nil {
+		return state.Quota{}, bad
+	}
+	return q, nil
+}

@@ -75,7 +75,7 @@ func (p *Process) start() error {
 // kernel takes those from 32768 on.
 func FreeAddress(host string) (string, error) {
 	for tries := 0; ; tries++ {
-		address := net.JoinHostPort(host, strconv.Itoa(10000+rand.IntN(20000))) //nolint:gosec // no secret
+		address := net.JoinHostPort(host, strconv.Itoa(10000+rand.IntN(20000)))
 		if _, taken := given.LoadOrStore(address, true); taken {
 			continue
 		}

@@ -108,6 +108,9 @@ func (s *datastore) readUsage(ctx context.Context, t *loop.Turn, home home, acco
 		want.Usage = nil
 		return changed, nil
 	}
+	if t.Tenant.Sleeps() { // there is nobody who counts
+		return false, nil
+	}
 	now := s.now()
 	level := func() string {
 		if want.Usage == nil {

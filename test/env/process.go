@@ -83,7 +83,7 @@ func FreeAddress(host string) (string, error) {
 		if err == nil {
 			return address, l.Close()
 		}
-		if tries == 100 {
+		if tries >= 100 {
 			return "", err
 		}
 	}

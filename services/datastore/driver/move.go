@@ -54,10 +54,12 @@ type Move struct {
 }
 
 // Encode is the value of a record.
-func (m Move) Encode() []byte {
-	b, err := json.Marshal(m)
+func (m Move) Encode() []byte { return encode(m) }
+
+func encode(record any) []byte {
+	b, err := json.Marshal(record)
 	if err != nil {
-		panic(err) // strings and a number
+		panic(err) // strings, numbers and flags
 	}
 	return b
 }
@@ -98,13 +100,7 @@ type Usage struct {
 }
 
 // Encode is the value of a record.
-func (u Usage) Encode() []byte {
-	b, err := json.Marshal(u)
-	if err != nil {
-		panic(err) // numbers
-	}
-	return b
-}
+func (u Usage) Encode() []byte { return encode(u) }
 
 // DecodeUsage reads a record; ok says that it is one.
 func DecodeUsage(value []byte) (u Usage, ok bool) {
@@ -125,7 +121,7 @@ func RecordOf(ctx context.Context, d Driver, a Account, access Access, key strin
 	}
 	accesses, ok := d.(DataAccess)
 	if !ok {
-		return nil, nil
+		return nil, errors.New("the driver doesn't read what an account holds")
 	}
 	data, err := accesses.Data(ctx, a, access)
 	if err != nil {

@@ -26,9 +26,11 @@ import (
 // objects when they begin, and watch what others write. So the count needs no question of its own, and it is the same in every replica.
 //
 // A tenant that has reached a bound is full until it holds less than nineteen twentieths of it. Until then
-//   - deletes go on, as do updates that don't grow an object, and those of objects that are being deleted,
-//   - what the control plane needs goes on within a reserve, a tenth of the bound: leases, Events, nodes, and updates that grow an object
-//     by a kibibyte at most, as a status does,
+//   - deletes go on, as do updates that don't grow an object,
+//   - what the control plane needs goes on within a reserve, a tenth of the bound: leases, nodes, and updates that grow an object by a
+//     kibibyte at most, as a status does,
+//   - updates of leases, nodes and objects that are being deleted have another tenth of their own: a lease's size changes by some bytes
+//     with the time in it, and to mark an object as being deleted makes it larger,
 //   - all else is refused.
 //
 // What was overwritten stays in a database until it is compacted. So a tenant may write as much as its bound, and no more, in the time
@@ -48,7 +50,7 @@ func (q Quota) holds(is Quota) bool {
 
 // of is a share of the bounds, in twentieths.
 func (q Quota) of(twentieths int64) Quota {
-	return Quota{q.Bytes / 20 * twentieths, q.Objects * twentieths / 20}
+	return Quota{q.Bytes / 20 * twentieths, q.Objects / 20 * twentieths}
 }
 
 func (q Quota) plus(other Quota) Quota {
@@ -84,8 +86,8 @@ type usage struct {
 	// full says that a bound was reached; reserve is what the control plane's writes may fill then.
 	full    bool
 	reserve Quota
-	// leased are the bytes of keys with a lease that were written in an hour, by minutes.
-	leased hour
+	// events are the bytes of Events that were written in an hour, by minutes.
+	events hour
 }
 
 // seen is what is known of a key: the revision of its last change and how many bytes it has, with its key; 0 once it is gone.
@@ -111,8 +113,12 @@ func newUsage(q Quota) *usage {
 	return u
 }
 
-// Keys of the control plane's own, without the prefix. What has a lease besides ends by itself.
-var controlPlane = []string{"leases/", "masterleases/", "peerserverleases/", "events/", "minions/"}
+// controlPlane begins keys of the control plane's own, without the prefix of all: leases and nodes. What else it writes for itself has a lease
+// of the database's, and ends by itself.
+var controlPlane = []string{"leases/", "minions/"}
+
+// eventsPrefix begins the keys of Events, of all that have a lease the only ones that anybody may write.
+const eventsPrefix = "events/"
 
 // keyOf is a key without the prefix of all; not ok for what isn't the tenant's.
 func keyOf(key []byte) (rest string, ok bool) {
@@ -266,7 +272,10 @@ func (u *usage) admit(ctx context.Context, put *pb.PutRequest, create bool) (don
 	}
 	size := int64(len(put.Key) + len(put.Value))
 	if put.Lease != 0 {
-		return func() {}, u.admitLeased(size)
+		if strings.HasPrefix(key, eventsPrefix) {
+			err = u.admitEvent(size)
+		}
+		return func() {}, err
 	}
 	own := slices.ContainsFunc(controlPlane, func(p string) bool { return strings.HasPrefix(key, p) })
 	adds, err := u.room(put, create, own, size)
@@ -302,12 +311,16 @@ func (u *usage) room(put *pb.PutRequest, create, own bool, size int64) (adds Quo
 	if !fits && !u.full && !u.quota.of(nearly).holds(u.is) {
 		u.fill()
 	}
-	small := own || adds.Objects == 0 && adds.Bytes <= smallGrowth
-	if fits || small && u.full && u.reserve.holds(after) || adds.Objects == 0 && isBeingDeleted(put.Value, adds.Bytes) {
-		u.coming = u.coming.plus(adds)
-		return adds, nil
+	update := adds.Objects == 0
+	switch {
+	case fits:
+	case u.full && u.reserve.holds(after) && (own || update && adds.Bytes <= smallGrowth):
+	case u.full && update && u.reserve.plus(u.quota.of(2)).holds(after) && (own || isBeingDeleted(put.Value, adds.Bytes)):
+	default:
+		return Quota{}, u.exceeded()
 	}
-	return Quota{}, u.exceeded()
+	u.coming = u.coming.plus(adds)
+	return adds, nil
 }
 
 // exceeded is what hears who finds no room. u.mu is held.
@@ -323,11 +336,11 @@ func (u *usage) exceeded() error {
 		strings.Join(bounds, " and "))
 }
 
-// admitLeased says whether a key with a lease may be written: those of an hour may have a quarter of the bound beside it.
-func (u *usage) admitLeased(size int64) error {
+// admitEvent says whether an Event may be written: those of an hour may have a quarter of the bound beside it.
+func (u *usage) admitEvent(size int64) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if now := time.Now(); u.quota.Bytes > 0 && !u.leased.add(now, size, max(u.quota.Bytes/4, leastBurst)) {
+	if now := time.Now(); u.quota.Bytes > 0 && !u.events.add(now, size, max(u.quota.Bytes/4, leastBurst)) {
 		return status.Error(codes.ResourceExhausted, "the quota of this cluster leaves no room for more Events in this hour")
 	}
 	return nil
@@ -423,7 +436,7 @@ var (
 	encryptedForm = []byte("k8s:enc:")
 )
 
-// encryptedGrowth is by how much an update may grow an object that can't be looked into, whatever there is: the note that it is being deleted.
+// encryptedGrowth is by how much an update may grow an object that can't be looked into: the note that it is being deleted.
 const encryptedGrowth = 256
 
 // Fields of Kubernetes' messages: runtime.Unknown.raw, metadata of all objects, ObjectMeta.deletionTimestamp.

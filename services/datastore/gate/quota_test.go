@@ -72,6 +72,9 @@ func remove(ctx context.Context, c *clientv3.Client, key string) error {
 	return err
 }
 
+// smallGrowth is what an update may add within the control plane's reserve.
+const smallGrowth = 1 << 10
+
 func object(n int) string { return fmt.Sprintf("/registry/configmaps/default/object-%04d", n) }
 
 // fill creates objects until one is refused, and returns how many there are then.
@@ -164,6 +167,26 @@ func TestQuotaOfBytes(t *testing.T) {
 		isRefused(t, update(ctx, c, object(2), `{"metadata":{"name":"a"},"spec":"`+value+`"}`))
 		must(t, update(ctx, c, object(2), `{"metadata":{"name":"a","deletionTimestamp":"2026-11-26T10:00:00Z"},"spec":"`+value+`"}`))
 	})
+	t.Run("when the control plane's reserve is used up, a lease may still become larger, and nothing else", func(t *testing.T) {
+		lease := func(n int) string { return fmt.Sprint("/registry/leases/kube-node-lease/node-", n) }
+		leases := 0
+		for ; leases < 20; leases++ {
+			if _, err := create(ctx, c, lease(leases), value); err != nil {
+				isRefused(t, err)
+				break
+			}
+		}
+		if leases == 0 || leases > bound/5/size {
+			t.Errorf("%d leases were let in", leases)
+		}
+		for n, err := 0, error(nil); err == nil; n++ {
+			err = update(ctx, c, object(3+n), value+strings.Repeat("s", smallGrowth))
+		}
+		must(t, update(ctx, c, lease(0), value+"later"))
+		for n := range leases {
+			must(t, remove(ctx, c, lease(n)))
+		}
+	})
 	t.Run("a gate that begins counts what is read", func(t *testing.T) {
 		end()
 		c, _ := bounded(t, s, gate.Quota{Bytes: bound})
@@ -189,6 +212,28 @@ func TestQuotaOfBytes(t *testing.T) {
 			t.Errorf("%d more", again)
 		}
 	})
+}
+
+// TestEvents writes more of them than a quota lets in within an hour.
+func TestEvents(t *testing.T) {
+	ctx := t.Context()
+	c, _ := bounded(t, newSide(t, "tenant_a"), gate.Quota{Bytes: 8 << 20})
+	lease, err := c.Grant(ctx, 3600)
+	must(t, err)
+	value := strings.Repeat("v", 1<<20)
+	n := 0
+	for ; n < 10; n++ {
+		if _, err = create(ctx, c, fmt.Sprint("/registry/events/default/", n), value, clientv3.WithLease(lease.ID)); err != nil {
+			isRefused(t, err)
+			break
+		}
+	}
+	if n != 3 {
+		t.Errorf("%d MiB were let in", n)
+	}
+	// By these, API servers say that they live.
+	_, err = create(ctx, c, "/registry/masterleases/192.0.2.1", value, clientv3.WithLease(lease.ID))
+	must(t, err)
 }
 
 // stored is an object as API servers store it.
@@ -231,7 +276,7 @@ func TestUsageIsNoted(t *testing.T) {
 		t.Skip("takes a minute: a gate waits until it has seen everything")
 	}
 	s := newSide(t, "tenant_a")
-	c, _ := bounded(t, s, gate.Quota{Objects: 10})
+	c, _ := bounded(t, s, gate.Quota{Objects: 20})
 	n := fill(t, c, 0, "1")
 	drivertest.Eventually(t, time.Minute, func() error {
 		value, _, err := s.data.Record(t.Context(), driver.QuotaKey)

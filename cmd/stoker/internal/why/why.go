@@ -81,7 +81,7 @@ func Explain(w io.Writer, r event.WhyReply, now time.Time) error {
 // quota says in words how near to its quota a tenant is.
 func quota(u state.Usage, now time.Time) string {
 	is := map[string]string{state.QuotaWithin: "is not near", state.QuotaNear: "is near", state.QuotaFull: "is reached, what would grow the tenant is refused"}[u.Level]
-	return is + " since " + age(now, u.Since) + " ago: " + u.Words() + " were used then"
+	return is + ", found " + age(now, u.Since) + " ago: " + u.Words() + " were used"
 }
 
 // backups says in words what became of a tenant's backups.

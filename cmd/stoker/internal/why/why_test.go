@@ -51,6 +51,13 @@ func TestExplain(t *testing.T) {
 				Last:    &state.Made{ID: "20261104T030000Z-4f2a9c", Location: "offsite", At: clock.Add(-33 * time.Hour)},
 			},
 		},
+		"quota.txt": {
+			About: about, Phase: "Ready", Ready: true, Message: "Kubernetes v1.36.3 answers at 10.0.0.1:6443", AcceptedAt: clock.Add(-time.Hour),
+			Services: []event.ServiceState{service("intake", "accepted", none, nil)},
+			Usage: &state.Usage{
+				Level: state.QuotaFull, Bytes: 5 << 20, Objects: 812, Quota: state.Quota{Bytes: 5 << 20, Objects: 1000}, Since: clock.Add(-7 * time.Minute),
+			},
+		},
 		"waiting.txt": {
 			About: about, Phase: "Provisioning", Message: "datastore: etcd default does not answer", AcceptedAt: clock.Add(-4 * time.Minute),
 			Services: []event.ServiceState{

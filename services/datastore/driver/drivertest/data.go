@@ -467,6 +467,24 @@ func Data(t *testing.T, d driver.Driver) {
 			}
 		}
 	})
+	t.Run("a record is read from outside", func(t *testing.T) {
+		t.Parallel()
+		dst, a := OpenData(t, d, "recorded")
+		access, err := d.Access(a, driver.Access{}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if value, err := driver.RecordOf(t.Context(), d, a, access, driver.QuotaKey); err != nil || value != nil {
+			t.Errorf("one that isn't there is %q: %v", value, err)
+		}
+		if _, err := dst.SetRecord(t.Context(), driver.QuotaKey, []byte("1"), 0); err != nil {
+			t.Fatal(err)
+		}
+		if value, err := driver.RecordOf(t.Context(), d, a, access, driver.QuotaKey); err != nil || string(value) != "1" {
+			t.Errorf("it is %q: %v", value, err)
+		}
+		equal(t, "export", exported(t, dst, revision(t, dst)), Contents{})
+	})
 	t.Run("nobody opens what is another's", func(t *testing.T) {
 		t.Parallel()
 		_, a := OpenData(t, d, "mine")

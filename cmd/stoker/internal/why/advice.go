@@ -11,6 +11,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 )
 
@@ -40,6 +41,12 @@ func advice(r event.WhyReply, now time.Time) []string {
 	for _, d := range r.DataStores {
 		if entry, known := reason.Find(d.Reason); known && entry.Do != "" && !slices.Contains(lines, entry.Do) {
 			lines = append(lines, "DataStore "+d.Name+": "+entry.Do)
+		}
+	}
+	if u := r.Usage; u != nil {
+		of := map[string]string{state.QuotaNear: reason.NearQuota, state.QuotaFull: reason.QuotaFull}
+		if entry, known := reason.FindCondition(of[u.Level]); known {
+			lines = append(lines, entry.Do)
 		}
 	}
 	switch {

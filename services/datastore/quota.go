@@ -5,8 +5,6 @@ package datastore
 
 import (
 	"context"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,55 +26,21 @@ const (
 // From which share of a bound, in percent, a tenant is near its quota, and below which it isn't any more.
 const nearFrom, nearUntil = 80, 75
 
-// usages are the tenants with a quota in the partitions that this replica holds.
-type usages struct {
-	mu      sync.Mutex
-	tenants map[events.Key]usage
-}
+// usages are the tenants of this replica that have a quota.
+type usages struct{ tenants[usage] }
 
 type usage struct {
 	read  time.Time
 	level string
 }
 
-// due reports whether it is time to read what a tenant keeps; pause is the time until it is.
-func (u *usages) due(key events.Key, now time.Time) (due bool, pause time.Duration) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	is := u.tenants[key]
+// until is how long it is until what a tenant keeps is read again.
+func (u usage) until(now time.Time) time.Duration {
 	every := readUsageEvery
-	if is.level != state.QuotaWithin {
+	if u.level != state.QuotaWithin {
 		every = readUsageSoon
 	}
-	pause = is.read.Add(every).Sub(now)
-	return pause <= 0, pause
-}
-
-func (u *usages) note(key events.Key, is usage) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.tenants == nil {
-		u.tenants = map[events.Key]usage{}
-	}
-	u.tenants[key] = is
-}
-
-// forget forgets a tenant that is gone, or has no quota.
-func (u *usages) forget(key events.Key) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	delete(u.tenants, key)
-}
-
-// keep forgets the tenants in partitions that this replica doesn't hold.
-func (u *usages) keep(held []int) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for key := range u.tenants {
-		if !slices.Contains(held, key.Partition()) {
-			delete(u.tenants, key)
-		}
-	}
+	return u.read.Add(every).Sub(now)
 }
 
 // register has them counted at each scrape.
@@ -87,7 +51,7 @@ func (u *usages) register(own prometheus.Registerer) {
 		u.mu.Lock()
 		defer u.mu.Unlock()
 		count := map[string]int{state.QuotaWithin: 0, state.QuotaNear: 0, state.QuotaFull: 0}
-		for _, is := range u.tenants {
+		for _, is := range u.all {
 			if is.level != "" {
 				count[is.level]++
 			}
@@ -118,7 +82,7 @@ func (s *datastore) readUsage(ctx context.Context, t *loop.Turn, home home, acco
 		}
 		return want.Usage.Level
 	}
-	if due, pause := s.usages.due(t.Key, now); !due {
+	if pause := s.usages.get(t.Key).until(now); pause > 0 {
 		t.Alarm(pause, loop.Wake{Kind: wakeUsage})
 		return false, nil
 	}
@@ -137,9 +101,9 @@ func (s *datastore) readUsage(ctx context.Context, t *loop.Turn, home home, acco
 			About: t.About(), Level: use.Level, Bytes: is.Bytes, Objects: is.Objects, MaxBytes: quota.Bytes, MaxObjects: quota.Objects,
 		}}}
 	}
-	s.usages.note(t.Key, usage{now, level()})
-	_, pause := s.usages.due(t.Key, now)
-	t.Alarm(pause, loop.Wake{Kind: wakeUsage})
+	read := usage{now, level()}
+	s.usages.set(t.Key, read)
+	t.Alarm(read.until(now), loop.Wake{Kind: wakeUsage})
 	return changed, facts
 }
 

@@ -19,7 +19,7 @@ import (
 const usage = `Usage: run MODULE… [-- FLAG…]
 
 Runs the tests of the modules (directories at or below this one), with the flags of go test. Like go test it prints a line for
-each package that passes, and all that a failed test wrote. At the end come a table of the parts, the slowest tests, why tests were skipped,
+each package that passes, and all that a failed test wrote. At the end come a table of the parts, the slowest tests, why tests were skipped, what failed,
 and a line such as "1234 passed, 0 failed, 5 skipped in 16m40s".
 
 Exit codes: 0 all passed, 1 something failed, 2 wrong usage.

@@ -39,6 +39,7 @@ type report struct {
 	failures map[string]int
 	skips    map[string]map[string]int // by reason, then by test: how many of its cases, or itself
 	slowest  []slow                    // the tests that took longest, the longest first
+	broken   []string                  // what failed, by name: tests, and packages without a failed test
 }
 
 // slow is a test with its cases.
@@ -48,7 +49,7 @@ type slow struct {
 }
 
 // slowTests are told at the end.
-const slowTests = 15
+const slowTests = 40
 
 func newReport(out io.Writer, modules []string) *report {
 	return &report{
@@ -120,6 +121,7 @@ func (r *report) testEnded(l line) {
 	case "fail":
 		p.failed++
 		r.failures[l.Package]++
+		r.broken = append(r.broken, strings.TrimPrefix(l.Package, repository)+" "+l.Test)
 		r.print(r.wrote[l.Package][l.Test])
 	case "skip":
 		p.skipped++
@@ -159,9 +161,11 @@ func (r *report) packageEnded(l line) {
 	}
 	if r.failures[l.Package] == 0 {
 		p.failed++ // it didn't compile, panicked, took too long, or failed outside its tests
+		r.broken = append(r.broken, strings.TrimPrefix(l.Package, repository))
 	}
 	for _, test := range slices.Sorted(maps.Keys(wrote)) {
 		if test != "" {
+			r.broken = append(r.broken, strings.TrimPrefix(l.Package, repository)+" "+test+", which was running when its package ended")
 			r.print(wrote[test]) // it was running when the package ended
 		}
 	}
@@ -218,6 +222,12 @@ func (r *report) summary() {
 		fmt.Fprintf(r.out, "\nskipped, %s:\n", why)
 		for _, test := range slices.Sorted(maps.Keys(r.skips[why])) {
 			fmt.Fprintf(r.out, "%5d of %s\n", r.skips[why][test], test)
+		}
+	}
+	if len(r.broken) > 0 {
+		fmt.Fprintln(r.out, "\nfailed:")
+		for _, name := range r.broken {
+			fmt.Fprintln(r.out, "  "+name)
 		}
 	}
 	fmt.Fprintf(r.out, "\n%d passed, %d failed, %d skipped in %s\n", all.passed, all.failed, all.skipped, time.Since(r.started).Round(time.Second))

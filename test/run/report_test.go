@@ -60,6 +60,11 @@ slowest:
 skipped, takes long:
     2 of pkg/kube TestMany
 
+failed:
+  test/e2e TestUp
+  test/e2e TestHung, which was running when its package ended
+  services/certs
+
 1 passed, 2 failed, 2 skipped in 0s
 `
 

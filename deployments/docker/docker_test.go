@@ -439,6 +439,9 @@ func checkRun(t *testing.T, built docker.Built) {
 }
 
 func TestComponents(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes two minutes: only make test-all runs it")
+	}
 	t.Parallel()
 	built := build(t, root, docker.Platforms, "nats", "kube-apiserver", "kube-scheduler")
 	layers := map[string]bool{}

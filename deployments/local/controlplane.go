@@ -165,7 +165,7 @@ func (s *Stack) logFile(component string) string {
 // hostEnv is the little of this process's environment that its children get.
 func hostEnv() []string {
 	var env []string
-	for _, name := range []string{"PATH", "HOME", "TMPDIR", "GOMAXPROCS"} {
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "GOMAXPROCS", "GOGC"} {
 		if value, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+value)
 		}

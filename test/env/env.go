@@ -314,8 +314,8 @@ func (e *Env) NoServices(t testing.TB) {
 	}
 }
 
-// Long skips a test that only the full set has (`make test-all`): one that takes long and shows for more cases what a test of
-// `make test` shows for some.
+// Long skips a test that only the full set has (`make test-all`): one that takes long, and shows for more cases, or for a rarer one, what a test
+// of `make test` shows.
 func Long(t testing.TB) {
 	t.Helper()
 	if testing.Short() {

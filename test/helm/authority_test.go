@@ -332,6 +332,7 @@ func keepConnecting(t *testing.T, all []*member, clients ...*client) (stop func(
 
 // Another authority comes in three steps. Clients and servers that have the files of the step before, or of this one, always connect.
 func TestAnotherAuthority(t *testing.T) {
+	env.Long(t)
 	r := newRotation(t, "nats", "stoker")
 	r.run("made Secret stoker-nats-authority\n")
 	r.run()

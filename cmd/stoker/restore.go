@@ -38,19 +38,24 @@ type restoring struct {
 	from         event.BackupQuery
 	identity, as string
 	newKeys      bool
+	inPlace      bool
 }
 
 func restoreCommand(a *app) *cobra.Command {
 	var r restoring
 	c := &cobra.Command{
 		Use:   "restore BACKUP --identity FILE",
-		Short: "Make a tenant from a backup",
+		Short: "Make a tenant from a backup, or set one back to it",
 		Long: `restore makes a tenant that has the data of a backup, as stoker backups shows it: location/namespace/name/ID. There must be no tenant of
 that name: one that is wrong is deleted first.
 
 Under its own name it is the tenant that it was: with its authorities and keys, so that kubeconfigs, nodes and tokens of before go on working, and with
 resource versions above all that clients have seen: by 10,000, and 10 for each second since the backup, up to 1,000,000. With --as, or --new-keys, it is another one with the same objects: it gets authorities of its own, and
 nothing of what is about the former one's machines and addresses: leases, nodes, endpoints of the API server, requests for certificates, bootstrap tokens.
+
+With --in-place a tenant that works is set back to a backup of its own: the backup is read to its end while the tenant works, then the tenant has no
+pods until its data are those of the backup. What was written since the backup is lost: make another backup first. Authorities, keys and endpoint stay;
+resource versions go on, so that clients that come back list anew.
 
 --identity is the file with the age identity (AGE-SECRET-KEY-1…) of one of the location's recipients. It is used here and goes nowhere; Stoker gets what opens
 this one backup, in the Secret NAME-restore, which is removed with --wait.
@@ -60,7 +65,11 @@ Exit codes: 1 the tenant can't be made; 3 it was not Ready in time.`,
   stoker restore offsite/default/demo/20261126T031500Z-4f2a9c --identity key.txt --wait
 
   # A copy beside the original, in another DataStore
-  stoker restore offsite/default/demo/20261126T031500Z-4f2a9c --identity key.txt --as demo-copy --data-store etcd-2 --wait`,
+  stoker restore offsite/default/demo/20261126T031500Z-4f2a9c --identity key.txt --as demo-copy --data-store etcd-2 --wait
+
+  # Back to what it was at a quarter past three; what it is now is kept in a backup
+  stoker backup demo --to offsite --wait
+  stoker restore offsite/default/demo/20261126T031500Z-4f2a9c --identity key.txt --in-place --wait`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := r.read(args[0]); err != nil {
@@ -73,6 +82,7 @@ Exit codes: 1 the tenant can't be made; 3 it was not Ready in time.`,
 	f.StringVar(&r.identity, "identity", "", "`file` with the age identity of a recipient; - for standard input")
 	f.StringVar(&r.as, "as", "", "`name` of the tenant; without it, the backup's. -n says in which namespace")
 	f.BoolVar(&r.newKeys, "new-keys", false, "authorities and keys of its own under the name of the backup's tenant, too")
+	f.BoolVar(&r.inPlace, "in-place", false, "set the tenant that there is back to the backup")
 	r.anew.flags(f)
 	return c
 }
@@ -111,6 +121,7 @@ func (n *anew) object(o *v1alpha1.TenantControlPlane, key events.Key, same bool,
 		o.Annotations = map[string]string{}
 	}
 	o.Annotations[annotation] = from
+	delete(o.Annotations, name.AnnotationRestoreInPlace) // it was about the other one's data
 	if !same { // what may be one tenant's alone
 		o.Spec.DataStoreSchema, o.Spec.DataStoreUsername, o.Spec.NetworkProfile.Address = "", "", ""
 	}
@@ -139,6 +150,9 @@ func (r *restoring) read(backupName string) error {
 	if r.identity == "" {
 		return usagef("--identity names the file with the age identity of one of the location's recipients")
 	}
+	if r.inPlace && (r.as != "" || r.newKeys || r.dataStore != "" || r.patch != "") {
+		return usagef("--in-place changes nothing but the data: --as, --new-keys, --data-store and -p are for a tenant that is made anew")
+	}
 	return r.anew.read()
 }
 
@@ -163,6 +177,12 @@ func (a *app) restore(ctx context.Context, r restoring) error {
 		return fmt.Errorf("--identity %s: %w", r.identity, err)
 	}
 	key := events.Tenant(r.from.Namespace, r.from.Name)
+	if r.inPlace {
+		if a.namespace != "" && a.namespace != key.Namespace {
+			return usagef("-n %s: the backup is of a tenant in namespace %s, and --in-place is for that one", a.namespace, key.Namespace)
+		}
+		return a.restoreInPlace(ctx, r, key, keys)
+	}
 	if r.as != "" || a.namespace != "" {
 		if key, err = a.tenant(cmp.Or(r.as, r.from.Name)); err != nil {
 			return err
@@ -190,6 +210,67 @@ func (a *app) restore(ctx context.Context, r restoring) error {
 		_, err = k.Delete(ctx, kube.Secrets, key.Namespace, name.Restore(key.Name), metav1.DeleteOptions{})
 	}
 	return err
+}
+
+// restoreInPlace gives the tenant what opens the backup, then asks for it by the tenant's annotation.
+func (a *app) restoreInPlace(ctx context.Context, r restoring, key events.Key, keys backup.Keys) error {
+	k, err := a.kube()
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	err = k.Get(ctx, kube.TenantControlPlanes, key.Namespace, key.Name, &v1alpha1.TenantControlPlane{})
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("there is no tenant %s: without --in-place it is made anew", key)
+	}
+	if err != nil {
+		return err
+	}
+	if err := sameEncryption(ctx, k, key, keys); err != nil {
+		return err
+	}
+	n := name.Restore(key.Name)
+	if _, err := k.Delete(ctx, kube.Secrets, key.Namespace, n, metav1.DeleteOptions{}); err != nil { // of an earlier restore
+		return err
+	}
+	data := map[string][]byte{name.KeyRestoreIdentity: []byte(keys.Identity)}
+	if err := makeSecret(ctx, k, key.Namespace, n, corev1.SecretTypeOpaque, nil, nil, data); err != nil {
+		return err
+	}
+	from := strings.Join([]string{r.from.Location, r.from.Namespace, r.from.Name, r.from.ID}, "/")
+	object := manifest.Object{Key: key, Kind: kube.TenantControlPlanes.Kind}
+	err = a.commandAll(ctx, []manifest.Object{object}, r.wait, r.timeout, commanding{
+		command: func(manifest.Object) command { return command{verb: event.Restore, data: event.RestoreCommand{Backup: from}} },
+		done:    func(event.IntakeAccepted) string { return "is to be set back to " + r.from.ID },
+		wait: func(ctx context.Context, f following, out func(follow.Line)) error {
+			if err := follow.UntilRestored(ctx, f.feed, from, out); err != nil {
+				return f.late(ctx, err, "not restored")
+			}
+			return untilReady(ctx, f, out)
+		},
+	})
+	if err == nil && r.wait {
+		_, err = k.Delete(ctx, kube.Secrets, key.Namespace, n, metav1.DeleteOptions{})
+	}
+	return err
+}
+
+// sameEncryption refuses a backup whose objects are encrypted by keys that the tenant hasn't.
+func sameEncryption(ctx context.Context, k *kube.Client, key events.Key, keys backup.Keys) error {
+	n := name.Encryption(key.Name)
+	i := slices.IndexFunc(keys.Secrets, func(s backup.Secret) bool { return s.Name == n })
+	if i < 0 {
+		return nil
+	}
+	have := &corev1.Secret{}
+	err := k.Get(ctx, kube.Secrets, key.Namespace, n, have)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if !maps.EqualFunc(have.Data, keys.Secrets[i].Data, slices.Equal[[]byte]) {
+		return fmt.Errorf("the backup's objects are encrypted, and the tenant has not the keys in Secret %s/%s that it had then: restore it with --as another tenant", key.Namespace, n)
+	}
+	return nil
 }
 
 func (a *app) readFile(path string) ([]byte, error) {

@@ -30,7 +30,10 @@ var wakes = withRemovals(map[string][]string{
 	"workload":  {"intake.accepted", "intake.deleting", "intake.released", "certs.issued", "certs.rotated", "datastore.provisioned", "datastore.migrating", "datastore.migrated", "workload.due", "intake.checked"},
 	"addons":    {"intake.accepted", "intake.deleting", "intake.released", "workload.available", "certs.rotated", "intake.checked"},
 	// Of what fails, intake looks for its spec that others can't read.
-	"intake": {"datastore.withdrawn", "workload.called", "addons.idle", "intake.due", "intake.asked", "datastore.failed", "certs.failed", "workload.failed", "addons.failed", "status.failed"},
+	"intake": {
+		"datastore.withdrawn", "datastore.restoring", "datastore.restored", "datastore.notrestored",
+		"workload.called", "addons.idle", "intake.due", "intake.asked", "datastore.failed", "certs.failed", "workload.failed", "addons.failed", "status.failed",
+	},
 	// Every fact but status' own, which would wake it to find nothing new.
 	"status": {"intake.*", "certs.*", "datastore.*", "workload.*", "addons.*"},
 })

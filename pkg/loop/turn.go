@@ -179,6 +179,16 @@ func (t *Turn) OwnData(v any) error {
 // tenant's of that name.
 func (t *Turn) Read(ctx context.Context, service string, v any) (*state.State, error) {
 	s, _, err := t.readState(ctx, service)
+	return t.decoded(service, v, s, err)
+}
+
+// ReadLatest is Read of what was written last before the call, also where servers lag. It takes longer.
+func (t *Turn) ReadLatest(ctx context.Context, service string, v any) (*state.State, error) {
+	s, _, err := t.loop.Bus.ReadStateOfLeader(ctx, t.Key, events.StateKey(service))
+	return t.decoded(service, v, s, err)
+}
+
+func (t *Turn) decoded(service string, v any, s *state.State, err error) (*state.State, error) {
 	if errors.Is(err, events.ErrNotFound) || errors.Is(err, events.ErrUnreadable) {
 		return nil, nil
 	}

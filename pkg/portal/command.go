@@ -166,6 +166,13 @@ func (c *Client) Backup(ctx context.Context, tenant events.Key, location string,
 	return c.send(ctx, tenant, event.Backup, event.BackupCommand{Target: o.target(), Location: location}, o)
 }
 
+// Restore sets a tenant back to a backup of its own, location/namespace/name/ID. The key identity of the Secret <tenant>-restore has to be the age
+// identity that opens the backup's data. The fact datastore.restored says that it was done, datastore.notrestored that it can't be.
+func (c *Client) Restore(ctx context.Context, tenant events.Key, backup string, opts ...Option) (Accepted, error) {
+	o := resolve(opts)
+	return c.send(ctx, tenant, event.Restore, event.RestoreCommand{Target: o.target(), Backup: backup}, o)
+}
+
 func resolve(opts []Option) options {
 	var o options
 	for _, apply := range opts {

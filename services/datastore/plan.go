@@ -51,7 +51,7 @@ func (s *datastore) plan(ctx context.Context, t *loop.Turn, own state.Datastore,
 			DataStore: n, Driver: kind, Endpoints: h.object.Spec.Endpoints, Schema: account.Schema, User: account.User,
 			Account: own.Account, Config: own.Config, Certificate: own.Certificate, Former: own.Former, Overrides: h.overrides,
 			Bytes: own.Bytes, Keys: own.Keys, MeasuredAt: own.MeasuredAt, Move: own.Move, Kept: own.Kept,
-			Backup: own.Backup, Usage: own.Usage, Restored: own.Restored, Restoring: own.Restoring,
+			Backup: own.Backup, Usage: own.Usage, Restored: own.Restored, Restoring: own.Restoring, InPlace: own.InPlace,
 		},
 	}
 	last := t.Own()

@@ -59,16 +59,14 @@ func (s *datastore) provision(ctx context.Context, t *loop.Turn) error {
 	}
 	measured := t.Woken(wakeSize) && home.main.takeSize(&p.want)
 	removed := s.removeKept(ctx, t, &p.want)
-	moving := moves(t, own)
+	restoring := restores(t, own)
+	moving := moves(t, own) && !wantsInPlace(t, own)
 	var changed bool
 	var facts []loop.Tell
-	restoring := restores(t, own)
 	if !restoring {
-		changed, facts = s.backUp(ctx, t, home, &p.want)
-	}
-	if p.upToDate && !restoring && !moving {
-		used, told := s.readUsage(ctx, t, home, p.account, &p.want)
-		changed, facts = changed || used, append(facts, told...)
+		if wait, changed, facts, err = s.tend(ctx, t, home, p, moving); err != nil {
+			return err
+		}
 	}
 	if p.nothing && len(withdrawn) == 0 && !measured && !removed && !moving && !changed {
 		return nil
@@ -92,7 +90,11 @@ func (s *datastore) provision(ctx context.Context, t *loop.Turn) error {
 		facts = append(facts, restored...)
 	}
 	outcome := p.outcome(t, own, withdrawn, measured)
-	outcome.Facts = append(outcome.Facts, facts...)
+	outcome.Facts, outcome.Wait = append(outcome.Facts, facts...), wait
+	if p.want.Restoring != nil { // noted before the data are touched
+		outcome.Step = ""
+		t.Alarm(0, loop.Wake{Kind: wakeJob})
+	}
 	if moving {
 		home.noteAccount(t, p.want)
 		return s.migrate(ctx, t, p, home, outcome.Facts)
@@ -102,6 +104,24 @@ func (s *datastore) provision(ctx context.Context, t *loop.Turn) error {
 	}
 	home.noteAccount(t, p.want)
 	return nil
+}
+
+// tend does what is due of backups, of a restore in place and of a quota. It changes the plan's state, and returns what the tenant waits for,
+// whether the state is another, and what is to be told.
+func (s *datastore) tend(ctx context.Context, t *loop.Turn, home home, p *plan, moving bool) (wait state.Wait, changed bool, facts []loop.Tell, err error) {
+	if !wantsInPlace(t, p.want) {
+		changed, facts = s.backUp(ctx, t, home, &p.want)
+	}
+	wait, replaces, told, err := s.replace(ctx, t, home, p)
+	if err != nil {
+		return wait, false, nil, err
+	}
+	changed, facts = changed || replaces, append(facts, told...)
+	if p.upToDate && !moving {
+		used, told := s.readUsage(ctx, t, home, p.account, &p.want)
+		changed, facts = changed || used, append(facts, told...)
+	}
+	return wait, changed, facts, nil
 }
 
 // home is the DataStores that a tenant's data is in, or is to be: its own, and those of overrides.

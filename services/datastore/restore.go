@@ -1,7 +1,7 @@
 package datastore
 
 // A tenant that is made anew gets its data before its first pod starts: those of a backup (name.AnnotationRestoreFrom), or of another tenant
-// that works on meanwhile (name.AnnotationCloneOf).
+// that works on meanwhile (name.AnnotationCloneOf). One that works gets those of a backup while it has no pods (inplace.go).
 
 import (
 	"cmp"
@@ -78,21 +78,28 @@ func (s *datastore) restore(ctx context.Context, t *loop.Turn, h home, p *plan) 
 	if p.want.Restoring != nil {
 		r = *p.want.Restoring
 	}
-	from, err := sourceOf(t.Tenant)
-	if err != nil {
-		return false, nil, err
+	if r.InPlace != "" {
+		if goesOn, err := s.restoreInPlace(ctx, t, p, &r); err != nil || !goesOn {
+			return err == nil, nil, err
+		}
+	} else {
+		from, err := sourceOf(t.Tenant)
+		if err != nil {
+			return false, nil, err
+		}
+		if from = cmp.Or(from, r.From); from != r.From { // what was begun is brought to its end
+			r = state.Restoring{From: from, Since: now.Truncate(time.Second)}
+		}
 	}
-	if from = cmp.Or(from, r.From); from != r.From { // what was begun is brought to its end
-		r = state.Restoring{From: from, Since: now.Truncate(time.Second)}
-	}
+	from, id := r.From, restoreID+cmp.Or(r.InPlace, r.From)
 	p.want.Restoring = &r
-	j := s.jobs.get(t.Key, restoreID+from)
+	j := s.jobs.get(t.Key, id)
 	if j == nil && now.Before(r.Next) {
 		return false, nil, s.restoreLater(ctx, t, p, r.Next.Sub(now))
 	}
 	if j == nil {
-		b := &bringer{side: side{account: p.account, store: h.main}, from: from}
-		j = s.jobs.start(ctx, t.Key, &job{id: restoreID + from}, func(ctx context.Context, j *job) error { return s.bring(ctx, t.Key, b, j) })
+		b := &bringer{side: side{account: p.account, store: h.main}, from: from, inPlace: r.InPlace, same: r.InPlace != ""}
+		j = s.jobs.start(ctx, t.Key, &job{id: id}, func(ctx context.Context, j *job) error { return s.bring(ctx, t.Key, b, j) })
 	}
 	r.Keys, r.Bytes, r.Of = j.progress()
 	ended, err := j.outcome()
@@ -115,9 +122,37 @@ func (s *datastore) restore(ctx context.Context, t *loop.Turn, h home, p *plan) 
 	if j.kept {
 		return true, nil, nil
 	}
+	if r.InPlace != "" {
+		p.want.InPlace = &state.Replacing{Request: r.InPlace, Since: r.Since, Whole: true, Over: true}
+		return true, []loop.Tell{over(t, p.want.InPlace, r.Keys, r.Bytes, now.Sub(r.Since))}, nil
+	}
 	return true, []loop.Tell{{What: event.Restored, Data: event.DatastoreRestored{
 		About: t.About(), From: from, Keys: r.Keys, Bytes: r.Bytes, Milliseconds: now.Sub(r.Since).Milliseconds(),
 	}}}, nil
+}
+
+// restoreInPlace notes that the data of a tenant that worked are being replaced, before they are; goesOn is false if they aren't to be any
+// more. What was begun is brought to its end, but for another request, which takes its place.
+func (s *datastore) restoreInPlace(ctx context.Context, t *loop.Turn, p *plan, r *state.Restoring) (goesOn bool, err error) {
+	if !r.Begun {
+		may, err := mayReplace(ctx, t, *r)
+		if err != nil {
+			return false, err
+		}
+		if !may {
+			p.want.Restoring = nil
+			t.Alarm(0, loop.Wake{Kind: wakeJob}) // what is asked for now
+			return false, nil
+		}
+	}
+	if asked, ok := name.ParseInPlace(t.Tenant.InPlace.Request); ok && t.Tenant.InPlace.Request != r.InPlace {
+		*r = state.Restoring{From: asked.Backup, InPlace: t.Tenant.InPlace.Request, Since: s.now().UTC().Truncate(time.Second), Begun: true}
+	} else if r.Begun {
+		return true, nil
+	}
+	r.Begun = true
+	p.want.Restoring = r
+	return true, s.restoreLater(ctx, t, p, tellEvery)
 }
 
 // firstRestoreRetry is when data that could not be brought are tried again; each time it takes twice as long, up to longestRestoreRetry.
@@ -173,8 +208,10 @@ func (s *datastore) bringTo(ctx context.Context, key events.Key, b *bringer, d d
 	if !ok {
 		return errNoAccess
 	}
-	if b.job.kept, err = hasOwnData(ctx, accesses, b.side); err != nil || b.job.kept {
-		return err
+	if b.inPlace == "" {
+		if b.job.kept, err = hasOwnData(ctx, accesses, b.side); err != nil || b.job.kept {
+			return err
+		}
 	}
 	if isClone(b.from) {
 		return s.bringClone(ctx, key, b, accesses)
@@ -197,31 +234,55 @@ func hasOwnData(ctx context.Context, accesses driver.DataAccess, there side) (ha
 	return !empty, err
 }
 
-// bringBackup opens the backup, then writes its data.
-func (s *datastore) bringBackup(ctx context.Context, key events.Key, b *bringer, accesses driver.DataAccess) error {
-	parts := strings.Split(b.from, "/")
+// opened is a backup with what opens it.
+type opened struct {
+	location backup.Location
+	manifest backup.Manifest
+	identity string
+	// same says that the tenant is who the backup is of.
+	same bool
+}
+
+// openBackup opens the backup that a tenant is to have. The caller closes its location.
+func (s *datastore) openBackup(ctx context.Context, key events.Key, from string) (b opened, err error) {
+	parts := strings.Split(from, "/")
 	location, _, err := s.location(ctx, parts[0])
 	if err != nil {
-		return err
+		return b, err
 	}
-	defer func() { _ = location.Close() }()
+	defer func() {
+		if err != nil {
+			_ = location.Close()
+		}
+	}()
 	m, err := backup.Get(ctx, location, parts[1], parts[2], parts[3])
 	if err != nil {
-		return err
+		return b, err
 	}
 	secret := &corev1.Secret{}
 	err = s.kube.Get(ctx, kube.Secrets, key.Namespace, name.Restore(key.Name), secret)
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("there is no Secret %s/%s: its key %s opens the backup; `stoker restore` makes it", key.Namespace, name.Restore(key.Name), name.KeyRestoreIdentity)
+		return b, fmt.Errorf("there is no Secret %s/%s: its key %s opens the backup; `stoker restore` makes it", key.Namespace, name.Restore(key.Name), name.KeyRestoreIdentity)
 	}
+	if err != nil {
+		return b, err
+	}
+	_, same := secret.Data[name.KeyRestoreSameAuthority]
+	return opened{location: location, manifest: m, identity: string(secret.Data[name.KeyRestoreIdentity]), same: same}, nil
+}
+
+// bringBackup opens the backup, then writes its data.
+func (s *datastore) bringBackup(ctx context.Context, key events.Key, b *bringer, accesses driver.DataAccess) error {
+	from, err := s.openBackup(ctx, key, b.from)
 	if err != nil {
 		return err
 	}
-	if _, same := secret.Data[name.KeyRestoreSameAuthority]; same {
-		b.above = m.Revision + restoreMargin(s.now().Sub(m.Ended))
+	defer func() { _ = from.location.Close() }()
+	if from.same && b.inPlace == "" {
+		b.same, b.above = true, from.manifest.Revision+restoreMargin(s.now().Sub(from.manifest.Ended))
 	}
-	b.job.expect(m.Keys)
-	return b.into(ctx, accesses, backup.Data(ctx, location, m, string(secret.Data[name.KeyRestoreIdentity])))
+	b.job.expect(from.manifest.Keys)
+	return b.into(ctx, accesses, backup.Data(ctx, from.location, from.manifest, from.identity))
 }
 
 // bringClone writes what another tenant keeps, as it is at one revision.
@@ -298,11 +359,14 @@ func (b *bringer) exported(ctx context.Context, accesses, reads driver.DataAcces
 // restoreID begins the ID of a record that says that data are being brought.
 const restoreID = "restore "
 
-// bringer writes data to an account that has none.
+// bringer writes data to an account that has none, or in place of those that it has.
 type bringer struct {
 	side
 	from string
-	// above is where the revisions of a tenant that clients know go on; 0 says that it is another one than its data are of.
+	// inPlace is the request by which they take the place of others, empty where there are none.
+	inPlace string
+	// same says that the tenant is the one that its data are of; above is where revisions go on that its clients know, 0 where they go on anyway.
+	same  bool
 	above int64
 	job   *job
 }
@@ -341,6 +405,15 @@ func (b *bringer) into(ctx context.Context, accesses driver.DataAccess, from ite
 	if err := data.Import(ctx, b.counted(from)); err != nil {
 		return err
 	}
+	if b.inPlace != "" {
+		_, before, err := data.Record(ctx, driver.RestoredKey)
+		if err != nil {
+			return err
+		}
+		if _, err := data.SetRecord(ctx, driver.RestoredKey, []byte(b.inPlace), before); err != nil {
+			return err
+		}
+	}
 	return data.DeleteRecord(ctx, driver.MoveKey)
 }
 
@@ -370,7 +443,7 @@ func (b *bringer) counted(from iter.Seq2[driver.Change, error]) iter.Seq2[driver
 			if err == nil {
 				keys, bytes = keys+1, bytes+int64(len(c.Key)+len(c.Value))
 				b.job.note(keys, bytes)
-				if b.above == 0 && isOfBefore(c.Key) {
+				if !b.same && isOfBefore(c.Key) {
 					continue
 				}
 			}

@@ -255,6 +255,8 @@ func whole(key events.Key, k kind, data []byte, watchFilter string) (typed any, 
 		found = append(found, bad...)
 		_, bad = quotaOf(tenant.Annotations, tenant.Spec.DataStoreOverrides)
 		found = append(found, bad...)
+		_, bad = inPlaceOf(tenant, nil)
+		found = append(found, bad...)
 		found = append(found, unusable(tenant.Spec.Kubernetes.APIServer)...)
 	}
 	if len(found) > 0 {

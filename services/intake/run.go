@@ -11,6 +11,7 @@ package intake
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -105,6 +106,10 @@ func (s *intake) handle(ctx context.Context, t *loop.Turn) error {
 			err = s.finish(ctx, t)
 		case e.Service == name.ServiceDatastore && e.What == event.Withdrawn && e.Err == nil:
 			err = s.withdrawn(ctx, t, e)
+		case e.Service == name.ServiceDatastore && slices.Contains([]string{event.Restoring, event.Restored, event.NotRestored}, e.What) && e.Err == nil:
+			var news bool
+			news, err = replaced(t, e, now)
+			due = due || news
 		case e.Service == name.ServiceWorkload && e.What == event.Called && e.Err == nil:
 			var woken bool
 			woken, err = s.called(ctx, t, e)

@@ -218,6 +218,7 @@ func specAnnotations(o *metav1.ObjectMeta) map[string]string {
 		name.AnnotationSleptAt, name.AnnotationSleptBy, name.AnnotationWokenAt, name.AnnotationWakeOn, name.AnnotationSleepWhenIdle,
 		name.AnnotationAdopt, name.AnnotationRestoreFrom, name.AnnotationCloneOf,
 		name.AnnotationBackupLocation, name.AnnotationBackupSchedule, name.AnnotationBackupKeep, name.AnnotationBackupAt,
+		name.AnnotationRestoreInPlace,
 		name.AnnotationQuotaBytes, name.AnnotationQuotaObjects,
 	} {
 		if v, ok := o.Annotations[k]; ok {
@@ -247,8 +248,11 @@ func desired(
 		AcceptedAt: now.UTC(), Deleting: o.DeletionTimestamp != nil, Paused: paused, PausedUntil: until,
 		Seen: fingerprint(&o.ObjectMeta), TraceParent: trace, Spec: effective.Spec,
 	}
+	if !tenant.Deleting {
+		tenant.InPlace, _ = inPlaceOf(o, before) // waitOf says what can't be read
+	}
 	if !tenant.Deleting && !tenant.Sleeps() { // else no schedule changes anything
-		tenant.Sleep = sleepOf(&o.ObjectMeta, now)
+		tenant.Sleep = stopped(tenant.InPlace, sleepOf(&o.ObjectMeta, now))
 	}
 	if !tenant.Deleting {
 		tenant.Backups = backupsAt(&o.ObjectMeta, now)
@@ -387,6 +391,9 @@ func waitOf(o *v1alpha1.TenantControlPlane, missing string, now time.Time) state
 	}
 	if _, bad := quotaOf(o.Annotations, o.Spec.DataStoreOverrides); bad != nil {
 		return state.Wait{On: kube.TenantControlPlanes.Kind, Reason: reason.QuotaUnreadable, Text: "annotations of a quota that can be read" + unreadable(bad)}
+	}
+	if _, bad := inPlaceOf(o, nil); bad != nil {
+		return state.Wait{On: kube.TenantControlPlanes.Kind, Reason: reason.RestoreUnreadable, Text: "an annotation of a restore in place that can be followed" + unreadable(bad)}
 	}
 	return state.Wait{}
 }

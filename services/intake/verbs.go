@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
@@ -26,14 +28,15 @@ type verb struct {
 
 // verbs are all there are. Which kinds of objects each is for is in the catalogue (event.Catalogue).
 var verbs = map[string]verb{
-	event.Apply:  {do: (*intake).apply},
-	event.Delete: {do: (*intake).delete},
-	event.Patch:  {change: patch},
-	event.Pause:  {change: pause},
-	event.Resume: {change: resume},
-	event.Sleep:  {change: sleep},
-	event.Wake:   {change: wake},
-	event.Backup: {change: backup},
+	event.Apply:   {do: (*intake).apply},
+	event.Delete:  {do: (*intake).delete},
+	event.Patch:   {change: patch},
+	event.Pause:   {change: pause},
+	event.Resume:  {change: resume},
+	event.Sleep:   {change: sleep},
+	event.Wake:    {change: wake},
+	event.Backup:  {change: backup},
+	event.Restore: {change: restore},
 }
 
 // commands are the catalogue's commands whose verbs are known, by type; all others are refused.
@@ -192,6 +195,30 @@ func backup(c command) (change, error) {
 			return nil, refuse("location", event.RuleRequired, "", "missing: the tenant has no annotation "+name.AnnotationBackupLocation)
 		}
 		annotate(patch, map[string]any{name.AnnotationBackupAt: c.stored().UTC().Format(time.RFC3339Nano)})
+		return patch, nil
+	}}, err
+}
+
+// restore asks for a restore in place.
+func restore(c command) (change, error) {
+	cmd, err := target[event.RestoreCommand](c.event.Data())
+	asked := name.InPlace{Backup: cmd.Backup, At: c.stored()}.String()
+	if _, ok := name.ParseInPlace(asked); err == nil && !ok {
+		err = refuse("backup", event.RuleInvalid, cmd.Backup, "must be location/namespace/name/ID, as `stoker backups` shows it")
+	}
+	return change{uid: cmd.UID, exact: true, patch: func(there *object) (map[string]any, error) {
+		patch := map[string]any{}
+		before, ok := name.ParseInPlace(there.Annotations[name.AnnotationRestoreInPlace])
+		if ok && !before.At.Before(c.stored().UTC().Truncate(time.Second)) {
+			return patch, nil // it comes again, or after a later one
+		}
+		wanted := there.tenant.DeepCopy()
+		metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, name.AnnotationRestoreInPlace, asked)
+		if _, bad := inPlaceOf(wanted, nil); bad != nil {
+			bad[0].Field, bad[0].Value = "backup", cmd.Backup
+			return nil, bad
+		}
+		annotate(patch, map[string]any{name.AnnotationRestoreInPlace: asked})
 		return patch, nil
 	}}, err
 }

@@ -76,6 +76,7 @@ func (t *turn) rollOutVersion(ctx context.Context) (wait state.Wait, stepped boo
 	t.s.observed.setKnown(t.Key, kindDeployment, live.ResourceVersion, live.Generation)
 
 	r := assess(t.spec, t.data, t.step, t.current(), live)
+	held := t.haveStopped(ctx, &r)
 	stepped = afterStep(&r)
 	t.step, t.data = r.Step, r.Data
 	t.data.Konnectivity = hasServer(&want.Spec.Template.Spec) || t.before.Konnectivity && r.Step != event.Available && r.Step != event.Slept
@@ -89,10 +90,46 @@ func (t *turn) rollOutVersion(ctx context.Context) (wait state.Wait, stepped boo
 	}
 	t.holdSlot()
 	wait = t.explainWait(ctx, r)
+	if held {
+		t.Alarm(lookForPodsAfter, loop.Wake{Kind: wakePods})
+	}
 	t.haveEncryption(ctx, in)
 	t.haveAddresses(ctx)
 	t.haveGates(ctx, in)
 	return wait, stepped, t.retire(ctx, &in.Certs)
+}
+
+// stoppedAt is when the tenant was to have no pods for its data to be replaced; zero of one that isn't.
+func (t *turn) stoppedAt() time.Time {
+	if t.Tenant.InPlace.Stage != state.InPlaceStopped {
+		return time.Time{}
+	}
+	return t.Tenant.InPlace.StoppedAt
+}
+
+// haveStopped notes that a tenant whose data are to be replaced has no pods, once none is left that may write: Deployments of older clusters
+// don't tell of those that end. It reports whether it waits for that.
+func (t *turn) haveStopped(ctx context.Context, r *rollout) bool {
+	at := t.stoppedAt()
+	switch {
+	case at.IsZero():
+		r.Data.StoppedAt = at
+		return false
+	case r.Step != event.Slept || r.Data.StoppedAt.Equal(at):
+		return false
+	}
+	pods, listed := t.pods(ctx)
+	if !listed || slices.ContainsFunc(pods, func(p corev1.Pod) bool {
+		return p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded
+	}) {
+		r.Step, r.Facts, r.Ending, r.Wait = event.Exposed, nil, true, podsEnding(r.Object)
+		return true
+	}
+	r.Data.StoppedAt = at
+	if len(r.Facts) == 0 {
+		r.Facts = []string{event.Slept} // whoever waits for it may have heard before that it slept
+	}
+	return false
 }
 
 // retire removes what the tenant needs no more: the ConfigMap of a tunnel that is off, and ways that lead to a former endpoint.
@@ -109,7 +146,11 @@ func (t *turn) read(ctx context.Context, in *Input) (state.Wait, error) {
 		return err
 	})
 	g.Go(func() (err error) {
-		datastore, err = t.Read(ctx, name.ServiceDatastore, &in.Datastore)
+		read := t.Read
+		if t.before.Replicas == 0 && !t.spec.Sleeps() {
+			read = t.ReadLatest // its data may be replaced while it has no pods
+		}
+		datastore, err = read(ctx, name.ServiceDatastore, &in.Datastore)
 		return err
 	})
 	if err := g.Wait(); err != nil {
@@ -132,7 +173,7 @@ func (t *turn) knowsRollout(in Input, want *appsv1.Deployment, seen observation)
 	if e := in.Certs.Encryption; e != nil && e.Revision != t.data.Encryption {
 		return false
 	}
-	if t.data.Gate != in.gateID() || t.data.Hashes.Deployment != hash(want) || seen.changed() || !t.current() || t.Woken(wakePods) || t.Due() {
+	if t.data.Gate != in.gateID() || !t.data.StoppedAt.Equal(t.stoppedAt()) || t.data.Hashes.Deployment != hash(want) || seen.changed() || !t.current() || t.Woken(wakePods) || t.Due() {
 		return false
 	}
 	wait := t.Own().Wait

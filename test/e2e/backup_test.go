@@ -60,6 +60,12 @@ func TestBackup(t *testing.T) {
 			t.Error("what the tenant keeps can be read in the location")
 		}
 	})
+	t.Run("a backup that is broken stops nobody", func(t *testing.T) {
+		brokenInPlace(t, key, dir, backup, identity)
+	})
+	t.Run("the tenant is set back to it, also by a service that was killed", func(t *testing.T) {
+		setBack(t, services[name.ServiceDatastore], key, c, backup, identity, want)
+	})
 	later := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "later", Labels: map[string]string{"moving": "true"}}}
 	if _, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), later, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

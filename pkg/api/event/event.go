@@ -23,16 +23,17 @@ const (
 	KubeconfigGenerators = "kubeconfiggenerators"
 )
 
-// Verbs of commands: what they ask for. Sleep, Wake and Backup are for tenants only.
+// Verbs of commands: what they ask for. Sleep, Wake, Backup and Restore are for tenants only.
 const (
-	Apply  = "apply"
-	Patch  = "patch"
-	Delete = "delete"
-	Pause  = "pause"
-	Resume = "resume"
-	Sleep  = "sleep"
-	Wake   = "wake"
-	Backup = "backup"
+	Apply   = "apply"
+	Patch   = "patch"
+	Delete  = "delete"
+	Pause   = "pause"
+	Resume  = "resume"
+	Sleep   = "sleep"
+	Wake    = "wake"
+	Backup  = "backup"
+	Restore = "restore"
 )
 
 // CommandType is the CloudEvents type of a command ("dev.stoker.tenantcontrolplane.apply.v1"). kind is a plural resource
@@ -82,7 +83,9 @@ const (
 	Migrated    = "migrated"
 	BackedUp    = "backedup"
 	NotBackedUp = "notbackedup"
+	Restoring   = "restoring"
 	Restored    = "restored"
+	NotRestored = "notrestored"
 	Quota       = "quota"
 )
 
@@ -132,6 +135,13 @@ type BackupCommand struct {
 	Target
 	// Location is the Secret that says where it goes, which is the tenant's from then on; empty for the one it has.
 	Location string `json:"location,omitempty"`
+}
+
+// RestoreCommand sets a tenant back to a backup of its own. The Secret <tenant>-restore has what opens it.
+type RestoreCommand struct {
+	Target
+	// Backup is location/namespace/name/ID.
+	Backup string `json:"backup"`
 }
 
 // SleepCommand brings a tenant's replicas to 0; its data and keys stay.
@@ -296,13 +306,34 @@ type DatastoreNotBackedUp struct {
 	Message   string    `json:"message"`
 }
 
+// DatastoreRestoring says: a backup that is to replace the data of a tenant which works was read, and nothing is wrong with it. The tenant is
+// stopped, and then gets its data.
+type DatastoreRestoring struct {
+	About
+	// From is the backup, as location/namespace/name/ID; InPlace is the request: From, @ and the time of the request.
+	From    string `json:"from"`
+	InPlace string `json:"inPlace"`
+}
+
+// DatastoreNotRestored says: a backup can't replace the data of a tenant which works. The tenant keeps those that it has.
+type DatastoreNotRestored struct {
+	About
+	// From is the backup, as location/namespace/name/ID; InPlace is the request: From, @ and the time of the request.
+	From    string `json:"from"`
+	InPlace string `json:"inPlace"`
+	Message string `json:"message"`
+}
+
 // DatastoreRestored says: the tenant has the data of a backup or of another tenant, and begins its work with them.
 type DatastoreRestored struct {
 	About
 	// From is the backup, as location/namespace/name/ID, or the name of the tenant, which is in the same namespace.
-	From  string `json:"from"`
-	Keys  int64  `json:"keys"`
-	Bytes int64  `json:"bytes"`
+	From string `json:"from"`
+	// InPlace is the request by which they replace those that the tenant had: From, @ and the time of the request; missing for a tenant that
+	// was made anew.
+	InPlace string `json:"inPlace,omitempty"`
+	Keys    int64  `json:"keys"`
+	Bytes   int64  `json:"bytes"`
 	// Milliseconds are how long it took.
 	Milliseconds int64 `json:"milliseconds"`
 }

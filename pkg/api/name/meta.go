@@ -194,6 +194,9 @@ const (
 	// AnnotationCloneOf is the tenant in the same namespace that they come from instead.
 	AnnotationRestoreFrom = "stoker.dev/restore-from"
 	AnnotationCloneOf     = "stoker.dev/clone-of"
+	// AnnotationRestoreInPlace on a TenantControlPlane that works is the backup of its own that it is set back to, and when that was asked
+	// for: see InPlace.
+	AnnotationRestoreInPlace = "stoker.dev/restore-in-place"
 	// AnnotationQuotaBytes on a TenantControlPlane is how many bytes it may keep, a quantity; AnnotationQuotaObjects how many objects, a number.
 	AnnotationQuotaBytes   = "stoker.dev/quota-bytes"
 	AnnotationQuotaObjects = "stoker.dev/quota-objects"

@@ -164,6 +164,8 @@ const (
 	DataRestoring = "DataRestoring"
 	// RestoreImpossible: the tenant can't get the data that its annotation names.
 	RestoreImpossible = "RestoreImpossible"
+	// RestoreUnreadable: what the annotation of a restore in place asks for can't be read; a reason to wait.
+	RestoreUnreadable = "RestoreUnreadable"
 	// DriverNotSupported: the DataStore's driver is none that the service has.
 	DriverNotSupported = "DriverNotSupported"
 	// Unreachable: the DataStore's database doesn't answer, or refuses the administrator; a reason of the DataStore.

@@ -207,7 +207,7 @@ func Table() []Entry {
 		},
 		{DataMoving, "the tenant's data are being moved to another DataStore", "", ""},
 		{MoveQueued, "the tenant's data are to be moved to another DataStore, and those of other tenants are first", "", ""},
-		{DataRestoring, "the tenant gets the data of a backup, or of another tenant, before its first pod starts", "", ""},
+		{DataRestoring, "the tenant gets the data of a backup, or of another tenant; until it has them, it has no pods", "", ""},
 		{
 			RestoreImpossible, "the tenant can't get the data that its annotation names",
 			"Put right what the message names: name another backup, or delete the tenant.", "",

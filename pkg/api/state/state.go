@@ -112,6 +112,8 @@ type Tenant struct {
 	Backups Backups `json:"backups,omitzero"`
 	// Quota is how much it may keep, zero without a bound.
 	Quota Quota `json:"quota,omitzero"`
+	// InPlace is the restore in place that its annotation asks for, zero without one.
+	InPlace InPlace `json:"inPlace,omitzero"`
 	// Unplaced says which DataStore is missing while Spec.DataStore is empty.
 	Unplaced string `json:"unplaced,omitempty"`
 	// Seen is the fingerprint of the object's metadata this was made from: a watch event that shows the same is known.
@@ -147,6 +149,24 @@ type Quota struct {
 	Bytes   int64 `json:"bytes,omitempty"`
 	Objects int64 `json:"objects,omitempty"`
 }
+
+// InPlace is the restore of a backup into a tenant that works.
+type InPlace struct {
+	// Request is the value of the annotation (name.AnnotationRestoreInPlace).
+	Request string `json:"request,omitempty"`
+	// Stage is how far it is: while it is empty, the tenant works and its backup is read; then InPlaceStopped and InPlaceOver.
+	Stage string `json:"stage,omitempty"`
+	// StoppedAt is when the tenant was to have no pods for it (UTC).
+	StoppedAt time.Time `json:"stoppedAt,omitzero"`
+}
+
+// Stages of a restore in place.
+const (
+	// InPlaceStopped: the backup was found whole, and the tenant has no pods until it has its data.
+	InPlaceStopped = "Stopped"
+	// InPlaceOver: the tenant has the backup's data, or can't get them and keeps its own.
+	InPlaceOver = "Over"
+)
 
 // Backups is what a tenant's annotations say of its backups.
 type Backups struct {
@@ -286,6 +306,8 @@ type Datastore struct {
 	// how far that is until it is done.
 	Restored  string     `json:"restored,omitempty"`
 	Restoring *Restoring `json:"restoring,omitempty"`
+	// InPlace is how far the last restore in place is that was asked for, nil when none is.
+	InPlace *Replacing `json:"inPlace,omitempty"`
 	// Removed counts what a deletion has removed that isn't done yet, by kind.
 	Removed map[string]int `json:"removed,omitempty"`
 	// Left says what could not be removed when the tenant was deleted.
@@ -450,10 +472,30 @@ type BackupFailure struct {
 	Next  time.Time `json:"next"`
 }
 
-// Restoring is how far a tenant that is made anew has its data.
+// Replacing is a restore in place before the tenant's data are touched, and what it came to.
+type Replacing struct {
+	// Request is InPlace.Request of the spec.
+	Request string `json:"request"`
+	// Since is when it was begun (UTC).
+	Since time.Time `json:"since"`
+	// Whole says that the backup was read to its end and that nothing is wrong with it.
+	Whole bool `json:"whole,omitempty"`
+	// Over says that nothing is left to do: the tenant has the backup's data, or, with a Failure, can't get them.
+	Over bool `json:"over,omitempty"`
+	// Failure is what was in the way of reading the backup the last time, Next when it is tried again after so many Tries (UTC).
+	Failure string    `json:"failure,omitempty"`
+	Tries   int       `json:"tries,omitempty"`
+	Next    time.Time `json:"next,omitzero"`
+}
+
+// Restoring is how far a tenant has the data that it gets from elsewhere. It has no pods meanwhile.
 type Restoring struct {
 	// From is the backup, location/namespace/name/ID, or the name of the tenant.
 	From string `json:"from"`
+	// InPlace is the request (InPlace.Request of the spec) by which the data replace those that the tenant has; empty for one that is made
+	// anew. Begun says that some of these may be gone.
+	InPlace string `json:"inPlace,omitempty"`
+	Begun   bool   `json:"begun,omitempty"`
 	// Since is when it was begun (UTC).
 	Since time.Time `json:"since"`
 	// Keys and Bytes are what was written, of so many keys in all.
@@ -514,6 +556,8 @@ type Workload struct {
 	Credentials []string `json:"credentials,omitempty"`
 	// Gate is the ID of the move that every pod of the last complete rollout has a gate for; empty for pods without.
 	Gate string `json:"gate,omitempty"`
+	// StoppedAt is InPlace.StoppedAt of the spec for which no pod was left; zero for none.
+	StoppedAt time.Time `json:"stoppedAt,omitzero"`
 	// Encryption is the revision of the encryption's configuration (Encryption.Revision) that all pods have had since none was left with
 	// another; 0 before the first.
 	Encryption int64 `json:"encryption,omitempty"`

@@ -22,9 +22,13 @@ const GateKeys = MoveKey + "/"
 // QuotaKey is the key, beside a tenant's data, of the record of what the tenant keeps, as the gates of a tenant with a quota count it.
 const QuotaKey = "stoker-quota"
 
+// RestoredKey is the key, beside a tenant's data, of the request by which a backup's have replaced them (name.AnnotationRestoreInPlace): that
+// they don't once more, should everything else that says so be lost.
+const RestoredKey = "stoker-restored"
+
 // IsRecord reports whether a key, without what stands before all keys of a tenant, is one of the records beside its data.
 func IsRecord(key string) bool {
-	return key == MoveKey || strings.HasPrefix(key, GateKeys) || key == QuotaKey
+	return key == MoveKey || strings.HasPrefix(key, GateKeys) || key == QuotaKey || key == RestoredKey
 }
 
 // MovePhase says how far a move is, or a gate.

@@ -179,6 +179,32 @@ func UntilBackedUp(ctx context.Context, f *Feed, out func(Line)) error {
 	}
 }
 
+// UntilRestored gives every fact of the feed to out until the tenant was set back to a backup, or can't be.
+func UntilRestored(ctx context.Context, f *Feed, backup string, out func(Line)) error {
+	for {
+		l, err := f.Next(ctx)
+		if err != nil {
+			return err
+		}
+		out(l)
+		switch l.Service + "." + l.What {
+		case name.ServiceDatastore + "." + event.Restored:
+			var r event.DatastoreRestored
+			if err := json.Unmarshal(l.Event.Data(), &r); err != nil || r.InPlace != "" && r.From == backup {
+				return err
+			}
+		case name.ServiceDatastore + "." + event.NotRestored:
+			var r event.DatastoreNotRestored
+			if err := json.Unmarshal(l.Event.Data(), &r); err != nil {
+				return err
+			}
+			if r.From == backup {
+				return fmt.Errorf("not restored, the tenant keeps its data: %s", r.Message)
+			}
+		}
+	}
+}
+
 // paused is the phase of a tenant that is.
 const paused = "Paused"
 

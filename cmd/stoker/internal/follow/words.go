@@ -99,6 +99,12 @@ func words(service, what string, data []byte) (string, Mood) {
 			return join(p.Level, u.Words())
 		})
 		return text, mood
+	case "datastore.restoring":
+		return say(data, Plain, func(p event.DatastoreRestoring) string {
+			return p.From + " is whole; the tenant stops, to get its data"
+		})
+	case "datastore.notrestored":
+		return say(data, Bad, func(p event.DatastoreNotRestored) string { return join(p.From, p.Message, "the tenant keeps its data") })
 	case "datastore.restored":
 		return say(data, Good, func(p event.DatastoreRestored) string {
 			return fmt.Sprintf("%s: %d keys, %d bytes, in %d ms", p.From, p.Keys, p.Bytes, p.Milliseconds)

@@ -13,6 +13,8 @@ const (
 	ScheduleUnreadable = "ScheduleUnreadable"
 	// QuotaUnreadable: what the tenant's annotations say of its quota can't be read.
 	QuotaUnreadable = "QuotaUnreadable"
+	// RestoreUnreadable: what an annotation of the tenant asks for of a restore in place can't be read, or can't be done.
+	RestoreUnreadable = "RestoreUnreadable"
 	// KeysNotIssued: certs has not made all keys and certificates of this generation.
 	KeysNotIssued = "KeysNotIssued"
 	// AccountNotProvisioned: datastore has not made user and schema.
@@ -164,8 +166,6 @@ const (
 	DataRestoring = "DataRestoring"
 	// RestoreImpossible: the tenant can't get the data that its annotation names.
 	RestoreImpossible = "RestoreImpossible"
-	// RestoreUnreadable: what the annotation of a restore in place asks for can't be read; a reason to wait.
-	RestoreUnreadable = "RestoreUnreadable"
 	// DriverNotSupported: the DataStore's driver is none that the service has.
 	DriverNotSupported = "DriverNotSupported"
 	// Unreachable: the DataStore's database doesn't answer, or refuses the administrator; a reason of the DataStore.

@@ -57,6 +57,7 @@ func Table() []Entry {
 		{DataStoreNotChosen, "the tenant names no DataStore, and none could be chosen for it", "Name one (spec.dataStore), or create one that fits.", ""},
 		{PauseUnreadable, "the end of the pause, an annotation, is no time", "Write the annotation anew, in RFC 3339, or resume the tenant.", ""},
 		{ScheduleUnreadable, "what annotations say of sleep or of backups can't be read, and has no effect", "Write the annotation anew, or remove it.", ""},
+		{RestoreUnreadable, "what an annotation asks for of a restore in place can't be read, or can't be done, and has no effect", "Write the annotation anew, or remove it.", ""},
 		{QuotaUnreadable, "what annotations say of a quota can't be read; the quota of before holds", "Write the annotation anew, or remove it.", ""},
 		{KeysNotIssued, "keys and certificates of this generation are not all made", "", ""},
 		{AccountNotProvisioned, "user and schema in the DataStore are not made", "", ""},

@@ -240,7 +240,7 @@ func (a *app) restoreInPlace(ctx context.Context, r restoring, key events.Key, k
 	from := strings.Join([]string{r.from.Location, r.from.Namespace, r.from.Name, r.from.ID}, "/")
 	object := manifest.Object{Key: key, Kind: kube.TenantControlPlanes.Kind}
 	err = a.commandAll(ctx, []manifest.Object{object}, r.wait, r.timeout, commanding{
-		command: func(manifest.Object) command { return command{verb: event.Restore, data: event.RestoreCommand{Backup: from}} },
+		command: func(manifest.Object) command { return command{verb: event.Restore, data: event.RestoreCommand{Backup: from}, expected: anyGeneration} },
 		done:    func(event.IntakeAccepted) string { return "is to be set back to " + r.from.ID },
 		wait: func(ctx context.Context, f following, out func(follow.Line)) error {
 			if err := follow.UntilRestored(ctx, f.feed, from, out); err != nil {

@@ -83,7 +83,7 @@ func TestRestoreInPlace(t *testing.T) {
 }
 
 func TestRestoreCommand(t *testing.T) {
-	object := func(annotations map[string]string) *object {
+	tenantWith := func(annotations map[string]string) *object {
 		o := demo()
 		o.Annotations = annotations
 		data, err := json.Marshal(o)
@@ -107,16 +107,16 @@ func TestRestoreCommand(t *testing.T) {
 		"which comes again, changes nothing":                {setBackTo + "@2026-11-20T12:00:00Z", `{}`},
 		"which comes again after a later one, does so, too": {setBackTo + "@2026-11-20T12:00:01Z", `{}`},
 	} {
-		patch, err := patchOf(setBackTo, object(map[string]string{name.AnnotationRestoreInPlace: c.before}))
+		patch, err := patchOf(setBackTo, tenantWith(map[string]string{name.AnnotationRestoreInPlace: c.before}))
 		if got := string(event.Marshal(patch)); err != nil || got != c.want {
 			t.Errorf("a command that %s: %s, want %s (%v)", what, got, c.want, err)
 		}
 	}
-	_, err := patchOf("offsite/default/demo", object(nil))
+	_, err := patchOf("offsite/default/demo", tenantWith(nil))
 	if e := wants(t, err, "backup", event.RuleInvalid); e.Value != "offsite/default/demo" {
 		t.Error(e.Value)
 	}
-	_, err = patchOf("offsite/default/other/id", object(nil))
+	_, err = patchOf("offsite/default/other/id", tenantWith(nil))
 	if e := wants(t, err, "backup", event.RuleForbidden); e.Value != "offsite/default/other/id" {
 		t.Error(e.Value)
 	}

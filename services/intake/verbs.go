@@ -209,7 +209,7 @@ func restore(c command) (change, error) {
 	return change{uid: cmd.UID, exact: true, patch: func(there *object) (map[string]any, error) {
 		patch := map[string]any{}
 		before, ok := name.ParseInPlace(there.Annotations[name.AnnotationRestoreInPlace])
-		if ok && !before.At.Before(c.stored().UTC().Truncate(time.Second)) {
+		if ok && !before.At.Before(c.stored()) {
 			return patch, nil // it comes again, or after a later one
 		}
 		wanted := there.tenant.DeepCopy()

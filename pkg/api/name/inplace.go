@@ -17,7 +17,7 @@ type InPlace struct {
 }
 
 // String is the value of the annotation: location/namespace/name/ID@time, the time as RFC 3339 has it.
-func (p InPlace) String() string { return p.Backup + "@" + p.At.UTC().Format(time.RFC3339) }
+func (p InPlace) String() string { return p.Backup + "@" + p.At.UTC().Format(time.RFC3339Nano) }
 
 // ParseInPlace reads a value of the annotation.
 func ParseInPlace(value string) (p InPlace, ok bool) {

@@ -122,7 +122,7 @@ func (n *anew) object(o *v1alpha1.TenantControlPlane, key events.Key, same bool,
 	}
 	o.Annotations[annotation] = from
 	delete(o.Annotations, name.AnnotationRestoreInPlace) // it was about the other one's data
-	if !same { // what may be one tenant's alone
+	if !same {                                           // what may be one tenant's alone
 		o.Spec.DataStoreSchema, o.Spec.DataStoreUsername, o.Spec.NetworkProfile.Address = "", "", ""
 	}
 	if n.dataStore != "" {
@@ -240,8 +240,10 @@ func (a *app) restoreInPlace(ctx context.Context, r restoring, key events.Key, k
 	from := strings.Join([]string{r.from.Location, r.from.Namespace, r.from.Name, r.from.ID}, "/")
 	object := manifest.Object{Key: key, Kind: kube.TenantControlPlanes.Kind}
 	err = a.commandAll(ctx, []manifest.Object{object}, r.wait, r.timeout, commanding{
-		command: func(manifest.Object) command { return command{verb: event.Restore, data: event.RestoreCommand{Backup: from}, expected: anyGeneration} },
-		done:    func(event.IntakeAccepted) string { return "is to be set back to " + r.from.ID },
+		command: func(manifest.Object) command {
+			return command{verb: event.Restore, data: event.RestoreCommand{Backup: from}, expected: anyGeneration}
+		},
+		done: func(event.IntakeAccepted) string { return "is to be set back to " + r.from.ID },
 		wait: func(ctx context.Context, f following, out func(follow.Line)) error {
 			if err := follow.UntilRestored(ctx, f.feed, from, out); err != nil {
 				return f.late(ctx, err, "not restored")

@@ -36,7 +36,8 @@ type replacing struct {
 // wantsInPlace reports whether a restore in place is under way that has not touched the tenant's data yet. Backups wait for its end.
 func wantsInPlace(t *loop.Turn, own state.Datastore) bool {
 	asked := t.Tenant.InPlace
-	return asked.Request != "" && asked.Stage != state.InPlaceOver && own.Move == nil && !(own.InPlace != nil && own.InPlace.Request == asked.Request && own.InPlace.Over)
+	over := own.InPlace != nil && own.InPlace.Request == asked.Request && own.InPlace.Over
+	return asked.Request != "" && asked.Stage != state.InPlaceOver && own.Move == nil && !over
 }
 
 // replace sees to it that the backup is read that a restore in place is of, and that the tenant's data are replaced once it has stopped. It

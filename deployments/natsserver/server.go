@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -69,12 +70,29 @@ func (s *Server) configure() (file string, err error) {
 		monitor = MonitorPort
 	}
 	if n == 0 {
-		n = natsd.RANDOM_PORT
+		if n, err = freePort(host); err != nil {
+			return "", err
+		}
 	}
 	file = filepath.Join(s.dir, "nats.conf")
 	text := fmt.Sprintf("server_name: stoker\nhost: %q\nport: %d\nhttp_port: %d\njetstream { store_dir: %q }\n", host, n, monitor, s.dir) +
 		events.Authorization(keys, nil)
 	return file, os.WriteFile(file, []byte(text), 0o600)
+}
+
+// freePort is a port that nobody listens on, of those that a kernel gives to nobody who asks for any: it is free still when the server, stopped, is
+// to be started again.
+func freePort(host string) (int, error) {
+	for tries := 0; ; tries++ {
+		port := 10000 + rand.IntN(20000) //nolint:gosec // no secret
+		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+		if err == nil {
+			return port, l.Close()
+		}
+		if tries >= 100 {
+			return 0, fmt.Errorf("nats address %s: no port is free: %w", host, err)
+		}
+	}
 }
 
 // moveStreams gives Stoker's account the streams of a server from before there were accounts.

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -30,6 +31,7 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
 	"github.com/stoker-k8s/stoker/services/datastore/internal/built"
+	"github.com/stoker-k8s/stoker/services/datastore/internal/port"
 )
 
 // management is the API server of a management cluster, with the CRDs. All tests share one: each is in a namespace of
@@ -96,12 +98,9 @@ func startManagement(t testing.TB) *management {
 	must(err)
 	must(os.WriteFile(at("sa.key"), pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}), 0o600))
 	must(os.WriteFile(at("tokens"), []byte("admin,admin,admin,system:masters\n"), 0o600))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(err)
-	m := &management{kubeFile: at("kubeconfig"), address: l.Addr().String()}
-	_, port, _ := net.SplitHostPort(m.address)
-	_ = l.Close()
-	cmd := exec.Command(program, "--secure-port="+port, "--bind-address=127.0.0.1", "--advertise-address=192.0.2.1",
+	secure := strconv.Itoa(port.Free(t))
+	m := &management{kubeFile: at("kubeconfig"), address: net.JoinHostPort("127.0.0.1", secure)}
+	cmd := exec.Command(program, "--secure-port="+secure, "--bind-address=127.0.0.1", "--advertise-address=192.0.2.1",
 		"--endpoint-reconciler-type=none", "--etcd-servers=https://"+server.Endpoint, "--etcd-cafile="+at("etcd-ca.crt"), "--etcd-certfile="+at("root.crt"),
 		"--etcd-keyfile="+at("root.key"), "--cert-dir="+at("pki"), "--service-account-key-file="+at("sa.key"), "--service-account-signing-key-file="+at("sa.key"),
 		"--service-account-issuer=https://localhost", "--token-auth-file="+at("tokens"), "--authorization-mode=RBAC", "--service-cluster-ip-range=10.96.0.0/16",

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -139,19 +141,18 @@ func environment(t *testing.T, changes map[string]string, more ...string) map[st
 	return all
 }
 
-// port that nobody listens on at the moment.
+// port that nobody listens on at the moment, and that no process is given that asks for any.
 func port(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		p := strconv.Itoa(10000 + rand.IntN(20000))
+		if l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", p)); err == nil {
+			_ = l.Close()
+			return p
+		}
 	}
-	defer l.Close()
-	_, p, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	t.Fatal("no port is free")
+	return ""
 }
 
 // eventually tries until there is no error.

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/internal/port"
 )
 
 // Combination is one way in which a DataStore says how its administrator connects.
@@ -78,12 +80,8 @@ func Faults(t *testing.T, open driver.Open, good driver.Config, otherCA, otherCe
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	refused, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = refused.Close()
-	_, port, err := net.SplitHostPort(good.Endpoints[0])
+	refused := net.JoinHostPort("127.0.0.1", strconv.Itoa(port.Free(t)))
+	_, at, err := net.SplitHostPort(good.Endpoints[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,8 +98,8 @@ func Faults(t *testing.T, open driver.Open, good driver.Config, otherCA, otherCe
 		"another password":              {"", func(c *driver.Config) { c.Password = []byte("another") }},
 		"another user":                  {"", func(c *driver.Config) { c.Username = []byte("nobody") }},
 		"another authority":             {"", func(c *driver.Config) { c.CA = otherCA }},
-		"a server of another name":      {"", func(c *driver.Config) { c.Endpoints = []string{"127.0.0.3:" + port} }},
-		"a server that refuses":         {"", func(c *driver.Config) { c.Endpoints = []string{refused.Addr().String()} }},
+		"a server of another name":      {"", func(c *driver.Config) { c.Endpoints = []string{"127.0.0.3:" + at} }},
+		"a server that refuses":         {"", func(c *driver.Config) { c.Endpoints = []string{refused} }},
 		"a server that is silent":       {"", func(c *driver.Config) { c.Endpoints = []string{silent.Addr().String()} }},
 		"a server that has no address":  {"", func(c *driver.Config) { c.Endpoints = []string{"none.invalid:1"} }},
 	} {

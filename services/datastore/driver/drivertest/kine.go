@@ -18,6 +18,7 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/testserver"
 	"github.com/stoker-k8s/stoker/services/datastore/internal/built"
+	"github.com/stoker-k8s/stoker/services/datastore/internal/port"
 )
 
 // A RunningKine is a real kine with what Access gave its tenant, and nothing else.
@@ -35,7 +36,7 @@ type RunningKine struct {
 func RunKine(t *testing.T, access driver.Access, endpoint func(credentials string) string, more ...string) *RunningKine {
 	t.Helper()
 	k := &RunningKine{program: testserver.Program{Path: built.Program(t, "kine", "kine", "STOKER_TEST_KINE")}, dir: testserver.OwnDir(t, "kine")}
-	at := "127.0.0.1:" + strconv.Itoa(testserver.Free(t))
+	at := "127.0.0.1:" + strconv.Itoa(port.Free(t))
 	k.args = append([]string{
 		"--listen-address=tcp://" + at, "--metrics-bind-address=0", "--endpoint=" + endpoint(k.dir.Write(t, "credentials", access.Credentials)),
 	}, more...)

@@ -19,6 +19,7 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/testserver"
 	"github.com/stoker-k8s/stoker/services/datastore/internal/built"
+	"github.com/stoker-k8s/stoker/services/datastore/internal/port"
 )
 
 // Server is an etcd on a free port of the loopback, stopped at the end of the test.
@@ -144,5 +145,5 @@ func (s *Server) Kill(testing.TB) {
 
 func free(t testing.TB, host string) string {
 	t.Helper()
-	return net.JoinHostPort(host, strconv.Itoa(testserver.Free(t)))
+	return net.JoinHostPort(host, strconv.Itoa(port.Free(t)))
 }

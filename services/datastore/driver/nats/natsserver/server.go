@@ -24,6 +24,7 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/testserver"
 	"github.com/stoker-k8s/stoker/services/datastore/internal/built"
+	"github.com/stoker-k8s/stoker/services/datastore/internal/port"
 )
 
 // The administrator of a server without an operator.
@@ -81,7 +82,7 @@ func Start(t testing.TB, o Options) *Server {
 // StartCluster runs three servers of one cluster.
 func StartCluster(t testing.TB, o Options) []*Server {
 	t.Helper()
-	return start(t, o, []int{testserver.Free(t), testserver.Free(t), testserver.Free(t)})
+	return start(t, o, []int{port.Free(t), port.Free(t), port.Free(t)})
 }
 
 // start runs servers that know each other by their ports in the cluster.
@@ -254,7 +255,7 @@ func (s *Server) ask(ctx context.Context, what string, into any) error {
 
 func free(t testing.TB) string {
 	t.Helper()
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(testserver.Free(t)))
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port.Free(t)))
 }
 
 // Public is the public key of a pair.

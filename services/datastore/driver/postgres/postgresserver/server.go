@@ -17,6 +17,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/testserver"
+	"github.com/stoker-k8s/stoker/services/datastore/internal/port"
 )
 
 // Admin is the superuser, Password his.
@@ -56,7 +57,7 @@ func Start(t testing.TB, options ...string) *Server {
 func StartSmall(t testing.TB, bytes int64, options ...string) *Server {
 	t.Helper()
 	s := &Server{
-		Host: "127.0.0.1", Port: testserver.Free(t), CA: testserver.NewAuthority(t, testserver.EC(t)), options: options,
+		Host: "127.0.0.1", Port: port.Free(t), CA: testserver.NewAuthority(t, testserver.EC(t)), options: options,
 		program: testserver.Find(t, "STOKER_TEST_POSTGRES", "postgresql", "usr/lib/postgresql/*/bin/postgres"),
 		dir:     testserver.NewDir(t, "postgres"),
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -270,6 +271,14 @@ func TestEveryEventTwiceAndOutOfOrder(t *testing.T) {
 		e.Ready(t, key)
 	}
 	rolledOut(t, key)
+	env.Eventually(t, "what the tenant keeps to be measured", func() error { // by the clock, and not by events
+		var d state.Datastore
+		s := e.State(t.Context(), key, name.ServiceDatastore)
+		if s == nil || json.Unmarshal(s.Data, &d) != nil || d.MeasuredAt.IsZero() {
+			return errNotYet
+		}
+		return nil
+	})
 	quiet(t, key)
 	before := whole(t, key)
 	// Commands and facts again, under new message ids, each twice, in random order, each by the user that may publish it.

@@ -25,6 +25,7 @@ import (
 
 // TestQuota has a tenant write as much as it can into a small etcd that another one is in, too.
 func TestQuota(t *testing.T) {
+	env.Long(t)
 	e.Services(t)
 	server := etcdserver.StartWith(t, authority(t), "127.0.0.2", "--quota-backend-bytes=33554432")
 	c := server.Config(t)

@@ -121,8 +121,8 @@ func (n *anew) object(o *v1alpha1.TenantControlPlane, key events.Key, same bool,
 		o.Annotations = map[string]string{}
 	}
 	o.Annotations[annotation] = from
-	delete(o.Annotations, name.AnnotationRestoreInPlace) // it was about the other one's data
-	if !same {                                           // what may be one tenant's alone
+	delete(o.Annotations, name.AnnotationRestoreInPlace)
+	if !same { // what may be one tenant's alone
 		o.Spec.DataStoreSchema, o.Spec.DataStoreUsername, o.Spec.NetworkProfile.Address = "", "", ""
 	}
 	if n.dataStore != "" {
@@ -154,6 +154,11 @@ func (r *restoring) read(backupName string) error {
 		return usagef("--in-place changes nothing but the data: --as, --new-keys, --data-store and -p are for a tenant that is made anew")
 	}
 	return r.anew.read()
+}
+
+// backup is what stoker backups calls it.
+func (r *restoring) backup() string {
+	return strings.Join([]string{r.from.Location, r.from.Namespace, r.from.Name, r.from.ID}, "/")
 }
 
 // restore makes the Secrets that the tenant is to have, then asks for the tenant.
@@ -193,7 +198,7 @@ func (a *app) restore(ctx context.Context, r restoring) error {
 	if err := json.Unmarshal(there.Object, o); err != nil {
 		return fmt.Errorf("the object in the backup can't be read: %w", err)
 	}
-	object, err := r.object(o, key, same, name.AnnotationRestoreFrom, strings.Join([]string{r.from.Location, r.from.Namespace, r.from.Name, r.from.ID}, "/"))
+	object, err := r.object(o, key, same, name.AnnotationRestoreFrom, r.backup())
 	if err != nil {
 		return err
 	}
@@ -237,7 +242,7 @@ func (a *app) restoreInPlace(ctx context.Context, r restoring, key events.Key, k
 	if err := makeSecret(ctx, k, key.Namespace, n, corev1.SecretTypeOpaque, nil, nil, data); err != nil {
 		return err
 	}
-	from := strings.Join([]string{r.from.Location, r.from.Namespace, r.from.Name, r.from.ID}, "/")
+	from := r.backup()
 	object := manifest.Object{Key: key, Kind: kube.TenantControlPlanes.Kind}
 	err = a.commandAll(ctx, []manifest.Object{object}, r.wait, r.timeout, commanding{
 		command: func(manifest.Object) command {

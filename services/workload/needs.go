@@ -22,7 +22,7 @@ func missing(
 		return state.Wait{On: name.ServiceCerts, Reason: reason.KeysNotIssued, Text: "certs: keys and certificates"}
 	case unusable(spec, c) != "":
 		return state.Wait{On: kube.Secrets.Kind, Reason: reason.SecretUnusable, Text: unusable(spec, c)}
-	case datastore == nil || datastore.Step == "" || d.Schema == "" || len(d.Endpoints) == 0 || d.Certificate.Checksum == "":
+	case datastore == nil || datastore.Step == "" && !staysStopped(spec, d) || d.Schema == "" || len(d.Endpoints) == 0 || d.Certificate.Checksum == "":
 		return state.Wait{On: name.ServiceDatastore, Reason: reason.AccountNotProvisioned, Text: "datastore: user and schema"}
 	case !overridesProvisioned(spec, d):
 		return state.Wait{
@@ -30,6 +30,11 @@ func missing(
 		}
 	}
 	return state.Wait{}
+}
+
+// staysStopped reports whether a tenant is to have no pods while its data are being replaced: its Deployment is kept so, whoever scales it.
+func staysStopped(spec *v1alpha1.TenantControlPlaneSpec, d *state.Datastore) bool {
+	return spec.Sleeps() && d.Restoring != nil && d.Restoring.InPlace != ""
 }
 
 // issuedFor reports whether certs has made everything for a generation. The Generation of its state doesn't say it where it

@@ -24,6 +24,7 @@ func TestMissing(t *testing.T) {
 	tests := map[string]struct {
 		certs, datastore *state.State
 		change           func(*state.Certs, *state.Datastore)
+		sleeps           bool
 		want             string // the reason
 	}{
 		"with everything there, nothing is":  {certs: issued(3), datastore: provisioned()},
@@ -54,6 +55,14 @@ func TestMissing(t *testing.T) {
 			certs: issued(3), datastore: provisioned(), want: reason.SecretUnusable,
 			change: func(c *state.Certs, _ *state.Datastore) { delete(c.Referenced, "quota") },
 		},
+		"data that are being replaced are, for pods": {
+			certs: issued(3), datastore: &state.State{}, want: reason.AccountNotProvisioned,
+			change: func(_ *state.Certs, d *state.Datastore) { d.Restoring = &state.Restoring{InPlace: "asked"} },
+		},
+		"but not to keep that there are none": {
+			certs: issued(3), datastore: &state.State{}, sleeps: true,
+			change: func(_ *state.Certs, d *state.Datastore) { d.Restoring = &state.Restoring{InPlace: "asked"} },
+		},
 		"a schema that isn't there is": {certs: issued(3), want: reason.AccountNotProvisioned},
 		"a client certificate that isn't there is": {
 			certs: issued(3), datastore: provisioned(), want: reason.AccountNotProvisioned,
@@ -71,6 +80,9 @@ func TestMissing(t *testing.T) {
 			in := load(t, "settings")
 			if test.change != nil {
 				test.change(&in.Certs, &in.Datastore)
+			}
+			if test.sleeps {
+				in.Tenant.Spec.ControlPlane.Deployment.Replicas = new(int32)
 			}
 			if got := missing(3, &in.Tenant.Spec, test.certs, &in.Certs, test.datastore, &in.Datastore); got.Reason != test.want || got.Waits() != (got.On != "") {
 				t.Errorf("got %+v, want %q", got, test.want)

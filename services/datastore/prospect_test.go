@@ -123,7 +123,8 @@ func TestWhatAMoveWouldMeet(t *testing.T) {
 		x.accept()
 		fact := event.DatastoreMigrating{}
 		x.await(event.Migrating, &fact)
-		if fact.Stage != state.MoveCopying || fact.To != "meets-sql" || fact.From != "meets-a" {
+		// Few objects may be copied before anyone looks.
+		if fact.Stage != state.MoveCopying && fact.Stage != state.MoveFollowing || fact.To != "meets-sql" || fact.From != "meets-a" {
 			t.Errorf("%+v", fact)
 		}
 		drivertest.Eventually(t, 30*time.Second, func() error {

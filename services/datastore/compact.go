@@ -26,12 +26,16 @@ func (s *datastore) compact(ctx context.Context, st *store) {
 	st.mu.Lock()
 	st.compactedAt = s.now()
 	st.mu.Unlock()
-	err := st.do(ctx, func(d driver.Driver) error {
+	var did string
+	err := st.do(ctx, func(d driver.Driver) (err error) {
 		if c, ok := d.(driver.Compactor); ok {
-			return c.Compact(ctx)
+			did, err = c.Compact(ctx)
 		}
-		return nil
+		return err
 	})
+	if did != "" {
+		s.log.Info("datastore has more room", "datastore", st.name, "did", did)
+	}
 	var away *intent.Unavailable
 	if err != nil && ctx.Err() == nil && !errors.As(err, &away) {
 		s.log.Warn("datastore not compacted", "datastore", st.name, "error", err)

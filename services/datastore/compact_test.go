@@ -20,7 +20,7 @@ type compacts struct {
 	times int
 }
 
-func (c *compacts) Compact(context.Context) error { c.times++; return nil }
+func (c *compacts) Compact(context.Context) (string, error) { c.times++; return "", nil }
 
 func TestADataStoreIsCompactedWhenItIsTime(t *testing.T) {
 	_, st := newWorld(func() error { return nil })

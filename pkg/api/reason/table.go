@@ -226,11 +226,11 @@ func Table() []Entry {
 		},
 		{
 			EtcdFull, "the DataStore's etcd is out of room and refuses writes: its tenants can be read and deleted from, and new ones wait",
-			"Make room as the runbook StokerDataStoreFull says, then etcdctl alarm disarm.", "get datastores -o yaml",
+			"Make room as the runbook StokerDataStoreFull says; the alarm is disarmed within ten minutes of there being some.", "get datastores -o yaml",
 		},
 		{
 			EtcdNearlyFull, "the DataStore's etcd has nearly reached its quota, at which it refuses writes of all its tenants",
-			"Compact and defragment it, or give it a larger --quota-backend-bytes.", "get datastores -o yaml",
+			"It is defragmented as soon as that would help. Give it a larger --quota-backend-bytes, or move tenants elsewhere with stoker drain.", "get datastores -o yaml",
 		},
 		{
 			ForeignSecret, "the DataStore refers to a Secret of a namespace whose Secrets DataStores may not refer to",

@@ -84,11 +84,12 @@ type Size struct {
 	Keys int64
 }
 
-// Compactor is a driver of databases that many tenants share the history of, which none of them may therefore cut off.
+// Compactor is a driver of databases in which history stays that no tenant's API server, or kine, gives up.
 type Compactor interface {
 	// Compact gives up the history from before the last call: it is kept for at least the time between two calls, and at most for twice
-	// that. Any number of drivers and of other programs may do so on one database.
-	Compact(ctx context.Context) error
+	// that, or longer where giving it up takes much work. Any number of drivers and of other programs may do so on one database. did is what
+	// should be known of it, for a log; mostly empty.
+	Compact(ctx context.Context) (did string, err error)
 }
 
 // Warner is a driver that finds what should be put right about a database that can be used all the same.

@@ -17,18 +17,32 @@ const compactRevKey = "compact_rev_key"
 
 var _ driver.Compactor = (*etcd)(nil)
 
-// compaction is what the call before found: the version of compactRevKey, and the revision of etcd then.
+// compaction is what the call before found: the version of compactRevKey, and the revision of etcd then. Its lock is held by one call.
 type compaction struct {
 	sync.Mutex
 	version, revision int64
+	// compacted is the last revision that was compacted by Compact, defragmented the one that was when a member was defragmented, by its endpoint.
+	compacted    int64
+	defragmented map[string]int64
 }
 
 // Compact does what an API server does with an etcd of its own, by the same rule, so that any number of them and of replicas of this
 // service compact one etcd no more often than one of them alone: who finds the key as it was the time before writes it and compacts.
-func (e *etcd) Compact(ctx context.Context) error {
+// Then it defragments what must be (defragment.go).
+func (e *etcd) Compact(ctx context.Context) (did string, err error) {
 	e.compaction.Lock()
 	defer e.compaction.Unlock()
+	if err := e.compact(ctx); err != nil {
+		return "", err
+	}
+	did, err = e.defragment(ctx)
+	return did, e.classify(ctx, err)
+}
+
+func (e *etcd) compact(ctx context.Context) error {
 	upTo := e.compaction.revision
+	var options []clientv3.CompactOption
+	patience := stepTimeout
 	done, err := e.takeTurn(ctx, upTo)
 	switch {
 	case is(err, rpctypes.ErrNoSpace):
@@ -38,6 +52,7 @@ func (e *etcd) Compact(ctx context.Context) error {
 			return e.classify(ctx, err)
 		}
 		e.compaction.revision = now.Header.Revision
+		options, patience = append(options, clientv3.WithCompactPhysical()), defragmentTimeout // so that it can be defragmented then
 	case err != nil:
 		return e.classify(ctx, err)
 	case done.Succeeded:
@@ -52,8 +67,13 @@ func (e *etcd) Compact(ctx context.Context) error {
 	if upTo == 0 {
 		return nil
 	}
-	_, err = within(ctx, func(ctx context.Context) (*clientv3.CompactResponse, error) { return e.client.Compact(ctx, upTo) })
-	return e.classify(ctx, except(err, rpctypes.ErrCompacted))
+	compacting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, err = e.client.Compact(compacting, upTo, options...)
+	if err = except(err, rpctypes.ErrCompacted); err == nil {
+		e.compaction.compacted = upTo
+	}
+	return e.classify(ctx, err)
 }
 
 // takeTurn writes to the key up to where the caller compacts, unless somebody else has written it since the call before.

@@ -54,7 +54,7 @@ var _ driver.Open = Open
 
 // Open makes a driver of a DataStore of kind etcd; it needs the CA with its key and the administrator's certificate.
 func Open(c driver.Config) (driver.Driver, error) {
-	e := &etcd{held: fence.Check}
+	e := &etcd{held: fence.Check, compaction: compaction{defragmented: map[string]int64{}}}
 	fault := func(field, message string) error {
 		return &driver.ConfigError{Part: driver.PartTLS, Field: driver.PartTLS + "." + field, Err: errors.New(message)}
 	}

@@ -30,7 +30,7 @@ const nearlyFull = 0.9
 func (e *etcd) Warning(ctx context.Context) (why, message string) {
 	if e.full(ctx) {
 		return reason.EtcdFull, "the DataStore answers and all references are valid, but its etcd has raised the alarm NOSPACE: it refuses" +
-			" writes of all tenants, and lets them read and delete; make room, then disarm the alarm"
+			" writes of all tenants, and lets them read and delete; make room (runbook StokerDataStoreFull)"
 	}
 	var filling, old []string
 	for _, endpoint := range e.client.Endpoints() {
@@ -51,7 +51,7 @@ func (e *etcd) Warning(ctx context.Context) (why, message string) {
 	switch {
 	case len(filling) > 0:
 		return reason.EtcdNearlyFull, "the DataStore answers and all references are valid, but etcd at " + strings.Join(filling, ", ") +
-			" has nearly reached its quota, at which it refuses writes of all tenants; compact and defragment it, or give it a larger --quota-backend-bytes"
+			" has nearly reached its quota, at which it refuses writes of all tenants; give it a larger --quota-backend-bytes or move tenants elsewhere"
 	case len(old) == 0:
 		return "", ""
 	}

@@ -20,8 +20,8 @@ import (
 )
 
 // follower follows by the bucket's own stream. A watch of kine's passes over what is older than its last compaction, every
-// five minutes of the kine beside the API server, also when it has yet to deliver that. The stream has it: compaction
-// deletes nothing, and of each key the last ten changes are kept, so that the last one always comes.
+// five minutes of the kine beside the API server, also when it has yet to deliver that. The stream has it: of each
+// key the last ten changes are kept, so that the last one always comes, and Compact removes nothing while the data move.
 type follower struct {
 	*data.Tenant
 	s       *server

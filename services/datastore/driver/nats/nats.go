@@ -58,6 +58,7 @@ type server struct {
 	home      home
 	held      func(context.Context) error // asked before each change
 	now       func() time.Time
+	purging   purging
 
 	replicas atomic.Int64 // as they were known last
 }

@@ -13,24 +13,26 @@ import (
 // Record reads one message. To open the data would read all of the bucket.
 func (s *server) Record(ctx context.Context, a driver.Account, _ driver.Access, key string) (value []byte, err error) {
 	err = s.inBucket(ctx, a, func(ctx context.Context, _ jetstream.JetStream, bucket jetstream.Stream) error {
-		m, err := bucket.GetLastMsgForSubject(ctx, "$KV."+a.Schema+"."+nameOf(kinePrefix+key))
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if m.Header.Get("KV-Operation") != "" {
-			return nil
-		}
-		e, err := decode(m.Data)
-		if err != nil {
-			return fmt.Errorf("message %d of the bucket is not kine's: %w", m.Sequence, err)
-		}
-		if e.KV != nil && !e.Delete {
+		e, err := lastOf(ctx, bucket, subjects(a.Schema)+nameOf(kinePrefix+key))
+		if err == nil && e.KV != nil && !e.Delete {
 			value = e.KV.Value
 		}
-		return nil
+		return err
 	})
 	return value, err
+}
+
+// lastOf is the last entry of a subject, an empty one when it isn't there or is marked as deleted.
+func lastOf(ctx context.Context, bucket jetstream.Stream, subject string) (e entry, err error) {
+	m, err := bucket.GetLastMsgForSubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return e, nil
+	}
+	if err != nil || m.Header.Get("KV-Operation") != "" {
+		return e, err
+	}
+	if e, err = decode(m.Data); err != nil {
+		return e, fmt.Errorf("message %d of the bucket is not kine's: %w", m.Sequence, err)
+	}
+	return e, nil
 }

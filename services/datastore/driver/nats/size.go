@@ -10,7 +10,7 @@ import (
 )
 
 // Sizes asks the servers what each account holds. Without an operator it asks for the one bucket there is. Deleted keys
-// count: kine never removes their last versions.
+// count until Compact has removed them.
 func (s *server) Sizes(ctx context.Context) (map[string]driver.Size, error) {
 	sizes := map[string]driver.Size{}
 	err := s.do(ctx, func(ctx context.Context, p place) error {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,10 +34,13 @@ type Server struct {
 	// Root is connected as administrator.
 	Root *clientv3.Client
 
-	program testserver.Program
-	dir     *testserver.Dir
-	peer    string
-	flags   []string
+	program            testserver.Program
+	dir                *testserver.Dir
+	peer               string
+	flags              []string
+	name, clusterState string
+	cluster            []string // the members it knew when it was made, as name=URL
+
 	process *testserver.Process
 }
 
@@ -63,6 +67,8 @@ func StartWith(t testing.TB, ca *Authority, host string, flags ...string) *Serve
 		CA: ca, flags: flags, dir: testserver.OwnDir(t, "etcd"), Endpoint: free(t, host), peer: free(t, host),
 		program: testserver.Program{Path: built.Program(t, "etcd", "etcd", "STOKER_TEST_ETCD")},
 	}
+	s.name, s.clusterState = "test", "new"
+	s.cluster = []string{s.name + "=http://" + s.peer}
 	t.Cleanup(func() { s.Kill(t) })
 	s.Trust(t, ca)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -79,6 +85,25 @@ func StartWith(t testing.TB, ca *Authority, host string, flags ...string) *Serve
 	return s
 }
 
+// Join starts another member of the cluster, with the same flags.
+func (s *Server) Join(t testing.TB) *Server {
+	t.Helper()
+	other := &Server{
+		CA: s.CA, flags: s.flags, dir: testserver.OwnDir(t, "etcd"), Endpoint: free(t, "127.0.0.1"), peer: free(t, "127.0.0.1"),
+		program: s.program, name: s.name + strconv.Itoa(len(s.cluster)), clusterState: "existing",
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := s.Root.MemberAdd(ctx, []string{"http://" + other.peer}); err != nil {
+		t.Fatal(err)
+	}
+	s.cluster = append(s.cluster, other.name+"=http://"+other.peer)
+	other.cluster = s.cluster
+	t.Cleanup(func() { other.Kill(t) })
+	other.Trust(t, other.CA)
+	return other
+}
+
 // Trust starts the process, anew if it runs, with the data it had before, a certificate of an authority, and no trust in clients of
 // any other.
 func (s *Server) Trust(t testing.TB, ca *Authority) {
@@ -92,6 +117,12 @@ func (s *Server) Trust(t testing.TB, ca *Authority) {
 	}
 	s.Run(t)
 	s.Root = s.Connect(t, s.RootCert, s.RootKey)
+	s.Await(t)
+}
+
+// Await waits until it answers.
+func (s *Server) Await(t testing.TB) {
+	t.Helper()
 	s.process.Await(t, func(ctx context.Context) error { _, err := s.Root.Get(ctx, "/"); return err })
 }
 
@@ -127,9 +158,9 @@ func (s *Server) Connect(t testing.TB, cert, key []byte) *clientv3.Client {
 func (s *Server) Run(t testing.TB) {
 	t.Helper()
 	s.process = s.dir.Run(t, s.program, append([]string{
-		"--name=test", "--data-dir=" + filepath.Join(s.dir.Path, "data"), "--log-level=panic",
+		"--name=" + s.name, "--data-dir=" + filepath.Join(s.dir.Path, "data"), "--log-level=panic",
 		"--listen-client-urls=https://" + s.Endpoint, "--advertise-client-urls=https://" + s.Endpoint,
-		"--listen-peer-urls=http://" + s.peer, "--initial-advertise-peer-urls=http://" + s.peer, "--initial-cluster=test=http://" + s.peer,
+		"--listen-peer-urls=http://" + s.peer, "--initial-advertise-peer-urls=http://" + s.peer, "--initial-cluster=" + strings.Join(s.cluster, ","), "--initial-cluster-state=" + s.clusterState,
 		"--client-cert-auth", "--trusted-ca-file=" + filepath.Join(s.dir.Path, "ca.crt"),
 		"--cert-file=" + filepath.Join(s.dir.Path, "server.crt"), "--key-file=" + filepath.Join(s.dir.Path, "server.key"),
 	}, s.flags...)...)

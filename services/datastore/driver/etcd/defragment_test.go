@@ -1,0 +1,142 @@
+package etcd_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
+)
+
+// small has an etcd of 32 MiB.
+const small = "--quota-backend-bytes=33554432"
+
+// fill writes so many values of 64 KiB, or until there is no room, and deletes all but some of them.
+func fill(t *testing.T, server *etcdserver.Server, values, left int) (full bool) {
+	t.Helper()
+	value := strings.Repeat("x", 64<<10)
+	n := 0
+	for ; n < values && !full; n++ {
+		_, err := server.Root.Put(t.Context(), fmt.Sprintf("/fill/%04d", n), value)
+		if full = errors.Is(err, rpctypes.ErrNoSpace); err != nil && !full {
+			t.Fatal(err)
+		}
+	}
+	if _, err := server.Root.Delete(t.Context(), fmt.Sprintf("/fill/%04d", left), clientv3.WithFromKey()); err != nil {
+		t.Fatal(err)
+	}
+	return full
+}
+
+// compacts calls Compact, which does nothing else.
+func compacts(t *testing.T, d driver.Driver) {
+	t.Helper()
+	if did, err := d.(driver.Compactor).Compact(t.Context()); err != nil || did != "" {
+		t.Errorf("it did %q: %v", did, err)
+	}
+}
+
+// defragments calls Compact until it has done something else: etcd frees pages in its own time.
+func defragments(t *testing.T, d driver.Driver, want ...string) (did string) {
+	t.Helper()
+	drivertest.Eventually(t, 30*time.Second, func() (err error) {
+		if did, err = d.(driver.Compactor).Compact(t.Context()); err == nil && did == "" {
+			err = errors.New("it does nothing")
+		}
+		return err
+	})
+	t.Log(did)
+	for _, w := range want {
+		if !strings.Contains(did, w) {
+			t.Errorf("it did %q, want %q", did, w)
+		}
+	}
+	return did
+}
+
+func mebibytes(t *testing.T, server *etcdserver.Server) int64 {
+	t.Helper()
+	status, err := server.Root.Status(t.Context(), server.Endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return status.DbSize >> 20
+}
+
+func TestAnEtcdIsDefragmentedBeforeItIsFull(t *testing.T) {
+	t.Parallel()
+	t.Run("of free pages", func(t *testing.T) {
+		t.Parallel()
+		server := etcdserver.Start(t, small)
+		d := open(t, server.Config(t))
+		if fill(t, server, 440, 10) {
+			t.Fatal("it is full already")
+		}
+		before := mebibytes(t, server)
+		defragments(t, d, "defragmented", "of a quota of 32")
+		if after := mebibytes(t, server); before < 26 || after > 4 {
+			t.Errorf("its file has %d MiB, and had %d", after, before)
+		}
+		compacts(t, d)
+	})
+	t.Run("not if it is in use", func(t *testing.T) {
+		t.Parallel()
+		server := etcdserver.Start(t, small)
+		d := open(t, server.Config(t))
+		fill(t, server, 440, 400)
+		for range 3 {
+			compacts(t, d)
+		}
+	})
+	t.Run("and takes writes again after it was", func(t *testing.T) {
+		t.Parallel()
+		server := etcdserver.Start(t, small)
+		d := open(t, server.Config(t))
+		if !fill(t, server, 1000, 360) {
+			t.Fatal("it has room")
+		}
+		defragments(t, d, "defragmented", "NOSPACE disarmed")
+		if _, err := server.Root.Put(t.Context(), "/new", "value"); err != nil {
+			t.Error(err)
+		}
+		compacts(t, d)
+	})
+}
+
+func TestOneMemberOfAnEtcdAfterTheOther(t *testing.T) {
+	t.Parallel()
+	first := etcdserver.Start(t, small, "--strict-reconfig-check=false") // which wants members to be there for five seconds before others are added
+	second := first.Join(t)
+	third := second.Join(t)
+	c := first.Config(t)
+	c.Endpoints = []string{first.Endpoint, second.Endpoint, third.Endpoint}
+	d := open(t, c)
+	fill(t, first, 440, 10)
+	compacts(t, d)
+	third.Kill(t)
+	for range 2 { // those that answer are left to answer
+		compacts(t, d)
+		time.Sleep(200 * time.Millisecond) //nolint:forbidigo // until etcd has freed pages
+	}
+	third.Run(t)
+	third.Await(t)
+	done := map[string]bool{}
+	for n := range 3 {
+		at, _, _ := strings.Cut(defragments(t, d, "defragmented"), " ")
+		done[at] = true
+		if leader := at == first.Endpoint; leader != (n == 2) {
+			t.Errorf("%d. was %s, the leader is %s", n+1, at, first.Endpoint)
+		}
+	}
+	if len(done) != 3 {
+		t.Errorf("defragmented were %v", done)
+	}
+	compacts(t, d)
+}

@@ -31,6 +31,8 @@ type task struct {
 	Account     driver.Account
 	Export      bool
 	Keys, Bytes int
+	// Backup has what is exported be a backup, and what is imported come from one; nil for neither.
+	Backup *kept
 }
 
 // result is what a task took.
@@ -39,7 +41,9 @@ type result struct {
 	Open, All float64
 	// PeakMB is the most memory that the process had at once (VmHWM of /proc/self/status).
 	PeakMB float64
-	Error  string
+	// ID of a backup.
+	ID    string
+	Error string
 
 	// cpu and serverCPU are seconds: of the process, also those for opening, and of the server meanwhile.
 	cpu, serverCPU float64
@@ -99,9 +103,12 @@ func (t task) do(ctx context.Context) (r result, err error) {
 		}
 	}
 	began = time.Now()
-	if t.Export {
+	switch {
+	case t.Backup != nil:
+		r.ID, err = t.back(ctx, data, at)
+	case t.Export:
 		err = t.export(data.Export(ctx, at))
-	} else {
+	default:
 		err = data.Import(ctx, t.all())
 	}
 	r.All = time.Since(began).Seconds()

@@ -33,7 +33,7 @@ type RunningKine struct {
 }
 
 // RunKine starts a kine. endpoint is what --endpoint says, given the path of the Access' credentials; more are flags.
-func RunKine(t *testing.T, access driver.Access, endpoint func(credentials string) string, more ...string) *RunningKine {
+func RunKine(t testing.TB, access driver.Access, endpoint func(credentials string) string, more ...string) *RunningKine {
 	t.Helper()
 	k := &RunningKine{program: testserver.Program{Path: built.Program(t, "kine", "kine", "STOKER_TEST_KINE")}, dir: testserver.OwnDir(t, "kine")}
 	at := "127.0.0.1:" + strconv.Itoa(port.Free(t))
@@ -57,7 +57,7 @@ func RunKine(t *testing.T, access driver.Access, endpoint func(credentials strin
 }
 
 // Start starts it again after its End.
-func (k *RunningKine) Start(t *testing.T) {
+func (k *RunningKine) Start(t testing.TB) {
 	t.Helper()
 	began := time.Now()
 	k.Process = k.dir.Run(t, k.program, k.args...)

@@ -181,7 +181,8 @@ func TestUp(t *testing.T) {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		env.Eventually(t, "all processes gone", func() error { return running(dir) })
+		// A process that was killed has no command line any more a moment before it gives up the lock.
+		env.Eventually(t, "all processes gone", func() error { return errors.Join(running(dir), locked(dir)) })
 		must("stoker is up", up...)
 		goesOn(t, before)
 		must("deleted", "delete", "tcp/demo", "--wait")
@@ -203,6 +204,16 @@ func running(dir string) error {
 		}
 	}
 	return nil
+}
+
+// locked says that a stack has the lock of a directory.
+func locked(dir string) error {
+	f, err := os.Open(filepath.Join(dir, "lock"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) // given up with the file
 }
 
 func nothingRuns(t *testing.T, dir string) {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
@@ -155,9 +156,6 @@ func (s *datastore) startBackup(ctx context.Context, t *loop.Turn, h home, own s
 	account := accountOf(key, uid, t.Tenant, own)
 	j := &job{id: backupID, backup: backupJob{Backups: tenant.Backups, since: s.now().UTC().Truncate(time.Second)}}
 	return s.jobs.start(ctx, key, j, func(ctx context.Context, j *job) error {
-		if len(namesOf(own.Overrides)) > 0 {
-			return errors.New("the tenant has dataStoreOverrides: a backup of what is in several DataStores is not supported")
-		}
 		location, recipients, err := s.location(ctx, tenant.Backups.Location)
 		if err != nil {
 			return err
@@ -173,13 +171,13 @@ func (s *datastore) startBackup(ctx context.Context, t *loop.Turn, h home, own s
 		if source.Secrets, err = s.keysOf(ctx, key); err != nil {
 			return err
 		}
-		from, err := s.reached(ctx, key, h.main, account)
+		parts, err := s.partsOf(ctx, key, h.main, account, own.Overrides)
 		if err != nil {
 			return err
 		}
 		j.expect(own.Keys)
 		source.Progress = j.note
-		if j.backup.manifest, err = makeBackup(ctx, location, from, source); err != nil {
+		if j.backup.manifest, err = makeBackup(ctx, location, parts, source); err != nil {
 			return err
 		}
 		j.backup.expired, err = s.expire(ctx, location, key, tenant.Backups)
@@ -190,35 +188,21 @@ func (s *datastore) startBackup(ctx context.Context, t *loop.Turn, h home, own s
 	})
 }
 
-// makeBackup reads what an account holds, as it is at one revision, and writes it to a location.
-func makeBackup(ctx context.Context, location backup.Location, from side, source backup.Source) (m backup.Manifest, err error) {
-	// What the location says tells nothing of the database, so the store doesn't hear of it: it finds out by itself.
-	opened := from.store.do(ctx, func(d driver.Driver) error {
-		m, err = exported(ctx, d, location, from, source)
-		return nil
+// makeBackup reads what a tenant keeps, as it is at one revision of each DataStore, and writes it to a location.
+func makeBackup(ctx context.Context, location backup.Location, parts []part, source backup.Source) (m backup.Manifest, err error) {
+	err = inParts(ctx, parts, func(accesses []driver.DataAccess) (err error) {
+		for range fromAnew {
+			err = exportOf(ctx, parts, accesses, func(revision int64, all iter.Seq2[driver.Change, error]) error {
+				source.Manifest.Revision, source.Export = revision, all
+				m, err = backup.Make(ctx, location, source)
+				return err
+			})
+			if !errors.Is(err, driver.ErrCompacted) {
+				return err
+			}
+		}
+		return err
 	})
-	return m, errors.Join(opened, err)
-}
-
-func exported(ctx context.Context, d driver.Driver, location backup.Location, from side, source backup.Source) (m backup.Manifest, err error) {
-	accesses, ok := d.(driver.DataAccess)
-	if !ok {
-		return m, errNoAccess
-	}
-	data, err := accesses.Data(ctx, from.account, from.access)
-	if err != nil {
-		return m, err
-	}
-	defer func() { err = errors.Join(err, data.Close()) }()
-	for range fromAnew {
-		if source.Manifest.Revision, err = data.Revision(ctx); err != nil {
-			return m, err
-		}
-		source.Export = data.Export(ctx, source.Manifest.Revision)
-		if m, err = backup.Make(ctx, location, source); !errors.Is(err, driver.ErrCompacted) {
-			return m, err
-		}
-	}
 	return m, err
 }
 

@@ -98,8 +98,14 @@ func (s *datastore) restore(ctx context.Context, t *loop.Turn, h home, p *plan) 
 		return false, nil, s.restoreLater(ctx, t, p, r.Next.Sub(now))
 	}
 	if j == nil {
-		b := &bringer{side: side{account: p.account, store: h.main}, from: from, inPlace: r.InPlace, same: r.InPlace != ""}
-		j = s.jobs.start(ctx, t.Key, &job{id: id}, func(ctx context.Context, j *job) error { return s.bring(ctx, t.Key, b, j) })
+		b := &bringer{from: from, inPlace: r.InPlace, same: r.InPlace != ""}
+		main, account, overrides := h.main, p.account, p.want.Overrides
+		j = s.jobs.start(ctx, t.Key, &job{id: id}, func(ctx context.Context, j *job) (err error) {
+			if b.parts, err = s.partsOf(ctx, t.Key, main, account, overrides); err != nil {
+				return err
+			}
+			return s.bring(ctx, t.Key, b, j)
+		})
 	}
 	r.Keys, r.Bytes, r.Of = j.progress()
 	ended, err := j.outcome()
@@ -189,34 +195,18 @@ func (e *unfitError) Error() string { return e.message }
 // the note that the data are there, and the source since, keeps the tenant.
 func (s *datastore) bring(ctx context.Context, key events.Key, b *bringer, j *job) error {
 	b.job = j
-	there, err := s.reached(ctx, key, b.store, b.account)
-	if err != nil {
-		return err
-	}
-	b.side = there
-	// What the source says tells nothing of this database, so the store doesn't hear of it: it finds out by itself.
-	opened := b.store.do(ctx, func(d driver.Driver) error {
-		err = s.bringTo(ctx, key, b, d)
-		return nil
-	})
-	return errors.Join(opened, err)
-}
-
-// bringTo writes data by a driver.
-func (s *datastore) bringTo(ctx context.Context, key events.Key, b *bringer, d driver.Driver) (err error) {
-	accesses, ok := d.(driver.DataAccess)
-	if !ok {
-		return errNoAccess
-	}
-	if b.inPlace == "" {
-		if b.job.kept, err = hasOwnData(ctx, accesses, b.side); err != nil || b.job.kept {
-			return err
+	return inParts(ctx, b.parts, func(accesses []driver.DataAccess) (err error) {
+		b.accesses = accesses
+		if b.inPlace == "" {
+			if j.kept, err = hasOwnData(ctx, accesses[0], b.parts[0].side); err != nil || j.kept {
+				return err
+			}
 		}
-	}
-	if isClone(b.from) {
-		return s.bringClone(ctx, key, b, accesses)
-	}
-	return s.bringBackup(ctx, key, b, accesses)
+		if isClone(b.from) {
+			return s.bringClone(ctx, key, b)
+		}
+		return s.bringBackup(ctx, key, b)
+	})
 }
 
 // hasOwnData reports whether an account holds data that aren't what an earlier try has left.
@@ -272,7 +262,7 @@ func (s *datastore) openBackup(ctx context.Context, key events.Key, from string)
 }
 
 // bringBackup opens the backup, then writes its data.
-func (s *datastore) bringBackup(ctx context.Context, key events.Key, b *bringer, accesses driver.DataAccess) error {
+func (s *datastore) bringBackup(ctx context.Context, key events.Key, b *bringer) error {
 	from, err := s.openBackup(ctx, key, b.from)
 	if err != nil {
 		return err
@@ -282,11 +272,11 @@ func (s *datastore) bringBackup(ctx context.Context, key events.Key, b *bringer,
 		b.same, b.above = true, from.manifest.Revision+restoreMargin(s.now().Sub(from.manifest.Ended))
 	}
 	b.job.expect(from.manifest.Keys)
-	return b.into(ctx, accesses, backup.Data(ctx, from.location, from.manifest, from.identity))
+	return b.all(ctx, backup.Data(ctx, from.location, from.manifest, from.identity))
 }
 
 // bringClone writes what another tenant keeps, as it is at one revision.
-func (s *datastore) bringClone(ctx context.Context, key events.Key, b *bringer, accesses driver.DataAccess) error {
+func (s *datastore) bringClone(ctx context.Context, key events.Key, b *bringer) error {
 	original := events.Tenant(key.Namespace, b.from)
 	p, err := s.stands(ctx, original)
 	switch {
@@ -294,8 +284,6 @@ func (s *datastore) bringClone(ctx context.Context, key events.Key, b *bringer, 
 		return err
 	case original == key:
 		return &unfitError{"a tenant can't be its own clone"}
-	case len(namesOf(p.own.Overrides)) > 0:
-		return &unfitError{"it has dataStoreOverrides: a clone of what is in several DataStores is not supported"}
 	case p.own.Schema == "" || p.own.Move != nil:
 		return errors.New("its data are on their way")
 	}
@@ -306,20 +294,14 @@ func (s *datastore) bringClone(ctx context.Context, key events.Key, b *bringer, 
 	if _, opened, err := st.load(ctx); err != nil || opened != nil {
 		return errors.Join(opened, err)
 	}
-	from, err := s.reached(ctx, original, st, accountOf(original, p.uid, p.tenant, p.own))
+	parts, err := s.partsOf(ctx, original, st, accountOf(original, p.uid, p.tenant, p.own), p.own.Overrides)
 	if err != nil {
 		return err
 	}
 	b.job.expect(p.own.Keys)
-	opened := st.do(ctx, func(d driver.Driver) error {
-		reads, ok := d.(driver.DataAccess)
-		if !ok {
-			return errNoAccess
-		}
-		err = b.exported(ctx, accesses, reads, from)
-		return nil
+	return inParts(ctx, parts, func(reads []driver.DataAccess) error {
+		return exportOf(ctx, parts, reads, func(_ int64, all iter.Seq2[driver.Change, error]) error { return b.all(ctx, all) })
 	})
-	return errors.Join(opened, err)
 }
 
 // sameEncryption refuses a clone that couldn't read what its original has encrypted.
@@ -342,38 +324,37 @@ func (s *datastore) sameEncryption(ctx context.Context, original, clone events.K
 	return nil
 }
 
-// exported writes what an account holds.
-func (b *bringer) exported(ctx context.Context, accesses, reads driver.DataAccess, from side) (err error) {
-	data, err := reads.Data(ctx, from.account, from.access)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, data.Close()) }()
-	at, err := data.Revision(ctx)
-	if err != nil {
-		return err
-	}
-	return b.into(ctx, accesses, data.Export(ctx, at))
-}
-
 // restoreID begins the ID of a record that says that data are being brought.
 const restoreID = "restore "
 
 // bringer writes data to an account that has none, or in place of those that it has.
 type bringer struct {
-	side
-	from string
+	parts    []part
+	accesses []driver.DataAccess // to the databases of parts
+	from     string
 	// inPlace is the request by which they take the place of others, empty where there are none.
 	inPlace string
 	// same says that the tenant is the one that its data are of; above is where revisions go on that its clients know, 0 where they go on anyway.
 	same  bool
 	above int64
 	job   *job
+	// keys and bytes are what was read.
+	keys, bytes int64
 }
 
-// into does it. A record among the data says that they aren't whole yet.
-func (b *bringer) into(ctx context.Context, accesses driver.DataAccess, from iter.Seq2[driver.Change, error]) (err error) {
-	data, err := accesses.Data(ctx, b.account, b.access)
+// all does it. The tenant's own DataStore comes last, for its records say whether the data are whole.
+func (b *bringer) all(ctx context.Context, from iter.Seq2[driver.Change, error]) error {
+	for i, p := range slices.Backward(b.parts) {
+		if err := b.into(ctx, b.accesses[i], p, i == 0, p.of(from)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// into writes one part, the last or not. A record among the data says that they aren't whole yet.
+func (b *bringer) into(ctx context.Context, accesses driver.DataAccess, p part, last bool, from iter.Seq2[driver.Change, error]) (err error) {
+	data, err := accesses.Data(ctx, p.account, p.access)
 	if err != nil {
 		return err
 	}
@@ -389,10 +370,10 @@ func (b *bringer) into(ctx context.Context, accesses driver.DataAccess, from ite
 		if err := errors.Join(data.DeleteRecord(ctx, driver.MoveKey), data.Close()); err != nil {
 			return err
 		}
-		if err := accesses.Raise(ctx, b.account, b.access, b.above); err != nil {
+		if err := accesses.Raise(ctx, p.account, p.access, b.above); err != nil {
 			return err
 		}
-		if data, err = accesses.Data(ctx, b.account, b.access); err != nil {
+		if data, err = accesses.Data(ctx, p.account, p.access); err != nil {
 			return err
 		}
 		if _, revision, err = data.Record(ctx, driver.MoveKey); err != nil {
@@ -405,7 +386,7 @@ func (b *bringer) into(ctx context.Context, accesses driver.DataAccess, from ite
 	if err := data.Import(ctx, b.counted(from)); err != nil {
 		return err
 	}
-	if b.inPlace != "" {
+	if b.inPlace != "" && last {
 		_, before, err := data.Record(ctx, driver.RestoredKey)
 		if err != nil {
 			return err
@@ -438,11 +419,10 @@ func isEmpty(ctx context.Context, data driver.Data) (bool, error) {
 // counted are the changes that are written.
 func (b *bringer) counted(from iter.Seq2[driver.Change, error]) iter.Seq2[driver.Change, error] {
 	return func(yield func(driver.Change, error) bool) {
-		var keys, bytes int64
 		for c, err := range from {
 			if err == nil {
-				keys, bytes = keys+1, bytes+int64(len(c.Key)+len(c.Value))
-				b.job.note(keys, bytes)
+				b.keys, b.bytes = b.keys+1, b.bytes+int64(len(c.Key)+len(c.Value))
+				b.job.note(b.keys, b.bytes)
 				if !b.same && isOfBefore(c.Key) {
 					continue
 				}

@@ -8,7 +8,8 @@
 //
 // Its rooms: registry.go, connection.go and breaker.go are the DataStores as this replica knows them, drivers.go the table of
 // drivers; resolve.go and referenced.go read and watch what DataStores refer to; credentials.go keeps the tenants' Secrets;
-// provision.go, plan.go, account.go and override.go provision a tenant, migrate.go and mover.go move its data, remove.go removes it.
+// provision.go, plan.go, account.go and override.go provision a tenant, migrate.go and mover.go move its data, remove.go removes it;
+// backups.go, restore.go and inplace.go keep its data elsewhere and bring them back, parts.go has what is in several DataStores be one.
 package datastore
 
 import (

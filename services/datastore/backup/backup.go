@@ -68,7 +68,7 @@ type Manifest struct {
 	// DataStore that the keys are from, and its driver.
 	DataStore string `json:"dataStore,omitempty"`
 	Driver    string `json:"driver,omitempty"`
-	// Revision of that database at which the keys were exported.
+	// Revision of that database at which the keys were exported; of several (dataStoreOverrides), the highest.
 	Revision int64 `json:"revision"`
 	// Keys is how many keys there are, Bytes how many they have with their values.
 	Keys  int64 `json:"keys"`

@@ -144,18 +144,16 @@ func (o Options) classify(err error) error {
 
 // process is a kine that runs.
 type process struct {
-	cancel  context.CancelFunc
-	running sync.WaitGroup
-	files   files
-	table   *table
-	backend server.Backend
-	// beginning are watches of an SQL database that begin.
-	beginning beginning
-	settled   time.Time   // from when all is visible that was under way when it started
-	watches   time.Time   // from when it surely watches what it must before it ends
-	knows     func() bool // that it watches
-	listener  *bufconn.Listener
-	server    *grpc.Server
+	cancel   context.CancelFunc
+	running  sync.WaitGroup
+	files    files
+	table    *table
+	backend  server.Backend
+	settled  time.Time   // from when all is visible that was under way when it started
+	watches  time.Time   // from when it surely watches what it must before it ends
+	knows    func() bool // that it watches
+	listener *bufconn.Listener
+	server   *grpc.Server
 }
 
 // watchTime is how long a kine of NATS may take to begin to watch for compactions. 2026-11: kine v0.16.4 panics, and with it this process,
@@ -190,10 +188,8 @@ func (k *process) start(ctx context.Context, o Options) (err error) {
 	}
 	if o.Table != nil {
 		k.table = openTable(o)
-		if err := k.poll(ctx); err != nil {
-			return err
-		}
-		k.backend = ordered{k.backend, &k.beginning}
+		k.poll(ctx)
+		k.backend = ordered{k.backend}
 	} else {
 		k.watches = time.Now().Add(watchTime)
 		k.knows = func() bool { return knowsCompaction(ctx, k.backend) }
@@ -228,7 +224,6 @@ func (k *process) shut() error {
 	if k.server != nil {
 		k.server.Stop()
 		k.watching()
-		k.beginning.end()
 	}
 	k.cancel()
 	k.running.Wait()

@@ -2,7 +2,6 @@ package kine
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/k3s-io/kine/pkg/server"
@@ -16,54 +15,12 @@ import (
 const patience = time.Second
 
 // poll has kine poll from now on.
-func (k *process) poll(ctx context.Context) error {
-	if _, err := k.backend.CurrentRevision(ctx); err != nil {
-		return err
-	}
+func (k *process) poll(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
 	r := k.backend.Watch(ctx, server.HealthKey, "", 0)
 	go drain(r.Events)
 	k.settled = time.Now().Add(patience)
-	return nil
-}
-
-// beginning counts the watches that begin, so that kine isn't ended while one does: a watch that can't have kine poll waits for ever
-// (kine v0.16.4, sqllog.SQLLog.Watch returns a nil channel, which logstructured.LogStructured.Watch reads).
-type beginning struct {
-	mu    sync.Mutex
-	ended bool
-	n     int
-}
-
-// enter reports whether a watch may begin, which then leaves.
-func (b *beginning) enter() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.ended {
-		b.n++
-	}
-	return !b.ended
-}
-
-func (b *beginning) leave() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.n--
-}
-
-// end lets no more begin, and waits until all have that were about to, or for some time.
-func (b *beginning) end() {
-	const pause = 10 * time.Millisecond
-	for deadline := time.Now().Add(watchTime); ; <-time.After(pause) {
-		b.mu.Lock()
-		b.ended = true
-		n := b.n
-		b.mu.Unlock()
-		if n == 0 || time.Now().After(deadline) {
-			return
-		}
-	}
 }
 
 // settle waits until all rows up to a revision are there that ever will be.
@@ -92,29 +49,11 @@ func synced(ctx context.Context, b server.Backend, revision int64) error {
 }
 
 // ordered is a kine whose watches miss nothing.
-type ordered struct {
-	server.Backend
-	beginning *beginning
-}
-
-// begin begins a watch of kine's, if the database answers.
-func (o ordered) begin(ctx context.Context, key, end string, revision int64) server.WatchResult {
-	err := server.ErrGRPCUnhealthy
-	if o.beginning.enter() {
-		defer o.beginning.leave()
-		if _, err = o.CurrentRevision(ctx); err == nil {
-			return o.Backend.Watch(ctx, key, end, revision)
-		}
-	}
-	events, failed := make(chan []*server.Event), make(chan error, 1)
-	close(events)
-	failed <- err
-	return server.WatchResult{Events: events, Errorc: failed}
-}
+type ordered struct{ server.Backend }
 
 // Watch begins a watch a second time, when all is visible that the first began with, for just that.
 func (o ordered) Watch(ctx context.Context, key, end string, revision int64) server.WatchResult {
-	live := o.begin(ctx, key, end, revision)
+	live := o.Backend.Watch(ctx, key, end, revision)
 	if live.CompactRevision != 0 {
 		return live
 	}
@@ -163,16 +102,13 @@ func (o ordered) again(ctx context.Context, key, end string, revision, last int6
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	second := o.begin(ctx, key, end, revision)
+	second := o.Backend.Watch(ctx, key, end, revision)
 	defer func() { go drain(second.Events) }()
 	if second.CompactRevision != 0 {
 		return nil, server.ErrCompacted
 	}
 	select {
-	case batch, ok := <-second.Events:
-		if !ok { // with an error, which may be there or not yet
-			return nil, server.ErrGRPCUnhealthy
-		}
+	case batch := <-second.Events:
 		for i, e := range batch {
 			if e.KV.ModRevision > last {
 				return batch[:i], nil

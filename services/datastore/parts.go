@@ -72,6 +72,7 @@ func (s *datastore) partsOf(ctx context.Context, key events.Key, main *store, ac
 	if err != nil {
 		return nil, err
 	}
+	places := []string{here} // of parts: DataStores that are names of one database are one part
 	for _, o := range overrides {
 		if len(o.Resources) == 0 {
 			continue
@@ -85,14 +86,18 @@ func (s *datastore) partsOf(ctx context.Context, key events.Key, main *store, ac
 		if err != nil {
 			return nil, err
 		}
-		if there == here { // another name of the tenant's own
+		i := slices.Index(places, there)
+		if i == 0 {
 			continue
 		}
-		for _, resource := range o.Resources {
-			other.prefixes = append(other.prefixes, prefixOf(resource))
+		if i < 0 {
+			i = len(parts)
+			parts, places = append(parts, other), append(places, there)
 		}
-		parts[0].elsewhere = append(parts[0].elsewhere, other.prefixes...)
-		parts = append(parts, other)
+		for _, resource := range o.Resources {
+			parts[i].prefixes = append(parts[i].prefixes, prefixOf(resource))
+			parts[0].elsewhere = append(parts[0].elsewhere, prefixOf(resource))
+		}
 	}
 	return parts, nil
 }
@@ -141,10 +146,7 @@ func exportOf(
 	return f(slices.Max(revisions), func(yield func(driver.Change, error) bool) {
 		for i, p := range parts {
 			for c, err := range p.of(data[i].Export(ctx, revisions[i])) {
-				if !yield(c, err) {
-					return
-				}
-				if err != nil {
+				if !yield(c, err) || err != nil {
 					return
 				}
 			}

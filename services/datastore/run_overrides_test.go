@@ -88,6 +88,18 @@ func holds(t *testing.T, server *etcdserver.Server, schema, user string) (held [
 	return held
 }
 
+// overridden is a tenant in a DataStore, with overrides, resource#DataStore.
+func (in *installation) overridden(n, dataStore string, overrides ...string) *tenant {
+	in.t.Helper()
+	x := in.tenant(n)
+	x.t.Spec.DataStore = dataStore
+	for _, o := range overrides {
+		resource, elsewhere, _ := strings.Cut(o, "#")
+		x.t.Spec.DataStoreOverrides = append(x.t.Spec.DataStoreOverrides, v1alpha1.DataStoreOverride{Resource: resource, DataStore: elsewhere})
+	}
+	return x
+}
+
 func TestOverrides(t *testing.T) {
 	t.Parallel()
 	a := etcdserver.Start(t)
@@ -103,15 +115,7 @@ func TestOverrides(t *testing.T) {
 	stop := in.run()
 	defer func() { stop() }()
 	ctx := t.Context()
-	tenantOf := func(n string, overrides ...string) *tenant {
-		x := in.tenant(n)
-		x.t.Spec.DataStore = "joint-a"
-		for _, o := range overrides {
-			resource, dataStore, _ := strings.Cut(o, "#")
-			x.t.Spec.DataStoreOverrides = append(x.t.Spec.DataStoreOverrides, v1alpha1.DataStoreOverride{Resource: resource, DataStore: dataStore})
-		}
-		return x
-	}
+	tenantOf := func(n string, overrides ...string) *tenant { return in.overridden(n, "joint-a", overrides...) }
 	demo := tenantOf("demo", "coordination.k8s.io/leases#joint-b", "/events#joint-b", "/pods#joint-a")
 	schema, user := demo.account().Schema, demo.account().User
 	put := func(t *testing.T, server *etcdserver.Server, x *tenant, key string) error {

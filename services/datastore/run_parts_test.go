@@ -15,7 +15,6 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
-	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/services/datastore/backup"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
@@ -31,17 +30,10 @@ func TestWhatIsInSeveralDataStores(t *testing.T) {
 	in.etcdStore("parts-a", a)
 	in.etcdStore("parts-alias", a)
 	in.etcdStore("parts-b", b)
+	in.etcdStore("parts-b-alias", b)
 	stop := in.run()
 	defer func() { stop() }()
-	tenantOf := func(n string, overrides ...string) *tenant {
-		x := in.tenant(n)
-		x.t.Spec.DataStore = "parts-a"
-		for _, o := range overrides {
-			resource, dataStore, _ := strings.Cut(o, "#")
-			x.t.Spec.DataStoreOverrides = append(x.t.Spec.DataStoreOverrides, v1alpha1.DataStoreOverride{Resource: resource, DataStore: dataStore})
-		}
-		return x
-	}
+	tenantOf := func(n string, overrides ...string) *tenant { return in.overridden(n, "parts-a", overrides...) }
 	keeps := func(server *etcdserver.Server, x *tenant) []string {
 		t.Helper()
 		prefix := "/" + x.account().Schema + "/"
@@ -77,7 +69,7 @@ func TestWhatIsInSeveralDataStores(t *testing.T) {
 		x.accept()
 		next[event.DatastoreRestored](x, event.Restored)
 	}
-	likewise, together, elsewhere := tenantOf("likewise", "/events#parts-b"), tenantOf("together"), tenantOf("elsewhere", "/events#parts-alias", "/pods#parts-b")
+	likewise, together, elsewhere := tenantOf("likewise", "/events#parts-b"), tenantOf("together"), tenantOf("elsewhere", "/events#parts-alias", "/pods#parts-b", "/configmaps#parts-b-alias")
 	for _, x := range []*tenant{likewise, together, elsewhere} {
 		clone(x)
 	}
@@ -85,8 +77,8 @@ func TestWhatIsInSeveralDataStores(t *testing.T) {
 	want(b, likewise, "events/default/e=b")
 	want(a, together, "configmaps/default/x=a", "events/default/e=b", "pods/default/p=a")
 	want(b, together)
-	want(a, elsewhere, "configmaps/default/x=a", "events/default/e=b")
-	want(b, elsewhere, "pods/default/p=a")
+	want(a, elsewhere, "events/default/e=b")
+	want(b, elsewhere, "configmaps/default/x=a", "pods/default/p=a")
 
 	identity, err := age.GenerateX25519Identity()
 	in.must(err)

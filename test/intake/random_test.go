@@ -323,7 +323,7 @@ func bothWays(t *testing.T, s *random.Source, kinds map[string]*random.Kind, p *
 			slowest, slow = took, fmt.Sprintf("%v, %d bytes: %+v", d.Wrong, len(d.JSON), a)
 		}
 		complete(t, d, a)
-		if a.accepted() != (no == nil) {
+		if a.accepted() != (no == nil) && (no != nil || !onlyExpressions(a)) {
 			t.Errorf("%s %v: by event %+v, by client %+v\n%s", d.Kind.Name, d.Wrong, a, no, head(d.JSON))
 		}
 		tally.add(d, a.accepted(), func() string { return fmt.Sprint(a.Errors) })
@@ -341,6 +341,14 @@ func comparable(d random.Drawn) bool {
 	same := []string{"head: apiVersion", "head: kind", "head: labels", "head: annotations", "head: spec", "head: extra", "text: duplicate key", "text: invalid UTF-8"}
 	return len(d.JSON) <= events.MaxPayload && !slices.ContainsFunc(d.Wrong, func(w string) bool {
 		return (strings.HasPrefix(w, "head: ") || strings.HasPrefix(w, "text: ")) && !slices.Contains(same, w)
+	})
+}
+
+// onlyExpressions reports whether a command was refused only because expressions don't compile. The management cluster's API
+// server can't compile them, so that it accepts the same from a client; the tenant's own API server refuses to start with them.
+func onlyExpressions(a answer) bool {
+	return len(a.Errors) > 0 && !slices.ContainsFunc(a.Errors, func(f event.FieldError) bool {
+		return !strings.HasSuffix(f.Field, ".expression") && !strings.HasSuffix(f.Field, ".valueExpression") || f.Rule != event.RuleInvalid
 	})
 }
 

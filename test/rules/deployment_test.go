@@ -25,6 +25,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1/ruletest"
 	"github.com/stoker-k8s/stoker/services/workload"
+	"github.com/stoker-k8s/stoker/test/random"
 )
 
 // drawn is how many specs there are; STOKER_TEST_OBJECTS says otherwise.
@@ -40,14 +41,7 @@ func TestWhatIsAcceptedCanBeMade(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	seed := rand.Uint64()
-	if s := os.Getenv("STOKER_TEST_SEED"); s != "" {
-		var err error
-		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("STOKER_TEST_SEED=%d", seed)
+	seed := random.Seed(t)
 	definition := tenantSchema(t)
 	cfg, _ := admin(t)
 	judge, maker := asAuthor(t), dynamic.NewForConfigOrDie(cfg)
@@ -60,8 +54,8 @@ func TestWhatIsAcceptedCanBeMade(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for i := range jobs {
-				random := rand.New(rand.NewPCG(seed, uint64(i)))
-				o := spec(random, definition, fields[i%len(fields)])
+				source := rand.New(rand.NewPCG(seed, uint64(i)))
+				o := spec(source, definition, fields[i%len(fields)])
 				o["metadata"].(map[string]any)["name"] = fmt.Sprintf("drawn-%d", i)
 				stored, err := resource(judge, v1alpha1.TenantControlPlaneKind).Create(t.Context(), &unstructured.Unstructured{Object: o}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 				if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
@@ -76,7 +70,7 @@ func TestWhatIsAcceptedCanBeMade(t *testing.T) {
 				mu.Lock()
 				pods.seen(part, "", seen)
 				mu.Unlock()
-				if err := makeable(t.Context(), random, maker, stored); err != nil {
+				if err := makeable(t.Context(), source, maker, stored); err != nil {
 					data, _ := json.Marshal(o["spec"])
 					t.Errorf("accepted, but %v\n%s", err, data)
 				}

@@ -45,8 +45,8 @@ func drainCommand(a *app) *cobra.Command {
 taken out of service. It takes some tenants at a time: of each it first asks what the move would meet, then commands it as stoker migrate
 does, and waits until the data have moved. After a wave in which something failed it stops and says what; the wave itself is finished.
 
-Asked for again, it goes on where it stopped: data that are on the way are waited for. Tenants that are paused, being deleted, or have
-dataStoreOverrides are left out and named. In the end it says what needs the DataStore still: data that are kept for a while after a move,
+Asked for again, it goes on where it stopped: data that are on the way are waited for. Tenants that are paused or being deleted are
+left out and named, as are those that have it in dataStoreOverrides. In the end it says what needs the DataStore still: data that are kept for a while after a move,
 overrides, tenants that were left out. With --plan it says what each move would meet, and changes nothing.
 
 New tenants may still be given the DataStore: the annotation stoker.dev/max-tenants: "0" keeps them away, and intake's --datastore must not
@@ -121,8 +121,6 @@ func inside(tenants []v1alpha1.TenantControlPlane, dataStore string) (todo []due
 			why = "has its data in DataStore " + at + ", and they are to go there"
 		case at != dataStore:
 			continue
-		case len(o.Spec.DataStoreOverrides) > 0 || len(name.Overrides(o.Annotations)) > 0:
-			why = "has dataStoreOverrides, and its data don't move while it has"
 		}
 		if why != "" {
 			left = append(left, o.Namespace+"/"+o.Name+" "+why)

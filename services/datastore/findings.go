@@ -84,8 +84,8 @@ func (p *prospect) ofTenant() (found []event.MoveFinding) {
 	case p.own.DataStore == p.target:
 		return append(found, blocks(reason.AlreadyThere, "its data are in DataStore %s already", p.target))
 	}
-	if len(namesOf(p.own.Overrides)) > 0 || len(p.tenant.Spec.DataStoreOverrides) > 0 {
-		found = append(found, blocks(reason.OverridesSet, "it has dataStoreOverrides, and its data stay in DataStore %s while it has", p.own.DataStore))
+	if p.overrides != "" {
+		found = append(found, blocks(reason.OverridesSet, "%s", p.overrides))
 	}
 	if f := p.failure; f != nil && f.Reason == reason.MigrationUndone && p.tenant.Spec.DataStore == p.target && v == nil {
 		found = append(found, blocks(reason.MigrationUndone, "its move there was undone; put spec.dataStore back to %s before you ask once more", p.own.DataStore))

@@ -41,7 +41,7 @@ func TestFindings(t *testing.T) {
 		"it has no data yet":                      {func(p *prospect) { p.own, p.from, p.to = state.Datastore{}, aspect{}, aspect{} }, true, []string{reason.AccountNotProvisioned}},
 		"its data are there":                      {func(p *prospect) { p.target, p.to = "a", aspect{} }, true, []string{reason.AlreadyThere}},
 		"its data are on the way":                 {func(p *prospect) { p.own.Move = &state.Move{DataStore: "c"} }, true, []string{reason.DataMoving}},
-		"it has overrides":                        {func(p *prospect) { p.tenant.Spec.DataStoreOverrides = make([]v1alpha1.DataStoreOverride, 1) }, true, []string{reason.OverridesSet}},
+		"overrides are against it":                {func(p *prospect) { p.overrides = "one database" }, true, []string{reason.OverridesSet}},
 		"its move there was undone":               {func(p *prospect) { p.failure, p.tenant.Spec.DataStore = undone, "b" }, true, []string{reason.MigrationUndone}},
 		"and it asks for where they are since":    {func(p *prospect) { p.failure = undone }, false, nil},
 		"it was not measured":                     {func(p *prospect) { p.own.MeasuredAt = time.Time{} }, false, []string{reason.SizeUnknown}},

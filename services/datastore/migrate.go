@@ -38,6 +38,7 @@ type migrating struct {
 	t    *loop.Turn
 	own  state.Datastore
 	home home
+	plan *plan
 	// account is the one in the DataStore that the data are in.
 	account driver.Account
 	// inputs are those of the account as it is, facts what is to be told of it.
@@ -64,7 +65,7 @@ func (m *migrating) tell(phase, why string) loop.Tell {
 // migrate takes the next step of a move. It is called once the tenant's account is as it must be where the data are, but for a move that
 // goes over: then nothing may be changed there.
 func (s *datastore) migrate(ctx context.Context, t *loop.Turn, p *plan, h home, facts []loop.Tell) error {
-	m := &migrating{s: s, t: t, own: p.want, home: h, account: p.account, inputs: p.inputs, facts: facts}
+	m := &migrating{s: s, t: t, own: p.want, home: h, plan: p, account: p.account, inputs: p.inputs, facts: facts}
 	m.own.Move = clone(m.own.Move)
 	if was := t.Own(); m.own.Move != nil && m.own.Move.Phase == state.MoveGoingOver && was != nil {
 		m.inputs = was.Inputs
@@ -80,6 +81,16 @@ func (s *datastore) migrate(ctx context.Context, t *loop.Turn, p *plan, h home, 
 	}
 	if late := m.late(); late != "" {
 		return m.abort(ctx, late)
+	}
+	if !p.upToDate && m.own.Move.Phase != state.MoveGoingOver { // overrides may be others than when it was begun
+		to := s.stores.get(target)
+		against, err := s.againstMove(ctx, t.Tenant, m.own, m.account, to)
+		if err != nil {
+			return intentOf(t, to, err)
+		}
+		if against != "" {
+			return m.abort(ctx, against)
+		}
 	}
 	return m.goOn(ctx)
 }
@@ -106,10 +117,6 @@ func (m *migrating) begin(ctx context.Context, target string) error {
 	if is := m.t.Own(); is != nil && is.Failed() && is.Failure.Reason == reason.MigrationUndone && is.Generation == m.t.Generation {
 		return &intent.Permanent{Reason: reason.MigrationUndone, Message: is.Failure.Message}
 	}
-	if len(namesOf(m.own.Overrides)) > 0 || len(m.t.Tenant.Spec.DataStoreOverrides) > 0 {
-		return &intent.Permanent{Reason: reason.MigrationNotSupported, Message: fmt.Sprintf(
-			"spec.dataStore: the tenant has dataStoreOverrides, and its data stay in DataStore %s while it has: moving both is not supported", m.own.DataStore)}
-	}
 	to, object, wait, err := m.s.open(ctx, m.t, target)
 	if err != nil {
 		return err
@@ -125,6 +132,13 @@ func (m *migrating) begin(ctx context.Context, target string) error {
 	account := m.there(to)
 	if err := to.do(ctx, func(d driver.Driver) error { return d.Validate(account) }); err != nil {
 		return intentOf(m.t, to, err)
+	}
+	against, err := m.s.againstMove(ctx, m.t.Tenant, m.own, m.account, to)
+	if err != nil {
+		return intentOf(m.t, to, err)
+	}
+	if against != "" {
+		return &intent.Permanent{Reason: reason.MigrationNotSupported, Message: "spec.dataStore: " + against}
 	}
 	one, err := m.sameDatabase(ctx, to, object)
 	if err != nil {
@@ -436,7 +450,7 @@ func (m *migrating) finish(ctx context.Context) error {
 	}
 	m.lookAgain()
 	o := m.outcome(state.Wait{}, loop.Tell{What: event.Provisioned, Data: event.DatastoreProvisioned{
-		About: m.t.About(), DataStore: m.own.DataStore, Driver: m.own.Driver, Schema: m.own.Schema, User: m.own.User,
+		About: m.t.About(), DataStore: m.own.DataStore, Driver: m.own.Driver, Schema: m.own.Schema, User: m.own.User, Overrides: namesOf(m.own.Overrides),
 	}})
 	return m.t.Done(ctx, o)
 }
@@ -505,7 +519,13 @@ func (m *migrating) abort(ctx context.Context, why string) error {
 	if err != nil {
 		m.s.log.Warn("what a move that was undone has made is left", "tenant", m.t.Key.String(), "dataStore", v.DataStore, "error", err)
 	}
-	to.removeTenant(m.t.Key)
+	if slices.Contains(namesOf(m.own.Overrides), v.DataStore) { // by an override that came meanwhile it has an account there
+		if err := m.s.applyOverrides(ctx, m.t, m.plan, m.home); err != nil {
+			return err
+		}
+	} else {
+		to.removeTenant(m.t.Key)
+	}
 	fact := m.tell(event.StageUndone, why)
 	m.own.Move = nil
 	m.lookAgain()

@@ -100,6 +100,46 @@ func sameAccess(st, other *store) bool {
 	return ok && b != nil && joint.Joins(b)
 }
 
+// againstMove says what of a tenant's dataStoreOverrides is against a move of its other data to a DataStore, empty for nothing. What is in the
+// DataStores of overrides stays there. An error is a database's, or of the management API.
+func (s *datastore) againstMove(ctx context.Context, t *state.Tenant, own state.Datastore, account driver.Account, to *store) (against string, err error) {
+	for _, o := range t.Spec.DataStoreOverrides {
+		if o.DataStore == own.DataStore {
+			return fmt.Sprintf("dataStoreOverrides keep %s in DataStore %s, which the data are to leave", o.Resource, o.DataStore), nil
+		}
+	}
+	for _, o := range overridesOf(t, own) {
+		if o.DataStore == to.name {
+			return fmt.Sprintf("DataStore %s holds resources of the tenant already, by dataStoreOverrides of now or before", to.name), nil
+		}
+		if len(o.Resources) == 0 {
+			continue
+		}
+		other := s.stores.get(o.DataStore)
+		if _, opened, err := other.load(ctx); err != nil || opened != nil {
+			return "", errors.Join(err, opened)
+		}
+		if !sameAccess(to, other) {
+			return fmt.Sprintf("DataStore %s is no etcd of the same certificateAuthority as DataStore %s of dataStoreOverrides: kube-apiserver has one "+
+				"certificate and one authority for all", to.name, o.DataStore), nil
+		}
+		place, err := other.place(ctx, account)
+		if err != nil {
+			return "", err
+		}
+		for _, end := range []*store{s.stores.get(own.DataStore), to} {
+			there, err := end.place(ctx, account)
+			if err != nil {
+				return "", err
+			}
+			if there != "" && there == place {
+				return fmt.Sprintf("DataStore %s and DataStore %s of dataStoreOverrides are one database", end.name, o.DataStore), nil
+			}
+		}
+	}
+	return "", nil
+}
+
 // applyOverrides provisions the tenant's account in the DataStores of overrides. It comes before anything is made for the tenant in
 // its own DataStore: the certificate it gets there is good in all of them, whoever has the user there.
 func (s *datastore) applyOverrides(ctx context.Context, t *loop.Turn, p *plan, h home) error {

@@ -38,6 +38,8 @@ type prospect struct {
 	// same says that both are one database; names is what is wrong with the names in the other one; taken says that they are another's.
 	same         bool
 	names, taken error
+	// overrides is what of dataStoreOverrides is against it, empty for nothing.
+	overrides string
 }
 
 // aspect is a DataStore as a move would find it.
@@ -130,6 +132,9 @@ func (s *datastore) lookAt(ctx context.Context, p *prospect) (err error) {
 		if p.same, err = m.sameDatabase(ctx, to, p.to.object); err != nil { // it went away just now
 			p.from.pinged = err
 		}
+	}
+	if p.overrides, err = s.againstMove(ctx, p.tenant, p.own, p.account, to); err != nil {
+		p.overrides = "whether its dataStoreOverrides are against it isn't known: " + err.Error()
 	}
 	p.to.pinged = to.do(ctx, func(d driver.Driver) (err error) {
 		if p.names = d.Validate(p.there); p.names == nil {

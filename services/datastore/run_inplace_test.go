@@ -17,6 +17,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/services/datastore/backup"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
@@ -31,6 +32,7 @@ type inPlace struct {
 	identity *age.X25519Identity
 	url      string
 	etcd     *clientv3.Client
+	events   *clientv3.Client // of the etcd that an override keeps Events in
 	prefix   string
 	asked    time.Time
 }
@@ -84,16 +86,30 @@ func (x *inPlace) stops() {
 	x.accept()
 }
 
-// has reports whether the tenant keeps these keys, and no others.
-func (x *inPlace) has(values string, keys ...string) error {
-	have, err := x.etcd.Get(x.installation.t.Context(), x.prefix, clientv3.WithPrefix())
-	if err != nil {
-		return err
+// at is the etcd that a key is to be in.
+func (x *inPlace) at(key string) *clientv3.Client {
+	if strings.HasPrefix(key, "events/") {
+		return x.events
 	}
+	return x.etcd
+}
+
+// has reports whether the tenant keeps these keys, and no others, each where its override says.
+func (x *inPlace) has(values string, keys ...string) error {
 	all := map[string]string{}
-	for _, kv := range have.Kvs {
-		if key := strings.TrimPrefix(string(kv.Key), x.prefix); !driver.IsRecord(key) {
-			all[key] = string(kv.Value)
+	for _, etcd := range []*clientv3.Client{x.etcd, x.events} {
+		have, err := etcd.Get(x.installation.t.Context(), x.prefix, clientv3.WithPrefix())
+		if err != nil {
+			return err
+		}
+		for _, kv := range have.Kvs {
+			key := strings.TrimPrefix(string(kv.Key), x.prefix)
+			if !driver.IsRecord(key) && x.at(key) != etcd {
+				return fmt.Errorf("%s is in the wrong etcd", key)
+			}
+			if !driver.IsRecord(key) {
+				all[key] = string(kv.Value)
+			}
 		}
 	}
 	for _, key := range keys {
@@ -110,7 +126,7 @@ func (x *inPlace) has(values string, keys ...string) error {
 func (x *inPlace) put(value string, keys ...string) {
 	x.installation.t.Helper()
 	for _, key := range keys {
-		_, err := x.etcd.Put(x.installation.t.Context(), x.prefix+key, value)
+		_, err := x.at(key).Put(x.installation.t.Context(), x.prefix+key, value)
 		x.must(err)
 	}
 }
@@ -120,6 +136,8 @@ func TestRestoreInPlace(t *testing.T) {
 	server := etcdserver.Start(t)
 	in := install(t)
 	in.etcdStore("set-back", server)
+	events := etcdserver.StartWith(t, server.CA, "127.0.0.1")
+	in.etcdStore("set-back-events", events)
 	system := &corev1.Namespace{TypeMeta: kube.Namespaces.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Name: name.SystemNamespace}}
 	if err := in.kube.Create(t.Context(), kube.Namespaces, system); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
@@ -134,12 +152,13 @@ func TestRestoreInPlace(t *testing.T) {
 	stop := in.run()
 	defer func() { stop() }()
 	x.t.Spec.DataStore, x.t.Spec.Kubernetes.Version = "set-back", "v1.36.3"
+	x.t.Spec.DataStoreOverrides = []v1alpha1.DataStoreOverride{{Resource: "/events", DataStore: "set-back-events"}}
 	x.accept()
 	provisioned := next[event.DatastoreProvisioned](x.tenant, event.Provisioned)
 	s, err := x.secret("demo-datastore-certificate")
 	in.must(err)
-	x.etcd, x.prefix = server.Connect(t, s.Data["server.crt"], s.Data["server.key"]), "/"+provisioned.Schema+"/"
-	x.put("of before", "a", "b")
+	x.etcd, x.events, x.prefix = server.Connect(t, s.Data["server.crt"], s.Data["server.key"]), events.Root, "/"+provisioned.Schema+"/"
+	x.put("of before", "a", "b", "events/a")
 
 	t.Run("of another version it isn't, and the tenant goes on", func(t *testing.T) {
 		request := x.backedUp("v1.37.0", "a")
@@ -147,7 +166,7 @@ func TestRestoreInPlace(t *testing.T) {
 		if told := next[event.DatastoreNotRestored](x.tenant, event.NotRestored); told.InPlace != request || !strings.Contains(told.Message, "v1.37.0") {
 			t.Errorf("%+v", told)
 		}
-		if err := x.has("of before", "a", "b"); err != nil {
+		if err := x.has("of before", "a", "b", "events/a"); err != nil {
 			t.Error(err)
 		}
 	})
@@ -164,11 +183,11 @@ func TestRestoreInPlace(t *testing.T) {
 			}
 			return nil
 		})
-		if err := x.has("of before", "a", "b"); err != nil {
+		if err := x.has("of before", "a", "b", "events/a"); err != nil {
 			t.Error(err)
 		}
 	})
-	request := x.backedUp("v1.35.0", "b", "c")
+	request := x.backedUp("v1.35.0", "b", "c", "events/b")
 	t.Run("its data are replaced while it has no pods", func(t *testing.T) {
 		x.asks(request)
 		next[event.DatastoreRestoring](x.tenant, event.Restoring)
@@ -176,10 +195,10 @@ func TestRestoreInPlace(t *testing.T) {
 		in.must(err)
 		x.stops()
 		x.workload(event.Slept, state.Workload{StoppedAt: x.t.InPlace.StoppedAt})
-		if told := next[event.DatastoreRestored](x.tenant, event.Restored); told.InPlace != request || told.Keys != 2 {
+		if told := next[event.DatastoreRestored](x.tenant, event.Restored); told.InPlace != request || told.Keys != 3 {
 			t.Errorf("%+v", told)
 		}
-		if err := x.has("of the backup", "b", "c"); err != nil {
+		if err := x.has("of the backup", "b", "c", "events/b"); err != nil {
 			t.Error(err)
 		}
 		after, err := x.etcd.Get(t.Context(), x.prefix+"b")
@@ -192,7 +211,7 @@ func TestRestoreInPlace(t *testing.T) {
 		}
 	})
 	t.Run("once for each request, also when all that says so but the database is lost", func(t *testing.T) {
-		x.put("of after", "b", "c")
+		x.put("of after", "b", "c", "events/b")
 		stop()
 		lost := nats.NewMsg("$KV." + x.key.Bucket() + ".datastore")
 		lost.Header.Set("KV-Operation", "PURGE")
@@ -203,7 +222,7 @@ func TestRestoreInPlace(t *testing.T) {
 		if told := next[event.DatastoreRestored](x.tenant, event.Restored); told.InPlace != request || told.Keys != 0 {
 			t.Errorf("%+v", told)
 		}
-		if err := x.has("of after", "b", "c"); err != nil {
+		if err := x.has("of after", "b", "c", "events/b"); err != nil {
 			t.Error(err)
 		}
 	})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
@@ -112,6 +113,8 @@ func TestOverrides(t *testing.T) {
 	in.etcdStore("joint-away", away)
 	in.etcdStore("joint-alias", a)
 	in.etcdStore("joint-stranger", stranger)
+	in.etcdStore("joint-b-alias", b)
+	in.etcdStore("joint-free", etcdserver.StartWith(t, a.CA, "127.0.0.1"))
 	stop := in.run()
 	defer func() { stop() }()
 	ctx := t.Context()
@@ -279,6 +282,27 @@ func TestOverrides(t *testing.T) {
 		withdrawn := next[event.DatastoreWithdrawn](x, event.Withdrawn)
 		if after := holds(t, a, x.account().Schema, x.account().User); !slices.Equal(before, after) || len(withdrawn.Removed) > 0 {
 			t.Errorf("%q became %q: %+v", before, after, withdrawn)
+		}
+	})
+	t.Run("what overrides have against a move is said before it, and by a tenant that is to move all the same", func(t *testing.T) {
+		x := tenantOf("moves", "/events#joint-b")
+		x.accept()
+		next[event.DatastoreProvisioned](x, event.Provisioned)
+		for to, want := range map[string]string{
+			"joint-b": "by dataStoreOverrides of now or before", "joint-b-alias": "are one database", "joint-stranger": "is no etcd of the same certificateAuthority", "joint-free": "",
+		} {
+			r := event.MoveReply{}
+			in.must(ask(in, event.QueryMove, event.MoveQuery{Query: event.Query{Namespace: x.namespace, Name: x.key.Name}, DataStore: to}, &r))
+			i := slices.IndexFunc(r.Findings, func(f event.MoveFinding) bool { return f.What == reason.OverridesSet })
+			if (i < 0) != (want == "") || i >= 0 && (!r.Blocked || !strings.Contains(r.Findings[i].Message, want)) {
+				t.Errorf("to %s: %+v", to, r.Findings)
+			}
+		}
+		x.t.Spec.DataStore = "joint-b"
+		x.spec.Generation++
+		x.accept()
+		if failed := next[event.StepFailed](x, event.Failed); failed.Reason != reason.MigrationNotSupported || failed.Retrying || !strings.Contains(failed.Message, "dataStoreOverrides") {
+			t.Errorf("%+v", failed)
 		}
 	})
 	t.Run("deletion leaves nothing in either", func(t *testing.T) {

@@ -32,8 +32,6 @@ func inPlaceOf(o *v1alpha1.TenantControlPlane, before *state.Tenant) (p state.In
 		return p, nil
 	case asked.Namespace != o.Namespace || asked.Name != o.Name:
 		return p, refuse(field, event.RuleForbidden, value, "must be a backup of this tenant: "+name.AnnotationRestoreFrom+" makes another tenant of it")
-	case len(o.Spec.DataStoreOverrides) > 0:
-		return p, refuse(field, event.RuleForbidden, value, "can't be there beside spec.dataStoreOverrides: what is in several DataStores isn't restored in place")
 	case before != nil && before.InPlace.Request == value:
 		return before.InPlace, nil
 	}

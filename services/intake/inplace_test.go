@@ -60,8 +60,6 @@ func TestRestoreInPlace(t *testing.T) {
 		}
 	})
 	t.Run("what is refused", func(t *testing.T) {
-		overridden := setBack(request)
-		overridden.Spec.DataStoreOverrides = []v1alpha1.DataStoreOverride{{Resource: "/events", DataStore: "x"}}
 		for what, c := range map[string]struct {
 			o    *v1alpha1.TenantControlPlane
 			rule string
@@ -69,7 +67,6 @@ func TestRestoreInPlace(t *testing.T) {
 			"no time":          {setBack(setBackTo), event.RuleInvalid},
 			"nothing":          {setBack(""), event.RuleInvalid},
 			"another tenant's": {setBack("offsite/default/other/id@2026-11-20T08:00:00Z"), event.RuleForbidden},
-			"overrides":        {overridden, event.RuleForbidden},
 		} {
 			p, bad := inPlaceOf(c.o, nil)
 			if len(bad) != 1 || bad[0].Rule != c.rule || p != (state.InPlace{}) {

@@ -253,7 +253,7 @@ func whole(key events.Key, k kind, data []byte, watchFilter string) (typed any, 
 		found = append(found, bad...)
 		_, bad = backupsOf(tenant.Annotations)
 		found = append(found, bad...)
-		_, bad = quotaOf(tenant.Annotations, tenant.Spec.DataStoreOverrides)
+		_, bad = quotaOf(tenant.Annotations)
 		found = append(found, bad...)
 		_, bad = inPlaceOf(tenant, nil)
 		found = append(found, bad...)

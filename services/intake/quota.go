@@ -8,7 +8,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
-	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 )
 
 // The least bounds: a control plane keeps some 300 objects and half a megabyte for itself.
@@ -18,7 +17,7 @@ const (
 )
 
 // quotaOf is how much a tenant may keep by its annotations, or what of them can't be read.
-func quotaOf(annotations map[string]string, overrides []v1alpha1.DataStoreOverride) (q state.Quota, bad refusal) {
+func quotaOf(annotations map[string]string) (q state.Quota, bad refusal) {
 	refuseOf := func(annotation, value, must string) {
 		bad = append(bad, refuse("metadata.annotations["+annotation+"]", event.RuleInvalid, value, must)...)
 	}
@@ -33,9 +32,6 @@ func quotaOf(annotations map[string]string, overrides []v1alpha1.DataStoreOverri
 		if q.Objects, err = strconv.ParseInt(value, 10, 64); err != nil || q.Objects < leastObjects {
 			refuseOf(name.AnnotationQuotaObjects, value, "must be how many objects the tenant may keep, 1000 at least")
 		}
-	}
-	if bad == nil && q != (state.Quota{}) && len(overrides) > 0 {
-		bad = refuse("spec.dataStoreOverrides", event.RuleForbidden, overrides[0].DataStore, "can't be there beside a quota, which counts what is in one DataStore: leave out one of both")
 	}
 	if bad != nil {
 		return state.Quota{}, bad

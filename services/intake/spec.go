@@ -258,7 +258,7 @@ func desired(
 		tenant.Backups = backupsAt(&o.ObjectMeta, now)
 	}
 	var bad refusal
-	if tenant.Quota, bad = quotaOf(o.Annotations, o.Spec.DataStoreOverrides); bad != nil && before != nil {
+	if tenant.Quota, bad = quotaOf(o.Annotations); bad != nil && before != nil {
 		tenant.Quota = before.Quota // nobody gets more by a slip of the pen
 	}
 	if tenant.Sleep.Asleep {
@@ -389,7 +389,7 @@ func waitOf(o *v1alpha1.TenantControlPlane, missing string, now time.Time) state
 		text := "annotations of backups that can be read" + unreadable(bad)
 		return state.Wait{On: kube.TenantControlPlanes.Kind, Reason: reason.ScheduleUnreadable, Text: text}
 	}
-	if _, bad := quotaOf(o.Annotations, o.Spec.DataStoreOverrides); bad != nil {
+	if _, bad := quotaOf(o.Annotations); bad != nil {
 		return state.Wait{On: kube.TenantControlPlanes.Kind, Reason: reason.QuotaUnreadable, Text: "annotations of a quota that can be read" + unreadable(bad)}
 	}
 	if _, bad := inPlaceOf(o, nil); bad != nil {

@@ -191,15 +191,20 @@ func (in Input) apiServerArgs() []string {
 
 // storageFlags say where the API server stores its data.
 func (in Input) storageFlags() flags {
+	all := flags{}
+	if o := in.overrides(); o != "" {
+		all[flagOverrides] = o
+	}
 	if in.hasGate() {
 		// What compacts one of two stores would compact the other; and kine, like the datastore service, compacts by itself.
-		return flags{"etcd-servers": gateSocket, "etcd-compaction-interval": never}
+		all["etcd-servers"], all["etcd-compaction-interval"] = gateSocket, never
+		return all
 	}
 	if needsKine(in.Datastore.Driver) {
 		// A database of the tenant's own: nobody else compacts it, and no prefix tells it from others.
 		return flags{"etcd-servers": kineSocket}
 	}
-	all := flags{
+	maps.Copy(all, flags{
 		"etcd-cafile":   pki(path.Join(dirEtcd, name.KeyDatastoreCACert)),
 		"etcd-certfile": pki(path.Join(dirEtcd, name.KeyDatastoreCert)),
 		"etcd-keyfile":  pki(path.Join(dirEtcd, name.KeyDatastoreKey)),
@@ -208,10 +213,7 @@ func (in Input) storageFlags() flags {
 		"etcd-compaction-interval": never,
 		"etcd-prefix":              "/" + in.Datastore.Schema,
 		"etcd-servers":             urls(in.Datastore.Endpoints, ","),
-	}
-	if o := in.overrides(); o != "" {
-		all[flagOverrides] = o
-	}
+	})
 	return all
 }
 

@@ -87,6 +87,9 @@ func (in Input) gate() corev1.Container {
 	}
 	d := &in.Datastore
 	side("from", d.Driver, d.Schema, d.Endpoints, kineSocket, dirGateFrom, name.VolumeGateFrom)
+	if through := in.through(); through != "" {
+		managed["through"] = through
+	}
 	if m.Gated() {
 		managed["move"] = m.ID
 		side("to", m.Driver, m.Schema, m.Endpoints, kineMovingSocket, dirGateTo, name.VolumeGateTo)

@@ -5,7 +5,9 @@ package workload
 
 import (
 	"maps"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
@@ -13,12 +15,17 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 )
 
-// overrides is the value of kube-apiserver's flag that says which resources are where, empty for none.
+// overrides is the value of kube-apiserver's flag that says which resources are where, empty for none. It reaches all its stores in one way,
+// so that where the tenant's own is behind a gate, the others are, too.
 func (in Input) overrides() string {
 	at := map[string]string{}
-	for _, o := range in.Datastore.Overrides {
+	for i, o := range in.overridden() {
+		servers := urls(o.Endpoints, ";")
+		if in.hasGate() {
+			servers = "unix://" + throughSocket(i)
+		}
 		for _, resource := range o.Resources {
-			at[resource] = urls(o.Endpoints, ";")
+			at[resource] = servers
 		}
 	}
 	var all []string
@@ -26,6 +33,29 @@ func (in Input) overrides() string {
 		all = append(all, resource+"#"+at[resource])
 	}
 	return strings.Join(all, ",")
+}
+
+// overridden are the DataStores that hold resources instead of the tenant's own.
+func (in Input) overridden() (all []state.Override) {
+	for _, o := range in.Datastore.Overrides {
+		if len(o.Resources) > 0 {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+// throughSocket is where a gate passes on what is asked of the override of an index in overridden. Names of DataStores may be longer than a
+// socket's path.
+func throughSocket(i int) string { return path.Join(dirKineSocket, "gate-"+strconv.Itoa(i)) }
+
+// through is the value of the gate's flag for them, empty for none.
+func (in Input) through() string {
+	var all []string
+	for i, o := range in.overridden() {
+		all = append(all, throughSocket(i)+"="+urls(o.Endpoints, ","))
+	}
+	return strings.Join(all, ";")
 }
 
 // urls joins the URLs of an etcd's endpoints.

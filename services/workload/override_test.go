@@ -10,7 +10,7 @@ import (
 )
 
 func TestOverridesAreAFlag(t *testing.T) {
-	in := Input{Datastore: state.Datastore{Overrides: []state.Override{
+	in := Input{Subject: Subject{Tenant: &state.Tenant{}}, Datastore: state.Datastore{Overrides: []state.Override{
 		{DataStore: "b", Resources: []string{"/events", "coordination.k8s.io/leases"}, Endpoints: []string{"b1:2379", "b2:2379"}},
 		{DataStore: "c", Resources: []string{"apps/deployments"}, Endpoints: []string{"c:2379"}},
 		{DataStore: "left", Endpoints: []string{"l:2379"}},
@@ -18,6 +18,13 @@ func TestOverridesAreAFlag(t *testing.T) {
 	if got, want := in.overrides(), "/events#https://b1:2379;https://b2:2379,apps/deployments#https://c:2379,"+
 		"coordination.k8s.io/leases#https://b1:2379;https://b2:2379"; got != want {
 		t.Errorf("got %s", got)
+	}
+	in.Datastore.Move = &state.Move{Phase: state.MoveCopying}
+	if got, want := in.overrides(), "/events#unix:///uds/gate-0,apps/deployments#unix:///uds/gate-1,coordination.k8s.io/leases#unix:///uds/gate-0"; got != want {
+		t.Errorf("behind a gate: got %s", got)
+	}
+	if got, want := in.through(), "/uds/gate-0=https://b1:2379,https://b2:2379;/uds/gate-1=https://c:2379"; got != want {
+		t.Errorf("the gate's: %s", got)
 	}
 }
 

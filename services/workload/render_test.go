@@ -98,6 +98,11 @@ func TestGolden(t *testing.T) {
 	tenants["quota"] = withQuota(load(t, "minimal"))
 	tenants["quota-postgresql"] = withQuota(on(load(t, "minimal"), v1alpha1.DriverPostgreSQL, name.KeyDatastoreCACert))
 	tenants["quota-moving"] = withQuota(moving(load(t, "minimal"), v1alpha1.DriverEtcd, name.KeyDatastoreCACert, name.KeyDatastoreCert, name.KeyDatastoreKey))
+	overrides := moving(load(t, "minimal"), v1alpha1.DriverEtcd, name.KeyDatastoreCACert, name.KeyDatastoreCert, name.KeyDatastoreKey)
+	overrides.Datastore.Overrides = []state.Override{
+		{DataStore: "events", Resources: []string{"/events", "coordination.k8s.io/leases"}, Endpoints: []string{"events-1.example.com:2379", "events-2.example.com:2379"}},
+	}
+	tenants["moving-overrides"] = withQuota(overrides)
 	for tenant, in := range tenants {
 		t.Run(tenant, func(t *testing.T) {
 			var out []byte

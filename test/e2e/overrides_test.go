@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -21,13 +22,13 @@ import (
 	"github.com/stoker-k8s/stoker/test/env"
 )
 
-// TestOverrides keeps Leases and Events of a tenant in other etcds than the rest.
+// TestOverrides keeps Leases and Events of a tenant in other etcds than the rest, which moves.
 func TestOverrides(t *testing.T) {
 	e.Services(t)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
 	ca, servers := etcdserver.NewAuthority(t, key), map[string]*etcdserver.Server{}
-	for _, n := range []string{"first", "second", "third"} {
+	for _, n := range []string{"first", "second", "third", "fourth"} {
 		server := etcdserver.StartWith(t, ca, "127.0.0.2")
 		servers[n] = server
 		c := server.Config(t)
@@ -110,20 +111,54 @@ func TestOverrides(t *testing.T) {
 		}
 	})
 	t.Run("all three are used by it", func(t *testing.T) {
-		for n := range servers {
+		for _, n := range []string{"first", "second", "third"} {
 			usedBy(t, n, parts)
 		}
 	})
+	t.Run("its own moves while clients work, and they stay", func(t *testing.T) {
+		if code, text := stoker(t, "migrate", parts.Name, "--to", "third", "--plan"); code != 1 || !strings.Contains(text, reason.OverridesSet) {
+			t.Errorf("to where its Events are: exit %d\n%s", code, text)
+		}
+		c := clientOf(t, kubeconfig)
+		fill(t, c, 200)
+		annotate(t, parts, name.AnnotationMigrationGrace, "0")
+		w := watchAndWrite(t, c)
+		if code, text := stoker(t, "drain", "first", "--to", "fourth", "--timeout", "5m"); code != 0 {
+			t.Errorf("exit %d\n%s", code, text)
+		}
+		e.Kubectl(t, kubeconfig, "create", "deployment", "moved", "--image=nginx")
+		arrived(t, parts, "fourth")
+		w.end(t)
+		env.Eventually(t, "nothing of it to be left in first", func() error {
+			if held := resources(t, "first", parts); len(held) > 0 {
+				return fmt.Errorf("%v", held)
+			}
+			return nil
+		})
+		if n := len(list(t, c)); n != 200 {
+			t.Errorf("%d of 200 objects", n)
+		}
+		if second, third := resources(t, "second", parts), resources(t, "third", parts); !slices.Equal(second, []string{"leases"}) || !slices.Equal(third, []string{"events"}) {
+			t.Errorf("second holds %v, third %v", second, third)
+		}
+		if held := resources(t, "fourth", parts); slices.Contains(held, "leases") || slices.Contains(held, "events") || !slices.Contains(held, "deployments") {
+			t.Errorf("fourth holds %v", held)
+		}
+		usedBy(t, "first")
+	})
 	t.Run("a DataStore whose override goes is held until no pod uses it, and holds nothing then", func(t *testing.T) {
 		erase(t, kube.DataStores, "", "third")
-		merge(t, kube.TenantControlPlanes, parts.Namespace, parts.Name, map[string]any{"spec": map[string]any{
-			"dataStoreOverrides": []any{map[string]any{"resource": "coordination.k8s.io/leases", "dataStore": "second"}},
-		}})
+		merge(t, kube.TenantControlPlanes, parts.Namespace, parts.Name, map[string]any{
+			"metadata": map[string]any{"annotations": map[string]any{name.AnnotationQuotaObjects: "20000"}}, // for which pods have gates
+			"spec": map[string]any{
+				"dataStoreOverrides": []any{map[string]any{"resource": "coordination.k8s.io/leases", "dataStore": "second"}},
+			},
+		})
 		vanished(t, kube.DataStores, "", "third")
 		empty(t, "third")
 		e.Ready(t, parts)
 		e.Kubectl(t, kubeconfig, "create", "deployment", "again", "--image=nginx")
-		sees(t, "first")
+		sees(t, "fourth")
 		if got := read(t, parts).Annotations[name.AnnotationDatastoreOverrides]; got != "second" {
 			t.Errorf("on record is %q", got)
 		}
@@ -158,12 +193,13 @@ func TestOverrides(t *testing.T) {
 		}
 		nothingLeft(t, parts)
 		empty(t, "first")
+		empty(t, "fourth")
 	})
 	if testing.Short() {
 		e.Delete(t, parts)
 		e.Gone(t, parts)
 	}
-	for _, n := range []string{"first", "second"} {
+	for _, n := range []string{"first", "second", "fourth"} {
 		erase(t, kube.DataStores, "", n)
 		vanished(t, kube.DataStores, "", n)
 	}

@@ -32,7 +32,7 @@ const (
 	AlreadyThere = "AlreadyThere"
 	// SameDatabase: both DataStores are one database.
 	SameDatabase = "SameDatabase"
-	// OverridesSet: the tenant has dataStoreOverrides.
+	// OverridesSet: the tenant's dataStoreOverrides are against the move.
 	OverridesSet = "OverridesSet"
 	// DataStoreDeleting: the DataStore that the data would go to is being deleted.
 	DataStoreDeleting = "DataStoreDeleting"
@@ -85,8 +85,8 @@ func Plans() []Entry {
 		{AlreadyThere, "the tenant's data are in the DataStore that they would go to", "", ""},
 		{SameDatabase, "both DataStores are one database, in which the data are already", "Choose a DataStore of another database.", ""},
 		{
-			OverridesSet, "the tenant has dataStoreOverrides, and its data don't move while it has",
-			"Move tenants without overrides only, or make the tenant anew.", "",
+			OverridesSet, "what the tenant keeps in other DataStores by dataStoreOverrides is against the move",
+			"Choose an etcd of the same certificateAuthority that none of them names.", "get datastores",
 		},
 		{DataStoreDeleting, "the DataStore that the data would go to is being deleted", "Choose another one.", "get datastores"},
 		{DataStorePaused, "the DataStore that the data would go to is paused: changes of it aren't taken up", "Resume it: stoker resume datastore/NAME", ""},

@@ -69,6 +69,9 @@ type Config struct {
 	Move, Name string
 	// From holds the data until the records say that To does. Without a move there is From alone.
 	From, To Store
+	// Through are further sockets, by path, and the URLs of other etcds that what is asked there goes to, with From's TLS and prefix. No move
+	// and no quota is about what they hold.
+	Through map[string][]string
 	// Quota bounds what the tenant keeps.
 	Quota Quota
 	Log   *slog.Logger
@@ -144,27 +147,33 @@ func Run(ctx context.Context, cfg Config, ready func() error) error {
 			return err
 		}
 	}
-	if err := os.Remove(cfg.Listen); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
+	gates := map[string]*Gate{cfg.Listen: g}
+	for socket, endpoints := range cfg.Through {
+		other := cfg.From
+		other.Endpoints = endpoints
+		s, err := open(other)
+		if err != nil {
+			return fmt.Errorf("the DataStore of --through %s: %w", socket, err)
+		}
+		defer s.client.Close()
+		gates[socket] = &Gate{cfg: Config{Log: cfg.Log}, from: s}
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", cfg.Listen)
-	if err != nil {
-		return err
-	}
-	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
-	pb.RegisterKVServer(server, &kvServer{g: g})
-	pb.RegisterWatchServer(server, &watchServer{g: g})
-	pb.RegisterLeaseServer(server, &leaseServer{g: g})
-	pb.RegisterMaintenanceServer(server, &maintenanceServer{g: g})
 	if g.to != nil {
 		running.Go(func() { g.follow(ctx) })
 	}
 	if g.usage != nil {
 		running.Go(func() { g.report(ctx) })
 	}
-	failed := make(chan error, 1)
-	running.Go(func() { failed <- server.Serve(listener) })
-	defer server.Stop()
+	failed := make(chan error, len(gates))
+	for socket, one := range gates {
+		listener, err := listen(ctx, socket)
+		if err != nil {
+			return err
+		}
+		server := one.server()
+		running.Go(func() { failed <- server.Serve(listener) })
+		defer server.Stop()
+	}
 	if err := ready(); err != nil {
 		return err
 	}
@@ -174,6 +183,24 @@ func Run(ctx context.Context, cfg Config, ready func() error) error {
 	case err := <-failed:
 		return err
 	}
+}
+
+// listen makes a socket, in place of what an earlier gate has left there.
+func listen(ctx context.Context, socket string) (net.Listener, error) {
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	return (&net.ListenConfig{}).Listen(ctx, "unix", socket)
+}
+
+// server is what serves etcd's API.
+func (g *Gate) server() *grpc.Server {
+	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
+	pb.RegisterKVServer(server, &kvServer{g: g})
+	pb.RegisterWatchServer(server, &watchServer{g: g})
+	pb.RegisterLeaseServer(server, &leaseServer{g: g})
+	pb.RegisterMaintenanceServer(server, &maintenanceServer{g: g})
+	return server
 }
 
 // current is the store that reads go to; sure says that it has the data.

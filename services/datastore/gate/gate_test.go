@@ -3,6 +3,7 @@ package gate_test
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,9 @@ import (
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
+	"github.com/stoker-k8s/stoker/services/datastore/gate"
 	"github.com/stoker-k8s/stoker/services/datastore/move"
 )
 
@@ -212,4 +216,52 @@ func TestStoreAway(t *testing.T) {
 		_, err := create(asking, c, "/registry/configmaps/default/b", "1")
 		return err
 	})
+}
+
+// TestThrough passes on what is asked of other etcds, whatever is counted and moved of the tenant's own.
+func TestThrough(t *testing.T) {
+	ctx := t.Context()
+	m := newMoving(t)
+	server := etcdserver.StartWith(t, m.from.server.CA, "127.0.0.1")
+	d, err := etcd.Open(server.Config(t))
+	must(t, err)
+	t.Cleanup(func() { _ = d.Close() })
+	_, err = d.Provision(ctx, m.from.account)
+	must(t, err)
+	own, through := filepath.Join(m.dir, "own"), filepath.Join(m.dir, "through")
+	run(t, gate.Config{
+		Listen: own, Move: id, Name: "pod-1", From: m.from.store, To: m.to.store, Quota: gate.Quota{Objects: 1},
+		Through: map[string][]string{through: {"https://" + server.Endpoint}},
+	})
+	c := client(t, through)
+	watched := c.Watch(ctx, "/registry/events/", clientv3.WithPrefix())
+	for _, n := range []string{"a", "b", "c"} {
+		_, err := create(ctx, c, "/registry/events/default/"+n, "1")
+		must(t, err)
+	}
+	if r := <-watched; len(r.Events) == 0 || !strings.HasPrefix(string(r.Events[0].Kv.Key), "/registry/events/") {
+		t.Errorf("the watch got %v", r)
+	}
+	must(t, m.move.Copy(ctx))
+	_, err = m.move.GoOver(ctx, 1)
+	must(t, err)
+	_, err = create(ctx, c, "/registry/events/default/after", "1")
+	must(t, err)
+	for what, test := range map[string]struct {
+		c      *clientv3.Client
+		prefix string
+		want   int64
+	}{
+		"the other etcd":         {server.Root, "/tenant_a/events/", 4},
+		"the tenant's own":       {m.from.server.Root, "/tenant_a/events/", 0},
+		"where that goes":        {m.to.server.Root, "/tenant_b/events/", 0},
+		"the socket of another":  {c, "/registry/events/", 4},
+		"the tenant's by a gate": {client(t, own), "/registry/events/", 0},
+	} {
+		have, err := test.c.Get(ctx, test.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+		must(t, err)
+		if have.Count != test.want {
+			t.Errorf("%s has %d Events, not %d", what, have.Count, test.want)
+		}
+	}
 }

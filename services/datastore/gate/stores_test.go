@@ -104,14 +104,17 @@ func newMoving(t *testing.T) *moving {
 func (m *moving) gate(t *testing.T, pod string) (socket string, end func()) {
 	t.Helper()
 	socket = filepath.Join(m.dir, pod)
+	return socket, run(t, gate.Config{Listen: socket, Move: id, Name: pod, From: m.from.store, To: m.to.store})
+}
+
+// run runs a gate until the test, or what is returned, ends it.
+func run(t *testing.T, cfg gate.Config) (end func()) {
+	t.Helper()
+	cfg.Log = slog.New(slog.DiscardHandler)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	ready, failed := make(chan struct{}), make(chan error, 1)
-	running.Go(func() {
-		failed <- gate.Run(ctx, gate.Config{
-			Listen: socket, Move: id, Name: pod, From: m.from.store, To: m.to.store, Log: slog.New(slog.DiscardHandler),
-		}, func() error { close(ready); return nil })
-	})
+	running.Go(func() { failed <- gate.Run(ctx, cfg, func() error { close(ready); return nil }) })
 	end = func() { cancel(); running.Wait() }
 	t.Cleanup(end)
 	select {
@@ -121,7 +124,7 @@ func (m *moving) gate(t *testing.T, pod string) (socket string, end func()) {
 	case <-time.After(time.Minute):
 		t.Fatal("the gate serves nothing")
 	}
-	return socket, end
+	return end
 }
 
 // client speaks to a gate as an API server does.

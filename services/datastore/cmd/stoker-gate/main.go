@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -33,6 +34,17 @@ func run() error {
 	flag.Int64Var(&cfg.Quota.Bytes, "quota-bytes", 0, "how many `bytes` the tenant may keep, of keys and values; 0 for no bound")
 	flag.Int64Var(&cfg.Quota.Objects, "quota-objects", 0, "how many objects the tenant may keep; 0 for no bound")
 	flag.StringVar(&health, "health-bind-address", ":8082", "`address` that takes connections once the socket is served")
+	flag.Func("through", "`path=URLs;…` of further sockets, and of the etcds that what is asked there goes to, which are reached as --from-endpoints is", func(value string) error {
+		cfg.Through = map[string][]string{}
+		for one := range strings.SplitSeq(value, ";") {
+			socket, endpoints, _ := strings.Cut(one, "=")
+			if socket == "" || endpoints == "" {
+				return errors.New("must be path=URL,URL;path=URL,URL")
+			}
+			cfg.Through[socket] = strings.Split(endpoints, ",")
+		}
+		return nil
+	})
 	from, to := storeFlags("from", "that the data are in"), storeFlags("to", "that they move to")
 	flag.Parse()
 	for flag, value := range map[string]string{"listen": cfg.Listen, "pod": cfg.Name} {

@@ -109,8 +109,7 @@ func inside(tenants []v1alpha1.TenantControlPlane, dataStore string) (todo []due
 		if asks == "" {
 			asks = o.Labels[name.LabelDataStore]
 		}
-		overrides := slices.ContainsFunc(o.Spec.DataStoreOverrides, func(x v1alpha1.DataStoreOverride) bool { return x.DataStore == dataStore }) ||
-			slices.Contains(name.Overrides(o.Annotations), dataStore)
+		overrides := slices.ContainsFunc(o.Spec.DataStoreOverrides, func(x v1alpha1.DataStoreOverride) bool { return x.DataStore == dataStore })
 		why := resting(o)
 		switch {
 		case at != dataStore && overrides:

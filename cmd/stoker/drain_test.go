@@ -59,7 +59,6 @@ func TestInside(t *testing.T) {
 		"default/goes is being deleted",
 		"default/new is to have it, and has no data there yet",
 		"default/overrides-there names it in dataStoreOverrides, which don't move",
-		"default/overrode-there names it in dataStoreOverrides, which don't move",
 		"default/paused is paused",
 	}
 	if slices.Sort(left); !slices.Equal(left, want) {

@@ -31,7 +31,7 @@ var wakes = withRemovals(map[string][]string{
 	"addons":    {"intake.accepted", "intake.deleting", "intake.released", "workload.available", "certs.rotated", "intake.checked"},
 	// Of what fails, intake looks for its spec that others can't read.
 	"intake": {
-		"datastore.withdrawn", "datastore.restoring", "datastore.restored", "datastore.notrestored",
+		"datastore.withdrawn", "datastore.migrated", "datastore.restoring", "datastore.restored", "datastore.notrestored",
 		"workload.called", "addons.idle", "intake.due", "intake.asked", "datastore.failed", "certs.failed", "workload.failed", "addons.failed", "status.failed",
 	},
 	// Every fact but status' own, which would wake it to find nothing new.

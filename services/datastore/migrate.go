@@ -442,7 +442,9 @@ func (m *migrating) finish(ctx context.Context) error {
 		return err
 	}
 	m.own.Move = nil
-	m.s.removeKept(ctx, m.t, &m.own)
+	if m.s.removeKept(ctx, m.t, &m.own) {
+		m.t.Alarm(0, loop.Wake{Kind: wakeMove}) // it is told that nothing is left there (withdraw)
+	}
 	if next := nextKept(m.own); !next.IsZero() {
 		if err := m.t.At(ctx, next); err != nil {
 			return err
@@ -546,7 +548,7 @@ func (s *datastore) removeKept(ctx context.Context, t *loop.Turn, own *state.Dat
 	}
 	var remain []state.Kept
 	for _, k := range own.Kept {
-		if now.Before(k.Until) || !s.dropKept(ctx, t, k) {
+		if now.Before(k.Until) || !s.dropKept(ctx, t, own, k) {
 			remain = append(remain, k)
 		}
 	}
@@ -556,7 +558,10 @@ func (s *datastore) removeKept(ctx context.Context, t *loop.Turn, own *state.Dat
 }
 
 // dropKept removes what is kept in one DataStore, and reports whether there is nothing left to do.
-func (s *datastore) dropKept(ctx context.Context, t *loop.Turn, k state.Kept) bool {
+func (s *datastore) dropKept(ctx context.Context, t *loop.Turn, own *state.Datastore, k state.Kept) bool {
+	if slices.Contains(namesOf(own.Overrides), k.DataStore) {
+		return true // it is an override's account now, and goes with that
+	}
 	_, left, err := s.drop(ctx, t, keptPlace(k), keptAccount(t.UID, k), s.now())
 	if err != nil {
 		s.log.Warn("data of before a move can't be removed now", "tenant", t.Key.String(), "dataStore", k.DataStore, "error", err)

@@ -6,7 +6,6 @@ package datastore
 // writes before anything is made, and shortens when it hears that nothing is left (datastore.withdrawn).
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +29,7 @@ import (
 
 // overridesOf returns the DataStores beside the tenant's own that hold something of the tenant or will, sorted by name. Each is
 // listed if the state, the object's annotation or the spec names it, and keeps what the state knows of it. Resources are those of
-// the spec; a DataStore that has none is one to withdraw from.
+// the spec; a DataStore that has none is one to withdraw from, unless a move needs it (neededByMove).
 func overridesOf(t *state.Tenant, own state.Datastore) []state.Override {
 	all := map[string]*state.Override{}
 	at := func(n string) *state.Override {
@@ -50,7 +49,7 @@ func overridesOf(t *state.Tenant, own state.Datastore) []state.Override {
 		x := at(o.DataStore)
 		x.Resources = append(x.Resources, o.Resource)
 	}
-	delete(all, cmp.Or(own.DataStore, t.Spec.DataStore)) // where everything is anyway
+	delete(all, homeOf(t, own)) // where everything is anyway
 	var list []state.Override
 	for _, n := range slices.Sorted(maps.Keys(all)) {
 		slices.Sort(all[n].Resources)
@@ -109,7 +108,7 @@ func (s *datastore) againstMove(ctx context.Context, t *state.Tenant, own state.
 		}
 	}
 	for _, o := range overridesOf(t, own) {
-		if o.DataStore == to.name {
+		if o.DataStore == to.name && (len(o.Resources) > 0 || o.Account != "") {
 			return fmt.Sprintf("DataStore %s holds resources of the tenant already, by dataStoreOverrides of now or before", to.name), nil
 		}
 		if len(o.Resources) == 0 {
@@ -168,7 +167,9 @@ func (s *datastore) applyOverrides(ctx context.Context, t *loop.Turn, p *plan, h
 // them out of the plan. It returns the fact that says so. A DataStore that is away wakes the tenant when it is back; the tenant
 // doesn't wait for it.
 func (s *datastore) withdraw(ctx context.Context, t *loop.Turn, p *plan, h home) ([]loop.Tell, error) {
-	named := func(o state.Override) bool { return len(o.Resources) > 0 }
+	named := func(o state.Override) bool {
+		return len(o.Resources) > 0 || neededByMove(t.Tenant, p.want, o.DataStore)
+	}
 	if !slices.ContainsFunc(p.want.Overrides, func(o state.Override) bool { return !named(o) }) {
 		return nil, nil
 	}
@@ -207,6 +208,12 @@ func (s *datastore) withdraw(ctx context.Context, t *loop.Turn, p *plan, h home)
 		return nil, nil
 	}
 	return []loop.Tell{{What: event.Withdrawn, Data: fact}}, nil
+}
+
+// neededByMove reports whether data move to a DataStore, or are kept there since they moved from it.
+func neededByMove(t *state.Tenant, own state.Datastore, dataStore string) bool {
+	return t.Spec.DataStore == dataStore || own.Move != nil && own.Move.DataStore == dataStore ||
+		slices.ContainsFunc(own.Kept, func(k state.Kept) bool { return k.DataStore == dataStore })
 }
 
 // uses reports whether pods may use a DataStore. They are known not to once all that run were made for this generation or a

@@ -53,14 +53,14 @@ func (s *datastore) provision(ctx context.Context, t *loop.Turn) error {
 	if p.upToDate {
 		home.noteAccount(t, own)
 	}
+	measured := t.Woken(wakeSize) && home.main.takeSize(&p.want)
+	removed := s.removeKept(ctx, t, &p.want)
 	withdrawn, err := s.withdraw(ctx, t, p, home)
 	if err != nil {
 		return err
 	}
-	measured := t.Woken(wakeSize) && home.main.takeSize(&p.want)
-	removed := s.removeKept(ctx, t, &p.want)
 	restoring := restores(t, own)
-	moving := moves(t, own) && !wantsInPlace(t, own)
+	moving := moves(t, p.want) && !wantsInPlace(t, own)
 	var changed bool
 	var facts []loop.Tell
 	if !restoring {
@@ -149,13 +149,18 @@ func (s *datastore) openHome(ctx context.Context, t *loop.Turn, own state.Datast
 		text := cmp.Or(t.Tenant.Unplaced, "a DataStore to be chosen")
 		return h, state.Wait{On: name.ServiceIntake, Reason: reason.DataStoreNotChosen, Text: text}, nil
 	}
-	h.main, h.object, wait, err = s.open(ctx, t, cmp.Or(own.DataStore, n))
+	h.main, h.object, wait, err = s.open(ctx, t, homeOf(t.Tenant, own))
 	if err != nil || wait.Waits() {
 		return h, wait, err
 	}
 	h.overrides = overridesOf(t.Tenant, own)
 	wait, err = s.openOverrides(ctx, t, &h)
 	return h, wait, err
+}
+
+// homeOf names the DataStore that a tenant's data are in, or are to be: by the state, or where that is lost, by its object.
+func homeOf(t *state.Tenant, own state.Datastore) string {
+	return cmp.Or(own.DataStore, t.Setup.DataStore, t.Spec.DataStore)
 }
 
 // open finds a DataStore that the tenant uses, or says what the tenant has to wait for.

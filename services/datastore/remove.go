@@ -1,7 +1,6 @@
 package datastore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -148,7 +147,7 @@ type place struct {
 // placesOf are the DataStores that may hold something of a tenant, its own first.
 func placesOf(t *state.Tenant, own state.Datastore) []place {
 	var places []place
-	if n := cmp.Or(own.DataStore, t.Spec.DataStore); n != "" {
+	if n := homeOf(t, own); n != "" {
 		places = append(places, place{dataStore: n, driver: v1alpha1.Driver(own.Driver), certain: own.DataStore != ""})
 	}
 	if m := own.Move; m != nil && m.Schema != "" && m.DataStore != own.DataStore {
@@ -158,14 +157,20 @@ func placesOf(t *state.Tenant, own state.Datastore) []place {
 		places = append(places, keptPlace(k))
 	}
 	for _, o := range overridesOf(t, own) {
-		places = append(places, overridePlace(o))
+		if !slices.ContainsFunc(places, func(p place) bool { return p.dataStore == o.DataStore }) {
+			places = append(places, overridePlace(o))
+		}
 	}
 	return places
 }
 
-// overridePlace is the place of an override, which only etcds can be.
+// overridePlace is the place of an override, which only etcds can be, or of what was there before it or a move.
 func overridePlace(o state.Override) place {
-	return place{dataStore: o.DataStore, driver: v1alpha1.DriverEtcd, certain: o.Account != ""}
+	p := place{dataStore: o.DataStore, certain: o.Account != ""}
+	if len(o.Resources) > 0 || p.certain {
+		p.driver = v1alpha1.DriverEtcd
+	}
+	return p
 }
 
 // dropAll removes the tenant's data and users wherever it has some, counts that in own, and says what it had to leave. An

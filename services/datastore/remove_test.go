@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
@@ -19,7 +20,7 @@ func TestLeftBehindSaysWhatAndWhere(t *testing.T) {
 }
 
 func TestPlacesOf(t *testing.T) {
-	tenant := &state.Tenant{}
+	tenant := &state.Tenant{Annotations: map[string]string{name.AnnotationDatastoreOverrides: "former,recorded,to"}}
 	tenant.Spec.DataStore = "main"
 	tenant.Spec.DataStoreOverrides = []v1alpha1.DataStoreOverride{{Resource: "/events", DataStore: "c"}}
 	own := state.Datastore{DataStore: "main", Driver: "etcd", Overrides: []state.Override{{DataStore: "b", Account: "as left"}}}
@@ -28,9 +29,9 @@ func TestPlacesOf(t *testing.T) {
 		Kept: []state.Kept{{DataStore: "former", Driver: "MySQL", Schema: "t", User: "v"}},
 	}
 	for want, own := range map[string]state.Datastore{
-		"[{main etcd true  } {b etcd true  } {c etcd false  }]":                            own,
-		"[{main  false  } {c etcd false  }]":                                               {},
-		"[{main etcd true  } {to NATS true s u} {former MySQL true t v} {c etcd false  }]": moving,
+		"[{main etcd true  } {b etcd true  } {c etcd false  } {former  false  } {recorded  false  } {to  false  }]": own,
+		"[{main  false  } {c etcd false  } {former  false  } {recorded  false  } {to  false  }]":                    {},
+		"[{main etcd true  } {to NATS true s u} {former MySQL true t v} {c etcd false  } {recorded  false  }]":      moving,
 	} {
 		if got := fmt.Sprint(placesOf(tenant, own)); got != want {
 			t.Errorf("got %s", got)

@@ -31,8 +31,11 @@ func assigned(o *v1alpha1.TenantControlPlane, before *state.Tenant, fallback str
 }
 
 // record is the value of the tenant's label: the DataStore that holds its data, or will. While a tenant is to move, its data
-// is still where it was.
+// is still where it was. That they have moved the label says first (migrated), and the status a moment later.
 func record(o *v1alpha1.TenantControlPlane, dataStore string) string {
+	if at := o.Labels[name.LabelDataStore]; at != "" && at == o.Spec.DataStore {
+		return at
+	}
 	return cmp.Or(o.Status.Storage.DataStoreName, dataStore)
 }
 

@@ -29,6 +29,8 @@ func TestAssigned(t *testing.T) {
 		"where the data is wins over a record changed by hand": {status: "s", label: "l", fallback: "d", want: "s", recorded: "s"},
 		"the spec wins": {spec: "x", label: "l", fallback: "d", want: "x", recorded: "x"},
 		"a move is asked for: the data is still where it was":  {spec: "x", status: "s", label: "s", want: "x", recorded: "s"},
+		"they have moved, and the status doesn't say so yet":   {spec: "x", status: "s", label: "x", want: "x", recorded: "x"},
+		"they have moved, and nothing but the status says so":  {spec: "x", status: "x", label: "l", want: "x", recorded: "x"},
 		"after the loss of NATS and of the status, the record": {label: "l", fallback: "d", want: "l", recorded: "l"},
 		"nothing accepted so far and no default":               {before: before("")},
 	} {

@@ -106,6 +106,8 @@ func (s *intake) handle(ctx context.Context, t *loop.Turn) error {
 			err = s.finish(ctx, t)
 		case e.Service == name.ServiceDatastore && e.What == event.Withdrawn && e.Err == nil:
 			err = s.withdrawn(ctx, t, e)
+		case e.Service == name.ServiceDatastore && e.What == event.Migrated && e.Err == nil:
+			err = s.migrated(ctx, t, e)
 		case e.Service == name.ServiceDatastore && slices.Contains([]string{event.Restoring, event.Restored, event.NotRestored}, e.What) && e.Err == nil:
 			var news bool
 			news, err = replaced(t, e, now)

@@ -84,16 +84,17 @@ func (s *intake) adopt(ctx context.Context, o *v1alpha1.TenantControlPlane, data
 	return s.add(ctx, kube.TenantControlPlanes, &o.ObjectMeta, labels, recorded(o, dataStore, nil), name.FinalizerTenant, o)
 }
 
-// recorded is what of the annotation that lists the DataStores of overrides must change, nil for nothing. A DataStore that no
-// override names any more stays on it until nothing is left there, as gone says.
+// recorded is what of the annotation must change that lists the DataStores besides a tenant's own that may hold something of it, nil for
+// nothing: those of overrides, the one that its data are to move to, and those that they have moved from. A DataStore that is none of these
+// any more stays on it until nothing is left there, as gone says.
 func recorded(o *v1alpha1.TenantControlPlane, dataStore string, gone []string) map[string]any {
 	have, noted := o.Annotations[name.AnnotationDatastoreOverrides]
 	stores := slices.DeleteFunc(name.Overrides(o.Annotations), func(n string) bool { return slices.Contains(gone, n) })
+	stores = append(stores, o.Spec.DataStore, o.Status.Storage.DataStoreName, o.Labels[name.LabelDataStore])
 	for _, x := range o.Spec.DataStoreOverrides {
-		if x.DataStore != dataStore {
-			stores = append(stores, x.DataStore)
-		}
+		stores = append(stores, x.DataStore)
 	}
+	stores = slices.DeleteFunc(stores, func(n string) bool { return n == "" || n == dataStore })
 	slices.Sort(stores)
 	switch want := name.OverridesValue(slices.Compact(stores)); {
 	case want == "" && noted:
@@ -121,6 +122,27 @@ func (s *intake) withdrawn(ctx context.Context, t *loop.Turn, e loop.Event) erro
 	}
 	patch := map[string]any{"metadata": map[string]any{"annotations": annotations}}
 	err = s.kube.MergePatch(ctx, kube.TenantControlPlanes, o.Namespace, o.Name, patch, nil)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// migrated records that a tenant's data are in another DataStore now, and in the former one still, as long as they are kept there.
+func (s *intake) migrated(ctx context.Context, t *loop.Turn, e loop.Event) error {
+	var fact event.DatastoreMigrated
+	if err := e.DataAs(&fact); err != nil {
+		return &intent.Permanent{Reason: reason.InvalidFact, Message: "datastore.migrated can't be read", Err: err}
+	}
+	o, err := s.get(ctx, t.Key)
+	if err != nil || o == nil || string(o.UID) != fact.UID || !s.kube.InScope(kube.TenantControlPlanes, o) {
+		return err
+	}
+	metadata := map[string]any{"labels": map[string]any{name.LabelDataStore: label(fact.To)}}
+	if annotations := recorded(o, fact.To, nil); annotations != nil {
+		metadata["annotations"] = annotations
+	}
+	err = s.kube.MergePatch(ctx, kube.TenantControlPlanes, o.Namespace, o.Name, map[string]any{"metadata": metadata}, nil)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -264,8 +286,8 @@ func desired(
 	if tenant.Sleep.Asleep {
 		tenant.Spec.ControlPlane.Deployment.Replicas = new(int32)
 	}
-	if had := o.Status.Storage; had.DataStoreName == dataStore {
-		tenant.Setup = state.Account{Schema: had.Setup.Schema, User: had.Setup.User}
+	if had := o.Status.Storage; had.DataStoreName != "" {
+		tenant.Setup = state.Account{DataStore: had.DataStoreName, Schema: had.Setup.Schema, User: had.Setup.User}
 	}
 	if before != nil && beforeGeneration == o.Generation {
 		tenant.AcceptedAt = before.AcceptedAt

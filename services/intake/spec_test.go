@@ -74,17 +74,20 @@ func TestDesired(t *testing.T) {
 		}
 	})
 	t.Run("schema and user that the status says the tenant has in its DataStore are told apart from those its author asks for", func(t *testing.T) {
-		had, asks, moved := o.DeepCopy(), o.DeepCopy(), o.DeepCopy()
+		had, asks, moves := o.DeepCopy(), o.DeepCopy(), o.DeepCopy()
 		had.Status.Storage.DataStoreName = "d"
 		had.Status.Storage.Setup.Schema, had.Status.Storage.Setup.User = "s", "u"
 		asks.Spec.DataStoreSchema, asks.Spec.DataStoreUsername = "s", "u"
-		moved.Status = had.Status
-		moved.Status.Storage.DataStoreName = "another"
-		if d := desired(had, "d", nil, 0, "", now); d.Setup != (state.Account{Schema: "s", User: "u"}) {
-			t.Errorf("it had %+v", d.Setup)
-		}
-		for what, x := range map[string]*v1alpha1.TenantControlPlane{"its author": asks, "the status of another DataStore": moved} {
-			if d := desired(x, "d", nil, 0, "", now); d.Setup != (state.Account{}) {
+		moves.Status = had.Status
+		moves.Status.Storage.DataStoreName = "another"
+		for what, c := range map[string]struct {
+			o    *v1alpha1.TenantControlPlane
+			want state.Account
+		}{
+			"the status": {had, state.Account{DataStore: "d", Schema: "s", User: "u"}}, "its author": {asks, state.Account{}},
+			"the status, while it is to move": {moves, state.Account{DataStore: "another", Schema: "s", User: "u"}},
+		} {
+			if d := desired(c.o, "d", nil, 0, "", now); d.Setup != c.want {
 				t.Errorf("%s: %+v", what, d.Setup)
 			}
 		}
@@ -106,6 +109,8 @@ func TestRecorded(t *testing.T) {
 		have      string
 		gone      []string
 		want      string
+		// asks is spec.dataStore, label and status are where the data were, or are.
+		asks, label, status string
 	}{
 		"nothing to say":                                       {want: "map[]"},
 		"what overrides name, once and sorted":                 {overrides: []string{"c", "b", "c"}, want: "map[" + noted + ":b,c]"},
@@ -115,6 +120,9 @@ func TestRecorded(t *testing.T) {
 		"until nothing is left there":                          {overrides: []string{"c"}, have: "b,c", gone: []string{"b"}, want: "map[" + noted + ":c]"},
 		"the last one":                                         {have: "b", gone: []string{"b"}, want: "map[" + noted + ":<nil>]"},
 		"one that is named again meanwhile":                    {overrides: []string{"b"}, have: "b", gone: []string{"b"}, want: "map[]"},
+		"where the data are to go, beside where they are":      {asks: "to", label: "main", status: "main", want: "map[" + noted + ":to]"},
+		"where they have come from":                            {have: "main,to", asks: "main", label: "from", status: "from", want: "map[" + noted + ":from,to]"},
+		"its own alone":                                        {have: "main", asks: "main", label: "main", status: "main", want: "map[" + noted + ":<nil>]"},
 		"what somebody wrote there that can be no DataStore's": {have: "b,/x", want: "map[" + noted + ":b]"},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -125,6 +133,10 @@ func TestRecorded(t *testing.T) {
 			if c.have != "" {
 				o.Annotations = map[string]string{noted: c.have}
 			}
+			if c.label != "" {
+				o.Labels = map[string]string{name.LabelDataStore: c.label}
+			}
+			o.Spec.DataStore, o.Status.Storage.DataStoreName = c.asks, c.status
 			if got := fmt.Sprint(recorded(o, "main", c.gone)); got != c.want {
 				t.Errorf("%s", got)
 			}

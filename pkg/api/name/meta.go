@@ -128,8 +128,8 @@ const (
 	// AnnotationTenantMetrics with the value "true" on a DataStore has sizes of each of its tenants among the metrics, not
 	// only of the largest.
 	AnnotationTenantMetrics = "stoker.dev/tenant-metrics"
-	// AnnotationDatastoreOverrides, on a TenantControlPlane, lists the DataStores that hold something of it beside its own
-	// (dataStoreOverrides), until nothing is left there: what they are counted as used by. See Overrides.
+	// AnnotationDatastoreOverrides, on a TenantControlPlane, lists the DataStores that may hold something of it beside its own
+	// (by dataStoreOverrides, or a move to it or from it), until nothing is left there: what they are counted as used by. See Overrides.
 	AnnotationDatastoreOverrides = "stoker.dev/datastore-overrides"
 	// AnnotationAdopt, with any value, has Stoker work on a TenantControlPlane that Kamaji made; until then it is left alone.
 	AnnotationAdopt = "stoker.dev/adopt"

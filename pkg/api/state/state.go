@@ -120,8 +120,8 @@ type Tenant struct {
 	Seen string `json:"seen,omitempty"`
 	// TraceParent is the W3C trace context of the command, empty when the object was written by other means.
 	TraceParent string `json:"traceparent,omitempty"`
-	// Setup is the schema and user that the tenant has in its DataStore by the object's status (status.storage.setup), as it was
-	// when this was written; zero when it has none there.
+	// Setup is where the tenant's data are, with which schema and user, by the object's status (status.storage), as it was when this was
+	// written; zero when it has none yet.
 	Setup Account `json:"setup,omitzero"`
 	// Spec is the effective spec (v1alpha1.Default applied, DataStore chosen; no replicas while it sleeps by its schedule).
 	Spec v1alpha1.TenantControlPlaneSpec `json:"spec"`
@@ -184,8 +184,9 @@ type Backups struct {
 
 // Account is a schema and a user in a DataStore.
 type Account struct {
-	Schema string `json:"schema"`
-	User   string `json:"user"`
+	DataStore string `json:"dataStore,omitempty"`
+	Schema    string `json:"schema"`
+	User      string `json:"user"`
 }
 
 // Certs is certs' part.

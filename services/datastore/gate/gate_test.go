@@ -166,8 +166,10 @@ func TestTakenOver(t *testing.T) {
 	if len(got.Kvs) != 2 {
 		t.Errorf("%d objects", len(got.Kvs))
 	}
-	if err := m.move.Take(ctx); !errors.Is(err, move.ErrMoved) {
-		t.Errorf("who comes late got %v", err)
+	for who, one := range map[string]*move.Move{"who comes late": m.move, "who has forgotten which move it is": {ID: "another", To: m.to.data}} {
+		if err := one.Take(ctx); !errors.Is(err, move.ErrMoved) {
+			t.Errorf("%s got %v", who, err)
+		}
 	}
 }
 

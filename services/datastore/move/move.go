@@ -79,12 +79,12 @@ func (m *Move) Take(ctx context.Context) error {
 		return err
 	}
 	have := driver.DecodeMove(value)
-	if have.ID != m.ID {
-		have = driver.Move{}
-	}
-	m.attempt, m.revision = max(m.attempt, have.Attempt), revision
+	m.revision = revision
 	if have.Phase == driver.MoveDone || have.Phase == driver.MoveThawed {
-		return ErrMoved
+		return ErrMoved // also if another ID says so: that it has was forgotten, for who knows it takes the record away
+	}
+	if have.ID == m.ID {
+		m.attempt = max(m.attempt, have.Attempt)
 	}
 	return m.take(ctx)
 }

@@ -113,7 +113,7 @@ func inside(tenants []v1alpha1.TenantControlPlane, dataStore string) (todo []due
 		why := resting(o)
 		switch {
 		case at != dataStore && overrides:
-			why = "names it in dataStoreOverrides, which don't move"
+			why = "names it in dataStoreOverrides, which it has to name another one in"
 		case at == "" && asks == dataStore:
 			why = "is to have it, and has no data there yet"
 		case at != dataStore && asks == dataStore:

@@ -58,7 +58,7 @@ func TestInside(t *testing.T) {
 		"default/comes has its data in DataStore b, and they are to go there",
 		"default/goes is being deleted",
 		"default/new is to have it, and has no data there yet",
-		"default/overrides-there names it in dataStoreOverrides, which don't move",
+		"default/overrides-there names it in dataStoreOverrides, which it has to name another one in",
 		"default/paused is paused",
 	}
 	if slices.Sort(left); !slices.Equal(left, want) {

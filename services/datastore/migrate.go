@@ -4,12 +4,14 @@ package datastore
 // do it, and write down how far it is. The pods get gates by the workload service, which hears of each phase by datastore.migrating.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,7 +31,7 @@ import (
 
 // moves reports whether a turn has something to do with a move.
 func moves(t *loop.Turn, own state.Datastore) bool {
-	return own.Move != nil || own.DataStore != "" && t.Tenant.Spec.DataStore != "" && own.DataStore != t.Tenant.Spec.DataStore
+	return own.Move != nil || changeOf(t.Tenant, own).to != ""
 }
 
 // migrating is what a turn knows of a move.
@@ -57,7 +59,7 @@ func (m *migrating) outcome(wait state.Wait, facts ...loop.Tell) loop.Outcome {
 func (m *migrating) tell(phase, why string) loop.Tell {
 	v := m.own.Move
 	return loop.Tell{What: event.Migrating, Data: event.DatastoreMigrating{
-		About: m.t.About(), From: m.own.DataStore, To: v.DataStore, Stage: phase, Keys: v.Keys, Bytes: v.Bytes, Of: v.Of,
+		About: m.t.About(), From: m.from(), To: v.DataStore, Resources: v.Resources, Stage: phase, Keys: v.Keys, Bytes: v.Bytes, Of: v.Of,
 		KeysPerSecond: v.KeysPerSecond, SecondsLeft: v.SecondsLeft, Reason: why,
 	}}
 }
@@ -70,21 +72,21 @@ func (s *datastore) migrate(ctx context.Context, t *loop.Turn, p *plan, h home, 
 	if was := t.Own(); m.own.Move != nil && m.own.Move.Phase == state.MoveGoingOver && was != nil {
 		m.inputs = was.Inputs
 	}
-	target := t.Tenant.Spec.DataStore
+	next := changeOf(t.Tenant, m.own)
 	switch v := m.own.Move; {
 	case v == nil:
-		return m.begin(ctx, target)
+		return m.begin(ctx, next)
 	case v.Phase == state.MoveDone:
 		return m.finish(ctx)
-	case v.DataStore != target:
-		return m.abort(ctx, "spec.dataStore names DataStore "+target)
+	case v.DataStore != next.to || m.from() != next.from || !slices.Equal(v.Resources, next.resources):
+		return m.abort(ctx, "the spec asks for it no longer")
 	}
 	if late := m.late(); late != "" {
 		return m.abort(ctx, late)
 	}
 	if !p.upToDate && m.own.Move.Phase != state.MoveGoingOver { // overrides may be others than when it was begun
-		to := s.stores.get(target)
-		against, err := s.againstMove(ctx, t.Tenant, m.own, m.account, to)
+		to := s.stores.get(next.to)
+		against, err := m.against(ctx, to)
 		if err != nil {
 			return intentOf(t, to, err)
 		}
@@ -93,6 +95,28 @@ func (s *datastore) migrate(ctx context.Context, t *loop.Turn, p *plan, h home, 
 		}
 	}
 	return m.goOn(ctx)
+}
+
+// from is the DataStore that the data come from.
+func (m *migrating) from() string { return cmp.Or(m.own.Move.From, m.own.DataStore) }
+
+// part reports whether some resources move, and the rest stays.
+func (m *migrating) part() bool { return len(m.own.Move.Resources) > 0 }
+
+// field is what of the spec asks for the move.
+func (m *migrating) field() string {
+	if m.part() {
+		return "spec.dataStoreOverrides"
+	}
+	return "spec.dataStore"
+}
+
+// against says what is against the move, empty for nothing.
+func (m *migrating) against(ctx context.Context, to *store) (string, error) {
+	if m.part() {
+		return m.s.againstPart(ctx, m.home.main, m.s.stores.get(m.from()), to, m.account)
+	}
+	return m.s.againstMove(ctx, m.t.Tenant, m.own, m.account, to)
 }
 
 func clone(v *state.Move) *state.Move {
@@ -113,7 +137,8 @@ func (m *migrating) late() string {
 }
 
 // begin notes that the data move. What is on record then is found again after a crash.
-func (m *migrating) begin(ctx context.Context, target string) error {
+func (m *migrating) begin(ctx context.Context, next change) error {
+	target := next.to
 	if is := m.t.Own(); is != nil && is.Failed() && is.Failure.Reason == reason.MigrationUndone && is.Generation == m.t.Generation {
 		return &intent.Permanent{Reason: reason.MigrationUndone, Message: is.Failure.Message}
 	}
@@ -126,23 +151,28 @@ func (m *migrating) begin(ctx context.Context, target string) error {
 	}
 	now := m.s.now().UTC()
 	m.own.Move = &state.Move{
-		ID: events.ID(m.t.UID, m.own.DataStore, target, strconv.FormatInt(now.UnixNano(), 36)), DataStore: target, Driver: string(object.Spec.Driver),
-		Endpoints: object.Spec.Endpoints, Phase: state.MovePreparing, Since: now.Truncate(time.Second), Of: m.own.Keys,
+		ID: events.ID(m.t.UID, next.from, target, strconv.FormatInt(now.UnixNano(), 36)), DataStore: target, Driver: string(object.Spec.Driver),
+		Endpoints: object.Spec.Endpoints, Phase: state.MovePreparing, Since: now.Truncate(time.Second), From: next.from, Resources: next.resources,
+	}
+	if !m.part() {
+		m.own.Move.Of = m.own.Keys
 	}
 	account := m.there(to)
 	if err := to.do(ctx, func(d driver.Driver) error { return d.Validate(account) }); err != nil {
 		return intentOf(m.t, to, err)
 	}
-	against, err := m.s.againstMove(ctx, m.t.Tenant, m.own, m.account, to)
+	against, err := m.against(ctx, to)
 	if err != nil {
 		return intentOf(m.t, to, err)
 	}
 	if against != "" {
-		return &intent.Permanent{Reason: reason.MigrationNotSupported, Message: "spec.dataStore: " + against}
+		return &intent.Permanent{Reason: reason.MigrationNotSupported, Message: m.field() + ": " + against}
 	}
-	one, err := m.sameDatabase(ctx, to, object)
-	if err != nil {
-		return intentOf(m.t, to, err)
+	one := false
+	if !m.part() {
+		if one, err = m.sameDatabase(ctx, to, object); err != nil {
+			return intentOf(m.t, to, err)
+		}
 	}
 	if one {
 		return &intent.Permanent{Reason: reason.MigrationNotSupported, Message: fmt.Sprintf(
@@ -183,7 +213,7 @@ func (m *migrating) there(to *store) driver.Account {
 		a.Schema, a.User = v.Schema, v.User
 		return a
 	}
-	if d := to.driver(); d != nil && d.Validate(a) != nil && m.t.Tenant.Spec.DataStoreSchema == "" && m.t.Tenant.Spec.DataStoreUsername == "" {
+	if d := to.driver(); d != nil && !m.part() && d.Validate(a) != nil && m.t.Tenant.Spec.DataStoreSchema == "" && m.t.Tenant.Spec.DataStoreUsername == "" {
 		a.Schema, a.User = d.Names(m.t.UID)
 	}
 	return a
@@ -192,7 +222,11 @@ func (m *migrating) there(to *store) driver.Account {
 // wait is what the tenant waits for while its data move.
 func (m *migrating) wait() state.Wait {
 	v := m.own.Move
-	text := "the data to be in DataStore " + v.DataStore + ": "
+	what := "the data"
+	if m.part() {
+		what = "what is in " + strings.Join(v.Resources, ", ")
+	}
+	text := what + " to be in DataStore " + v.DataStore + ": "
 	switch v.Phase {
 	case state.MovePreparing:
 		text += "it is made ready"
@@ -227,7 +261,7 @@ func (m *migrating) goOn(ctx context.Context) error {
 		one = nil
 	}
 	if one == nil {
-		if !m.s.movers.room(m.t.Key, v, m.own.DataStore, v.DataStore) {
+		if !m.s.movers.room(m.t.Key, v, m.from(), v.DataStore) {
 			return m.t.Done(ctx, m.outcome(state.Wait{On: name.ServiceDatastore, Reason: reason.MoveQueued, Text: "other tenants' data to have moved"}))
 		}
 		from, to, err := m.sides(ctx, to)
@@ -251,7 +285,14 @@ func (m *migrating) goOn(ctx context.Context) error {
 
 // here is the account that the data are in, with what the tenant's Secrets say that it is reached by.
 func (m *migrating) here(ctx context.Context) (side, error) {
-	return m.s.reached(ctx, m.t.Key, m.home.main, m.account)
+	at := m.home.main
+	switch v := m.own.Move; {
+	case m.part() && v.Phase == state.MoveDone:
+		at = m.s.stores.get(v.DataStore)
+	case m.part():
+		at = m.s.stores.get(v.From)
+	}
+	return m.s.reached(ctx, m.t.Key, at, m.account)
 }
 
 // reached is an account of a tenant, with what its Secrets say that it is reached by.
@@ -356,7 +397,7 @@ func (m *migrating) ended(ctx context.Context, at moverAt) error {
 	case err == nil:
 		v.HeldMilliseconds = at.held.Milliseconds()
 		return m.moved(ctx)
-	case errors.Is(err, move.ErrSame), errors.As(err, &behind), errors.As(err, &key):
+	case errors.Is(err, move.ErrSame), errors.Is(err, errThereAlready), errors.As(err, &behind), errors.As(err, &key):
 		// Each of these is found before the data move, and after writes go on.
 		v.Phase = state.MoveCopying
 		return m.abort(ctx, err.Error())
@@ -372,6 +413,9 @@ func (m *migrating) ended(ctx context.Context, at moverAt) error {
 
 // moved notes that the data are in the other DataStore: first in the Secrets, then in the state.
 func (m *migrating) moved(ctx context.Context) error {
+	if m.part() {
+		return m.partMoved(ctx)
+	}
 	v, key := m.own.Move, m.t.Key
 	now := m.s.now().UTC()
 	grace := graceOf(m.t.Tenant.Annotations)
@@ -408,6 +452,60 @@ func (m *migrating) moved(ctx context.Context) error {
 	}}))
 }
 
+// partMoved notes that some resources are in the other DataStore.
+func (m *migrating) partMoved(ctx context.Context) error {
+	v := m.own.Move
+	var overrides []state.Override
+	there := state.Override{DataStore: v.DataStore}
+	for _, o := range m.own.Overrides {
+		o.Resources = slices.DeleteFunc(slices.Clone(o.Resources), func(resource string) bool { return slices.Contains(v.Resources, resource) })
+		if o.DataStore == v.DataStore {
+			there = o
+			continue
+		}
+		overrides = append(overrides, o)
+	}
+	if v.DataStore != m.own.DataStore {
+		there.Resources = slices.Sorted(slices.Values(slices.Concat(there.Resources, v.Resources)))
+		there.Endpoints, there.Account = v.Endpoints, v.Account
+		overrides = append(overrides, there)
+	}
+	slices.SortFunc(overrides, func(a, b state.Override) int { return strings.Compare(a.DataStore, b.DataStore) })
+	m.own.Overrides = overrides
+	v.Phase = state.MoveDone
+	return m.t.Done(ctx, m.outcome(m.wait(), loop.Tell{What: event.Migrated, Data: event.DatastoreMigrated{
+		About: m.t.About(), From: v.From, To: v.DataStore, Resources: v.Resources, Keys: v.Keys, Bytes: v.Bytes, HeldMilliseconds: v.HeldMilliseconds,
+		KeptUntil: m.s.now().UTC(),
+	}}))
+}
+
+// leave has the tenant write again where some resources were and others are still, and takes away what of them is left there. A DataStore
+// that nothing is in any more is withdrawn from as others are.
+func (m *migrating) leave(ctx context.Context, dataStore string) error {
+	if !m.part() || dataStore != m.own.DataStore && !slices.Contains(namesOf(m.own.Overrides), dataStore) {
+		return nil
+	}
+	at, err := m.s.reached(ctx, m.t.Key, m.s.stores.get(dataStore), m.account)
+	if err != nil {
+		return err
+	}
+	err = at.store.do(ctx, func(d driver.Driver) error {
+		accesses, ok := d.(driver.DataAccess)
+		if !ok {
+			return errNoAccess
+		}
+		if _, err := d.Provision(ctx, at.account); err != nil {
+			return err
+		}
+		data, err := accesses.Data(ctx, at.account, at.access)
+		if err != nil {
+			return err
+		}
+		return errors.Join(move.Part(data, hasOf(m.own.Move.Resources)).Clear(ctx), data.Close(), clearRecords(ctx, d, at.account, at.access))
+	})
+	return intentOf(m.t, at.store, err)
+}
+
 // defaultGrace is how long the data of before are kept after a move.
 const defaultGrace = 24 * time.Hour
 
@@ -438,7 +536,7 @@ func (m *migrating) finish(ctx context.Context) error {
 	if !done {
 		return m.t.Done(ctx, m.outcome(m.wait()))
 	}
-	if err := m.clear(ctx); err != nil {
+	if err := errors.Join(m.clear(ctx), m.leave(ctx, m.from())); err != nil {
 		return err
 	}
 	m.own.Move = nil
@@ -510,10 +608,13 @@ func (m *migrating) abort(ctx context.Context, why string) error {
 	if err := m.clear(ctx); err != nil {
 		return err
 	}
-	to := m.s.stores.get(v.DataStore)
+	if err := m.leave(ctx, v.DataStore); err != nil {
+		return err
+	}
+	to, used := m.s.stores.get(v.DataStore), v.DataStore == m.own.DataStore || slices.Contains(namesOf(m.own.Overrides), v.DataStore)
 	account := m.there(to)
 	err := to.do(ctx, func(d driver.Driver) (err error) {
-		if v.Apart { // else it may be the account that the tenant's data are in, by another name of its database
+		if v.Apart && !(used && m.part()) { // else it may be the account that the tenant's data are in, by another name of its database
 			_, err = d.Drop(ctx, account)
 		}
 		return err
@@ -521,7 +622,7 @@ func (m *migrating) abort(ctx context.Context, why string) error {
 	if err != nil {
 		m.s.log.Warn("what a move that was undone has made is left", "tenant", m.t.Key.String(), "dataStore", v.DataStore, "error", err)
 	}
-	if slices.Contains(namesOf(m.own.Overrides), v.DataStore) { // by an override that came meanwhile it has an account there
+	if used { // by an override that came meanwhile, it may be, and has an account there
 		if err := m.s.applyOverrides(ctx, m.t, m.plan, m.home); err != nil {
 			return err
 		}
@@ -529,12 +630,13 @@ func (m *migrating) abort(ctx context.Context, why string) error {
 		to.removeTenant(m.t.Key)
 	}
 	fact := m.tell(event.StageUndone, why)
+	from, field := m.from(), m.field()
 	m.own.Move = nil
 	m.lookAgain()
 	o := m.outcome(state.Wait{}, fact)
-	if m.t.Tenant.Spec.DataStore == v.DataStore {
+	if next := changeOf(m.t.Tenant, m.own); next.to == v.DataStore && next.from == from && slices.Equal(next.resources, v.Resources) {
 		o.Failure = &state.Failure{Reason: reason.MigrationUndone, Permanent: true, Message: fmt.Sprintf(
-			"spec.dataStore: the tenant's data stay in DataStore %s, for their move to %s was undone: %s", m.own.DataStore, v.DataStore, why)}
+			"%s: the data stay in DataStore %s, for their move to %s was undone: %s", field, from, v.DataStore, why)}
 	}
 	return m.t.Done(ctx, o)
 }

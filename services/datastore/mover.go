@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 	"sync"
 	"time"
 
@@ -241,7 +242,7 @@ func (o *mover) into(ctx context.Context, from driver.Driver, fromAccess, toAcce
 	default:
 	}
 	o.set(func(at *moverAt) { at.keys, at.bytes = 0, 0 })
-	if m.To, err = toAccess.Data(ctx, o.to.account, o.to.access); err != nil {
+	if m.To, err = o.open(ctx, toAccess, o.to); err != nil {
 		return err
 	}
 	defer func() { _ = m.To.Close() }()
@@ -255,14 +256,17 @@ func (o *mover) into(ctx context.Context, from driver.Driver, fromAccess, toAcce
 	if err := m.Unseal(ctx); err != nil {
 		return err
 	}
-	if m.From, err = fromAccess.Data(ctx, o.from.account, o.from.access); err != nil {
+	if m.From, err = o.open(ctx, fromAccess, o.from); err != nil {
 		return err
 	}
 	defer m.From.Close()
 	if err := m.Begin(ctx); err != nil {
 		return err
 	}
-	o.set(func(at *moverAt) { at.apart = true })
+	if err := o.somethingHere(ctx, m); err != nil {
+		return err
+	}
+	o.set(func(at *moverAt) { at.apart = true }) // what is there may be dropped if the move is undone
 	if err := o.makeReady(ctx, m, toAccess, above); err != nil {
 		return err
 	}
@@ -273,6 +277,34 @@ func (o *mover) into(ctx context.Context, from driver.Driver, fromAccess, toAcce
 	}
 	o.enter(state.MoveFollowing)
 	return o.follow(ctx, m)
+}
+
+// open opens what of an account's data moves.
+func (o *mover) open(ctx context.Context, accesses driver.DataAccess, at side) (driver.Data, error) {
+	data, err := accesses.Data(ctx, at.account, at.access)
+	if err == nil && len(o.move.Resources) > 0 {
+		data = move.Part(data, hasOf(o.move.Resources))
+	}
+	return data, err
+}
+
+// errThereAlready means that what is to move is in the other store, and nothing of it in the one that it is to come from.
+var errThereAlready = errors.New("the other DataStore has such objects already, and the one that they are to come from has none: which of both is right is not known")
+
+// somethingHere keeps resources from being replaced by nothing: where they are was forgotten then, or told wrong.
+func (o *mover) somethingHere(ctx context.Context, m *move.Move) error {
+	if len(o.move.Resources) == 0 {
+		return nil
+	}
+	here, err := isEmpty(ctx, m.From)
+	if err != nil || !here {
+		return err
+	}
+	there, err := isEmpty(ctx, m.To)
+	if err == nil && !there {
+		err = errThereAlready
+	}
+	return err
 }
 
 // makeReady empties the other store and raises its revisions. What it holds is none of this move's.
@@ -288,11 +320,9 @@ func (o *mover) makeReady(ctx context.Context, m *move.Move, to driver.DataAcces
 	if err := to.Raise(ctx, o.to.account, o.to.access, now+above); err != nil {
 		return err
 	}
-	opened, err := to.Data(ctx, o.to.account, o.to.access)
-	if err != nil {
+	if m.To, err = o.open(ctx, to, o.to); err != nil {
 		return err
 	}
-	m.To = opened
 	// Its records may have gone with what it held.
 	if err := m.Take(ctx); err != nil {
 		return err
@@ -304,7 +334,7 @@ func (o *mover) makeReady(ctx context.Context, m *move.Move, to driver.DataAcces
 func (o *mover) provision(d driver.Driver, readOnly bool) func(context.Context) error {
 	return func(ctx context.Context) error {
 		account := o.from.account
-		account.ReadOnly = readOnly
+		account.ReadOnly, account.ReadOnlyOf = readOnly, strings.Join(prefixesOf(o.move.Resources), ",")
 		_, err := d.Provision(ctx, account)
 		return err
 	}

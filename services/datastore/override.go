@@ -6,11 +6,13 @@ package datastore
 // writes before anything is made, and shortens when it hears that nothing is left (datastore.withdrawn).
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -27,9 +29,71 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
+// layoutOf says which resources of a tenant are in which DataStore besides its own: by the state, where that is lost by its object, and of a
+// tenant that has no data yet by the spec. Events, which go where the spec says at once, are always as it says.
+func layoutOf(t *state.Tenant, own state.Datastore) map[string]string {
+	layout, home := map[string]string{}, homeOf(t, own)
+	put := func(all []v1alpha1.DataStoreOverride, events bool) {
+		for _, o := range all {
+			if (o.Resource == v1alpha1.ResourceEvents) == events && o.DataStore != home {
+				layout[o.Resource] = o.DataStore
+			}
+		}
+	}
+	put(t.Spec.DataStoreOverrides, true)
+	switch {
+	case own.DataStore != "":
+		for _, o := range own.Overrides {
+			for _, resource := range o.Resources {
+				put([]v1alpha1.DataStoreOverride{{Resource: resource, DataStore: o.DataStore}}, false)
+			}
+		}
+	case t.Setup.DataStore != "":
+		put(t.Overridden, false)
+	default:
+		put(t.Spec.DataStoreOverrides, false)
+	}
+	return layout
+}
+
+// change is what of a tenant's data is to be in another DataStore than it is: all that no override names, or some resources.
+type change struct {
+	from, to  string
+	resources []string
+}
+
+// changeOf is the next one that the spec asks for; none if to is empty.
+func changeOf(t *state.Tenant, own state.Datastore) (next change) {
+	switch {
+	case own.DataStore == "" || t.Spec.DataStore == "":
+		return next
+	case own.DataStore != t.Spec.DataStore:
+		return change{from: own.DataStore, to: t.Spec.DataStore}
+	}
+	layout, wanted := layoutOf(t, own), map[string]string{}
+	for _, o := range t.Spec.DataStoreOverrides {
+		wanted[o.Resource] = o.DataStore
+	}
+	all := map[string]bool{}
+	for _, resource := range slices.Concat(slices.Collect(maps.Keys(layout)), slices.Collect(maps.Keys(wanted))) {
+		all[resource] = resource != v1alpha1.ResourceEvents
+	}
+	for _, resource := range slices.Sorted(maps.Keys(all)) {
+		from, to := cmp.Or(layout[resource], own.DataStore), cmp.Or(wanted[resource], own.DataStore)
+		switch {
+		case !all[resource] || from == to:
+		case next.to == "":
+			next = change{from, to, []string{resource}}
+		case next.from == from && next.to == to:
+			next.resources = append(next.resources, resource)
+		}
+	}
+	return next
+}
+
 // overridesOf returns the DataStores beside the tenant's own that hold something of the tenant or will, sorted by name. Each is
-// listed if the state, the object's annotation or the spec names it, and keeps what the state knows of it. Resources are those of
-// the spec; a DataStore that has none is one to withdraw from, unless a move needs it (neededByMove).
+// listed if the state, the object's annotation or the spec names it, and keeps what the state knows of it. Resources are those that
+// are there (layoutOf); a DataStore that has none is one to withdraw from, unless a move needs it (neededByMove).
 func overridesOf(t *state.Tenant, own state.Datastore) []state.Override {
 	all := map[string]*state.Override{}
 	at := func(n string) *state.Override {
@@ -45,9 +109,9 @@ func overridesOf(t *state.Tenant, own state.Datastore) []state.Override {
 	for _, n := range name.Overrides(t.Annotations) {
 		at(n)
 	}
-	for _, o := range t.Spec.DataStoreOverrides {
-		x := at(o.DataStore)
-		x.Resources = append(x.Resources, o.Resource)
+	for resource, dataStore := range layoutOf(t, own) {
+		x := at(dataStore)
+		x.Resources = append(x.Resources, resource)
 	}
 	delete(all, homeOf(t, own)) // where everything is anyway
 	var list []state.Override
@@ -103,7 +167,7 @@ func sameAccess(st, other *store) bool {
 // DataStores of overrides stays there. An error is a database's, or of the management API.
 func (s *datastore) againstMove(ctx context.Context, t *state.Tenant, own state.Datastore, account driver.Account, to *store) (against string, err error) {
 	for _, o := range t.Spec.DataStoreOverrides {
-		if o.DataStore == own.DataStore {
+		if o.DataStore == own.DataStore && to.name != own.DataStore {
 			return fmt.Sprintf("dataStoreOverrides keep %s in DataStore %s, which the data are to leave", o.Resource, o.DataStore), nil
 		}
 	}
@@ -139,6 +203,33 @@ func (s *datastore) againstMove(ctx context.Context, t *state.Tenant, own state.
 	return "", nil
 }
 
+// againstPart says what is against a move of some of a tenant's resources from one DataStore to another, of which main is or may be one;
+// empty for nothing. An error is a database's.
+func (s *datastore) againstPart(ctx context.Context, main, from, to *store, account driver.Account) (against string, err error) {
+	if !sameAccess(main, to) {
+		return fmt.Sprintf("DataStore %s is no etcd of the same certificateAuthority as DataStore %s: kube-apiserver has one certificate and one authority "+
+			"for all", to.name, main.name), nil
+	}
+	here, err := from.place(ctx, account)
+	if err != nil {
+		return "", err
+	}
+	there, err := to.place(ctx, account)
+	if err == nil && there != "" && here == there {
+		against = fmt.Sprintf("DataStores %s and %s are one database, in which it is already", from.name, to.name)
+	}
+	return against, err
+}
+
+// sealedAs is a tenant's account in a DataStore that some of its resources have moved from: what of them is there may not be written until
+// all pods know where they are.
+func sealedAs(account driver.Account, own state.Datastore, dataStore string) driver.Account {
+	if m := own.Move; m != nil && m.Phase == state.MoveDone && len(m.Resources) > 0 && m.From == dataStore {
+		account.ReadOnly, account.ReadOnlyOf = true, strings.Join(prefixesOf(m.Resources), ",")
+	}
+	return account
+}
+
 // applyOverrides provisions the tenant's account in the DataStores of overrides. It comes before anything is made for the tenant in
 // its own DataStore: the certificate it gets there is good in all of them, whoever has the user there.
 func (s *datastore) applyOverrides(ctx context.Context, t *loop.Turn, p *plan, h home) error {
@@ -150,6 +241,7 @@ func (s *datastore) applyOverrides(ctx context.Context, t *loop.Turn, p *plan, h
 		g.Go(func() error {
 			err := other.do(gctx, func(d driver.Driver) error {
 				defer s.handlers.Since(metric.HandlerDatastoreSetup, time.Now())
+				account := sealedAs(account, p.want, other.name)
 				if _, err := d.Provision(gctx, account); err != nil {
 					return err
 				}
@@ -212,7 +304,7 @@ func (s *datastore) withdraw(ctx context.Context, t *loop.Turn, p *plan, h home)
 
 // neededByMove reports whether data move to a DataStore, or are kept there since they moved from it.
 func neededByMove(t *state.Tenant, own state.Datastore, dataStore string) bool {
-	return t.Spec.DataStore == dataStore || own.Move != nil && own.Move.DataStore == dataStore ||
+	return t.Spec.DataStore == dataStore || slices.ContainsFunc(t.Spec.DataStoreOverrides, func(o v1alpha1.DataStoreOverride) bool { return o.DataStore == dataStore }) || own.Move != nil && own.Move.DataStore == dataStore ||
 		slices.ContainsFunc(own.Kept, func(k state.Kept) bool { return k.DataStore == dataStore })
 }
 

@@ -58,6 +58,20 @@ func prefixOf(resource string) string {
 	return n + "/"
 }
 
+// prefixesOf begin the keys of resources, each once.
+func prefixesOf(resources []string) (all []string) {
+	for _, resource := range resources {
+		all = append(all, prefixOf(resource))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// hasOf reports of a key whether it is one of some resources'.
+func hasOf(resources []string) func(key string) bool {
+	return part{prefixes: prefixesOf(resources)}.has
+}
+
 // partsOf are the parts of a tenant's data, its own DataStore's the first.
 func (s *datastore) partsOf(ctx context.Context, key events.Key, main *store, account driver.Account, overrides []state.Override) ([]part, error) {
 	own, err := s.reached(ctx, key, main, account)

@@ -75,7 +75,7 @@ func (s *datastore) provision(ctx context.Context, t *loop.Turn) error {
 		if err := s.applyOverrides(ctx, t, p, home); err != nil {
 			return err
 		}
-		if err := s.apply(ctx, t, home.main, p.account, &p.want); err != nil {
+		if err := s.apply(ctx, t, home.main, sealedAs(p.account, p.want, home.main.name), &p.want); err != nil {
 			return err
 		}
 		if len(t.Events) == 0 && touched(t.Wakes, own) {

@@ -119,7 +119,7 @@ func TestOverrides(t *testing.T) {
 	defer func() { stop() }()
 	ctx := t.Context()
 	tenantOf := func(n string, overrides ...string) *tenant { return in.overridden(n, "joint-a", overrides...) }
-	demo := tenantOf("demo", "coordination.k8s.io/leases#joint-b", "/events#joint-b", "/pods#joint-a")
+	demo := tenantOf("demo", "/events#joint-b", "/pods#joint-a")
 	schema, user := demo.account().Schema, demo.account().User
 	put := func(t *testing.T, server *etcdserver.Server, x *tenant, key string) error {
 		t.Helper()
@@ -136,7 +136,7 @@ func TestOverrides(t *testing.T) {
 			t.Errorf("%+v", provisioned)
 		}
 		_, d := demo.state()
-		if len(d.Overrides) != 1 || !slices.Equal(d.Overrides[0].Resources, []string{"/events", "coordination.k8s.io/leases"}) ||
+		if len(d.Overrides) != 1 || !slices.Equal(d.Overrides[0].Resources, []string{"/events"}) ||
 			!slices.Equal(d.Overrides[0].Endpoints, []string{b.Endpoint}) || d.Overrides[0].Account == "" {
 			t.Errorf("%+v", d.Overrides)
 		}

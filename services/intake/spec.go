@@ -134,6 +134,9 @@ func (s *intake) migrated(ctx context.Context, t *loop.Turn, e loop.Event) error
 	if err := e.DataAs(&fact); err != nil {
 		return &intent.Permanent{Reason: reason.InvalidFact, Message: "datastore.migrated can't be read", Err: err}
 	}
+	if len(fact.Resources) > 0 { // which the annotation lists already
+		return nil
+	}
 	o, err := s.get(ctx, t.Key)
 	if err != nil || o == nil || string(o.UID) != fact.UID || !s.kube.InScope(kube.TenantControlPlanes, o) {
 		return err
@@ -288,6 +291,7 @@ func desired(
 	}
 	if had := o.Status.Storage; had.DataStoreName != "" {
 		tenant.Setup = state.Account{DataStore: had.DataStoreName, Schema: had.Setup.Schema, User: had.Setup.User}
+		tenant.Overridden = had.Overrides
 	}
 	if before != nil && beforeGeneration == o.Generation {
 		tenant.AcceptedAt = before.AcceptedAt
@@ -441,7 +445,7 @@ func (s *intake) lookAt(ctx context.Context, t *loop.Turn, at, now time.Time) er
 
 // inputsOf is the hash of what others would notice. Setup is what one of them said itself.
 func inputsOf(tenant state.Tenant, generation int64) string {
-	tenant.AcceptedAt, tenant.TraceParent, tenant.Setup = time.Time{}, "", state.Account{}
+	tenant.AcceptedAt, tenant.TraceParent, tenant.Setup, tenant.Overridden = time.Time{}, "", state.Account{}, nil
 	data, err := json.Marshal(tenant)
 	if err != nil {
 		panic("a tenant's spec is plain data: " + err.Error())

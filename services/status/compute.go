@@ -6,6 +6,7 @@ package status
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -246,7 +247,7 @@ func storage(d state.Datastore) v1alpha1.StorageStatus {
 		return v1alpha1.StorageStatus{}
 	}
 	return v1alpha1.StorageStatus{
-		Driver: d.Driver, DataStoreName: d.DataStore,
+		Driver: d.Driver, DataStoreName: d.DataStore, Overrides: overrides(d),
 		Config: v1alpha1.DataStoreConfigStatus{SecretName: d.Config.Name, Checksum: d.Config.Checksum},
 		Setup: v1alpha1.DataStoreSetupStatus{
 			Schema: d.Schema, User: d.User, LastUpdate: at(d.Config.LastUpdate), Checksum: d.Config.Checksum,
@@ -256,6 +257,17 @@ func storage(d state.Datastore) v1alpha1.StorageStatus {
 		},
 		Usage: usage(d),
 	}
+}
+
+// overrides are the resources that are elsewhere, sorted.
+func overrides(d state.Datastore) (all []v1alpha1.DataStoreOverride) {
+	for _, o := range d.Overrides {
+		for _, resource := range o.Resources {
+			all = append(all, v1alpha1.DataStoreOverride{Resource: resource, DataStore: o.DataStore})
+		}
+	}
+	slices.SortFunc(all, func(a, b v1alpha1.DataStoreOverride) int { return strings.Compare(a.Resource, b.Resource) })
+	return all
 }
 
 // usage is nil until the tenant was measured.

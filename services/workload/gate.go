@@ -92,6 +92,9 @@ func (in Input) gate() corev1.Container {
 	}
 	if m.Gated() {
 		managed["move"] = m.ID
+		if len(m.Resources) > 0 {
+			managed["moving"] = movingSocket
+		}
 		side("to", m.Driver, m.Schema, m.Endpoints, kineMovingSocket, dirGateTo, name.VolumeGateTo)
 	}
 	c.Args = layer(managed, nil, nil)

@@ -28,6 +28,11 @@ func (in Input) overrides() string {
 			at[resource] = servers
 		}
 	}
+	if m := in.Datastore.Move; m.Gated() {
+		for _, resource := range m.Resources {
+			at[resource] = "unix://" + movingSocket
+		}
+	}
 	var all []string
 	for _, resource := range slices.Sorted(maps.Keys(at)) {
 		all = append(all, resource+"#"+at[resource])
@@ -49,11 +54,21 @@ func (in Input) overridden() (all []state.Override) {
 // socket's path.
 func throughSocket(i int) string { return path.Join(dirKineSocket, "gate-"+strconv.Itoa(i)) }
 
+// movingSocket is where a gate takes what is asked of resources that move, while the rest stays.
+const movingSocket = dirKineSocket + "/gate-moving"
+
 // through is the value of the gate's flag for them, empty for none.
 func (in Input) through() string {
 	var all []string
+	m, from := in.Datastore.Move, in.Datastore.Endpoints
 	for i, o := range in.overridden() {
 		all = append(all, throughSocket(i)+"="+urls(o.Endpoints, ","))
+		if m != nil && o.DataStore == m.From {
+			from = o.Endpoints
+		}
+	}
+	if m.Gated() && len(m.Resources) > 0 {
+		all = append(all, movingSocket+"="+urls(from, ","))
 	}
 	return strings.Join(all, ";")
 }
@@ -67,21 +82,22 @@ func urls(endpoints []string, separator string) string {
 	return strings.Join(all, separator)
 }
 
-// overridesProvisioned reports whether datastore has provisioned exactly the overrides of the spec. Until then no pod may start:
-// a DataStore that is missing has no account for it, and with one too many it would be replaced once that is withdrawn.
+// overridesProvisioned reports whether datastore has provisioned what the spec says of Events, which go where it says at once. Until then
+// no pod may start: a DataStore that is missing has no account for it, and with one too many it would be replaced once that is withdrawn.
+// Other resources stay where datastore has them until it has moved them.
 func overridesProvisioned(spec *v1alpha1.TenantControlPlaneSpec, d *state.Datastore) bool {
-	want, have := map[string]string{}, map[string]string{}
+	want, have := "", ""
 	for _, o := range spec.DataStoreOverrides {
-		if o.DataStore != d.DataStore { // the tenant's own, where everything is that no override names
-			want[o.Resource] = o.DataStore
+		if o.Resource == v1alpha1.ResourceEvents && o.DataStore != d.DataStore { // the tenant's own, where everything is that no override names
+			want = o.DataStore
 		}
 	}
 	for _, o := range d.Overrides {
-		for _, resource := range o.Resources {
-			have[resource] = o.DataStore
+		if slices.Contains(o.Resources, v1alpha1.ResourceEvents) {
+			have = o.DataStore
 		}
 	}
-	return maps.Equal(want, have)
+	return want == have
 }
 
 // overridesInUse returns the DataStores of overrides that pods may use; see inUse.

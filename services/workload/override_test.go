@@ -23,6 +23,14 @@ func TestOverridesAreAFlag(t *testing.T) {
 	if got, want := in.overrides(), "/events#unix:///uds/gate-0,apps/deployments#unix:///uds/gate-1,coordination.k8s.io/leases#unix:///uds/gate-0"; got != want {
 		t.Errorf("behind a gate: got %s", got)
 	}
+	in.Datastore.Move.Resources, in.Datastore.Move.From = []string{"apps/deployments"}, "c"
+	if got, want := in.overrides(), "/events#unix:///uds/gate-0,apps/deployments#unix:///uds/gate-moving,coordination.k8s.io/leases#unix:///uds/gate-0"; got != want {
+		t.Errorf("of which one moves: got %s", got)
+	}
+	if got, want := in.through(), "/uds/gate-0=https://b1:2379,https://b2:2379;/uds/gate-1=https://c:2379;/uds/gate-moving=https://c:2379"; got != want {
+		t.Errorf("of which one moves, the gate's: %s", got)
+	}
+	in.Datastore.Move.Resources = nil
 	if got, want := in.through(), "/uds/gate-0=https://b1:2379,https://b2:2379;/uds/gate-1=https://c:2379"; got != want {
 		t.Errorf("the gate's: %s", got)
 	}
@@ -35,8 +43,8 @@ func TestOverridesProvisioned(t *testing.T) {
 		want bool
 	}{
 		"as the spec says":                   {[]v1alpha1.DataStoreOverride{{Resource: "/events", DataStore: "b"}}, true},
-		"the tenant's own DataStore is none": {[]v1alpha1.DataStoreOverride{{Resource: "/events", DataStore: "b"}, {Resource: "/pods", DataStore: "a"}}, true},
-		"one more":                           {[]v1alpha1.DataStoreOverride{{Resource: "/events", DataStore: "b"}, {Resource: "/pods", DataStore: "b"}}, false},
+		"the tenant's own DataStore is none": {[]v1alpha1.DataStoreOverride{{Resource: "/events", DataStore: "a"}}, false},
+		"others stay until they have moved":  {[]v1alpha1.DataStoreOverride{{Resource: "/events", DataStore: "b"}, {Resource: "/pods", DataStore: "b"}}, true},
 		"one less":                           {nil, false},
 		"elsewhere":                          {[]v1alpha1.DataStoreOverride{{Resource: "/events", DataStore: "c"}}, false},
 	} {

@@ -103,6 +103,9 @@ func TestGolden(t *testing.T) {
 		{DataStore: "events", Resources: []string{"/events", "coordination.k8s.io/leases"}, Endpoints: []string{"events-1.example.com:2379", "events-2.example.com:2379"}},
 	}
 	tenants["moving-overrides"] = withQuota(overrides)
+	resources := moving(load(t, "minimal"), v1alpha1.DriverEtcd, name.KeyDatastoreCACert, name.KeyDatastoreCert, name.KeyDatastoreKey)
+	resources.Datastore.Overrides, resources.Datastore.Move.Resources, resources.Datastore.Move.From = overrides.Datastore.Overrides, []string{"/secrets"}, resources.Datastore.DataStore
+	tenants["moving-resources"] = resources
 	for tenant, in := range tenants {
 		t.Run(tenant, func(t *testing.T) {
 			var out []byte

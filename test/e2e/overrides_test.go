@@ -15,6 +15,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -146,12 +147,39 @@ func TestOverrides(t *testing.T) {
 		}
 		usedBy(t, "first")
 	})
+	t.Run("what overrides name moves while clients work: one resource to another etcd, and then one back to the tenant's own", func(t *testing.T) {
+		c := clientOf(t, kubeconfig)
+		w := watchAndWrite(t, c) // which write ConfigMaps
+		merge(t, kube.TenantControlPlanes, parts.Namespace, parts.Name, map[string]any{"spec": map[string]any{"dataStoreOverrides": []any{
+			map[string]any{"resource": "/configmaps", "dataStore": "second"}, map[string]any{"resource": "/events", "dataStore": "third"},
+		}}})
+		env.Eventually(t, "ConfigMaps in second, and Leases in fourth", func() error {
+			d := storedAs(t, parts)
+			i := slices.IndexFunc(d.Overrides, func(o state.Override) bool { return o.DataStore == "second" })
+			if d.Move != nil || i < 0 || !slices.Equal(d.Overrides[i].Resources, []string{"/configmaps"}) {
+				return fmt.Errorf("%+v %+v", d.Overrides, d.Move)
+			}
+			return nil
+		})
+		e.Ready(t, parts)
+		w.end(t)
+		if n := len(list(t, c)); n != 200 {
+			t.Errorf("%d of 200 objects", n)
+		}
+		if second, fourth := resources(t, "second", parts), resources(t, "fourth", parts); !slices.Equal(second, []string{"configmaps"}) ||
+			!slices.Contains(fourth, "leases") || slices.Contains(fourth, "configmaps") {
+			t.Errorf("second holds %v, fourth %v", second, fourth)
+		}
+		if in := read(t, parts).Status.Storage.Overrides; len(in) != 2 || in[0].Resource != "/configmaps" || in[0].DataStore != "second" {
+			t.Errorf("its status says %+v", in)
+		}
+	})
 	t.Run("a DataStore whose override goes is held until no pod uses it, and holds nothing then", func(t *testing.T) {
 		erase(t, kube.DataStores, "", "third")
 		merge(t, kube.TenantControlPlanes, parts.Namespace, parts.Name, map[string]any{
 			"metadata": map[string]any{"annotations": map[string]any{name.AnnotationQuotaObjects: "20000"}}, // for which pods have gates
 			"spec": map[string]any{
-				"dataStoreOverrides": []any{map[string]any{"resource": "coordination.k8s.io/leases", "dataStore": "second"}},
+				"dataStoreOverrides": []any{map[string]any{"resource": "/configmaps", "dataStore": "second"}},
 			},
 		})
 		vanished(t, kube.DataStores, "", "third")

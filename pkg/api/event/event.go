@@ -248,6 +248,8 @@ type DatastoreMigrating struct {
 	From  string `json:"from"`
 	To    string `json:"to"`
 	Stage string `json:"stage"`
+	// Resources are those that move ("/secrets"); none for all that no override names.
+	Resources []string `json:"resources,omitempty"`
 	// Keys and Bytes are what was copied, of about so many keys in all; Of is absent where that isn't known.
 	Keys  int64 `json:"keys,omitempty"`
 	Bytes int64 `json:"bytes,omitempty"`
@@ -267,6 +269,8 @@ type DatastoreMigrated struct {
 	About
 	From string `json:"from"`
 	To   string `json:"to"`
+	// Resources are those that have moved; none for all that no override names.
+	Resources []string `json:"resources,omitempty"`
 	// Keys and Bytes are what was copied.
 	Keys  int64 `json:"keys"`
 	Bytes int64 `json:"bytes"`

@@ -123,6 +123,8 @@ type Tenant struct {
 	// Setup is where the tenant's data are, with which schema and user, by the object's status (status.storage), as it was when this was
 	// written; zero when it has none yet.
 	Setup Account `json:"setup,omitzero"`
+	// Overridden are the resources that are in other DataStores, by the object's status, too.
+	Overridden []v1alpha1.DataStoreOverride `json:"overridden,omitempty"`
 	// Spec is the effective spec (v1alpha1.Default applied, DataStore chosen; no replicas while it sleeps by its schedule).
 	Spec v1alpha1.TenantControlPlaneSpec `json:"spec"`
 }
@@ -322,6 +324,10 @@ type Move struct {
 	// DataStore is where the data go, Driver its kind.
 	DataStore string `json:"dataStore"`
 	Driver    string `json:"driver"`
+	// Resources are those that move, as kube-apiserver spells them ("/secrets"), sorted; none for all that no override names. From is the
+	// DataStore that they are in.
+	Resources []string `json:"resources,omitempty"`
+	From      string   `json:"from,omitempty"`
 	// Phase is what is being done, a constant Move….
 	Phase string `json:"phase"`
 	// Since is when the move was begun (UTC).

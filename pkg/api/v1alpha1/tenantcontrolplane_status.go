@@ -70,6 +70,10 @@ type StorageStatus struct {
 	// DataStoreName is the DataStore in use.
 	// +optional
 	DataStoreName string `json:"dataStoreName,omitempty"`
+	// Overrides are the resources that other DataStores hold.
+	// +optional
+	// +listType=atomic
+	Overrides []DataStoreOverride `json:"overrides,omitempty"`
 	// Config is the Secret with the connection's settings.
 	// +optional
 	Config DataStoreConfigStatus `json:"config,omitzero"`

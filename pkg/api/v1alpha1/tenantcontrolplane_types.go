@@ -53,7 +53,6 @@ type TenantControlPlaneList struct {
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.dataStore) || size(oldSelf.dataStore) == 0 || has(self.dataStore) && size(self.dataStore) > 0",fieldPath=".dataStore",messageExpression="'\"%s\": unsetting the dataStore is not supported'.format([oldSelf.dataStore])"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.dataStoreSchema) || size(oldSelf.dataStoreSchema) == 0 || has(self.dataStoreSchema) && size(self.dataStoreSchema) > 0",fieldPath=".dataStoreSchema",messageExpression="'\"%s\": unsetting the dataStoreSchema is not supported'.format([oldSelf.dataStoreSchema])"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.dataStoreUsername) || size(oldSelf.dataStoreUsername) == 0 || has(self.dataStoreUsername) && size(self.dataStoreUsername) > 0",fieldPath=".dataStoreUsername",messageExpression="'\"%s\": unsetting the dataStoreUsername is not supported'.format([oldSelf.dataStoreUsername])"
-// +kubebuilder:validation:XValidation:rule="has(self.dataStoreOverrides) == has(oldSelf.dataStoreOverrides) || (has(self.dataStoreOverrides) ? self : oldSelf).dataStoreOverrides.all(o, !has(o.resource) || o.resource == '/events')",fieldPath=".dataStoreOverrides",messageExpression="'\"%s\": only the override of /events may come, go or change: objects of other resources would stay behind'.format([(has(self.dataStoreOverrides) ? self : oldSelf).dataStoreOverrides.filter(o, has(o.resource) && o.resource != '/events')[0].resource])"
 // +kubebuilder:validation:XValidation:rule="has(self.networkProfile.loadBalancerClass) == has(oldSelf.networkProfile.loadBalancerClass) || self.controlPlane.service.serviceType != 'LoadBalancer' || oldSelf.controlPlane.service.serviceType != 'LoadBalancer'",fieldPath=".networkProfile.loadBalancerClass",messageExpression="has(self.networkProfile.loadBalancerClass) ? '\"%s\": LoadBalancerClass cannot be set or unset at runtime'.format([self.networkProfile.loadBalancerClass]) : '\"\": LoadBalancerClass cannot be set or unset at runtime'"
 type TenantControlPlaneSpec struct {
 	// WritePermissions blocks kinds of writes to the tenant's API, for example to keep a full datastore from growing
@@ -62,8 +61,8 @@ type TenantControlPlaneSpec struct {
 	WritePermissions Permissions `json:"writePermissions,omitzero"`
 
 	// DataStore is the name of the DataStore that holds the tenant's data. Empty: the default DataStore of the
-	// installation, or, without one, a fitting DataStore is chosen once and recorded. A change migrates the data to the
-	// named DataStore, which must have the same driver. It cannot be unset.
+	// installation, or, without one, a fitting DataStore is chosen once and recorded. A change moves the data to the named
+	// DataStore, of whatever driver, while the tenant works. It cannot be unset.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
 	// +optional
@@ -88,12 +87,11 @@ type TenantControlPlaneSpec struct {
 	DataStoreUsername string `json:"dataStoreUsername,omitempty"`
 
 	// DataStoreOverrides keep single resources, for example events, in a DataStore of their own. Supported by the etcd
-	// driver only. The other DataStore must have the same certificate authority. The override of /events may come and
-	// go; those of other resources are fixed, for their objects would stay where they are. Default: all resources are
-	// in dataStore.
+	// driver only. The other DataStore must have the same certificate authority. A change moves the objects to where they
+	// are to be while the tenant works, but for events, which go on there without those of before. Default: all resources
+	// are in dataStore.
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:XValidation:rule="self.all(o, !has(o.resource) || self.exists_one(p, has(p.resource) && p.resource == o.resource))",messageExpression="'\"%s\": duplicate resource override: a resource can be kept in one DataStore only'.format([self.filter(o, has(o.resource) && !self.exists_one(p, has(p.resource) && p.resource == o.resource))[0].resource])"
-	// +kubebuilder:validation:XValidation:rule="self.all(o, !has(o.resource) || o.resource == '/events' || oldSelf.exists(p, has(p.resource) && p.resource == o.resource && has(p.dataStore) && has(o.dataStore) && p.dataStore == o.dataStore)) && oldSelf.all(o, !has(o.resource) || o.resource == '/events' || self.exists(p, has(p.resource) && p.resource == o.resource && has(p.dataStore) && has(o.dataStore) && p.dataStore == o.dataStore))",messageExpression="'\"%s\": only the override of /events may come, go or change: objects of other resources would stay behind'.format([(self.filter(o, has(o.resource) && o.resource != '/events' && !oldSelf.exists(p, has(p.resource) && p.resource == o.resource && has(p.dataStore) && has(o.dataStore) && p.dataStore == o.dataStore)) + oldSelf.filter(o, has(o.resource) && o.resource != '/events' && !self.exists(p, has(p.resource) && p.resource == o.resource && has(p.dataStore) && has(o.dataStore) && p.dataStore == o.dataStore)))[0].resource])"
 	// +optional
 	DataStoreOverrides []DataStoreOverride `json:"dataStoreOverrides,omitempty"`
 
@@ -150,6 +148,9 @@ func (p Permissions) Blocked() string {
 	}
 	return strings.Join(all, "")
 }
+
+// ResourceEvents is Events, as kube-apiserver's --etcd-servers-overrides spells them.
+const ResourceEvents = "/events"
 
 // DataStoreOverride keeps one resource in a DataStore of its own.
 type DataStoreOverride struct {

@@ -176,6 +176,9 @@ type Account struct {
 	// returns, nothing that the tenant began to write before is under way any more. Reads of connections that are open go on, or fail for a
 	// moment where the database has to end those.
 	ReadOnly bool
+	// ReadOnlyOf has ReadOnly be about the keys alone that begin so: "leases/", or several with commas between, none of which begins as another
+	// does. Only a [Joint] database, which can hold a part of a tenant's data, heeds it.
+	ReadOnlyOf string
 }
 
 // Access is how a tenant proves who it is.

@@ -17,6 +17,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -69,9 +70,11 @@ type Config struct {
 	Move, Name string
 	// From holds the data until the records say that To does. Without a move there is From alone.
 	From, To Store
-	// Through are further sockets, by path, and the URLs of other etcds that what is asked there goes to, with From's TLS and prefix. No move
-	// and no quota is about what they hold.
+	// Through are further sockets, by path, and the URLs of other etcds that what is asked there goes to, with From's TLS and prefix. No quota
+	// is about what they hold.
 	Through map[string][]string
+	// Moving is the one of Through whose etcd's data move to To; empty for the data of From.
+	Moving string
 	// Quota bounds what the tenant keeps.
 	Quota Quota
 	Log   *slog.Logger
@@ -138,15 +141,6 @@ func Run(ctx context.Context, cfg Config, ready func() error) error {
 	if cfg.Quota.bounded() {
 		g.usage = newUsage(cfg.Quota)
 	}
-	if cfg.Move != "" {
-		if g.to, err = open(cfg.To); err != nil {
-			return fmt.Errorf("the DataStore that the data go to: %w", err)
-		}
-		defer g.to.client.Close()
-		if err := g.begin(ctx); err != nil {
-			return err
-		}
-	}
 	gates := map[string]*Gate{cfg.Listen: g}
 	for socket, endpoints := range cfg.Through {
 		other := cfg.From
@@ -156,10 +150,21 @@ func Run(ctx context.Context, cfg Config, ready func() error) error {
 			return fmt.Errorf("the DataStore of --through %s: %w", socket, err)
 		}
 		defer s.client.Close()
-		gates[socket] = &Gate{cfg: Config{Log: cfg.Log}, from: s}
+		gates[socket] = &Gate{cfg: cfg, from: s, switched: make(chan struct{})}
 	}
-	if g.to != nil {
-		running.Go(func() { g.follow(ctx) })
+	if cfg.Move != "" {
+		moving := gates[cmp.Or(cfg.Moving, cfg.Listen)]
+		if moving == nil {
+			return fmt.Errorf("--moving %s: must be one of --through", cfg.Moving)
+		}
+		if moving.to, err = open(cfg.To); err != nil {
+			return fmt.Errorf("the DataStore that the data go to: %w", err)
+		}
+		defer moving.to.client.Close()
+		if err := moving.begin(ctx); err != nil {
+			return err
+		}
+		running.Go(func() { moving.follow(ctx) })
 	}
 	if g.usage != nil {
 		running.Go(func() { g.report(ctx) })

@@ -220,6 +220,53 @@ func TestStoreAway(t *testing.T) {
 	})
 }
 
+// TestSomeResourcesMove has what is asked by one socket go over, and nothing else.
+func TestSomeResourcesMove(t *testing.T) {
+	ctx := t.Context()
+	m := newMoving(t)
+	own, moving := filepath.Join(m.dir, "own"), filepath.Join(m.dir, "moving")
+	run(t, gate.Config{
+		Listen: own, Move: id, Name: "pod-1", From: m.from.store, To: m.to.store, Moving: moving, Through: map[string][]string{moving: m.from.store.Endpoints},
+	})
+	secrets := func(key string) bool { return strings.HasPrefix(key, "secrets/") }
+	m.move.From, m.move.To = move.Part(m.from.data, secrets), move.Part(m.to.data, secrets)
+	stays, goes := client(t, own), client(t, moving)
+	for _, n := range []string{"a", "b"} {
+		_, err := create(ctx, stays, "/registry/configmaps/default/"+n, "1")
+		must(t, err)
+		_, err = create(ctx, goes, "/registry/secrets/default/"+n, "1")
+		must(t, err)
+	}
+	before, err := goes.Get(ctx, "/registry/secrets/default/a")
+	must(t, err)
+	must(t, m.move.Copy(ctx))
+	m.move.Seal = func(ctx context.Context) error {
+		a := m.from.account
+		a.ReadOnly, a.ReadOnlyOf = true, "secrets/"
+		_, err := m.from.driver.Provision(ctx, a)
+		return err
+	}
+	_, err = m.move.GoOver(ctx, 1)
+	must(t, err)
+	after, err := create(ctx, goes, "/registry/secrets/default/after", "1")
+	must(t, err)
+	if after <= before.Header.Revision {
+		t.Errorf("revision %d after %d", after, before.Header.Revision)
+	}
+	_, err = create(ctx, stays, "/registry/configmaps/default/after", "1")
+	must(t, err)
+	for prefix, test := range map[string]struct {
+		side *side
+		want int64
+	}{"/tenant_a/configmaps/": {m.from, 3}, "/tenant_a/secrets/": {m.from, 2}, "/tenant_b/configmaps/": {m.to, 0}, "/tenant_b/secrets/": {m.to, 3}} {
+		have, err := test.side.server.Root.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+		must(t, err)
+		if have.Count != test.want {
+			t.Errorf("%s: %d keys, not %d", prefix, have.Count, test.want)
+		}
+	}
+}
+
 // TestThrough passes on what is asked of other etcds, whatever is counted and moved of the tenant's own.
 func TestThrough(t *testing.T) {
 	ctx := t.Context()

@@ -25,8 +25,7 @@ const (
 	versionHigh = "unable to use a Kubernetes version greater than the supported one, at most v1.36"
 	versionJump = "unable to upgrade in a non-sequential mode: one minor version of Kubernetes at a time, unless the annotation " +
 		"stoker.dev/upgrade-through names one version of each minor version between, such as v1.34.4,v1.35.4"
-	overrideFixed = "only the override of /events may come, go or change: objects of other resources would stay behind"
-	loopback      = "advertiseAddress must not be a loopback, link-local, multicast or unspecified address: nodes could not reach it"
+	loopback = "advertiseAddress must not be a loopback, link-local, multicast or unspecified address: nodes could not reach it"
 )
 
 func tenants() []Rule {
@@ -192,23 +191,13 @@ func tenants() []Rule {
 			},
 		},
 		{
-			Name: "only the override of events changes, for objects of other resources would stay behind",
+			Name: "overrides come, change and go",
 			From: `spec: {dataStoreOverrides: [{resource: /events, dataStore: b}, {resource: coordination.k8s.io/leases, dataStore: b}]}`,
 			Passes: []string{
-				`spec: {dataStoreOverrides: [{resource: coordination.k8s.io/leases, dataStore: b}]}`,
-				`spec: {dataStoreOverrides: [{resource: coordination.k8s.io/leases, dataStore: b}, {resource: /events, dataStore: a}]}`,
+				`{}`,
+				`spec: {dataStoreOverrides: [{resource: coordination.k8s.io/leases, dataStore: a}]}`,
+				`spec: {dataStoreOverrides: [{resource: coordination.k8s.io/leases, dataStore: b}, {resource: apps/deployments, dataStore: b}]}`,
 			},
-			Fails: []Failure{
-				{`{}`, "spec.dataStoreOverrides", Invalid, "coordination.k8s.io/leases", overrideFixed},
-				{`spec: {dataStoreOverrides: [{resource: /events, dataStore: b}]}`, "spec.dataStoreOverrides", Invalid, "coordination.k8s.io/leases", overrideFixed},
-				{`spec: {dataStoreOverrides: [{resource: /events, dataStore: b}, {resource: coordination.k8s.io/leases, dataStore: a}]}`, "spec.dataStoreOverrides", Invalid, "coordination.k8s.io/leases", overrideFixed},
-				{`spec: {dataStoreOverrides: [{resource: coordination.k8s.io/leases, dataStore: b}, {resource: apps/deployments, dataStore: b}]}`, "spec.dataStoreOverrides", Invalid, "apps/deployments", overrideFixed},
-			},
-		},
-		{
-			Name: "resources of a tenant that is there get no override later", From: `{}`,
-			Passes: []string{`spec: {dataStoreOverrides: [{resource: /events, dataStore: b}]}`},
-			Fails:  []Failure{{`spec: {dataStoreOverrides: [{resource: /secrets, dataStore: b}]}`, "spec.dataStoreOverrides", Invalid, "/secrets", overrideFixed}},
 		},
 		{
 			Name: "the DataStores of a tenant exist", Policy: true,

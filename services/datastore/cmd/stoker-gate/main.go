@@ -45,6 +45,7 @@ func run() error {
 		}
 		return nil
 	})
+	flag.StringVar(&cfg.Moving, "moving", "", "`path` of the one of --through whose etcd's data move; without it, those of --from-endpoints do")
 	from, to := storeFlags("from", "that the data are in"), storeFlags("to", "that they move to")
 	flag.Parse()
 	for flag, value := range map[string]string{"listen": cfg.Listen, "pod": cfg.Name} {

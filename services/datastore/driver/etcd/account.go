@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"go.etcd.io/etcd/api/v3/authpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -116,13 +117,7 @@ func (e *etcd) read(ctx context.Context, a driver.Account) (have found, err erro
 // role gives the role the permissions it should have, to the tenant's keys and to see up to where etcd is compacted, and then takes all
 // others: an API server that runs is never without.
 func (e *etcd) role(s *step.Steps, a driver.Account, have found) {
-	from, to := prefix(a.Schema)
-	// A write that is under way when the right goes is refused, too: etcd looks at rights when it applies.
-	kind := authpb.READWRITE
-	if a.ReadOnly {
-		kind = authpb.READ
-	}
-	wanted := []permission{{from, to, kind}, seesCompaction}
+	wanted := append(permissionsOf(a), seesCompaction)
 	if have.role == nil {
 		s.Do("role made", func(ctx context.Context) error {
 			_, err := e.client.RoleAdd(ctx, a.Schema)
@@ -148,6 +143,24 @@ func (e *etcd) role(s *step.Steps, a driver.Account, have found) {
 			return except(err, rpctypes.ErrPermissionNotGranted)
 		})
 	}
+}
+
+// permissionsOf are those on the account's own keys: what may be written, then what may be read beside it. Given in this order, none that
+// stays is missing meanwhile. A write that is under way when its right goes is refused, too: etcd looks at rights when it applies.
+func permissionsOf(a driver.Account) (all []permission) {
+	from, to := prefix(a.Schema)
+	switch {
+	case !a.ReadOnly:
+		return []permission{{from, to, authpb.READWRITE}}
+	case a.ReadOnlyOf != "":
+		at := from
+		for _, begins := range slices.Sorted(strings.SplitSeq(a.ReadOnlyOf, ",")) {
+			all = append(all, permission{at, from + begins, authpb.READWRITE})
+			at = clientv3.GetPrefixRangeEnd(from + begins)
+		}
+		all = append(all, permission{at, to, authpb.READWRITE})
+	}
+	return append(all, permission{from, to, authpb.READ})
 }
 
 // user makes the user and takes from it what is not its own role.

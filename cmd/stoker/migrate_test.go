@@ -68,7 +68,17 @@ func tellMove(t *testing.T, datastore *events.Bus, tenant string) {
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	inst := install(t)
-	datastore := inst.connect(name.ServiceDatastore)
+	datastore, intake := inst.connect(name.ServiceDatastore), inst.connect(name.ServiceIntake)
+	for _, tenant := range []string{"demo", "moving"} { // of whose moves intake hears: it has accepted them before
+		key := events.Tenant("default", tenant)
+		if err := intake.CreateBucket(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		spec := &state.State{UID: "u-" + tenant, Generation: 1, Step: event.Accepted, UpdatedAt: time.Now(), Data: event.Marshal(state.Tenant{})}
+		if _, err := intake.WriteState(t.Context(), key, events.KeySpec, spec, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
 	service, err := micro.AddService(datastore.Conn(), micro.Config{Name: event.DatastoreService, Version: "1.0.0"})
 	if err != nil {
 		t.Fatal(err)

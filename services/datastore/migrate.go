@@ -614,7 +614,7 @@ func (m *migrating) abort(ctx context.Context, why string) error {
 	to, used := m.s.stores.get(v.DataStore), v.DataStore == m.own.DataStore || slices.Contains(namesOf(m.own.Overrides), v.DataStore)
 	account := m.there(to)
 	err := to.do(ctx, func(d driver.Driver) (err error) {
-		if v.Apart && !(used && m.part()) { // else it may be the account that the tenant's data are in, by another name of its database
+		if v.Apart && (!used || !m.part()) { // else it may be the account that the tenant's data are in, by another name of its database
 			_, err = d.Drop(ctx, account)
 		}
 		return err

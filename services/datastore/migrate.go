@@ -455,6 +455,15 @@ func (m *migrating) moved(ctx context.Context) error {
 // partMoved notes that some resources are in the other DataStore.
 func (m *migrating) partMoved(ctx context.Context) error {
 	v := m.own.Move
+	from := m.s.stores.get(v.From)
+	err := from.do(ctx, func(d driver.Driver) error {
+		seen, err := surveyed(ctx, d, m.account) // which may not write all of its keys now
+		m.noteAccount(v.From, seen)
+		return err
+	})
+	if err != nil {
+		return intentOf(m.t, from, err)
+	}
 	var overrides []state.Override
 	there := state.Override{DataStore: v.DataStore}
 	for _, o := range m.own.Overrides {
@@ -497,6 +506,11 @@ func (m *migrating) leave(ctx context.Context, dataStore string) error {
 		if _, err := d.Provision(ctx, at.account); err != nil {
 			return err
 		}
+		seen, err := surveyed(ctx, d, at.account)
+		if err != nil {
+			return err
+		}
+		m.noteAccount(dataStore, seen)
 		data, err := accesses.Data(ctx, at.account, at.access)
 		if err != nil {
 			return err
@@ -504,6 +518,18 @@ func (m *migrating) leave(ctx context.Context, dataStore string) error {
 		return errors.Join(move.Part(data, hasOf(m.own.Move.Resources)).Clear(ctx), data.Close(), clearRecords(ctx, d, at.account, at.access))
 	})
 	return intentOf(m.t, at.store, err)
+}
+
+// noteAccount notes what the account in a DataStore is like, so that it isn't taken for somebody else's change.
+func (m *migrating) noteAccount(dataStore, seen string) {
+	if dataStore == m.own.DataStore {
+		m.own.Account = seen
+	}
+	for i := range m.own.Overrides {
+		if m.own.Overrides[i].DataStore == dataStore {
+			m.own.Overrides[i].Account = seen
+		}
+	}
 }
 
 // defaultGrace is how long the data of before are kept after a move.
@@ -608,8 +634,10 @@ func (m *migrating) abort(ctx context.Context, why string) error {
 	if err := m.clear(ctx); err != nil {
 		return err
 	}
-	if err := m.leave(ctx, v.DataStore); err != nil {
-		return err
+	if v.Apart { // else there may be such objects that aren't this move's
+		if err := m.leave(ctx, v.DataStore); err != nil {
+			return err
+		}
 	}
 	to, used := m.s.stores.get(v.DataStore), v.DataStore == m.own.DataStore || slices.Contains(namesOf(m.own.Overrides), v.DataStore)
 	account := m.there(to)

@@ -276,7 +276,7 @@ type DatastoreMigrated struct {
 	Bytes int64 `json:"bytes"`
 	// HeldMilliseconds is for how long writes were held.
 	HeldMilliseconds int64 `json:"heldMilliseconds"`
-	// KeptUntil is when what the former DataStore holds is removed (UTC).
+	// KeptUntil is when what the former DataStore holds is removed (UTC); resources are, as soon as all pods know where they are.
 	KeptUntil time.Time `json:"keptUntil"`
 }
 

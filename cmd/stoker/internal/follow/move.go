@@ -33,7 +33,7 @@ func UntilMoved(ctx context.Context, f *Feed, to string, generation int64, out f
 		}
 		if l.Service+"."+l.What == name.ServiceDatastore+"."+event.Migrated {
 			var moved event.DatastoreMigrated
-			if err := json.Unmarshal(l.Event.Data(), &moved); err != nil || moved.To == to {
+			if err := json.Unmarshal(l.Event.Data(), &moved); err != nil || moved.To == to && len(moved.Resources) == 0 {
 				return moved, err
 			}
 		}
@@ -49,7 +49,7 @@ func stays(l Line, to string, generation int64) string {
 	switch l.Service + "." + l.What {
 	case name.ServiceDatastore + "." + event.Migrating:
 		var p event.DatastoreMigrating
-		if json.Unmarshal(data, &p) == nil && p.Stage == event.StageUndone && p.To == to && p.Generation >= generation {
+		if json.Unmarshal(data, &p) == nil && p.Stage == event.StageUndone && len(p.Resources) == 0 && p.To == to && p.Generation >= generation {
 			return p.Reason
 		}
 	case name.ServiceDatastore + "." + event.Failed:

@@ -71,11 +71,11 @@ func words(service, what string, data []byte) (string, Mood) {
 				}
 				done = v.Progress()
 			}
-			return join(p.From+" → "+p.To, p.Stage, done, p.Reason)
+			return join(strings.Join(p.Resources, " "), p.From+" → "+p.To, p.Stage, done, p.Reason)
 		})
 	case "datastore.migrated":
 		return say(data, Good, func(p event.DatastoreMigrated) string {
-			return fmt.Sprintf("%s → %s, %d keys, %d bytes, writes waited for %d ms", p.From, p.To, p.Keys, p.Bytes, p.HeldMilliseconds)
+			return join(strings.Join(p.Resources, " "), fmt.Sprintf("%s → %s, %d keys, %d bytes, writes waited for %d ms", p.From, p.To, p.Keys, p.Bytes, p.HeldMilliseconds))
 		})
 	case "datastore.backedup":
 		return say(data, Good, func(p event.DatastoreBackedUp) string {

@@ -37,7 +37,11 @@ func TestEveryFactHasWords(t *testing.T) {
 			"1 Deployment, 1 Service", Plain,
 		},
 		"an upgrade names both versions": {"workload", event.Upgraded, event.WorkloadUpgraded{From: "v1.35.4", To: "v1.36.3"}, "v1.35.4 → v1.36.3", Plain},
-		"a timer needs no words":         {"certs", event.Due, event.TimerDue{About: about}, "", Plain},
+		"a move names what moves, if that isn't all": {
+			"datastore", event.Migrated, event.DatastoreMigrated{From: "a", To: "b", Resources: []string{"/pods", "/secrets"}, Keys: 3, Bytes: 40, HeldMilliseconds: 90},
+			"/pods /secrets, a → b, 3 keys, 40 bytes, writes waited for 90 ms", Good,
+		},
+		"a timer needs no words": {"certs", event.Due, event.TimerDue{About: about}, "", Plain},
 	}
 	for sentence, test := range tests {
 		t.Run(sentence, func(t *testing.T) {

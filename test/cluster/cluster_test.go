@@ -43,6 +43,7 @@ func TestCluster(t *testing.T) {
 	step("tenants that sleep are woken by a connection", wakeByConnection)
 	step("a tenant that can't come up says why", saysWhy)
 	step("upgrade of a tenant", upgradeTenant)
+	step("data move", moveData)
 	step("drift", drift)
 	step("pods of each service killed", kill)
 	step("drain", drain)

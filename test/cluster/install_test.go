@@ -46,16 +46,20 @@ func (i *installation) charts(t *testing.T, args ...string) {
 		"--set", fmt.Sprintf("nats.persistence.enabled=%t", i.volumes),
 		"--set", "portals[0].name=shop,portals[0].join=true,portals[0].namespaces[0]=" + namespace,
 	}
-	etcd := []string{
-		"upgrade", "--install", "stoker-etcd", i.chart("stoker-etcd"), "--wait", "--timeout", "10m",
-		"--set", "image.repository=" + i.registry + "/etcd,stoker.repository=" + i.registry + "/stoker,stoker.tag=" + i.tag,
-		"--set", fmt.Sprintf("persistence.enabled=%t,backup.enabled=%t,persistence.size=1Gi,backup.size=1Gi", i.volumes, i.volumes),
-	}
-	for _, command := range [][]string{append(stoker, args...), etcd} {
+	for _, command := range [][]string{append(stoker, args...), i.etcd("stoker-etcd")} {
 		if err := i.runHelm(t.Context(), command...); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// etcd is how a release of the chart stoker-etcd is installed.
+func (i *installation) etcd(release string, args ...string) []string {
+	return append([]string{
+		"upgrade", "--install", release, i.chart("stoker-etcd"), "--wait", "--timeout", "10m",
+		"--set", "image.repository=" + i.registry + "/etcd,stoker.repository=" + i.registry + "/stoker,stoker.tag=" + i.tag,
+		"--set", fmt.Sprintf("persistence.enabled=%t,backup.enabled=%t,persistence.size=1Gi,backup.size=1Gi", i.volumes, i.volumes),
+	}, args...)
 }
 
 func (i *installation) install(t *testing.T) {
@@ -234,7 +238,7 @@ func (i *installation) removeAll(t *testing.T) {
 		}
 		return fmt.Errorf("%d are left: %w", len(left), err)
 	})
-	for _, release := range []string{"stoker-etcd", "stoker"} {
+	for _, release := range []string{"stoker-etcd-other", "stoker-etcd", "stoker"} {
 		if err := i.runHelm(ctx, "uninstall", release, "--wait", "--ignore-not-found"); err != nil {
 			t.Error(err)
 		}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/stoker-k8s/stoker/cmd/stoker/internal/follow"
+	"github.com/stoker-k8s/stoker/cmd/stoker/internal/manifest"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
@@ -45,9 +46,9 @@ func drainCommand(a *app) *cobra.Command {
 taken out of service. It takes some tenants at a time: of each it first asks what the move would meet, then commands it as stoker migrate
 does, and waits until the data have moved. After a wave in which something failed it stops and says what; the wave itself is finished.
 
-Asked for again, it goes on where it stopped: data that are on the way are waited for. Tenants that are paused or being deleted are
-left out and named, as are those that have it in dataStoreOverrides. In the end it says what needs the DataStore still: data that are kept for a while after a move,
-overrides, tenants that were left out. With --plan it says what each move would meet, and changes nothing.
+Where only dataStoreOverrides keep something there, they come to name the other DataStore. Asked for again, it goes on where it stopped: data
+that are on the way are waited for. Tenants that are paused or being deleted are left out and named. In the end it says what needs the DataStore still: data that are kept for a while after a move,
+tenants that were left out. With --plan it says what each move would meet, and changes nothing.
 
 New tenants may still be given the DataStore: the annotation stoker.dev/max-tenants: "0" keeps them away, and intake's --datastore must not
 name it.
@@ -112,9 +113,8 @@ func inside(tenants []v1alpha1.TenantControlPlane, dataStore string) (todo []due
 		overrides := slices.ContainsFunc(o.Spec.DataStoreOverrides, func(x v1alpha1.DataStoreOverride) bool { return x.DataStore == dataStore })
 		why := resting(o)
 		switch {
-		case at != dataStore && overrides:
-			why = "names it in dataStoreOverrides, which it has to name another one in"
-		case at == "" && asks == dataStore:
+		case at != dataStore && at != "" && overrides:
+		case at == "" && (overrides || asks == dataStore):
 			why = "is to have it, and has no data there yet"
 		case at != dataStore && asks == dataStore:
 			why = "has its data in DataStore " + at + ", and they are to go there"
@@ -125,7 +125,7 @@ func inside(tenants []v1alpha1.TenantControlPlane, dataStore string) (todo []due
 			left = append(left, o.Namespace+"/"+o.Name+" "+why)
 			continue
 		}
-		todo = append(todo, due{o, asks != dataStore})
+		todo = append(todo, due{tenant: o, asked: at == dataStore && asks != dataStore, overrides: at != dataStore})
 	}
 	inOrder(todo)
 	return todo, left
@@ -197,6 +197,9 @@ func (a *app) drainWave(ctx context.Context, bus *events.Bus, client *portal.Cli
 	patience, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	return sideBySide(ctx, wave, report, func(u due) (func() (string, error), error) {
+		if u.overrides {
+			return a.beginLeaving(patience, bus, client, u.tenant, d)
+		}
 		v, err := a.beginMove(patience, bus, client, events.Tenant(u.tenant.Namespace, u.tenant.Name), d.goal(u))
 		if err != nil {
 			return nil, err
@@ -211,11 +214,47 @@ func (a *app) drainWave(ctx context.Context, bus *events.Bus, client *portal.Cli
 	})
 }
 
+// beginLeaving has a tenant's dataStoreOverrides name another DataStore than the one that is drained. What it returns waits until nothing of
+// the tenant is there any more, and says so.
+func (a *app) beginLeaving(
+	ctx context.Context, bus *events.Bus, client *portal.Client, o *v1alpha1.TenantControlPlane, d draining,
+) (end func() (string, error), err error) {
+	key, overrides := events.Tenant(o.Namespace, o.Name), slices.Clone(o.Spec.DataStoreOverrides)
+	for i := range overrides {
+		if overrides[i].DataStore == d.from {
+			overrides[i].DataStore = d.to
+		}
+	}
+	feed, err := follow.Open(ctx, bus, key, follow.Options{})
+	if err != nil {
+		return nil, err
+	}
+	data := event.PatchCommand{Target: event.Target{UID: string(o.UID)}, Spec: event.Marshal(map[string]any{"dataStoreOverrides": overrides})}
+	object := manifest.Object{Key: key, Kind: kube.TenantControlPlanes.Kind}
+	accepted, err := send(ctx, client, object, command{verb: event.Patch, data: data, expected: o.Generation})
+	if err != nil {
+		feed.Close()
+		return nil, err
+	}
+	return func() (string, error) {
+		defer feed.Close()
+		if err := follow.UntilLeft(ctx, feed, d.from, accepted.Generation); err != nil {
+			return "", late(ctx, err, "%s has something in DataStore %s after %s, and goes on leaving it; `stoker why %s -n %s` says how far that is",
+				key, d.from, d.timeout, key.Name, key.Namespace)
+		}
+		return fmt.Sprintf("%s: what dataStoreOverrides kept in DataStore %s is in DataStore %s", key, d.from, d.to), nil
+	}, nil
+}
+
 // planDrain says what each move would meet.
 func (a *app) planDrain(ctx context.Context, bus *events.Bus, d draining, todo []due) error {
 	plans, blocked := []event.MoveReply{}, false
 	for _, u := range todo {
 		key := events.Tenant(u.tenant.Namespace, u.tenant.Name)
+		if u.overrides {
+			a.sayf(a.err, "%s: what its dataStoreOverrides keep there would go, too; of that there is no plan\n", key)
+			continue
+		}
 		p, err := follow.Move(ctx, bus, key, d.goal(u))
 		if errors.Is(err, follow.ErrNoTenant) {
 			continue // it has gone just now
@@ -254,15 +293,21 @@ func (a *app) sayNeeds(ctx context.Context, k *kube.Client, bus *events.Bus, dat
 			return err
 		}
 		o.Status.Storage.DataStoreName = cmp.Or(own.DataStore, o.Status.Storage.DataStoreName) // which follows a moment later
+		there := o.Status.Storage.DataStoreName == dataStore ||
+			slices.ContainsFunc(o.Spec.DataStoreOverrides, func(x v1alpha1.DataStoreOverride) bool { return x.DataStore == dataStore })
 		for _, k := range own.Kept {
 			if k.DataStore == dataStore {
+				there = true
 				kept = append(kept, fmt.Sprintf("what it held of %s/%s is kept until %s", o.Namespace, o.Name, k.Until.UTC().Format(time.RFC3339)))
 			}
+		}
+		if !there && slices.Contains(name.Overrides(o.Annotations), dataStore) {
+			kept = append(kept, fmt.Sprintf("what it holds of %s/%s is on its way, or about to be removed", o.Namespace, o.Name))
 		}
 	}
 	in, needs := inside(list.Items, dataStore)
 	if needs = append(needs, kept...); len(in) > 0 {
-		needs = append([]string{fmt.Sprintf("tenants with their data there: %d", len(in))}, needs...)
+		needs = append([]string{fmt.Sprintf("tenants with data there: %d", len(in))}, needs...)
 	}
 	if len(needs) == 0 {
 		a.sayf(a.out, "no tenant needs DataStore %s any more; new ones get it where it is the --datastore of intake\n", dataStore)

@@ -49,16 +49,17 @@ func TestInside(t *testing.T) {
 	var order []string
 	for _, u := range todo {
 		d := draining{to: "b"}
-		order = append(order, fmt.Sprintf("%s %v %s", u.tenant.Name, u.asked, d.goal(u)))
+		order = append(order, fmt.Sprintf("%s %v %v %s", u.tenant.Name, u.asked, u.overrides, d.goal(u)))
 	}
-	if want := []string{"on-its-way true c", "by-label false b", "in-a false b", "in-b false b", "with-overrides false b"}; !slices.Equal(order, want) {
+	if want := []string{
+		"on-its-way true false c", "by-label false false b", "in-a false false b", "in-b false false b", "overrides-there false true b", "with-overrides false false b",
+	}; !slices.Equal(order, want) {
 		t.Errorf("%q", order)
 	}
 	want := []string{
 		"default/comes has its data in DataStore b, and they are to go there",
 		"default/goes is being deleted",
 		"default/new is to have it, and has no data there yet",
-		"default/overrides-there names it in dataStoreOverrides, which it has to name another one in",
 		"default/paused is paused",
 	}
 	if slices.Sort(left); !slices.Equal(left, want) {

@@ -96,6 +96,8 @@ func waveSize(wave string, all int) (int, error) {
 type due struct {
 	tenant *v1alpha1.TenantControlPlane
 	asked  bool
+	// overrides says that what its dataStoreOverrides keep in the DataStore that is drained is to go, and its other data are elsewhere.
+	overrides bool
 }
 
 // remaining sorts tenants by what is left to do: those that were commanded before and aren't there come first. left says which are left
@@ -111,7 +113,7 @@ func remaining(tenants []v1alpha1.TenantControlPlane, version string) (todo []du
 		case why != "":
 			left = append(left, o.Namespace+"/"+o.Name+" "+why)
 		default:
-			todo = append(todo, due{o, asked})
+			todo = append(todo, due{tenant: o, asked: asked})
 		}
 	}
 	inOrder(todo)

@@ -174,12 +174,22 @@ func TestOverrides(t *testing.T) {
 			t.Errorf("its status says %+v", in)
 		}
 	})
+	t.Run("stoker drain takes what overrides keep in a DataStore out of it, too", func(t *testing.T) {
+		if code, text := stoker(t, "drain", "second", "--to", "first", "--timeout", "5m"); code != 0 || !strings.Contains(text, "what dataStoreOverrides kept in DataStore second is in DataStore first") {
+			t.Errorf("exit %d\n%s", code, text)
+		}
+		if first, second := resources(t, "first", parts), resources(t, "second", parts); !slices.Equal(first, []string{"configmaps"}) || len(second) > 0 {
+			t.Errorf("first holds %v, second %v", first, second)
+		}
+		e.Ready(t, parts)
+		usedBy(t, "second")
+	})
 	t.Run("a DataStore whose override goes is held until no pod uses it, and holds nothing then", func(t *testing.T) {
 		erase(t, kube.DataStores, "", "third")
 		merge(t, kube.TenantControlPlanes, parts.Namespace, parts.Name, map[string]any{
 			"metadata": map[string]any{"annotations": map[string]any{name.AnnotationQuotaObjects: "20000"}}, // for which pods have gates
 			"spec": map[string]any{
-				"dataStoreOverrides": []any{map[string]any{"resource": "/configmaps", "dataStore": "second"}},
+				"dataStoreOverrides": []any{map[string]any{"resource": "/configmaps", "dataStore": "first"}},
 			},
 		})
 		vanished(t, kube.DataStores, "", "third")
@@ -187,7 +197,7 @@ func TestOverrides(t *testing.T) {
 		e.Ready(t, parts)
 		e.Kubectl(t, kubeconfig, "create", "deployment", "again", "--image=nginx")
 		sees(t, "fourth")
-		if got := read(t, parts).Annotations[name.AnnotationDatastoreOverrides]; got != "second" {
+		if got := read(t, parts).Annotations[name.AnnotationDatastoreOverrides]; got != "first" {
 			t.Errorf("on record is %q", got)
 		}
 	})
@@ -213,14 +223,14 @@ func TestOverrides(t *testing.T) {
 	})
 	t.Run("with one of them away it ends, too, and says what is left there", func(t *testing.T) {
 		env.Long(t)
-		servers["second"].Kill(t)
+		servers["first"].Kill(t)
 		e.Delete(t, parts)
 		s := e.Gone(t, parts)
-		if len(s.Left) != 1 || !strings.HasPrefix(s.Left[0], "left in DataStore second: keys from /") || s.Removed["datastore/User"] != 1 {
+		if len(s.Left) != 1 || !strings.HasPrefix(s.Left[0], "left in DataStore first: keys from /") || s.Removed["datastore/User"] != 1 {
 			t.Errorf("removed %v, left %q", s.Removed, s.Left)
 		}
 		nothingLeft(t, parts)
-		empty(t, "first")
+		empty(t, "second")
 		empty(t, "fourth")
 	})
 	if testing.Short() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -39,6 +40,40 @@ func UntilMoved(ctx context.Context, f *Feed, to string, generation int64, out f
 		}
 		if why := stays(l, to, generation); why != "" {
 			return event.DatastoreMigrated{}, &StayedError{f.key, to, why}
+		}
+	}
+}
+
+// UntilLeft waits until nothing of the tenant is in a DataStore any more, as was asked for in a generation. It returns a *StayedError when
+// something stays, ctx's error when that ends first.
+func UntilLeft(ctx context.Context, f *Feed, dataStore string, generation int64) error {
+	for {
+		l, err := f.Next(ctx)
+		if err != nil {
+			return err
+		}
+		var gone event.DatastoreWithdrawn
+		var undone event.DatastoreMigrating
+		var failed event.StepFailed
+		data, why := l.Event.Data(), ""
+		switch l.Service + "." + l.What {
+		case name.ServiceDatastore + "." + event.Withdrawn:
+			if err := json.Unmarshal(data, &gone); err != nil || slices.Contains(gone.DataStores, dataStore) {
+				return err
+			}
+		case name.ServiceDatastore + "." + event.Migrating:
+			if json.Unmarshal(data, &undone) == nil && undone.Stage == event.StageUndone && undone.From == dataStore && undone.Generation >= generation {
+				why = undone.Reason
+			}
+		case name.ServiceDatastore + "." + event.Failed:
+			if json.Unmarshal(data, &failed) == nil && !failed.Retrying && failed.Generation >= generation {
+				why = failed.Reason + ": " + failed.Message
+			}
+		case name.ServiceIntake + "." + event.Deleting:
+			why = "the tenant is being deleted"
+		}
+		if why != "" {
+			return fmt.Errorf("something of %s stays in DataStore %s: %s", f.key, dataStore, why)
 		}
 	}
 }

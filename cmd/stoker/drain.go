@@ -225,6 +225,8 @@ func (a *app) beginLeaving(
 			overrides[i].DataStore = d.to
 		}
 	}
+	// What is to go to the tenant's own needs no override, which would keep it there when the rest moves.
+	overrides = slices.DeleteFunc(overrides, func(x v1alpha1.DataStoreOverride) bool { return x.DataStore == o.Status.Storage.DataStoreName })
 	feed, err := follow.Open(ctx, bus, key, follow.Options{})
 	if err != nil {
 		return nil, err

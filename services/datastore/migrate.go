@@ -40,7 +40,6 @@ type migrating struct {
 	t    *loop.Turn
 	own  state.Datastore
 	home home
-	plan *plan
 	// account is the one in the DataStore that the data are in.
 	account driver.Account
 	// inputs are those of the account as it is, facts what is to be told of it.
@@ -67,7 +66,7 @@ func (m *migrating) tell(phase, why string) loop.Tell {
 // migrate takes the next step of a move. It is called once the tenant's account is as it must be where the data are, but for a move that
 // goes over: then nothing may be changed there.
 func (s *datastore) migrate(ctx context.Context, t *loop.Turn, p *plan, h home, facts []loop.Tell) error {
-	m := &migrating{s: s, t: t, own: p.want, home: h, plan: p, account: p.account, inputs: p.inputs, facts: facts}
+	m := &migrating{s: s, t: t, own: p.want, home: h, account: p.account, inputs: p.inputs, facts: facts}
 	m.own.Move = clone(m.own.Move)
 	if was := t.Own(); m.own.Move != nil && m.own.Move.Phase == state.MoveGoingOver && was != nil {
 		m.inputs = was.Inputs
@@ -85,7 +84,13 @@ func (s *datastore) migrate(ctx context.Context, t *loop.Turn, p *plan, h home, 
 		return m.abort(ctx, late)
 	}
 	if !p.upToDate && m.own.Move.Phase != state.MoveGoingOver { // overrides may be others than when it was begun
-		to := s.stores.get(next.to)
+		to, _, wait, err := s.open(ctx, t, next.to)
+		if err != nil {
+			return err
+		}
+		if wait.Waits() {
+			return t.Done(ctx, m.outcome(wait))
+		}
 		against, err := m.against(ctx, to)
 		if err != nil {
 			return intentOf(t, to, err)
@@ -114,7 +119,7 @@ func (m *migrating) field() string {
 // against says what is against the move, empty for nothing.
 func (m *migrating) against(ctx context.Context, to *store) (string, error) {
 	if m.part() {
-		return m.s.againstPart(ctx, m.home.main, m.s.stores.get(m.from()), to, m.account)
+		return m.s.againstPart(ctx, to, m.account, append([]*store{m.home.main}, m.home.others...)...)
 	}
 	return m.s.againstMove(ctx, m.t.Tenant, m.own, m.account, to)
 }
@@ -179,6 +184,7 @@ func (m *migrating) begin(ctx context.Context, next change) error {
 			"spec.dataStore: DataStores %s and %s are one database, in which the tenant's data are already", m.own.DataStore, target)}
 	}
 	m.own.Move.Schema, m.own.Move.User = account.Schema, account.User
+	m.s.jobs.end(m.t.Key) // a backup, which would read where the data were
 	if err := m.t.Done(ctx, m.outcome(m.wait())); err != nil {
 		return err
 	}
@@ -639,22 +645,22 @@ func (m *migrating) abort(ctx context.Context, why string) error {
 			return err
 		}
 	}
-	to, used := m.s.stores.get(v.DataStore), v.DataStore == m.own.DataStore || slices.Contains(namesOf(m.own.Overrides), v.DataStore)
+	to := m.s.stores.get(v.DataStore)
 	account := m.there(to)
-	err := to.do(ctx, func(d driver.Driver) (err error) {
-		if v.Apart && (!used || !m.part()) { // else it may be the account that the tenant's data are in, by another name of its database
-			_, err = d.Drop(ctx, account)
-		}
-		return err
-	})
+	used, err := m.s.stillUsed(ctx, m.own, account, v.DataStore)
+	if err != nil {
+		return intentOf(m.t, to, err)
+	}
+	if v.Apart && !used { // else it may be the account that the tenant's data are in, by another name of its database
+		err = to.do(ctx, func(d driver.Driver) error {
+			_, err := d.Drop(ctx, account)
+			return err
+		})
+	}
 	if err != nil {
 		m.s.log.Warn("what a move that was undone has made is left", "tenant", m.t.Key.String(), "dataStore", v.DataStore, "error", err)
 	}
-	if used { // by an override that came meanwhile, it may be, and has an account there
-		if err := m.s.applyOverrides(ctx, m.t, m.plan, m.home); err != nil {
-			return err
-		}
-	} else {
+	if !used { // by an override that came meanwhile, it may be
 		to.removeTenant(m.t.Key)
 	}
 	fact := m.tell(event.StageUndone, why)
@@ -689,8 +695,13 @@ func (s *datastore) removeKept(ctx context.Context, t *loop.Turn, own *state.Dat
 
 // dropKept removes what is kept in one DataStore, and reports whether there is nothing left to do.
 func (s *datastore) dropKept(ctx context.Context, t *loop.Turn, own *state.Datastore, k state.Kept) bool {
-	if slices.Contains(namesOf(own.Overrides), k.DataStore) {
-		return true // it is an override's account now, and goes with that
+	used, err := s.stillUsed(ctx, *own, keptAccount(t.UID, k), k.DataStore)
+	if err != nil {
+		s.log.Warn("whether data of before a move can be removed isn't known now", "tenant", t.Key.String(), "dataStore", k.DataStore, "error", err)
+		return false
+	}
+	if used {
+		return true // it is an override's account now, it may be by another name, and goes with that
 	}
 	_, left, err := s.drop(ctx, t, keptPlace(k), keptAccount(t.UID, k), s.now())
 	if err != nil {

@@ -232,7 +232,7 @@ func (o *mover) between(ctx context.Context, from, to driver.Driver) error {
 // into moves the data, to where revisions begin so much above.
 func (o *mover) into(ctx context.Context, from driver.Driver, fromAccess, toAccess driver.DataAccess, above int64) (err error) {
 	m := &move.Move{
-		ID: o.move.ID, Seal: o.provision(from, true), Unseal: o.provision(from, false),
+		ID: o.move.ID, What: o.what(), Seal: o.provision(from, true), Unseal: o.provision(from, false),
 		Copied: func(c driver.Change) {
 			o.set(func(at *moverAt) { at.keys, at.bytes = at.keys+1, at.bytes+int64(len(c.Key)+len(c.Value)) })
 		},
@@ -293,7 +293,7 @@ var errThereAlready = errors.New("the other DataStore has such objects already, 
 
 // somethingHere keeps resources from being replaced by nothing: where they are was forgotten then, or told wrong.
 func (o *mover) somethingHere(ctx context.Context, m *move.Move) error {
-	if len(o.move.Resources) == 0 {
+	if len(o.move.Resources) == 0 || o.move.Apart || o.now().apart { // else what is there is this move's
 		return nil
 	}
 	here, err := isEmpty(ctx, m.From)
@@ -330,11 +330,16 @@ func (o *mover) makeReady(ctx context.Context, m *move.Move, to driver.DataAcces
 	return m.Begin(ctx)
 }
 
+// what says what moves from where: a record of a move of the same says so of this one.
+func (o *mover) what() string {
+	return events.ID(append([]string{o.from.store.name}, o.move.Resources...)...)
+}
+
 // provision returns what makes the former account such that its tenant may write, or not.
 func (o *mover) provision(d driver.Driver, readOnly bool) func(context.Context) error {
 	return func(ctx context.Context) error {
 		account := o.from.account
-		account.ReadOnly, account.ReadOnlyOf = readOnly, strings.Join(prefixesOf(o.move.Resources), ",")
+		account.ReadOnly, account.ReadOnlyOf = readOnly, strings.Join(prefixesOf(o.move.Resources...), ",")
 		_, err := d.Provision(ctx, account)
 		return err
 	}

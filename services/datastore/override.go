@@ -29,29 +29,35 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
-// layoutOf says which resources of a tenant are in which DataStore besides its own: by the state, where that is lost by its object, and of a
-// tenant that has no data yet by the spec. Events, which go where the spec says at once, are always as it says.
+// stays reports of a resource whether its objects stay where they are until they are moved. Events go where the spec says at once, and what
+// kube-apiserver doesn't keep elsewhere is nowhere else.
+func stays(resource string) bool {
+	return resource != v1alpha1.ResourceEvents && len(prefixesOf(resource)) > 0
+}
+
+// layoutOf says which resources of a tenant are in which DataStore besides its own: by the state, where that is lost by its object, and where
+// that doesn't say, as of a tenant that has no data yet, by the spec. What doesn't stay is always as the spec says.
 func layoutOf(t *state.Tenant, own state.Datastore) map[string]string {
 	layout, home := map[string]string{}, homeOf(t, own)
-	put := func(all []v1alpha1.DataStoreOverride, events bool) {
+	put := func(all []v1alpha1.DataStoreOverride, staying bool) {
 		for _, o := range all {
-			if (o.Resource == v1alpha1.ResourceEvents) == events && o.DataStore != home {
+			if stays(o.Resource) == staying && o.DataStore != home {
 				layout[o.Resource] = o.DataStore
 			}
 		}
 	}
-	put(t.Spec.DataStoreOverrides, true)
+	put(t.Spec.DataStoreOverrides, false)
 	switch {
 	case own.DataStore != "":
 		for _, o := range own.Overrides {
 			for _, resource := range o.Resources {
-				put([]v1alpha1.DataStoreOverride{{Resource: resource, DataStore: o.DataStore}}, false)
+				put([]v1alpha1.DataStoreOverride{{Resource: resource, DataStore: o.DataStore}}, true)
 			}
 		}
-	case t.Setup.DataStore != "":
-		put(t.Overridden, false)
+	case t.Setup.DataStore != "" && t.Overridden != nil:
+		put(t.Overridden, true)
 	default:
-		put(t.Spec.DataStoreOverrides, false)
+		put(t.Spec.DataStoreOverrides, true)
 	}
 	return layout
 }
@@ -76,7 +82,7 @@ func changeOf(t *state.Tenant, own state.Datastore) (next change) {
 	}
 	all := map[string]bool{}
 	for _, resource := range slices.Concat(slices.Collect(maps.Keys(layout)), slices.Collect(maps.Keys(wanted))) {
-		all[resource] = resource != v1alpha1.ResourceEvents
+		all[resource] = stays(resource)
 	}
 	for _, resource := range slices.Sorted(maps.Keys(all)) {
 		from, to := cmp.Or(layout[resource], own.DataStore), cmp.Or(wanted[resource], own.DataStore)
@@ -203,29 +209,56 @@ func (s *datastore) againstMove(ctx context.Context, t *state.Tenant, own state.
 	return "", nil
 }
 
-// againstPart says what is against a move of some of a tenant's resources from one DataStore to another, of which main is or may be one;
-// empty for nothing. An error is a database's.
-func (s *datastore) againstPart(ctx context.Context, main, from, to *store, account driver.Account) (against string, err error) {
-	if !sameAccess(main, to) {
+// againstPart says what is against a move of some of a tenant's resources to a DataStore; empty for nothing. used are those that it has data in,
+// its own first. An error is a database's.
+func (s *datastore) againstPart(ctx context.Context, to *store, account driver.Account, used ...*store) (against string, err error) {
+	if !sameAccess(used[0], to) {
 		return fmt.Sprintf("DataStore %s is no etcd of the same certificateAuthority as DataStore %s: kube-apiserver has one certificate and one authority "+
-			"for all", to.name, main.name), nil
-	}
-	here, err := from.place(ctx, account)
-	if err != nil {
-		return "", err
+			"for all", to.name, used[0].name), nil
 	}
 	there, err := to.place(ctx, account)
-	if err == nil && there != "" && here == there {
-		against = fmt.Sprintf("DataStores %s and %s are one database, in which it is already", from.name, to.name)
+	if err != nil || there == "" {
+		return "", err
 	}
-	return against, err
+	for _, other := range used {
+		if other == to {
+			continue
+		}
+		here, err := other.place(ctx, account)
+		if err != nil {
+			return "", err
+		}
+		if here == there {
+			return fmt.Sprintf("DataStores %s and %s are one database: name the one that the tenant uses already", to.name, other.name), nil
+		}
+	}
+	return "", nil
+}
+
+// stillUsed reports whether an account in a DataStore is one that the tenant's data are in, by this name of its database or another.
+func (s *datastore) stillUsed(ctx context.Context, own state.Datastore, account driver.Account, dataStore string) (bool, error) {
+	used := append(namesOf(own.Overrides), own.DataStore)
+	if slices.Contains(used, dataStore) {
+		return true, nil
+	}
+	there, err := s.stores.get(dataStore).place(ctx, account)
+	if err != nil || there == "" {
+		return false, err
+	}
+	for _, n := range used {
+		here, err := s.stores.get(n).place(ctx, account)
+		if err != nil || here == there {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // sealedAs is a tenant's account in a DataStore that some of its resources have moved from: what of them is there may not be written until
 // all pods know where they are.
 func sealedAs(account driver.Account, own state.Datastore, dataStore string) driver.Account {
 	if m := own.Move; m != nil && m.Phase == state.MoveDone && len(m.Resources) > 0 && m.From == dataStore {
-		account.ReadOnly, account.ReadOnlyOf = true, strings.Join(prefixesOf(m.Resources), ",")
+		account.ReadOnly, account.ReadOnlyOf = true, strings.Join(prefixesOf(m.Resources...), ",")
 	}
 	return account
 }

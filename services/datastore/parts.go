@@ -42,26 +42,54 @@ func (p part) of(all iter.Seq2[driver.Change, error]) iter.Seq2[driver.Change, e
 	}
 }
 
-// keptAs are the names by which API servers keep resources that aren't kept by their own (SpecialDefaultResourcePrefixes of
-// k8s.io/kubernetes/pkg/kubeapiserver).
-var keptAs = map[string]string{
-	"replicationcontrollers": "controllers", "endpoints": "services/endpoints", "services": "services/specs", "nodes": "minions", "ingresses": "ingress",
+// kept are the resources that kube-apiserver keeps elsewhere when it is told to (--etcd-servers-overrides), by group, with their own names but for
+// those of keptAs. Others it keeps where the rest is, whatever it is told: those of CustomResourceDefinitions, these themselves, APIServices, and
+// resources by another of their groups than the one they are stored in (cohabiting ones: Events are the core group's). Of Kubernetes 1.33 to 1.36
+// (pkg/kubeapiserver/default_storage_factory_builder.go).
+var kept = map[string][]string{
+	"": {
+		"configmaps", "endpoints", "events", "limitranges", "namespaces", "nodes", "persistentvolumeclaims", "persistentvolumes", "pods", "podtemplates",
+		"replicationcontrollers", "resourcequotas", "secrets", "serviceaccounts", "services",
+	},
+	"admissionregistration.k8s.io": {
+		"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations", "validatingadmissionpolicies",
+		"validatingadmissionpolicybindings", "validatingwebhookconfigurations",
+	},
+	"apps":                         {"controllerrevisions", "daemonsets", "deployments", "replicasets", "statefulsets"},
+	"autoscaling":                  {"horizontalpodautoscalers"},
+	"batch":                        {"cronjobs", "jobs"},
+	"certificates.k8s.io":          {"certificatesigningrequests", "clustertrustbundles", "podcertificaterequests"},
+	"coordination.k8s.io":          {"leasecandidates", "leases"},
+	"discovery.k8s.io":             {"endpointslices"},
+	"flowcontrol.apiserver.k8s.io": {"flowschemas", "prioritylevelconfigurations"},
+	"networking.k8s.io":            {"ingressclasses", "ingresses", "ipaddresses", "networkpolicies", "servicecidrs"},
+	"node.k8s.io":                  {"runtimeclasses"},
+	"policy":                       {"poddisruptionbudgets"},
+	"rbac.authorization.k8s.io":    {"clusterrolebindings", "clusterroles", "rolebindings", "roles"},
+	"resource.k8s.io":              {"deviceclasses", "devicetaintrules", "resourceclaims", "resourceclaimtemplates", "resourceslices"},
+	"scheduling.k8s.io":            {"priorityclasses"},
+	"storage.k8s.io":               {"csidrivers", "csinodes", "csistoragecapacities", "storageclasses", "volumeattachments", "volumeattributesclasses"},
 }
 
-// prefixOf begins the keys of a resource, group/resource, as dataStoreOverrides name it. Those of CustomResourceDefinitions can't be
-// elsewhere (--etcd-servers-overrides).
-func prefixOf(resource string) string {
-	n := strings.ToLower(resource[strings.LastIndexByte(resource, '/')+1:])
-	if as := keptAs[n]; as != "" {
-		n = as
-	}
-	return n + "/"
+// keptAs are the beginnings of keys of resources that aren't their names (SpecialDefaultResourcePrefixes of k8s.io/kubernetes/pkg/kubeapiserver).
+// With Services goes which addresses and ports are taken (pkg/registry/core/rest/storage_core.go).
+var keptAs = map[string][]string{
+	"replicationcontrollers": {"controllers/"}, "endpoints": {"services/endpoints/"}, "services": {"ranges/", "services/specs/"},
+	"nodes": {"minions/"}, "ingresses": {"ingress/"},
 }
 
-// prefixesOf begin the keys of resources, each once.
-func prefixesOf(resources []string) (all []string) {
+// prefixesOf begin the keys of resources, group/resource, as dataStoreOverrides name them: sorted, each once. A resource that can't be elsewhere
+// has none.
+func prefixesOf(resources ...string) (all []string) {
 	for _, resource := range resources {
-		all = append(all, prefixOf(resource))
+		group, plural, _ := strings.Cut(resource, "/")
+		switch {
+		case !slices.Contains(kept[group], plural):
+		case keptAs[plural] != nil:
+			all = append(all, keptAs[plural]...)
+		default:
+			all = append(all, plural+"/")
+		}
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -69,7 +97,7 @@ func prefixesOf(resources []string) (all []string) {
 
 // hasOf reports of a key whether it is one of some resources'.
 func hasOf(resources []string) func(key string) bool {
-	return part{prefixes: prefixesOf(resources)}.has
+	return part{prefixes: append([]string{}, prefixesOf(resources...)...)}.has
 }
 
 // partsOf are the parts of a tenant's data, its own DataStore's the first.
@@ -91,7 +119,7 @@ func (s *datastore) partsOf(ctx context.Context, key events.Key, main *store, ac
 		if len(o.Resources) == 0 {
 			continue
 		}
-		other := part{side: own}
+		other := part{side: own, prefixes: []string{}}
 		other.store = s.stores.get(o.DataStore)
 		if _, opened, err := other.store.load(ctx); err != nil || opened != nil {
 			return nil, errors.Join(opened, err)
@@ -109,8 +137,8 @@ func (s *datastore) partsOf(ctx context.Context, key events.Key, main *store, ac
 			parts, places = append(parts, other), append(places, there)
 		}
 		for _, resource := range o.Resources {
-			parts[i].prefixes = append(parts[i].prefixes, prefixOf(resource))
-			parts[0].elsewhere = append(parts[0].elsewhere, prefixOf(resource))
+			parts[i].prefixes = append(parts[i].prefixes, prefixesOf(resource)...)
+			parts[0].elsewhere = append(parts[0].elsewhere, prefixesOf(resource)...)
 		}
 	}
 	return parts, nil

@@ -119,7 +119,7 @@ func TestResourcesMove(t *testing.T) {
 	})
 	t.Run("to where it is already by another name it doesn't, and says so", func(t *testing.T) {
 		asks("coordination.k8s.io/leases#apart-b-alias", "/secrets#apart-b")
-		if failed := next[event.StepFailed](x, event.Failed); failed.Reason != reason.MigrationNotSupported || !strings.Contains(failed.Message, "are one database") {
+		if failed := next[event.StepFailed](x, event.Failed); failed.Reason != reason.MigrationNotSupported || !strings.Contains(failed.Message, "are one database: name the one") {
 			t.Errorf("%+v", failed)
 		}
 	})
@@ -165,6 +165,7 @@ func TestResourcesMove(t *testing.T) {
 		_, err := in.bus[name.ServiceDatastore].JetStream().PublishMsg(t.Context(), lost)
 		in.must(err)
 		x.t.Setup = state.Account{DataStore: "apart-a", Schema: provisioned.Schema, User: provisioned.User}
+		x.t.Overridden = []v1alpha1.DataStoreOverride{}
 		stop = in.run()
 		x.accept()
 		if failed := next[event.StepFailed](x, event.Failed); failed.Reason != reason.MigrationUndone || !strings.Contains(failed.Message, "has such objects already") {

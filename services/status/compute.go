@@ -143,7 +143,7 @@ func bare(version string) string { return strings.TrimPrefix(version, "v") }
 func apiStatus(t *state.Tenant, in States, next state.Status, shown v1alpha1.KubernetesVersionStatus) v1alpha1.TenantControlPlaneStatus {
 	s := v1alpha1.TenantControlPlaneStatus{
 		ObservedGeneration: next.ObservedGeneration, Conditions: next.Conditions, ControlPlaneEndpoint: next.Endpoint,
-		Storage: storage(in.Datastore.Data), Kubernetes: kubernetes(t, in.Workload.Data),
+		Storage: storage(t, in.Datastore.Data), Kubernetes: kubernetes(t, in.Workload.Data),
 	}
 	s.Kubernetes.Version = v1alpha1.KubernetesVersion{Version: next.Version, Status: &shown}
 	s.Certificates, s.KubeConfig = secrets(in.Certs.Data.Secrets)
@@ -241,10 +241,13 @@ func kubernetes(t *state.Tenant, w state.Workload) v1alpha1.KubernetesStatus {
 	return s
 }
 
-// storage says where the tenant's data lives.
-func storage(d state.Datastore) v1alpha1.StorageStatus {
-	if d.DataStore == "" {
-		return v1alpha1.StorageStatus{}
+// storage says where the tenant's data lives. Where the datastore service's state is lost, that stays as it was said before: the service finds the
+// data by it.
+func storage(t *state.Tenant, d state.Datastore) v1alpha1.StorageStatus {
+	if had := t.Setup; d.DataStore == "" {
+		return v1alpha1.StorageStatus{
+			DataStoreName: had.DataStore, Overrides: t.Overridden, Setup: v1alpha1.DataStoreSetupStatus{Schema: had.Schema, User: had.User},
+		}
 	}
 	return v1alpha1.StorageStatus{
 		Driver: d.Driver, DataStoreName: d.DataStore, Overrides: overrides(d),
@@ -259,8 +262,9 @@ func storage(d state.Datastore) v1alpha1.StorageStatus {
 	}
 }
 
-// overrides are the resources that are elsewhere, sorted.
-func overrides(d state.Datastore) (all []v1alpha1.DataStoreOverride) {
+// overrides are the resources that are elsewhere, sorted; not nil.
+func overrides(d state.Datastore) []v1alpha1.DataStoreOverride {
+	all := []v1alpha1.DataStoreOverride{}
 	for _, o := range d.Overrides {
 		for _, resource := range o.Resources {
 			all = append(all, v1alpha1.DataStoreOverride{Resource: resource, DataStore: o.DataStore})

@@ -123,8 +123,8 @@ type Tenant struct {
 	// Setup is where the tenant's data are, with which schema and user, by the object's status (status.storage), as it was when this was
 	// written; zero when it has none yet.
 	Setup Account `json:"setup,omitzero"`
-	// Overridden are the resources that are in other DataStores, by the object's status, too.
-	Overridden []v1alpha1.DataStoreOverride `json:"overridden,omitempty"`
+	// Overridden are the resources that are in other DataStores, by the object's status, too; nil where that doesn't say.
+	Overridden []v1alpha1.DataStoreOverride `json:"overridden,omitzero"`
 	// Spec is the effective spec (v1alpha1.Default applied, DataStore chosen; no replicas while it sleeps by its schedule).
 	Spec v1alpha1.TenantControlPlaneSpec `json:"spec"`
 }

@@ -70,10 +70,10 @@ type StorageStatus struct {
 	// DataStoreName is the DataStore in use.
 	// +optional
 	DataStoreName string `json:"dataStoreName,omitempty"`
-	// Overrides are the resources that other DataStores hold.
+	// Overrides are the resources that other DataStores hold; empty for none, and absent while that isn't known.
 	// +optional
 	// +listType=atomic
-	Overrides []DataStoreOverride `json:"overrides,omitempty"`
+	Overrides []DataStoreOverride `json:"overrides,omitzero"`
 	// Config is the Secret with the connection's settings.
 	// +optional
 	Config DataStoreConfigStatus `json:"config,omitzero"`

@@ -51,7 +51,9 @@ const (
 // Move is the record of a move.
 type Move struct {
 	// ID is another one for each move of a tenant.
-	ID    string    `json:"id"`
+	ID string `json:"id"`
+	// What says which data move from where; empty in records of gates.
+	What  string    `json:"what,omitempty"`
 	Phase MovePhase `json:"phase"`
 	// Attempt counts the tries to hold writes and go over. Only the last one counts.
 	Attempt int `json:"attempt,omitempty"`

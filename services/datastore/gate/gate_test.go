@@ -146,7 +146,7 @@ func TestTakenOver(t *testing.T) {
 	must(t, err)
 	must(t, m.move.Copy(ctx))
 
-	other := &move.Move{ID: id, From: m.from.data, To: m.to.data, Seal: m.move.Seal, Unseal: m.move.Unseal}
+	other := &move.Move{ID: id, What: what, From: m.from.data, To: m.to.data, Seal: m.move.Seal, Unseal: m.move.Unseal}
 	t.Cleanup(other.Close)
 	m.move.Seal = func(ctx context.Context) error {
 		// Here the process is paused, and another one takes the move over.
@@ -166,11 +166,13 @@ func TestTakenOver(t *testing.T) {
 	if len(got.Kvs) != 2 {
 		t.Errorf("%d objects", len(got.Kvs))
 	}
-	for who, one := range map[string]*move.Move{"who comes late": m.move, "who has forgotten which move it is": {ID: "another", To: m.to.data}} {
+	for who, one := range map[string]*move.Move{"who comes late": m.move, "who has forgotten which move it is": {ID: "another", What: what, To: m.to.data}} {
 		if err := one.Take(ctx); !errors.Is(err, move.ErrMoved) {
 			t.Errorf("%s got %v", who, err)
 		}
 	}
+	unlike := &move.Move{ID: "another", What: "other data", To: m.to.data}
+	must(t, unlike.Take(ctx))
 }
 
 // TestOneStore has both DataStores be one database.

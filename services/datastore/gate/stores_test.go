@@ -85,7 +85,7 @@ type moving struct {
 	dir      string
 }
 
-const id = "move-1"
+const id, what = "move-1", "data"
 
 func newMoving(t *testing.T) *moving {
 	t.Helper()
@@ -93,7 +93,7 @@ func newMoving(t *testing.T) *moving {
 	now, err := m.from.data.Revision(t.Context())
 	must(t, err)
 	must(t, m.to.driver.(driver.DataAccess).Raise(t.Context(), m.to.account, m.to.access, now+5000))
-	m.move = &move.Move{ID: id, From: m.from.data, To: m.to.data, Seal: m.from.seal(true), Unseal: m.from.seal(false)}
+	m.move = &move.Move{ID: id, What: what, From: m.from.data, To: m.to.data, Seal: m.from.seal(true), Unseal: m.from.seal(false)}
 	t.Cleanup(m.move.Close)
 	must(t, m.move.Take(t.Context()))
 	must(t, m.move.Begin(t.Context()))

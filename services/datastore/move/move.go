@@ -37,8 +37,8 @@ const slack = 1000
 
 // Move is a move of a tenant's data. One goroutine uses it at a time.
 type Move struct {
-	// ID is another one for each move of a tenant.
-	ID string
+	// ID is another one for each move of a tenant; What is the same for moves of the same data.
+	ID, What string
 	// From are the data as the tenant has them, To where they go.
 	From, To driver.Data
 	// Seal takes from the tenant the right to write to From, and returns when nothing is being written any more; Unseal gives it back.
@@ -80,8 +80,10 @@ func (m *Move) Take(ctx context.Context) error {
 	}
 	have := driver.DecodeMove(value)
 	m.revision = revision
-	if have.Phase == driver.MoveDone || have.Phase == driver.MoveThawed {
-		return ErrMoved // also if another ID says so: that it has was forgotten, for who knows it takes the record away
+	// Also if another ID says so: that they have moved was forgotten then, for who knows it takes the record away.
+	same := have.ID == m.ID || have.What == m.What && m.What != ""
+	if same && (have.Phase == driver.MoveDone || have.Phase == driver.MoveThawed) {
+		return ErrMoved
 	}
 	if have.ID == m.ID {
 		m.attempt = max(m.attempt, have.Attempt)
@@ -118,7 +120,7 @@ func (m *Move) Begin(ctx context.Context) error {
 // take begins another attempt: what an earlier one has still to write to the record comes too late.
 func (m *Move) take(ctx context.Context) (err error) {
 	m.attempt++
-	m.revision, err = m.To.SetRecord(ctx, driver.MoveKey, driver.Move{ID: m.ID, Phase: driver.MoveOpen, Attempt: m.attempt}.Encode(), m.revision)
+	m.revision, err = m.To.SetRecord(ctx, driver.MoveKey, driver.Move{ID: m.ID, What: m.What, Phase: driver.MoveOpen, Attempt: m.attempt}.Encode(), m.revision)
 	if errors.Is(err, driver.ErrRaced) {
 		return ErrSuperseded
 	}
@@ -130,7 +132,7 @@ func (m *Move) take(ctx context.Context) (err error) {
 
 // tell writes the record in From, by which gates act. ErrSuperseded means that another process has taken a later attempt.
 func (m *Move) tell(ctx context.Context, phase driver.MovePhase) error {
-	value := driver.Move{ID: m.ID, Phase: phase, Attempt: m.attempt}.Encode()
+	value := driver.Move{ID: m.ID, What: m.What, Phase: phase, Attempt: m.attempt}.Encode()
 	for {
 		have, revision, err := m.From.Record(ctx, driver.MoveKey)
 		if is := driver.DecodeMove(have); err == nil && is.ID == m.ID && is.Attempt > m.attempt {
@@ -278,7 +280,7 @@ func (m *Move) drain(ctx context.Context, gates int) (sealed bool, err error) {
 
 // commit writes the record that says that the data have moved. Whether it was written is asked until it is known.
 func (m *Move) commit(ctx context.Context) error {
-	done := driver.Move{ID: m.ID, Phase: driver.MoveDone, Attempt: m.attempt}.Encode()
+	done := driver.Move{ID: m.ID, What: m.What, Phase: driver.MoveDone, Attempt: m.attempt}.Encode()
 	revision, err := m.To.SetRecord(ctx, driver.MoveKey, done, m.revision)
 	for pause := lookEvery; err != nil; {
 		if ctx.Err() != nil {
@@ -312,7 +314,7 @@ func (m *Move) Finish(ctx context.Context, gates int) error {
 	if err := m.await(ctx, m.To, gates, driver.MoveDone, turnedWithin); err != nil && !errors.Is(err, ErrGates) {
 		return err
 	}
-	revision, err := m.To.SetRecord(ctx, driver.MoveKey, driver.Move{ID: m.ID, Phase: driver.MoveThawed, Attempt: m.attempt}.Encode(), m.revision)
+	revision, err := m.To.SetRecord(ctx, driver.MoveKey, driver.Move{ID: m.ID, What: m.What, Phase: driver.MoveThawed, Attempt: m.attempt}.Encode(), m.revision)
 	if err == nil {
 		m.revision = revision
 	}

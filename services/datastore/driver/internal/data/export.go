@@ -13,11 +13,13 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
-// A page is read from as many keys as were pageBytes together in the one before, but from no more than maxPage.
+// A page is read from as many keys as were pageBytes together in the one before, but from no more than maxPage, or maxEtcdPage: for each page
+// an etcd counts all the keys that are left, so that small pages of many keys take it longer to count than to read.
 const (
-	firstPage = 64
-	maxPage   = 512
-	pageBytes = 4 << 20
+	firstPage   = 64
+	maxPage     = 512
+	maxEtcdPage = 8192
+	pageBytes   = 4 << 20
 )
 
 // Page is a part of all keys at a revision, in the order of the database.
@@ -33,7 +35,10 @@ type Page struct {
 // Export pages through the keys at a revision.
 func (t *Tenant) Export(ctx context.Context, at int64) iter.Seq2[driver.Change, error] {
 	return func(yield func(driver.Change, error) bool) {
-		read, after, limit := t.Page, "", firstPage
+		read, after, limit, most := t.Page, "", firstPage, maxEtcdPage
+		if t.Kine {
+			most = maxPage
+		}
 		if read == nil {
 			read = t.page
 		}
@@ -62,7 +67,7 @@ func (t *Tenant) Export(ctx context.Context, at int64) iter.Seq2[driver.Change, 
 			}
 			after = page.Last
 			// Twice as many at most: the next ones may be bigger. At least two, of which one may be the last of this page.
-			limit = min(max(page.From*pageBytes/bytes, 2), limit*2, maxPage)
+			limit = min(max(page.From*pageBytes/bytes, 2), limit*2, most)
 		}
 	}
 }

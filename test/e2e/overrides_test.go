@@ -178,9 +178,12 @@ func TestOverrides(t *testing.T) {
 		if code, text := stoker(t, "drain", "second", "--to", "first", "--timeout", "5m"); code != 0 || !strings.Contains(text, "what dataStoreOverrides kept in DataStore second is in DataStore first") {
 			t.Errorf("exit %d\n%s", code, text)
 		}
-		if first, second := resources(t, "first", parts), resources(t, "second", parts); !slices.Equal(first, []string{"configmaps"}) || len(second) > 0 {
-			t.Errorf("first holds %v, second %v", first, second)
-		}
+		env.Eventually(t, "ConfigMaps in first, without a record of the move, and nothing in second", func() error {
+			if first, second := resources(t, "first", parts), resources(t, "second", parts); !slices.Equal(first, []string{"configmaps"}) || len(second) > 0 {
+				return fmt.Errorf("first holds %v, second %v", first, second)
+			}
+			return nil
+		})
 		e.Ready(t, parts)
 		usedBy(t, "second")
 	})

@@ -19,7 +19,7 @@ const (
 	firstPage   = 64
 	maxPage     = 512
 	maxEtcdPage = 8192
-	pageBytes   = 4 << 20
+	pageBytes   = 2 << 20
 )
 
 // Page is a part of all keys at a revision, in the order of the database.

@@ -77,7 +77,7 @@ func (s *datastore) migrate(ctx context.Context, t *loop.Turn, p *plan, h home, 
 		return m.begin(ctx, next)
 	case v.Phase == state.MoveDone:
 		return m.finish(ctx)
-	case v.DataStore != next.to || m.from() != next.from || !slices.Equal(v.Resources, next.resources):
+	case !m.is(next):
 		return m.abort(ctx, "the spec asks for it no longer")
 	}
 	if late := m.late(); late != "" {
@@ -104,6 +104,11 @@ func (s *datastore) migrate(ctx context.Context, t *loop.Turn, p *plan, h home, 
 
 // from is the DataStore that the data come from.
 func (m *migrating) from() string { return cmp.Or(m.own.Move.From, m.own.DataStore) }
+
+// is reports whether the move is a change that the spec asks for.
+func (m *migrating) is(c change) bool {
+	return m.own.Move.DataStore == c.to && m.from() == c.from && slices.Equal(m.own.Move.Resources, c.resources)
+}
 
 // part reports whether some resources move, and the rest stays.
 func (m *migrating) part() bool { return len(m.own.Move.Resources) > 0 }
@@ -664,11 +669,11 @@ func (m *migrating) abort(ctx context.Context, why string) error {
 		to.removeTenant(m.t.Key)
 	}
 	fact := m.tell(event.StageUndone, why)
-	from, field := m.from(), m.field()
+	from, field, asked := m.from(), m.field(), m.is(changeOf(m.t.Tenant, m.own))
 	m.own.Move = nil
 	m.lookAgain()
 	o := m.outcome(state.Wait{}, fact)
-	if next := changeOf(m.t.Tenant, m.own); next.to == v.DataStore && next.from == from && slices.Equal(next.resources, v.Resources) {
+	if asked {
 		o.Failure = &state.Failure{Reason: reason.MigrationUndone, Permanent: true, Message: fmt.Sprintf(
 			"%s: the data stay in DataStore %s, for their move to %s was undone: %s", field, from, v.DataStore, why)}
 	}

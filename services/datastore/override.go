@@ -173,7 +173,7 @@ func sameAccess(st, other *store) bool {
 // DataStores of overrides stays there. An error is a database's, or of the management API.
 func (s *datastore) againstMove(ctx context.Context, t *state.Tenant, own state.Datastore, account driver.Account, to *store) (against string, err error) {
 	for _, o := range t.Spec.DataStoreOverrides {
-		if o.DataStore == own.DataStore && to.name != own.DataStore {
+		if o.DataStore == own.DataStore {
 			return fmt.Sprintf("dataStoreOverrides keep %s in DataStore %s, which the data are to leave", o.Resource, o.DataStore), nil
 		}
 	}
@@ -241,7 +241,11 @@ func (s *datastore) stillUsed(ctx context.Context, own state.Datastore, account 
 	if slices.Contains(used, dataStore) {
 		return true, nil
 	}
-	there, err := s.stores.get(dataStore).place(ctx, account)
+	st := s.stores.get(dataStore)
+	if _, opened, err := st.load(ctx); err != nil || opened != nil {
+		return false, err // one that isn't there, or can't be opened, is left as it is
+	}
+	there, err := st.place(ctx, account)
 	if err != nil || there == "" {
 		return false, err
 	}
@@ -337,7 +341,9 @@ func (s *datastore) withdraw(ctx context.Context, t *loop.Turn, p *plan, h home)
 
 // neededByMove reports whether data move to a DataStore, or are kept there since they moved from it.
 func neededByMove(t *state.Tenant, own state.Datastore, dataStore string) bool {
-	return t.Spec.DataStore == dataStore || slices.ContainsFunc(t.Spec.DataStoreOverrides, func(o v1alpha1.DataStoreOverride) bool { return o.DataStore == dataStore }) || own.Move != nil && own.Move.DataStore == dataStore ||
+	asked := func(o v1alpha1.DataStoreOverride) bool { return o.DataStore == dataStore }
+	return t.Spec.DataStore == dataStore || slices.ContainsFunc(t.Spec.DataStoreOverrides, asked) ||
+		own.Move != nil && own.Move.DataStore == dataStore ||
 		slices.ContainsFunc(own.Kept, func(k state.Kept) bool { return k.DataStore == dataStore })
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/move"
 )
 
 // part is what of a tenant's data is in one DataStore.
@@ -33,13 +34,7 @@ func (p part) has(key string) bool {
 
 // of are the keys of this part.
 func (p part) of(all iter.Seq2[driver.Change, error]) iter.Seq2[driver.Change, error] {
-	return func(yield func(driver.Change, error) bool) {
-		for c, err := range all {
-			if (err != nil || p.has(c.Key)) && !yield(c, err) {
-				return
-			}
-		}
-	}
+	return move.Only(all, p.has)
 }
 
 // kept are the resources that kube-apiserver keeps elsewhere when it is told to (--etcd-servers-overrides), by group, with their own names but for

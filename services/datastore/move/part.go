@@ -15,10 +15,11 @@ type part struct {
 	has func(key string) bool
 }
 
-func (p part) of(all iter.Seq2[driver.Change, error]) iter.Seq2[driver.Change, error] {
+// Only yields those of some changes whose keys has has, and errors.
+func Only(all iter.Seq2[driver.Change, error], has func(key string) bool) iter.Seq2[driver.Change, error] {
 	return func(yield func(driver.Change, error) bool) {
 		for c, err := range all {
-			if (err != nil || p.has(c.Key)) && !yield(c, err) {
+			if (err != nil || has(c.Key)) && !yield(c, err) {
 				return
 			}
 		}
@@ -26,11 +27,11 @@ func (p part) of(all iter.Seq2[driver.Change, error]) iter.Seq2[driver.Change, e
 }
 
 func (p part) Export(ctx context.Context, at int64) iter.Seq2[driver.Change, error] {
-	return p.of(p.Data.Export(ctx, at))
+	return Only(p.Data.Export(ctx, at), p.has)
 }
 
 func (p part) Follow(ctx context.Context, after, to int64) iter.Seq2[driver.Change, error] {
-	return p.of(p.Data.Follow(ctx, after, to))
+	return Only(p.Data.Follow(ctx, after, to), p.has)
 }
 
 func (p part) Watch(ctx context.Context, after int64) driver.Stream {
@@ -58,5 +59,5 @@ type partStream struct {
 }
 
 func (s partStream) UpTo(ctx context.Context, to int64) iter.Seq2[driver.Change, error] {
-	return s.part.of(s.Stream.UpTo(ctx, to))
+	return Only(s.Stream.UpTo(ctx, to), s.part.has)
 }

@@ -29,7 +29,7 @@ RACE = -race -gcflags=github.com/k3s-io/kine/pkg/ttl=-race=false
 TEST = GOGC=$(or $(GOGC),400) go run ./test/run $(MODULES) -- $(RACE) -count=1 -timeout 45m
 # What the race detector keeps from being tested runs once more without it: tests that a data race of a dependency ends, and bounds
 # of memory. test/run/norace_test.go holds this list to the files that are built without it.
-NORACE = go run ./test/run services/addons services/datastore/driver/drivertest test/e2e -- -count=1 -timeout 45m -run '^(TestWatchMemory|TestData|TestTheNATSPage)$$'
+NORACE = go run ./test/run services/addons test/e2e -- -count=1 -timeout 45m -run '^(TestWatchMemory|TestTheNATSPage)$$'
 
 .PHONY: help
 help: ## list the targets

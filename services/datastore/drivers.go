@@ -42,7 +42,7 @@ func Drivers() map[v1alpha1.Driver]Kind {
 			Open: postgres.Open, Describe: postgres.Describe, Fingerprint: driver.Config.TenantsChecksum, Kine: true, KeysPerSecond: 2_000,
 		},
 		// Who tenants are comes from who the administrator is.
-		v1alpha1.DriverNATS: {Open: nats.Open, Describe: nats.Describe, Fingerprint: driver.Config.Checksum, Kine: true, KeysPerSecond: 1_500},
+		v1alpha1.DriverNATS: {Open: nats.Open, Describe: nats.Describe, Fingerprint: driver.Config.Checksum, Kine: true, KeysPerSecond: 5_000},
 	}
 }
 

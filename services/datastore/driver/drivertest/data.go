@@ -91,8 +91,9 @@ func OpenData(t *testing.T, d driver.Driver, name string) (driver.Data, driver.A
 	return again(t, d, a), a
 }
 
-// NoFiles shows that nothing of a tenant lies on disk while its data are open, nor in memory once they are closed.
-func NoFiles(t *testing.T, d driver.Driver) {
+// NoFiles shows that nothing of a tenant lies on disk while its data are open, nor in memory once they are closed: the credentials that a
+// kine reads from files there.
+func NoFiles(t *testing.T, d driver.Driver, kine bool) {
 	if runtime.GOOS != "linux" {
 		t.Skip("elsewhere its credentials are in a directory")
 	}
@@ -121,8 +122,8 @@ func NoFiles(t *testing.T, d driver.Driver) {
 	if err != nil || len(files) > 0 {
 		t.Errorf("on disk are %v: %v", files, err)
 	}
-	if len(inMemory()) == 0 {
-		t.Error("there are no credentials in memory")
+	if kine != (len(inMemory()) > 0) {
+		t.Errorf("in memory are %q", inMemory())
 	}
 }
 
@@ -249,7 +250,6 @@ func writing(t *testing.T, d driver.Driver, a driver.Account, changes int) (done
 	go func() {
 		ended <- writer.Import(t.Context(), func(yield func(driver.Change, error) bool) {
 			for n := range changes {
-				// Never one key so often that a NATS forgets what it was (ten times).
 				if !yield(driver.Change{Key: fmt.Sprintf("live/%d", n%200), Value: fmt.Append(nil, "at ", n), Deleted: n%7 == 0}, nil) {
 					return
 				}
@@ -308,6 +308,48 @@ func Data(t *testing.T, d driver.Driver) {
 		equal(t, "then", exported(t, src, at), then)
 		equal(t, "now", exported(t, src, revision(t, src)), now)
 	})
+	t.Run("an export lacks nothing that is written again and again meanwhile, or says so", func(t *testing.T) {
+		t.Parallel()
+		src, a := OpenData(t, d, "busy")
+		writer := again(t, d, a)
+		want := Plain(1000)
+		imported(t, src, want.all())
+		want["lease"] = "then"
+		imported(t, src, Contents{"lease": "then"}.all())
+		const times = 12 // more often than a NATS keeps what a key was
+		at := revision(t, src)
+		have, began := Contents{}, false
+		for ch, err := range src.Export(t.Context(), at) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if have.apply(ch); began {
+				continue
+			}
+			began = true
+			for n := range times {
+				imported(t, writer, Contents{"lease": fmt.Sprint("now ", n)}.all())
+			}
+		}
+		equal(t, "export", have, want)
+		at, began, have = revision(t, src), false, Contents{}
+		want["lease"] = fmt.Sprint("now ", times-1)
+		for ch, err := range src.Export(t.Context(), at) {
+			if errors.Is(err, driver.ErrCompacted) {
+				return
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if have.apply(ch); began {
+				continue
+			}
+			began = true
+			for n := range times {
+				imported(t, writer, Contents{"configmaps/default/00003": fmt.Sprint("now ", n)}.all())
+			}
+		}
+		equal(t, "export while a key changes that was written first", have, want)
+	})
 	t.Run("an export waits for a revision that its connection has not heard of yet", func(t *testing.T) {
 		t.Parallel()
 		src, a := OpenData(t, d, "later")
@@ -337,12 +379,18 @@ func Data(t *testing.T, d driver.Driver) {
 		src, _ := OpenData(t, d, "lease")
 		before := revision(t, src)
 		imported(t, src, func(yield func(driver.Change, error) bool) {
-			_ = yield(driver.Change{Key: "long", Value: []byte("v"), Seconds: 3600}, nil) &&
-				yield(driver.Change{Key: "short", Value: []byte("v"), Seconds: 2}, nil)
+			_ = yield(driver.Change{Key: "events/default/long", Value: []byte("v"), Seconds: 3600}, nil) &&
+				yield(driver.Change{Key: "events/default/short", Value: []byte("v"), Seconds: 2}, nil)
 		})
 		for ch, err := range src.Export(t.Context(), revision(t, src)) {
-			if err != nil || ch.Key == "long" && (ch.Seconds < 3500 || ch.Seconds > 3600) {
+			if err != nil || ch.Key == "events/default/long" && (ch.Seconds < 3500 || ch.Seconds > 3600) {
 				t.Errorf("%s lives for %d s: %v", ch.Key, ch.Seconds, err)
+			}
+		}
+		if c, ok := d.(driver.Compactor); ok { // who ends what no kine ends, should nobody else do so
+			<-time.After(5 * time.Second)
+			if _, err := c.Compact(t.Context()); err != nil {
+				t.Error(err)
 			}
 		}
 		for ch, err := range src.Follow(t.Context(), before, 0) {
@@ -350,7 +398,7 @@ func Data(t *testing.T, d driver.Driver) {
 				t.Fatal(err)
 			}
 			if ch.Deleted {
-				if ch.Key != "short" {
+				if ch.Key != "events/default/short" {
 					t.Errorf("%s is deleted", ch.Key)
 				}
 				break
@@ -571,11 +619,19 @@ func Overtaken(t *testing.T, d driver.Driver) {
 
 func compact(t *testing.T, d driver.Data, root *clientv3.Client, revision int64) {
 	t.Helper()
-	client := root
-	if client == nil {
-		client = d.(interface{ Etcd() *clientv3.Client }).Etcd()
+	var err error
+	switch d := d.(type) {
+	case interface {
+		Compact(ctx context.Context, revision int64) error
+	}:
+		err = d.Compact(t.Context(), revision)
+	case interface{ Etcd() *clientv3.Client }:
+		if root == nil {
+			root = d.Etcd()
+		}
+		_, err = root.Compact(t.Context(), revision)
 	}
-	if _, err := client.Compact(t.Context(), revision); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
 }

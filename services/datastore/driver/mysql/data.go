@@ -39,8 +39,7 @@ func (d *database) Data(ctx context.Context, a driver.Account, access driver.Acc
 	}
 	table := &kine.Table{Connector: connector, Name: "kine", First: fmt.Sprintf(page, ">="), Next: fmt.Sprintf(page, ">")}
 	return kine.Open(ctx, kine.Options{
-		Endpoint: func(string) string { return endpoint },
-		Access:   access, Plain: true, Table: table, Fits: fits, Classify: classify,
+		Endpoint: endpoint, Access: access, Plain: true, Table: table, Fits: fits, Classify: classify,
 	})
 }
 

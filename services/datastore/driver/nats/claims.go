@@ -210,7 +210,7 @@ func scopeOf(key string, a driver.Account) *jwt.UserScope {
 }
 
 // rightsOf are the subjects kine publishes to. It creates its bucket, which the server takes for a question when the
-// bucket is there, and has consumers to watch it.
+// bucket is there, and has consumers to watch it. Who moves or keeps the tenant's data asks the bucket's leader for messages, too.
 func rightsOf(bucket string) jwt.StringList {
 	stream := streamOf(bucket)
 	return jwt.StringList{
@@ -218,6 +218,7 @@ func rightsOf(bucket string) jwt.StringList {
 		"$JS.API.INFO",
 		"$JS.API.STREAM.CREATE." + stream,
 		"$JS.API.STREAM.INFO." + stream,
+		getSubject(bucket),
 		"$JS.API.DIRECT.GET." + stream,
 		"$JS.API.DIRECT.GET." + stream + ".>",
 		"$JS.API.CONSUMER.CREATE." + stream + ".>",

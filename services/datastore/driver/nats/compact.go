@@ -20,8 +20,8 @@ import (
 var _ driver.Compactor = (*server)(nil)
 
 // kine notes up to which revision a bucket is compacted, and removes nothing: of a key that is deleted the last versions stay, up to ten, and
-// of Events, each of which has another name, there are ever more. Compact removes them. What a key that is there was before stays,
-// at most nine versions.
+// of Events, each of which has another name, there are ever more. Compact removes them, and ends times to live that no kine ends. What a key
+// that is there was before stays, at most nine versions.
 
 const (
 	// purgeEvery is how long after a bucket was looked through it is looked through again.
@@ -96,16 +96,19 @@ func (s *server) Compact(ctx context.Context) (did string, err error) {
 
 // purgeBucket visits a bucket, as often as it takes until its deleted keys are gone, or it is time to end.
 func (s *server) purgeBucket(ctx context.Context, schema string, at purged, end time.Time) (purged, error) {
+	for more := true; more; {
+		moving, err := s.unmoved(ctx, schema, func(ctx context.Context, js jetstream.JetStream, bucket jetstream.Stream) (err error) {
+			t := &tenant{s: s, account: driver.Account{Schema: schema}, nc: js.Conn(), js: js, bucket: bucket}
+			more, err = t.expire(ctx, s.now())
+			return err
+		})
+		if err != nil || moving || more && time.Now().After(end) { // the next call goes on
+			return at, err
+		}
+	}
 	for {
-		compacted, moving := uint64(0), false
-		err := s.visit(ctx, schema, func(ctx context.Context, js jetstream.JetStream) error {
-			bucket, err := js.Stream(ctx, streamOf(schema))
-			if err != nil {
-				return err
-			}
-			if moving, err = hasMove(ctx, bucket, schema); err != nil || moving {
-				return err
-			}
+		compacted := uint64(0)
+		moving, err := s.unmoved(ctx, schema, func(ctx context.Context, js jetstream.JetStream, bucket jetstream.Stream) (err error) {
 			if compacted, err = compactedTo(ctx, bucket, schema); err != nil {
 				return err
 			}
@@ -129,6 +132,23 @@ func (s *server) purgeBucket(ctx context.Context, schema string, at purged, end 
 			return at, nil
 		}
 	}
+}
+
+// unmoved visits a bucket whose data aren't being moved.
+func (s *server) unmoved(
+	ctx context.Context, schema string, f func(context.Context, jetstream.JetStream, jetstream.Stream) error,
+) (moving bool, err error) {
+	err = s.visit(ctx, schema, func(ctx context.Context, js jetstream.JetStream) error {
+		bucket, err := js.Stream(ctx, streamOf(schema))
+		if err != nil {
+			return err
+		}
+		if moving, err = hasMove(ctx, bucket, schema); err != nil || moving {
+			return err
+		}
+		return f(ctx, js, bucket)
+	})
+	return moving, err
 }
 
 // visit calls f in a tenant's account, or in the only one there is. Errors are as they come.
@@ -173,7 +193,7 @@ func purgeSome(ctx context.Context, js jetstream.JetStream, bucket jetstream.Str
 			return at.done, err
 		}
 		read := min(meta.Sequence.Stream, at.until)
-		if read == meta.Sequence.Stream && m.Headers().Get("KV-Operation") != "" && m.Subject() != raised(schema) {
+		if read == meta.Sequence.Stream && m.Headers().Get(operation) != "" && m.Subject() != raised(schema) {
 			deleted[m.Subject()] = read
 		}
 		if meta.NumPending == 0 {
@@ -213,10 +233,20 @@ func hasMove(ctx context.Context, bucket jetstream.Stream, schema string) (bool,
 
 // compactedTo is up to which sequence kine shows nothing of the past any more, 0 for nowhere.
 func compactedTo(ctx context.Context, bucket jetstream.Stream, schema string) (uint64, error) {
-	e, err := lastOf(ctx, bucket, subjects(schema)+"meta."+nameOf(kineCompactKey))
+	e, err := lastOf(ctx, bucket, subjects(schema)+nameOf(kineCompactKey))
 	if err != nil || e.KV == nil || e.Delete {
 		return 0, err
 	}
-	_, text := kineserver.DecodeVersion(e.KV.Value)
-	return strconv.ParseUint(string(text), 10, 64)
+	_, revision := noted(e.KV)
+	return uint64(revision), nil
+}
+
+// noted is kine's note in a bucket: how often it was written, and up to which revision it says that the bucket is compacted.
+func noted(kv *kineserver.KeyValue) (version, revision int64) {
+	if kv == nil {
+		return 0, 0
+	}
+	version, text := kineserver.DecodeVersion(kv.Value)
+	revision, _ = strconv.ParseInt(string(text), 10, 64) // kine, too, takes what it can't read for 0
+	return version, revision
 }

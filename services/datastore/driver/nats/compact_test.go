@@ -159,6 +159,8 @@ func deletedGoes(t *testing.T, server *natsserver.Server) {
 		access = join(t, d, a)
 		data, err := d.(driver.DataAccess).Data(ctx, a, access)
 		check(t, err)
+		_, err = data.Revision(ctx)
+		check(t, err)
 		check(t, data.Close())
 		now = now.Add(2 * time.Hour)
 		compact()

@@ -50,7 +50,7 @@ func TestConnections(t *testing.T) { // not side by side with others: NoFiles se
 	drivertest.Combinations(t, nats.Open, all)
 
 	t.Run("to a tenant's data with credentials and a certificate that lie on no disk", func(t *testing.T) {
-		drivertest.NoFiles(t, open(t, as(strict, certificate, func(c *driver.Config) { c.CAKey = strict.CA.KeyPEM(t) })))
+		drivertest.NoFiles(t, open(t, as(strict, certificate, func(c *driver.Config) { c.CAKey = strict.CA.KeyPEM(t) })), false)
 	})
 
 	plain := natsserver.Start(t, natsserver.Options{Users: natsserver.Users})

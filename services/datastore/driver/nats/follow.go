@@ -2,8 +2,6 @@ package nats
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -12,29 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	kineserver "github.com/k3s-io/kine/pkg/server"
-
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/authority"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/data"
 )
-
-// follower follows by the bucket's own stream. A watch of kine's passes over what is older than its last compaction, every
-// five minutes of the kine beside the API server, also when it has yet to deliver that. The stream has it: of each
-// key the last ten changes are kept, so that the last one always comes, and Compact removes nothing while the data move.
-type follower struct {
-	*data.Tenant
-	s       *server
-	account driver.Account
-	access  driver.Access
-	writer  *writer
-}
-
-// Close ends all connections.
-func (f *follower) Close() error {
-	f.writer.close()
-	return f.Tenant.Close()
-}
 
 // quiet is how long a stream that has an end may say nothing until the servers count as away.
 const quiet = 30 * time.Second
@@ -42,13 +19,17 @@ const quiet = 30 * time.Second
 // kinePrefix is what stands before all keys of an API server's.
 const kinePrefix = "/registry/"
 
+// A follow reads the bucket's own stream. A watch of kine's passes over what is older than its last compaction, every five minutes of the kine
+// beside the API server, also when it has yet to deliver that. The stream has it: of each key the last ten changes are kept, so that the
+// last one always comes, and Compact removes nothing while the data move.
+
 // Follow reads the stream from the revision after the one given. ErrCompacted happens before where the revision was raised to.
-func (f *follower) Follow(ctx context.Context, after, to int64) iter.Seq2[driver.Change, error] {
+func (t *tenant) Follow(ctx context.Context, after, to int64) iter.Seq2[driver.Change, error] {
 	return func(yield func(driver.Change, error) bool) {
 		if to != 0 && to <= after {
 			return
 		}
-		s := f.watch(ctx, after)
+		s := t.watch(ctx, after)
 		defer s.Close()
 		for c, err := range s.upTo(ctx, to) {
 			if !yield(c, err) {
@@ -59,35 +40,17 @@ func (f *follower) Follow(ctx context.Context, after, to int64) iter.Seq2[driver
 }
 
 // Watch reads the stream from the revision after the one given.
-func (f *follower) Watch(ctx context.Context, after int64) driver.Stream { return f.watch(ctx, after) }
+func (t *tenant) Watch(ctx context.Context, after int64) driver.Stream { return t.watch(ctx, after) }
 
-func (f *follower) watch(ctx context.Context, after int64) *stream {
+func (t *tenant) watch(ctx context.Context, after int64) *stream {
 	s := &stream{at: after}
-	if s.nc, s.err = f.enter(ctx); s.err == nil {
-		s.messages, s.err = f.messages(ctx, s.nc, after)
+	if s.nc, s.err = t.enter(ctx); s.err == nil {
+		s.messages, s.err = t.messages(ctx, s.nc, jetstream.OrderedConsumerConfig{
+			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(after) + 1,
+		})
 	}
-	s.raised = raised(f.account.Schema)
+	s.raised = raised(t.account.Schema)
 	return s
-}
-
-// Last is the last revision as the leader of the bucket's stream knows it.
-func (f *follower) Last(ctx context.Context) (int64, error) {
-	nc, err := f.enter(ctx)
-	if err != nil {
-		return 0, classify(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return 0, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
-	defer cancel()
-	bucket, err := js.Stream(ctx, streamOf(f.account.Schema))
-	if err != nil {
-		return 0, classify(err)
-	}
-	return int64(bucket.CachedInfo().State.LastSeq), nil
 }
 
 // stream reads a bucket's stream piece by piece.
@@ -170,51 +133,6 @@ func (s *stream) fetch(ctx context.Context, ends bool) error {
 	return err
 }
 
-// enter connects as the tenant's kine does.
-func (f *follower) enter(ctx context.Context, more ...nats.Option) (*nats.Conn, error) {
-	var c natsContext
-	if err := json.Unmarshal(f.access.Credentials, &c); err != nil {
-		return nil, errors.New("the access holds no credentials of NATS")
-	}
-	own := driver.Config{CA: f.access.CA, ClientCert: f.access.Cert, ClientKey: f.access.Key}
-	ca, err := authority.New(own)
-	if err != nil {
-		return nil, err
-	}
-	config, _, err := ca.TLS(own)
-	if err != nil {
-		return nil, err
-	}
-	if config != nil {
-		more = append(more, nats.Secure(config))
-	}
-	return f.s.connect(ctx, login{user: c.User, password: c.Password, token: c.Token, seed: c.Seed}, more...)
-}
-
-func (f *follower) messages(ctx context.Context, nc *nats.Conn, after int64) (jetstream.MessagesContext, error) {
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
-	defer cancel()
-	consumer, err := js.OrderedConsumer(ctx, streamOf(f.account.Schema), jetstream.OrderedConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(after) + 1,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return consumer.Messages()
-}
-
-// entry is what kine keeps of a key, compressed.
-type entry struct {
-	KV           *kineserver.KeyValue
-	PrevRevision int64
-	Create       bool
-	Delete       bool
-}
-
 // changeOf reads a message; false for one that isn't a change of a tenant's key, of which just the revision is told.
 func changeOf(m jetstream.Msg) (c driver.Change, ok bool, err error) {
 	meta, err := m.Metadata()
@@ -222,7 +140,7 @@ func changeOf(m jetstream.Msg) (c driver.Change, ok bool, err error) {
 		return c, false, err
 	}
 	c.Revision = int64(meta.Sequence.Stream)
-	if m.Headers().Get("KV-Operation") != "" {
+	if m.Headers().Get(operation) != "" {
 		return c, false, nil // the mark of a deletion, which was a change of its own before
 	}
 	e, err := decode(m.Data())

@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	clientv3 "go.etcd.io/etcd/client/v3"
+
+	kineserver "github.com/k3s-io/kine/pkg/server"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/step"
@@ -75,15 +74,16 @@ func (s *server) inBucket(
 
 // holdsNothing looks that kine's own keys are all there is.
 func (s *server) holdsNothing(ctx context.Context, a driver.Account, access driver.Access) error {
-	return s.opened(ctx, a, access, func(ctx context.Context, client *clientv3.Client) error {
-		page, err := client.Get(ctx, kinePrefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(64))
+	return s.opened(ctx, a, access, func(ctx context.Context, t *tenant) error {
+		last, err := t.Last(ctx)
 		if err != nil {
 			return err
 		}
-		for _, kv := range page.Kvs {
-			if key := strings.TrimPrefix(string(kv.Key), kinePrefix); key != driver.HealthKey && !driver.IsRecord(key) {
-				return driver.ErrHoldsData
+		for _, err := range t.Export(ctx, last) {
+			if err != nil {
+				return err
 			}
+			return driver.ErrHoldsData
 		}
 		return nil
 	})
@@ -102,48 +102,40 @@ func (s *server) purge(ctx context.Context, a driver.Account, above int64) error
 	})
 }
 
-// compactRevKey is where kine shows up to which revision it is compacted, in decimal.
-const compactRevKey = "compact_rev_key"
-
-// compact has kine note that what comes before a revision is compacted. That it has noted it is read, for it refuses those revisions only
-// when it hears of the note from the servers.
+// compact has kine note that what comes before a revision is compacted.
 func (s *server) compact(ctx context.Context, a driver.Account, access driver.Access, revision int64) error {
-	return s.opened(ctx, a, access, func(ctx context.Context, client *clientv3.Client) error {
-		for {
-			noted, err := client.Get(ctx, compactRevKey)
-			if err != nil {
-				return err
-			}
-			for _, kv := range noted.Kvs {
-				if at, err := strconv.ParseInt(string(kv.Value), 10, 64); err == nil && at >= revision {
-					return nil
-				}
-			}
-			if _, err := client.Compact(ctx, revision); err != nil {
-				return err
-			}
-			select {
-			case <-time.After(answerTimeout / 100):
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+	return s.opened(ctx, a, access, func(ctx context.Context, t *tenant) error { return t.Compact(ctx, revision) })
+}
+
+// Compact notes, as kine does, that what comes before a revision is compacted.
+func (t *tenant) Compact(ctx context.Context, revision int64) error {
+	for {
+		have, err := t.last(ctx, kineCompactKey)
+		if err != nil {
+			return err
 		}
-	})
+		version, at := noted(have.kv)
+		if at >= revision {
+			return nil
+		}
+		note := kineserver.EncodeVersion(version+1, strconv.AppendInt(nil, revision, 10))
+		if _, err := t.write(ctx, kineCompactKey, driver.Change{Value: note}, have); !conflicts(err) {
+			return err
+		}
+	}
 }
 
 // opened calls f with the tenant's data.
-func (s *server) opened(
-	ctx context.Context, a driver.Account, access driver.Access, f func(context.Context, *clientv3.Client) error,
-) error {
-	data, err := s.Data(ctx, a, access)
+func (s *server) opened(ctx context.Context, a driver.Account, access driver.Access, f func(context.Context, *tenant) error) error {
+	t, err := s.data(ctx, a, access)
 	if err != nil {
 		return err
 	}
 	asking, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	err = f(asking, data.(*follower).Client)
+	err = f(asking, t)
 	if err != nil && ctx.Err() == nil && asking.Err() != nil {
 		err = fmt.Errorf("%w within %s: %w", driver.ErrAway, stepTimeout, err)
 	}
-	return errors.Join(err, data.Close())
+	return errors.Join(err, t.Close())
 }

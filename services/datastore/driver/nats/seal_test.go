@@ -2,11 +2,15 @@ package nats_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
-	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/k3s-io/kine/pkg/drivers"
+	kinenats "github.com/k3s-io/kine/pkg/drivers/nats"
+
 	"github.com/stoker-k8s/stoker/services/datastore/driver/nats/natsserver"
 )
 
@@ -16,12 +20,19 @@ func TestNoKineStartsOnABucketThatIsReadOnly(t *testing.T) {
 	d := open(t, world{natsserver.Start(t, natsserver.Options{})}.Config(t))
 	a := account("a")
 	access := join(t, d, a)
+	credentials := filepath.Join(t.TempDir(), "credentials")
+	check(t, os.WriteFile(credentials, access.Credentials, 0o600))
+	start := func() error {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		_, _, err := kinenats.New(ctx, &sync.WaitGroup{}, &drivers.Config{Endpoint: endpoint(d, a, credentials)})
+		return err
+	}
+	check(t, start())
 	a.ReadOnly = true
 	_, err := d.Provision(t.Context(), a)
 	check(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	if _, err := d.(driver.DataAccess).Data(ctx, a, access); err == nil || !strings.Contains(err.Error(), "bucket") {
+	if err := start(); err == nil || !strings.Contains(err.Error(), "bucket") {
 		t.Errorf("a kine starts: %v", err)
 	}
 	_, err = d.Drop(t.Context(), a)

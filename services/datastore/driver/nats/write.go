@@ -5,131 +5,162 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
-	"sync"
+	"time"
 
 	"github.com/klauspost/compress/s2"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/shengdoushi/base58"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	kineserver "github.com/k3s-io/kine/pkg/server"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
-// compressBlock is how much a compressor takes at once. Readers take blocks of any size.
-const compressBlock = 64 << 10
-
-// writer writes keys into a tenant's bucket in kine's form. kine makes a compressor of 2 MiB for each write
-// (pkg/drivers/nats/codec.go: valueCodec.Encode), and each has a sync.Pool, which keeps it through one garbage collection more: an import
-// by kine takes hundreds of megabytes. The writer's compressors are small, and used again.
-type writer struct {
-	enter func(context.Context, ...nats.Option) (*nats.Conn, error)
-	// indexed waits until kine, which reads what others write, has come to a revision.
-	indexed func(ctx context.Context, revision int64) error
-	name    string // of the bucket
-
-	compressors sync.Pool // of *s2.Writer
-
-	lock   sync.Mutex // guards what follows
-	nc     *nats.Conn // nil until something is written
-	bucket jetstream.KeyValue
+// entry is what kine keeps of a key, compressed.
+type entry struct {
+	KV           *kineserver.KeyValue
+	PrevRevision int64
+	Create       bool
+	Delete       bool
 }
 
-// write writes or deletes a key of which old is what there is, nil for nothing, and returns when kine shows it. It reports false, and
-// writes nothing, if there is something else.
-func (w *writer) write(ctx context.Context, key string, c driver.Change, old *mvccpb.KeyValue) (done bool, err error) {
-	bucket, err := w.open(ctx)
-	if err != nil {
-		return false, classify(err)
+// last is the last that there is of a key: of which message, and what that says; nil for a key that isn't there, or is deleted.
+type last struct {
+	sequence uint64
+	kv       *kineserver.KeyValue
+}
+
+// is reports whether a key is what a change makes of it.
+func (l last) is(c driver.Change) bool {
+	if c.Deleted || l.kv == nil {
+		return c.Deleted && l.kv == nil
 	}
-	message, err := w.encode(entryOf(key, c, old))
-	if err != nil {
-		return false, err
+	return bytes.Equal(l.kv.Value, c.Value) && (l.kv.Lease != 0) == (c.Seconds > 0)
+}
+
+// message is one as the stream's leader has it: another replica may not have yet what was just written.
+type message struct {
+	Subject  string    `json:"subject"`
+	Sequence uint64    `json:"seq"`
+	Header   []byte    `json:"hdrs"`
+	Data     []byte    `json:"data"`
+	Time     time.Time `json:"time"`
+}
+
+func (m *message) header() (nats.Header, error) {
+	if len(m.Header) == 0 {
+		return nil, nil //nolint:nilnil // it has none
 	}
-	var revision uint64
-	if name := nameOf(key); old == nil {
-		revision, err = bucket.Create(ctx, name, message)
-	} else {
-		revision, err = bucket.Update(ctx, name, message, uint64(old.ModRevision))
-		if err == nil && c.Deleted {
-			// A mark follows a deletion. If it conflicts, the key has been written since.
-			if err := bucket.Delete(ctx, name, jetstream.LastRevision(revision)); err != nil && !conflicts(err) {
-				return false, classify(err)
-			}
+	return nats.DecodeHeadersMsg(m.Header)
+}
+
+// wanted is which message to get: one by its sequence; the last of a subject; or the first of a subject from a sequence on.
+type wanted struct {
+	Sequence uint64 `json:"seq,omitempty"`
+	LastOf   string `json:"last_by_subj,omitempty"`
+	NextOf   string `json:"next_by_subj,omitempty"`
+}
+
+func getSubject(bucket string) string { return "$JS.API.STREAM.MSG.GET." + streamOf(bucket) }
+
+// get asks the leader for a message, nil for one that isn't there (NATS ADR-8: $JS.API.STREAM.MSG.GET).
+func (t *tenant) get(ctx context.Context, w wanted) (*message, error) {
+	request, err := json.Marshal(w)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := t.nc.RequestWithContext(ctx, getSubject(t.account.Schema), request)
+	if err != nil {
+		return nil, err
+	}
+	var said struct {
+		Message *message            `json:"message"`
+		Error   *jetstream.APIError `json:"error"`
+	}
+	switch err := json.Unmarshal(answer.Data, &said); {
+	case err != nil:
+		return nil, fmt.Errorf("the server's answer on %s: %w", getSubject(t.account.Schema), err)
+	case said.Error == nil:
+		return said.Message, nil
+	case said.Error.ErrorCode == codeNoSuchMessage:
+		return nil, nil //nolint:nilnil // there is none
+	}
+	return nil, said.Error
+}
+
+// last asks the leader what a key is.
+func (t *tenant) last(ctx context.Context, key string) (last, error) {
+	m, err := t.get(ctx, wanted{LastOf: subjects(t.account.Schema) + nameOf(key)})
+	if err != nil || m == nil {
+		return last{}, err
+	}
+	l := last{sequence: m.Sequence}
+	header, err := m.header()
+	if err != nil || header.Get(operation) != "" { // the mark of a deletion
+		return l, err
+	}
+	e, err := entryOf(m.Sequence, m.Data)
+	if err == nil && !e.Delete {
+		l.kv = e.KV
+	}
+	return l, err
+}
+
+// write writes or deletes a key of which there is what have says. conflicts reports whether it fails because there is something else.
+func (t *tenant) write(ctx context.Context, key string, c driver.Change, have last) (revision uint64, err error) {
+	e := entry{Create: have.kv == nil, PrevRevision: int64(have.sequence), Delete: c.Deleted, KV: have.kv}
+	if !c.Deleted {
+		// A message can't say its own revision, which a created key begins with.
+		e.KV = &kineserver.KeyValue{Key: key, Value: c.Value, Lease: c.Seconds}
+		if have.kv != nil {
+			e.KV.CreateRevision = have.kv.CreateRevision
 		}
 	}
-	switch {
-	case err == nil:
-		return true, w.indexed(ctx, int64(revision))
-	case conflicts(err):
-		return false, nil
+	text, err := t.encode(e)
+	if err != nil {
+		return 0, err
 	}
-	return false, classify(err)
+	m := &nats.Msg{Subject: subjects(t.account.Schema) + nameOf(key), Data: text}
+	done, err := t.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(have.sequence))
+	if err != nil || !c.Deleted {
+		return sequenceOf(done), err
+	}
+	// A mark follows a deletion. If it conflicts, the key has been written since.
+	m = &nats.Msg{Subject: m.Subject, Header: nats.Header{operation: {"DEL"}}}
+	if _, err := t.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(done.Sequence)); err != nil && !conflicts(err) {
+		return 0, err
+	}
+	return done.Sequence, nil
 }
 
-// entryOf is what kine keeps of a change. A message can't say its own revision, which a created key begins with.
-func entryOf(key string, c driver.Change, old *mvccpb.KeyValue) entry {
-	e := entry{Create: old == nil, Delete: c.Deleted, KV: &kineserver.KeyValue{Key: key, Value: c.Value}}
-	if old != nil {
-		e.PrevRevision, e.KV.CreateRevision = old.ModRevision, old.CreateRevision
+// operation is the header of messages that mark a key as deleted, or its history as purged.
+const operation = "KV-Operation"
+
+func sequenceOf(ack *jetstream.PubAck) uint64 {
+	if ack == nil {
+		return 0
 	}
-	if c.Deleted {
-		e.KV.Value, e.KV.Lease, e.KV.ModRevision = old.Value, old.Lease, old.ModRevision
-	}
-	return e
+	return ack.Sequence
 }
 
 // conflicts reports whether a key's last message was another than the one expected.
-func conflicts(err error) bool {
-	return errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch) ||
-		codeOf(err) == jetstream.JSErrCodeStreamWrongLastSequenceConstant
-}
+func conflicts(err error) bool { return codeOf(err) == codeWrongSequence }
 
-// open connects, unless it is connected.
-func (w *writer) open(ctx context.Context) (jetstream.KeyValue, error) {
-	w.lock.Lock()
-	defer w.lock.Unlock()
-	if w.nc != nil && !w.nc.IsClosed() {
-		return w.bucket, nil
-	}
-	nc, err := w.enter(ctx, func(o *nats.Options) error {
-		o.AllowReconnect, o.MaxReconnect = true, -1 // as kine does: writes wait for a server that restarts
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	js, err := jetstream.New(nc)
-	if err == nil {
-		w.bucket, err = js.KeyValue(ctx, w.name)
-	}
-	if err != nil {
-		nc.Close()
-		return nil, err
-	}
-	w.nc = nc
-	return w.bucket, nil
-}
+// compressBlock is how much a compressor takes at once. Readers take blocks of any size.
+const compressBlock = 64 << 10
 
-func (w *writer) close() {
-	w.lock.Lock()
-	defer w.lock.Unlock()
-	if w.nc != nil {
-		w.nc.Close()
-	}
-}
-
-// encode is what decode reads.
-func (w *writer) encode(e entry) ([]byte, error) {
+// encode is what decode reads. kine makes a compressor of 2 MiB for each write (pkg/drivers/nats/codec.go: valueCodec.Encode); these are
+// small, and used again.
+func (t *tenant) encode(e entry) ([]byte, error) {
 	text, err := json.Marshal(e)
 	if err != nil {
 		return nil, err
 	}
-	c, ok := w.compressors.Get().(*s2.Writer)
+	c, ok := t.compressors.Get().(*s2.Writer)
 	if !ok {
 		c = s2.NewWriter(nil, s2.WriterConcurrency(1), s2.WriterBlockSize(compressBlock))
 	}
@@ -139,8 +170,25 @@ func (w *writer) encode(e entry) ([]byte, error) {
 		err = c.Close()
 	}
 	c.Reset(nil)
-	w.compressors.Put(c)
+	t.compressors.Put(c)
 	return message.Bytes(), err
+}
+
+// entryOf is what a message says, of which the revisions are filled in that it can't say itself.
+func entryOf(sequence uint64, message []byte) (e entry, err error) {
+	if e, err = decode(message); err == nil && e.KV == nil {
+		err = errors.New("it is of no key")
+	}
+	if err != nil {
+		return e, fmt.Errorf("message %d of the bucket is not kine's: %w", sequence, err)
+	}
+	if !e.Delete {
+		e.KV.ModRevision = int64(sequence)
+		if e.KV.CreateRevision == 0 {
+			e.KV.CreateRevision = int64(sequence)
+		}
+	}
+	return e, nil
 }
 
 // decode reads a message of kine's.
@@ -152,14 +200,18 @@ func decode(message []byte) (e entry, err error) {
 	return e, json.Unmarshal(text, &e)
 }
 
-// nameOf is how kine names a key, which begins with a slash, in a bucket.
+// nameOf is how kine names a key in a bucket.
 func nameOf(key string) string {
-	parts := strings.Split(strings.TrimPrefix(key, "/"), "/")
+	relative, ok := strings.CutPrefix(key, "/")
+	parts := strings.Split(relative, "/")
 	for i, part := range parts {
 		if part == "" {
 			part = "/"
 		}
 		parts[i] = base58.Encode([]byte(part), base58.BitcoinAlphabet)
+	}
+	if !ok {
+		parts = append([]string{"meta"}, parts...)
 	}
 	return strings.Join(parts, ".")
 }

@@ -74,7 +74,7 @@ func TestConnections(t *testing.T) {
 		server.Authenticate(t, anybody+" clientcert=verify-full")
 		d := open(t, with(func(c *driver.Config) { certificate(c); signs(c) }))
 		drivertest.Eventually(t, 5*time.Second, func() error { return d.Check(t.Context()) })
-		drivertest.NoFiles(t, d)
+		drivertest.NoFiles(t, d, true)
 	})
 	server.Authenticate(t, password)
 	other := testserver.NewAuthority(t, testserver.EC(t))

@@ -32,8 +32,7 @@ func (p *postgres) Data(ctx context.Context, a driver.Account, access driver.Acc
 	}
 	endpoint := url.URL{Scheme: "postgres", User: url.UserPassword(a.User, a.Password), Host: p.endpoint, Path: a.Schema}
 	return kine.Open(ctx, kine.Options{
-		Endpoint: func(string) string { return endpoint.String() },
-		Access:   access, Table: table, Fits: fits, Classify: classify,
+		Endpoint: endpoint.String(), Access: access, Table: table, Fits: fits, Classify: classify,
 	})
 }
 

@@ -77,7 +77,7 @@ func (t *Tenant) writeBatch(ctx context.Context, batch []driver.Change) error {
 	if len(writes) == 0 {
 		return nil
 	}
-	done, err := step(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+	done, err := Step(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return t.Client.Txn(ctx).If(append(absent, t.guards()...)...).Then(writes...).Else(reads...).Commit()
 	})
 	switch {
@@ -140,7 +140,7 @@ func is(err, target error) bool {
 // clearRanges deletes an etcd's keys by ranges of them, between those that aren't the tenant's data.
 func (t *Tenant) clearRanges(ctx context.Context) error {
 	for from := t.Prefix; ; {
-		page, err := step(ctx, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		page, err := Step(ctx, func(ctx context.Context) (*clientv3.GetResponse, error) {
 			return t.Client.Get(ctx, from, clientv3.WithRange(t.end()), clientv3.WithKeysOnly(), clientv3.WithLimit(clearPage))
 		})
 		if err != nil {

@@ -1,5 +1,5 @@
-// Package data reads and writes a tenant's keys by etcd's API. etcd speaks it, and kine for all other databases; the few
-// things in which they differ are fields of Tenant.
+// Package data reads and writes a tenant's keys by etcd's API. etcd speaks it, and kine for SQL databases; the few things in which they
+// differ are fields of Tenant. What a driver needs that reads and writes by itself is exported: Step, Failed, Each.
 package data
 
 import (
@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -40,10 +39,6 @@ type Tenant struct {
 	// keys. driver.ErrCompacted means that the revision is gone, rpctypes.ErrFutureRev that it hasn't come before ctx ended. It is nil where
 	// etcd's API is what to read from.
 	Page func(ctx context.Context, after string, at int64, limit int) (Page, error)
-	// Write writes or deletes a key, whose change has no time to live and whose whole name it is told, too, and returns when Client shows
-	// it. It reports false if there is something else than old, which is nil for nothing and is never that of a deletion. It is nil where
-	// etcd's API is what to write by.
-	Write func(ctx context.Context, key string, c driver.Change, old *mvccpb.KeyValue) (done bool, err error)
 	// Fits says why the database can't hold a key, nil where it holds any.
 	Fits func(key string) error
 	// Classify wraps driver.ErrAway around errors that mean so; it may be nil.
@@ -98,7 +93,7 @@ func (t *Tenant) Mark(ctx context.Context) (int64, error) {
 	if t.Kine {
 		revision, err = t.mark(ctx)
 	} else {
-		revision, err = step(ctx, func(ctx context.Context) (int64, error) {
+		revision, err = Step(ctx, func(ctx context.Context) (int64, error) {
 			got, err := t.Client.Get(ctx, t.Prefix, clientv3.WithRange(t.end()), clientv3.WithKeysOnly(), clientv3.WithLimit(1))
 			if err != nil {
 				return 0, err
@@ -111,7 +106,7 @@ func (t *Tenant) Mark(ctx context.Context) (int64, error) {
 
 // Last is the revision of the last change of data that nobody may write any more, or of one after it.
 func (t *Tenant) Last(ctx context.Context) (int64, error) {
-	got, err := step(ctx, func(ctx context.Context) (*clientv3.GetResponse, error) {
+	got, err := Step(ctx, func(ctx context.Context) (*clientv3.GetResponse, error) {
 		return t.Client.Get(ctx, t.Prefix+driver.HealthKey)
 	})
 	if err != nil {
@@ -124,7 +119,7 @@ func (t *Tenant) Last(ctx context.Context) (int64, error) {
 func (t *Tenant) mark(ctx context.Context) (int64, error) {
 	key := t.Prefix + driver.HealthKey
 	for {
-		revision, err := step(ctx, func(ctx context.Context) (int64, error) {
+		revision, err := Step(ctx, func(ctx context.Context) (int64, error) {
 			at := int64(0)
 			got, err := t.Client.Get(ctx, key)
 			if err != nil {
@@ -146,8 +141,13 @@ func (t *Tenant) mark(ctx context.Context) (int64, error) {
 	}
 }
 
-// failed says what failed, and whether the database is away.
+// failed is Failed with the tenant's Classify.
 func (t *Tenant) failed(ctx context.Context, what string, err error) error {
+	return Failed(ctx, what, err, t.Classify)
+}
+
+// Failed says what failed, and whether the database is away, for which classify, which may be nil, wraps driver.ErrAway around an error.
+func Failed(ctx context.Context, what string, err error, classify func(context.Context, error) error) error {
 	if err == nil {
 		return nil
 	}
@@ -162,8 +162,8 @@ func (t *Tenant) failed(ctx context.Context, what string, err error) error {
 	case errors.Is(rpctypes.Error(err), rpctypes.ErrCompacted):
 		return fmt.Errorf("%s: %w", what, driver.ErrCompacted)
 	}
-	if t.Classify != nil {
-		err = t.Classify(ctx, err)
+	if classify != nil {
+		err = classify(ctx, err)
 	}
 	gone := errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.Unavailable || status.Code(err) == codes.DeadlineExceeded
 	if gone && !errors.Is(err, driver.ErrAway) {
@@ -172,8 +172,8 @@ func (t *Tenant) failed(ctx context.Context, what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// step gives a request its time-out, if this replica may still work on the tenant.
-func step[T any](ctx context.Context, do func(context.Context) (T, error)) (none T, err error) {
+// Step gives a request its time-out, if this replica may still work on the tenant.
+func Step[T any](ctx context.Context, do func(context.Context) (T, error)) (none T, err error) {
 	if err := fence.Check(ctx); err != nil {
 		return none, err
 	}

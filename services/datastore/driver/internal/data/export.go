@@ -43,7 +43,7 @@ func (t *Tenant) Export(ctx context.Context, at int64) iter.Seq2[driver.Change, 
 			read = t.page
 		}
 		for {
-			page, err := step(ctx, func(ctx context.Context) (Page, error) { return read(ctx, after, at, limit) })
+			page, err := Step(ctx, func(ctx context.Context) (Page, error) { return read(ctx, after, at, limit) })
 			if err != nil {
 				yield(driver.Change{}, t.failed(ctx, "export", err))
 				return
@@ -90,8 +90,7 @@ func (t *Tenant) page(ctx context.Context, after string, at int64, limit int) (P
 	return page, nil
 }
 
-// get asks for the keys at a revision, from one on. A kine of NATS answers by what it has heard from the servers, and may not have heard
-// yet of a revision that was written through another one, or, when it is slow, through itself. It is asked again until it has.
+// get asks for the keys at a revision, from one on, again until a revision that a member has not heard of yet has come.
 func (t *Tenant) get(ctx context.Context, from string, at int64, limit int) (*clientv3.GetResponse, error) {
 	for {
 		page, err := t.Client.Get(ctx, from, clientv3.WithRange(t.end()), clientv3.WithRev(at), clientv3.WithLimit(int64(limit)))

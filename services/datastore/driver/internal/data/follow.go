@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// askAgain is how often etcd is asked how far a watch has got, about which it says nothing while the watch lags behind, and a kine
-	// for a revision that it hasn't heard of yet.
+	// askAgain is how often etcd is asked how far a watch has got, about which it says nothing while the watch lags behind, or for a
+	// revision that it hasn't heard of yet.
 	askAgain = 20 * time.Millisecond
 	// quiet is how long a watch that has an end may say nothing until the database counts as away.
 	quiet = 30 * time.Second

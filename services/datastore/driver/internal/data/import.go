@@ -25,9 +25,19 @@ const importBytes = 16 << 20
 // Import hands each key's changes to one writer, which writes them in their order.
 func (t *Tenant) Import(ctx context.Context, changes iter.Seq2[driver.Change, error]) error {
 	if !t.Kine {
-		return t.spread(ctx, changes, spreading{etcdWriters, batchKeys, batchKeys}, t.writeBatch)
+		return spread(ctx, changes, spreading{etcdWriters, batchKeys, batchKeys}, t.writeBatch, t.failed)
 	}
-	return t.spread(ctx, changes, t.singly(), func(ctx context.Context, batch []driver.Change) error { return t.write(ctx, batch[0]) })
+	return Each(ctx, changes, t.Writers, t.write, t.failed)
+}
+
+// Each writes changes one by one, several at once but those of one key in their order. failed says what an error of write means, and what
+// was not written.
+func Each(
+	ctx context.Context, changes iter.Seq2[driver.Change, error], writers int,
+	write func(context.Context, driver.Change) error, failed func(ctx context.Context, what string, err error) error,
+) error {
+	one := func(ctx context.Context, batch []driver.Change) error { return write(ctx, batch[0]) }
+	return spread(ctx, changes, spreading{max(writers, 1), 2, 1}, one, failed)
 }
 
 // write writes or deletes a key.
@@ -47,14 +57,14 @@ func (t *Tenant) Clear(ctx context.Context) error {
 		return t.clearRanges(ctx)
 	}
 	for {
-		page, err := step(ctx, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		page, err := Step(ctx, func(ctx context.Context) (*clientv3.GetResponse, error) {
 			return t.Client.Get(ctx, t.Prefix, clientv3.WithRange(t.end()), clientv3.WithKeysOnly(), clientv3.WithLimit(maxPage))
 		})
 		if err != nil {
 			return t.failed(ctx, "clear", err)
 		}
 		n := 0
-		err = t.spread(ctx, func(yield func(driver.Change, error) bool) {
+		err = Each(ctx, func(yield func(driver.Change, error) bool) {
 			for _, kv := range page.Kvs {
 				if key, ok := t.relative(kv.Key); ok {
 					n++
@@ -63,7 +73,7 @@ func (t *Tenant) Clear(ctx context.Context) error {
 					}
 				}
 			}
-		}, t.singly(), func(ctx context.Context, batch []driver.Change) error { return t.delete(ctx, batch[0].Key) })
+		}, t.Writers, func(ctx context.Context, c driver.Change) error { return t.delete(ctx, c.Key) }, t.failed)
 		if err != nil || n == 0 {
 			return err
 		}
@@ -73,12 +83,10 @@ func (t *Tenant) Clear(ctx context.Context) error {
 // spreading is how many writers there are, how many changes wait for each, and how many keys it may write at once.
 type spreading struct{ writers, waiting, keys int }
 
-// singly has each writer of a kine, which takes one key in a transaction, write one at a time.
-func (t *Tenant) singly() spreading { return spreading{max(t.Writers, 1), 2, 1} }
-
 // spread calls write for batches of changes, several at once, but those of one key in their order.
-func (t *Tenant) spread(
-	ctx context.Context, changes iter.Seq2[driver.Change, error], s spreading, write func(context.Context, []driver.Change) error,
+func spread(
+	ctx context.Context, changes iter.Seq2[driver.Change, error], s spreading,
+	write func(context.Context, []driver.Change) error, failed func(ctx context.Context, what string, err error) error,
 ) error {
 	g, working := errgroup.WithContext(ctx)
 	room := semaphore.NewWeighted(importBytes)
@@ -88,7 +96,7 @@ func (t *Tenant) spread(
 		g.Go(func() error {
 			return batches(queues[i], s.keys, func(batch []driver.Change) error {
 				if err := write(working, batch); err != nil {
-					return t.failed(ctx, writing(batch), err)
+					return failed(ctx, writing(batch), err)
 				}
 				for _, c := range batch {
 					room.Release(weight(c))
@@ -140,11 +148,8 @@ func (t *Tenant) put(ctx context.Context, c driver.Change) error {
 		return err
 	}
 	key := t.Prefix + c.Key
-	if t.Write != nil && c.Seconds <= 0 {
-		return t.writePast(ctx, c)
-	}
 	for at := int64(0); ; {
-		done, err := step(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		done, err := Step(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 			return t.Client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", at)).
 				Then(clientv3.OpPut(key, string(c.Value), options...)).Else(clientv3.OpGet(key)).Commit()
 		})
@@ -165,30 +170,6 @@ func (t *Tenant) put(ctx context.Context, c driver.Change) error {
 	}
 }
 
-// writePast writes or deletes a key past etcd's API, by which it only reads what is there.
-func (t *Tenant) writePast(ctx context.Context, c driver.Change) error {
-	key := t.Prefix + c.Key
-	var old *mvccpb.KeyValue
-	for read := c.Deleted; ; read = true {
-		if read {
-			got, err := step(ctx, func(ctx context.Context) (*clientv3.GetResponse, error) { return t.Client.Get(ctx, key) })
-			if err != nil {
-				return err
-			}
-			if old = nil; len(got.Kvs) > 0 {
-				old = got.Kvs[0]
-			}
-			if c.Deleted && old == nil || !c.Deleted && old != nil && same(old, c) {
-				return nil
-			}
-		}
-		done, err := step(ctx, func(ctx context.Context) (bool, error) { return t.Write(ctx, key, c, old) })
-		if err != nil || done {
-			return err
-		}
-	}
-}
-
 // options are those by which a key is put, with a lease if it has one. A *driver.KeyError means that the database can't hold it.
 func (t *Tenant) options(ctx context.Context, c driver.Change) ([]clientv3.OpOption, error) {
 	if t.Fits != nil {
@@ -206,11 +187,8 @@ func (t *Tenant) options(ctx context.Context, c driver.Change) ([]clientv3.OpOpt
 // delete deletes a key, if it is there. kine gives up when somebody else changes it at the same time.
 func (t *Tenant) delete(ctx context.Context, name string) error {
 	key := t.Prefix + name
-	if t.Write != nil {
-		return t.writePast(ctx, driver.Change{Key: name, Deleted: true})
-	}
 	for {
-		done, err := step(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		done, err := Step(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 			return t.Client.Txn(ctx).Then(clientv3.OpGet(key), clientv3.OpDelete(key)).Commit()
 		})
 		if err != nil || done.Succeeded || present(done) == nil {

@@ -28,7 +28,7 @@ func (t *Tenant) seconds(ctx context.Context, lease int64) (int64, error) {
 	end, known := t.leases.ends[id]
 	t.leases.Unlock()
 	if !known {
-		left, err := step(ctx, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+		left, err := Step(ctx, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
 			return t.Client.TimeToLive(ctx, id)
 		})
 		switch {
@@ -57,7 +57,7 @@ func (t *Tenant) lease(ctx context.Context, seconds int64) (clientv3.LeaseID, er
 	if id, made := t.leases.made[end]; made {
 		return id, nil
 	}
-	granted, err := step(ctx, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) { return t.Client.Grant(ctx, seconds) })
+	granted, err := Step(ctx, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) { return t.Client.Grant(ctx, seconds) })
 	if err != nil {
 		return 0, err
 	}

@@ -11,7 +11,7 @@ import (
 
 // Record reads a record of a move.
 func (t *Tenant) Record(ctx context.Context, key string) (value []byte, revision int64, err error) {
-	got, err := step(ctx, func(ctx context.Context) (*clientv3.GetResponse, error) { return t.Client.Get(ctx, t.Prefix+key) })
+	got, err := Step(ctx, func(ctx context.Context) (*clientv3.GetResponse, error) { return t.Client.Get(ctx, t.Prefix+key) })
 	if err != nil || len(got.Kvs) == 0 {
 		return nil, 0, t.failed(ctx, "read the record of a move", err)
 	}
@@ -27,7 +27,7 @@ func (t *Tenant) Value(ctx context.Context, key string) ([]byte, error) {
 // SetRecord writes a record of a move.
 func (t *Tenant) SetRecord(ctx context.Context, key string, value []byte, revision int64) (int64, error) {
 	key = t.Prefix + key
-	done, err := step(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+	done, err := Step(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return t.Client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).
 			Then(clientv3.OpPut(key, string(value))).Else(clientv3.OpGet(key)).Commit()
 	})
@@ -42,7 +42,7 @@ func (t *Tenant) SetRecord(ctx context.Context, key string, value []byte, revisi
 
 // GateRecords are those of gates, by key.
 func (t *Tenant) GateRecords(ctx context.Context) (map[string][]byte, error) {
-	got, err := step(ctx, func(ctx context.Context) (*clientv3.GetResponse, error) {
+	got, err := Step(ctx, func(ctx context.Context) (*clientv3.GetResponse, error) {
 		return t.Client.Get(ctx, t.Prefix+driver.GateKeys, clientv3.WithPrefix())
 	})
 	if err != nil {
@@ -68,7 +68,7 @@ func (t *Tenant) guards() []clientv3.Cmp {
 
 // guarded writes to an etcd. driver.ErrRaced means that the record of the move is another.
 func (t *Tenant) guarded(ctx context.Context, writes []clientv3.Op) error {
-	done, err := step(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+	done, err := Step(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return t.Client.Txn(ctx).If(t.guards()...).Then(writes...).Commit()
 	})
 	if err == nil && !done.Succeeded {

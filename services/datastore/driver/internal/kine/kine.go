@@ -1,5 +1,4 @@
-// Package kine runs kine in this process, so that a tenant's data in a database which isn't an etcd are read and written
-// by etcd's API, as the kine beside its API server does. It listens in memory: no port, no socket, and on Linux no file, for
+// Package kine runs kine in this process, so that a tenant's data in an SQL database are read and written by etcd's API, as the kine beside its API server does. It listens in memory: no port, no socket, and on Linux no file, for
 // those of its credentials are in memory, too.
 package kine
 
@@ -16,7 +15,6 @@ import (
 	"github.com/k3s-io/kine/pkg/drivers"
 	"github.com/k3s-io/kine/pkg/drivers/generic"
 	_ "github.com/k3s-io/kine/pkg/drivers/mysql" // each by the scheme of its endpoint
-	_ "github.com/k3s-io/kine/pkg/drivers/nats"
 	_ "github.com/k3s-io/kine/pkg/drivers/pgsql"
 	"github.com/k3s-io/kine/pkg/server"
 	"github.com/k3s-io/kine/pkg/tls"
@@ -32,7 +30,7 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/data"
 )
 
-// openTimeout bounds how long kine may take to reach its database, make its table and, of NATS, read the whole bucket.
+// openTimeout bounds how long kine may take to reach its database and make its table.
 const openTimeout = time.Minute
 
 // maxRequest is what may be written at once. Databases take less.
@@ -53,20 +51,17 @@ const (
 	readingTime = 10 * time.Second
 )
 
-// How many keys of an import are written at once: SQL databases take twice as many a second from 64 as from 16, NATS no more.
-const (
-	writers    = 16
-	sqlWriters = 64
-)
+// writers is how many keys of an import are written at once: databases take twice as many a second from 64 as from 16.
+const writers = 64
 
 // Options say which database it is, and what it can't do.
 type Options struct {
-	// Endpoint is what kine's --endpoint says, given the path of Access.Credentials.
-	Endpoint func(credentials string) string
+	// Endpoint is what kine's --endpoint says.
+	Endpoint string
 	// Access is the tenant's. Its certificates are left out when Plain, for then the endpoint says them.
 	Access driver.Access
 	Plain  bool
-	// Table is kine's in an SQL database, nil elsewhere. Revisions there become visible in another order than they are counted.
+	// Table is kine's. Revisions there become visible in another order than they are counted.
 	Table *Table
 	// Fits is that of data.Tenant.
 	Fits func(key string) error
@@ -113,26 +108,9 @@ func Open(ctx context.Context, o Options) (*data.Tenant, error) {
 	if err != nil {
 		return nil, errors.Join(err, k.shut())
 	}
-	t := &data.Tenant{Client: client, Prefix: prefix, Kine: true, Writers: writers, Fits: o.Fits, Settle: k.indexed, Shut: k.shut}
-	if o.Table != nil {
-		t.Settle, t.Page, t.Writers = k.settle, k.table.page, sqlWriters
-	}
-	return t, nil
-}
-
-// indexed waits until the index of a NATS bucket, which is made of what comes by the bucket's stream, has come to a revision.
-func (k *process) indexed(ctx context.Context, revision int64) error {
-	const pause = time.Millisecond
-	for {
-		if at, err := k.backend.CurrentRevision(ctx); err != nil || at >= revision {
-			return err
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	return &data.Tenant{
+		Client: client, Prefix: prefix, Kine: true, Writers: writers, Fits: o.Fits, Settle: k.settle, Page: k.table.page, Shut: k.shut,
+	}, nil
 }
 
 func (o Options) classify(err error) error {
@@ -149,17 +127,10 @@ type process struct {
 	files    files
 	table    *table
 	backend  server.Backend
-	settled  time.Time   // from when all is visible that was under way when it started
-	watches  time.Time   // from when it surely watches what it must before it ends
-	knows    func() bool // that it watches
+	settled  time.Time // from when all is visible that was under way when it started
 	listener *bufconn.Listener
 	server   *grpc.Server
 }
-
-// watchTime is how long a kine of NATS may take to begin to watch for compactions. 2026-11: kine v0.16.4 panics, and with it this process,
-// when it is ended while that begins, or when it fails (pkg/drivers/nats/backend.go: compactWatcher).
-// v0.16.5 doesn't; its watches are made in another way, for which ordered.go has to be written anew.
-const watchTime = 2 * time.Second
 
 func (k *process) start(ctx context.Context, o Options) (err error) {
 	config := drivers.Config{
@@ -173,7 +144,7 @@ func (k *process) start(ctx context.Context, o Options) (err error) {
 		}
 		return path
 	}
-	config.Endpoint = o.Endpoint(file("credentials", o.Access.Credentials))
+	config.Endpoint = o.Endpoint
 	if !o.Plain {
 		config.BackendTLSConfig = tls.Config{CAFile: file("ca", o.Access.CA), CertFile: file("cert", o.Access.Cert), KeyFile: file("key", o.Access.Key)}
 	}
@@ -186,14 +157,9 @@ func (k *process) start(ctx context.Context, o Options) (err error) {
 	if err := k.backend.Start(ctx); err != nil {
 		return err
 	}
-	if o.Table != nil {
-		k.table = openTable(o)
-		k.poll(ctx)
-		k.backend = ordered{k.backend}
-	} else {
-		k.watches = time.Now().Add(watchTime)
-		k.knows = func() bool { return knowsCompaction(ctx, k.backend) }
-	}
+	k.table = openTable(o)
+	k.poll(ctx)
+	k.backend = ordered{k.backend}
 	k.listener = bufconn.Listen(1 << 20)
 	k.server = grpc.NewServer(grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(math.MaxInt32), grpc.UnaryInterceptor(o.translate))
 	// Progress is never asked for: kine tells it before all events are sent.
@@ -202,15 +168,9 @@ func (k *process) start(ctx context.Context, o Options) (err error) {
 	return nil
 }
 
-// translate has errors of a database that is away arrive as such. A panic of kine's, whose index of a NATS bucket isn't
-// safe against changes, ends the request and not the service.
-func (o Options) translate(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (answer any, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			answer, err = nil, status.Error(codes.Unavailable, fmt.Sprint("kine has failed: ", p))
-		}
-	}()
-	answer, err = handler(ctx, request)
+// translate has errors of a database that is away arrive as such.
+func (o Options) translate(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	answer, err := handler(ctx, request)
 	if err != nil && ctx.Err() == nil {
 		if err := o.classify(err); errors.Is(err, driver.ErrAway) {
 			return nil, status.Error(codes.Unavailable, err.Error())
@@ -223,25 +183,8 @@ func (o Options) translate(ctx context.Context, request any, _ *grpc.UnaryServer
 func (k *process) shut() error {
 	if k.server != nil {
 		k.server.Stop()
-		k.watching()
 	}
 	k.cancel()
 	k.running.Wait()
 	return errors.Join(k.table.close(), k.files.remove())
-}
-
-// watching waits until a kine of NATS knows that revision 1 is compacted, which shows that it watches, or has had the time to begin.
-func (k *process) watching() {
-	const pause = 10 * time.Millisecond
-	for time.Now().Before(k.watches) && !k.knows() {
-		<-time.After(pause)
-	}
-}
-
-func knowsCompaction(ctx context.Context, b server.Backend) (knows bool) {
-	defer func() { _ = recover() }() // kine's index of a bucket isn't safe against changes
-	ctx, cancel := context.WithTimeout(ctx, watchTime)
-	defer cancel()
-	_, _, err := b.Get(ctx, server.HealthKey, 1, true)
-	return errors.Is(err, server.ErrCompacted)
 }

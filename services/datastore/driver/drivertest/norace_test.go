@@ -1,5 +1,0 @@
-//go:build !race
-
-package drivertest_test
-
-const raced = false

@@ -44,6 +44,7 @@ func TestCluster(t *testing.T) {
 	step("a tenant that can't come up says why", saysWhy)
 	step("upgrade of a tenant", upgradeTenant)
 	step("data move", moveData)
+	step("a tenant's backup in a volume", backupTenant)
 	step("drift", drift)
 	step("pods of each service killed", kill)
 	step("drain", drain)

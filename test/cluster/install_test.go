@@ -88,19 +88,7 @@ func (i *installation) portal(t *testing.T) *portal.Client {
 
 func (i *installation) portalBy(t *testing.T, server string) *portal.Client {
 	t.Helper()
-	dir := t.TempDir()
-	secret, err := i.core.CoreV1().Secrets(name.SystemNamespace).Get(t.Context(), "stoker-nats-portal-shop", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca, err := i.core.CoreV1().ConfigMaps(name.SystemNamespace).Get(t.Context(), "stoker-nats-ca", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	seed, authority := filepath.Join(dir, "seed"), filepath.Join(dir, "ca.crt")
-	if err := errors.Join(os.WriteFile(seed, secret.Data["seed"], 0o600), os.WriteFile(authority, []byte(ca.Data["ca.crt"]), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	seed, authority := i.credentials(t, "portal-shop")
 	port, err := i.forward(t, name.SystemNamespace, server, 4222)
 	if err != nil {
 		t.Fatal(err)
@@ -113,6 +101,25 @@ func (i *installation) portalBy(t *testing.T, server string) *portal.Client {
 	}
 	t.Cleanup(client.Close)
 	return client
+}
+
+// credentials are files with the seed of a NATS user and the servers' authority.
+func (i *installation) credentials(t *testing.T, user string) (seed, authority string) {
+	t.Helper()
+	dir := t.TempDir()
+	secret, err := i.core.CoreV1().Secrets(name.SystemNamespace).Get(t.Context(), "stoker-nats-"+user, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := i.core.CoreV1().ConfigMaps(name.SystemNamespace).Get(t.Context(), "stoker-nats-ca", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed, authority = filepath.Join(dir, "seed"), filepath.Join(dir, "ca.crt")
+	if err := errors.Join(os.WriteFile(seed, secret.Data["seed"], 0o600), os.WriteFile(authority, []byte(ca.Data["ca.crt"]), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return seed, authority
 }
 
 // order has a portal order a tenant, and take it away again.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,15 +37,12 @@ func TestMigration(t *testing.T) {
 	drivers := map[string]string{"other": local.DriverEtcd, "moved-sql": local.DriverPostgres}
 	var way []string // else the command line's moves, below, are all
 	if !testing.Short() {
-		// Two DataStores of each driver, and all pairs of drivers. The race detector ends a service that reads from a kine of NATS, whose index
-		// has a data race.
+		// Two DataStores of each driver, and all pairs of drivers.
 		drivers["moved-my"], drivers["other-sql"], drivers["other-my"] = local.DriverMySQL, local.DriverPostgres, local.DriverMySQL
-		way = []string{"other", "moved-sql", "other-sql", "moved-my", "other-my", "moved-sql", "other", "moved-my", "other"}
-		if os.Getenv("STOKER_TEST_RACE") == "0" {
-			drivers["moved-nats"], drivers["other-nats"] = local.DriverNATS, local.DriverNATS
-			way = append(way, "moved-nats", "other-nats", "moved-sql", "moved-nats", "moved-my", "moved-nats", "other")
-		} else {
-			t.Log("pairs with NATS are left out: STOKER_TEST_RACE=0 go test -run TestMigration ./e2e")
+		drivers["moved-nats"], drivers["other-nats"] = local.DriverNATS, local.DriverNATS
+		way = []string{
+			"other", "moved-sql", "other-sql", "moved-my", "other-my", "moved-sql", "other", "moved-my", "other",
+			"moved-nats", "other-nats", "moved-sql", "moved-nats", "moved-my", "moved-nats", "other",
 		}
 	}
 	for n, driver := range drivers {

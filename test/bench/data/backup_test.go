@@ -25,15 +25,11 @@ type kept struct {
 	URL, ID, Recipient, Identity string
 }
 
-// BenchmarkBackup makes a backup of a gigabyte in a directory, and restores it beside, each by a process of its own. NATS, which
-// suits small tenants, is left out: kine has the names of all objects in its memory there.
+// BenchmarkBackup makes a backup of a gigabyte in a directory, and restores it beside, each by a process of its own.
 func BenchmarkBackup(b *testing.B) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "\nback up, then restore\tMB of it\ts\tMB/s\tCPU s\tpeak MB\ts\tMB/s\tCPU s\tpeak MB\t")
 	for _, k := range kinds {
-		if k.name == local.DriverNATS {
-			continue
-		}
 		b.Run(k.name, func(b *testing.B) {
 			for b.Loop() {
 				backUp(b, w, k)

@@ -175,34 +175,33 @@ func (c *churn) put(ctx context.Context, key string, size int) error {
 	for i := range size / 2 {
 		value[i] = byte(rand.IntN(256))
 	}
-	have, err := c.client.Get(ctx, key)
-	if err != nil {
-		return err
-	}
-	var revision int64
-	if len(have.Kvs) > 0 {
-		revision = have.Kvs[0].ModRevision
-	}
-	done, err := c.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).
-		Then(clientv3.OpPut(key, string(value))).Else(clientv3.OpGet(key)).Commit()
-	if err == nil && !done.Succeeded {
-		err = fmt.Errorf("%s was written by somebody else", key)
-	}
-	return err
+	return c.write(ctx, key, clientv3.OpPut(key, string(value)))
 }
 
 func (c *churn) remove(ctx context.Context, key string) error {
 	key = c.prefix + key
-	have, err := c.client.Get(ctx, key)
-	if err != nil {
-		return err
+	return c.write(ctx, key, clientv3.OpDelete(key))
+}
+
+// write changes a key. Nobody else does; but kine answers as if somebody did when the database has failed a statement, as MariaDB does with one
+// of two that wait for each other, and so an API server reads the key again, and tries once more.
+func (c *churn) write(ctx context.Context, key string, change clientv3.Op) error {
+	const tries = 5
+	for range tries {
+		have, err := c.client.Get(ctx, key)
+		if err != nil {
+			return err
+		}
+		var revision int64
+		if len(have.Kvs) > 0 {
+			revision = have.Kvs[0].ModRevision
+		}
+		done, err := c.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).Then(change).Else(clientv3.OpGet(key)).Commit()
+		if err != nil || done.Succeeded {
+			return err
+		}
 	}
-	done, err := c.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", have.Kvs[0].ModRevision)).
-		Then(clientv3.OpDelete(key)).Else(clientv3.OpGet(key)).Commit()
-	if err == nil && !done.Succeeded {
-		err = fmt.Errorf("%s was written by somebody else", key)
-	}
-	return err
+	return fmt.Errorf("%s was written by somebody else", key)
 }
 
 // giveUp has history given up by who does it for tenants.

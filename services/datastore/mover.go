@@ -252,7 +252,7 @@ func (o *mover) into(ctx context.Context, from driver.Driver, fromAccess, toAcce
 	if err != nil {
 		return err
 	}
-	// Somebody who is gone may have sealed it; a sealed bucket of NATS can't be opened.
+	// Somebody who is gone may have sealed it.
 	if err := m.Unseal(ctx); err != nil {
 		return err
 	}

@@ -15,8 +15,9 @@ import (
 // What a turn of provisioning has to do is decided here, from the state and from what woke the turn, and done in provision.go.
 
 // accountVersion is part of the inputs, so that what is new in accounts comes to tenants provisioned before it was: since
-// 2, their owners are on record; since 3, it is on record what they were like; since 4, those of etcd see up to where it is compacted.
-const accountVersion = "4"
+// 2, their owners are on record; since 3, it is on record what they were like; since 4, those of etcd see up to where it is compacted;
+// since 5, those of NATS ask their bucket's leader for messages.
+const accountVersion = "5"
 
 // plan is what a turn has to do.
 type plan struct {

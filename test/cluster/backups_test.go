@@ -58,13 +58,12 @@ func backupTenant(t *testing.T, i *installation) {
 	if _, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "came"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	var there event.BackupsReply
-	if err := json.Unmarshal(stoker("backups", n, "-n", namespace, "-o", "json"), &there); err != nil || len(there.Backups) != 1 {
-		t.Fatalf("there are %+v: %v", there.Backups, err)
+	var there []event.BackupThere
+	if err := json.Unmarshal(stoker("backups", n, "-n", namespace, "-o", "json"), &there); err != nil || len(there) != 1 {
+		t.Fatalf("there are %+v: %v", there, err)
 	}
-	b := there.Backups[0]
 	begun = time.Now()
-	stoker("restore", fmt.Sprintf("%s/%s/%s/%s", backups, namespace, n, b.ID), "-n", namespace, "--identity", identity, "--in-place", "--wait")
+	stoker("restore", fmt.Sprintf("%s/%s/%s/%s", backups, namespace, n, there[0].ID), "-n", namespace, "--identity", identity, "--in-place", "--wait")
 	i.report.took(t, begun, "restored in place")
 	for m, want := range map[string]bool{"stays": true, "goes": true, "came": false} {
 		_, err := maps.Get(t.Context(), m, metav1.GetOptions{})

@@ -99,7 +99,7 @@ func open(t *testing.T) *installation {
 		i.volumes = i.volumes || c.Annotations["storageclass.kubernetes.io/is-default-class"] == "true"
 	}
 	if !i.volumes {
-		t.Log("no StorageClass is the default: NATS and etcd keep their data in their pods, and no backup is tried")
+		t.Log("no StorageClass is the default: NATS and etcd keep their data in their pods, and no snapshot of etcd is tried")
 	}
 	i.address = i.nodeAddress(t)
 	if i.helm, err = env.Helm(); err != nil {

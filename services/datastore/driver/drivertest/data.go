@@ -350,6 +350,44 @@ func Data(t *testing.T, d driver.Driver) {
 		}
 		equal(t, "export while a key changes that was written first", have, want)
 	})
+	t.Run("an export lacks nothing that was deleted, made again and written often since, or says so", func(t *testing.T) {
+		t.Parallel()
+		src, _ := OpenData(t, d, "anew")
+		want := Plain(20)
+		imported(t, src, want.all())
+		at := revision(t, src)
+		const key = "configmaps/default/00003"
+		for n := range 12 {
+			imported(t, src, func(yield func(driver.Change, error) bool) {
+				_ = yield(driver.Change{Key: key, Deleted: n == 0}, nil) && yield(driver.Change{Key: key, Value: fmt.Append(nil, n)}, nil)
+			})
+			revision(t, src) // kine's own key is written as often, and isn't data
+		}
+		have := Contents{}
+		for ch, err := range src.Export(t.Context(), at) {
+			if errors.Is(err, driver.ErrCompacted) {
+				return
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			have.apply(ch)
+		}
+		equal(t, "export", have, want)
+	})
+	t.Run("an export has all data, however often a move's own keys are written since", func(t *testing.T) {
+		t.Parallel()
+		src, _ := OpenData(t, d, "records")
+		imported(t, src, Plain(20).all())
+		at, record := revision(t, src), int64(0)
+		for n := range 12 {
+			var err error
+			if record, err = src.SetRecord(t.Context(), driver.MoveKey, fmt.Append(nil, n), record); err != nil {
+				t.Fatal(err)
+			}
+			revision(t, src)
+		}
+		equal(t, "export", exported(t, src, at), Plain(20))
+	})
 	t.Run("an export waits for a revision that its connection has not heard of yet", func(t *testing.T) {
 		t.Parallel()
 		src, a := OpenData(t, d, "later")

@@ -44,6 +44,8 @@ type purging struct {
 
 // purged is how far one bucket is looked through.
 type purged struct {
+	// expired is the sequence up to which no Events are left whose time to live is over.
+	expired uint64
 	// done is the sequence up to which all deleted keys are gone, until the one up to which they may go: kine refused
 	// to show what came before already when the bucket was visited the last time, so nobody is reading it any more.
 	done, until uint64
@@ -96,13 +98,14 @@ func (s *server) Compact(ctx context.Context) (did string, err error) {
 
 // purgeBucket visits a bucket, as often as it takes until its deleted keys are gone, or it is time to end.
 func (s *server) purgeBucket(ctx context.Context, schema string, at purged, end time.Time) (purged, error) {
-	for more := true; more; {
+	more := true
+	for more && time.Now().Before(end) {
 		moving, err := s.unmoved(ctx, schema, func(ctx context.Context, js jetstream.JetStream, bucket jetstream.Stream) (err error) {
 			t := &tenant{s: s, account: driver.Account{Schema: schema}, nc: js.Conn(), js: js, bucket: bucket}
-			more, err = t.expire(ctx, s.now())
+			at.expired, more, err = t.expire(ctx, at.expired, s.now())
 			return err
 		})
-		if err != nil || moving || more && time.Now().After(end) { // the next call goes on
+		if err != nil || moving { // the next call goes on
 			return at, err
 		}
 	}
@@ -113,7 +116,7 @@ func (s *server) purgeBucket(ctx context.Context, schema string, at purged, end 
 				return err
 			}
 			if compacted < at.until { // it is another bucket of that name
-				at = purged{}
+				at, more = purged{}, true
 			}
 			at.done, err = purgeSome(ctx, js, bucket, schema, at)
 			return err
@@ -122,7 +125,7 @@ func (s *server) purgeBucket(ctx context.Context, schema string, at purged, end 
 			return at, err
 		}
 		if at.done >= at.until {
-			if at.until > 0 || compacted == 0 {
+			if !more && (at.until > 0 || compacted == 0) {
 				at.due = s.now().Add(purgeEvery)
 			}
 			at.until = compacted
@@ -171,7 +174,7 @@ func purgeSome(ctx context.Context, js jetstream.JetStream, bucket jetstream.Str
 	if at.done >= at.until {
 		return at.done, nil
 	}
-	consumer, err := js.OrderedConsumer(ctx, streamOf(schema), jetstream.OrderedConsumerConfig{
+	consumer, err := ordered(ctx, js, schema, jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: at.done + 1, HeadersOnly: true,
 	})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
@@ -112,11 +113,18 @@ func (t *tenant) messages(ctx context.Context, nc *nats.Conn, c jetstream.Ordere
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	consumer, err := js.OrderedConsumer(ctx, streamOf(t.account.Schema), c)
+	consumer, err := ordered(ctx, js, t.account.Schema, c)
 	if err != nil {
 		return nil, err
 	}
 	return consumer.Messages()
+}
+
+// ordered makes a consumer of a bucket that is gone soon after it is read no more, and ends with an error when it can't be made anew: unless
+// it is told how often to try, it tries for ever (nats.go: orderedSubscription.reset), and asks no context.
+func ordered(ctx context.Context, js jetstream.JetStream, schema string, c jetstream.OrderedConsumerConfig) (jetstream.Consumer, error) {
+	c.MaxResetAttempts, c.InactiveThreshold = 2, 30*time.Second
+	return js.OrderedConsumer(ctx, streamOf(schema), c)
 }
 
 // Close ends all connections.
@@ -196,7 +204,7 @@ func (t *tenant) put(ctx context.Context, c driver.Change) error {
 				return err
 			}
 			if have.is(c) {
-				return nil
+				return t.finish(ctx, key, have)
 			}
 		}
 		_, err := data.Step(ctx, func(ctx context.Context) (uint64, error) { return t.write(ctx, key, c, have) })

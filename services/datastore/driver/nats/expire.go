@@ -10,56 +10,70 @@ import (
 )
 
 // kine v0.16.4 ends a key's time to live by a timer that it sets when it writes the key (pkg/drivers/nats/backend.go: Create, Update). What was
-// written before it started, as by a former pod of the tenant's or by a move, it never ends: Events would stay for ever.
+// written before it started, as by a former pod of the tenant's or by a move, it never ends: Events, each of which has a name of its own,
+// would stay for ever.
 
-// leased begin the keys that an API server gives a time to live.
-var leased = []string{kinePrefix + "events", kinePrefix + "masterleases"}
-
-// expire deletes, for a while, keys whose time to live was over once as long as that is, which no kine that has set a timer leaves to others,
-// nor a clock that is wrong. It reports whether there may be more.
-func (t *tenant) expire(ctx context.Context, now time.Time) (more bool, err error) {
-	c := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}
-	for _, prefix := range leased {
-		c.FilterSubjects = append(c.FilterSubjects, subjects(t.account.Schema)+nameOf(prefix)+".>")
+// expire deletes, for a while, Events whose time to live was over once as long as that is: what a kine has set a timer for it has ended by then.
+// It goes through them in the order in which they were written, from where it was the last time, up to the first that is too young, and
+// reports where that is and whether more may be over.
+func (t *tenant) expire(ctx context.Context, done uint64, now time.Time) (next uint64, more bool, err error) {
+	if done > t.bucket.CachedInfo().State.LastSeq { // it is another bucket of that name
+		done = 0
 	}
-	consumer, err := t.js.OrderedConsumer(ctx, streamOf(t.account.Schema), c)
+	consumer, err := ordered(ctx, t.js, t.account.Schema, jetstream.OrderedConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: done + 1,
+		FilterSubjects: []string{subjects(t.account.Schema) + nameOf(kinePrefix+"events") + ".>"},
+	})
 	if err != nil || consumer.CachedInfo().NumPending == 0 {
-		return false, err
+		return done, false, err
 	}
 	messages, err := consumer.Messages()
 	if err != nil {
-		return false, err
+		return done, false, err
 	}
 	defer messages.Stop()
 	for end := time.Now().Add(pieceTime); time.Now().Before(end); {
 		m, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
-			return false, err
+			return done, false, err
 		}
 		meta, err := m.Metadata()
 		if err != nil {
-			return false, err
+			return done, false, err
 		}
-		if m.Headers().Get(operation) == "" {
-			if err := t.expireOne(ctx, now, meta.Sequence.Stream, meta.Timestamp, m.Data()); err != nil {
-				return false, err
-			}
+		over, err := t.expireOne(ctx, now, meta, m)
+		if err != nil || !over {
+			return done, false, err
 		}
-		if meta.NumPending == 0 {
-			return false, nil
+		if done = meta.Sequence.Stream; meta.NumPending == 0 {
+			return done, false, nil
 		}
 	}
-	return true, nil
+	return done, true, nil
 }
 
-func (t *tenant) expireOne(ctx context.Context, now time.Time, sequence uint64, written time.Time, content []byte) error {
-	e, err := entryOf(sequence, content)
-	if err != nil || e.Delete || e.KV.Lease <= 0 || now.Before(written.Add(2*time.Duration(e.KV.Lease)*time.Second)) {
-		return err
+// expireOne deletes the key of a message if the message is its last one. It reports false for a message that is too young. What isn't kine's, or
+// has no time to live, is passed over.
+func (t *tenant) expireOne(ctx context.Context, now time.Time, meta *jetstream.MsgMetadata, m jetstream.Msg) (over bool, err error) {
+	if m.Headers().Get(operation) != "" {
+		return true, nil
 	}
-	_, err = t.write(ctx, e.KV.Key, driver.Change{Deleted: true}, last{sequence: sequence, kv: e.KV})
-	if conflicts(err) { // somebody has written it, or deleted it
-		return nil
+	e, err := entryOf(meta.Sequence.Stream, m.Data())
+	if err != nil || e.KV.Lease <= 0 {
+		return true, nil //nolint:nilerr // an export says what is wrong with it
 	}
-	return err
+	if now.Before(meta.Timestamp.Add(2 * time.Duration(e.KV.Lease) * time.Second)) {
+		return false, nil
+	}
+	have, err := t.last(ctx, e.KV.Key)
+	switch {
+	case err != nil, have.sequence != meta.Sequence.Stream:
+		return err == nil, err
+	case have.kv == nil:
+		return true, t.finish(ctx, e.KV.Key, have)
+	}
+	if _, err = t.write(ctx, e.KV.Key, driver.Change{Deleted: true}, have); conflicts(err) { // somebody has written it, or deleted it
+		err = nil
+	}
+	return err == nil, err
 }

@@ -19,9 +19,9 @@ import (
 )
 
 // A bucket keeps the last ten messages of a key, so that what a key was at a revision is gone once it was written ten times since. Leases
-// are written every two seconds. Kubernetes' keys that are written often were also written last: an export notes which messages it needs,
-// without reading them, and then reads those first that were written last. It would take a key that is written ten times more often than
-// an export can read keys to be missed, and then the export fails, by driver.ErrCompacted, and isn't short of it.
+// are written every two seconds. Keys that are written often were also written last: an export begins with those of the last messages up to
+// its revision. Then it notes which other messages it needs, without reading them, a hundred thousand a second, and reads them. A key that is
+// written ten times before its message is read has the export fail, by driver.ErrCompacted: none is short of a key.
 
 const (
 	// firstRead is how many messages are read at once to begin with, and mostRead at most: as many as have readBytes together.
@@ -30,12 +30,19 @@ const (
 	readers = 16
 	// askAgain is how often a leader is asked for a revision that it hasn't heard of yet.
 	askAgain = 20 * time.Millisecond
+	// mostRecent is with how many messages an export begins, if they don't have readBytes before.
+	mostRecent = 128
 )
 
 // Export reads the bucket's messages, those written last first.
 func (t *tenant) Export(ctx context.Context, at int64) iter.Seq2[driver.Change, error] {
 	return func(yield func(driver.Change, error) bool) {
-		left, err := t.index(ctx, uint64(max(at, 0)))
+		last, left, err := t.index(ctx, uint64(max(at, 0)))
+		for _, c := range last {
+			if err == nil && c != nil && !yield(*c, nil) {
+				return
+			}
+		}
 		for n := firstRead; err == nil && len(left) > 0; {
 			var read []*driver.Change
 			if read, err = t.read(ctx, left[:min(n, len(left))]); err != nil {
@@ -60,7 +67,7 @@ func (t *tenant) Export(ctx context.Context, at int64) iter.Seq2[driver.Change, 
 	}
 }
 
-// read reads messages: nil for one that isn't of a tenant's key, or is of one that is deleted.
+// read reads messages of data: nil for one of a deletion.
 func (t *tenant) read(ctx context.Context, sequences []uint64) ([]*driver.Change, error) {
 	return data.Step(ctx, func(ctx context.Context) ([]*driver.Change, error) {
 		all := make([]*driver.Change, len(sequences))
@@ -69,17 +76,22 @@ func (t *tenant) read(ctx context.Context, sequences []uint64) ([]*driver.Change
 		for i, sequence := range sequences {
 			g.Go(func() error {
 				e, err := t.entry(ctx, sequence)
-				if err != nil || e.Delete {
-					return err
+				if err == nil {
+					all[i] = e.change(sequence)
 				}
-				if key, ok := strings.CutPrefix(e.KV.Key, kinePrefix); ok && key != driver.HealthKey && !driver.IsRecord(key) {
-					all[i] = &driver.Change{Revision: int64(sequence), Key: key, Value: e.KV.Value, Seconds: e.KV.Lease}
-				}
-				return nil
+				return err
 			})
 		}
 		return all, g.Wait()
 	})
+}
+
+// change is what an entry of data says of its key, nil that it is deleted.
+func (e entry) change(sequence uint64) *driver.Change {
+	if e.Delete {
+		return nil
+	}
+	return &driver.Change{Revision: int64(sequence), Key: strings.TrimPrefix(e.KV.Key, kinePrefix), Value: e.KV.Value, Seconds: e.KV.Lease}
 }
 
 // entry reads a message that was there a moment ago, from any replica, or from the leader where that one hasn't got it.
@@ -101,33 +113,62 @@ func (t *tenant) entry(ctx context.Context, sequence uint64) (e entry, err error
 	return entryOf(sequence, m.Data)
 }
 
-// subject stands for one in memory: of a bucket with long names and many keys, the names would take most of it.
-type subject [16]byte
-
-// index returns the messages that hold what the keys were at a revision, last ones first.
-func (t *tenant) index(ctx context.Context, at uint64) ([]uint64, error) {
+// index returns what keys were at a revision: those of the last messages, nil for what is deleted, and the messages that hold the others, last
+// ones first.
+func (t *tenant) index(ctx context.Context, at uint64) (last map[subject]*driver.Change, left []uint64, err error) {
 	there, err := data.Step(ctx, func(ctx context.Context) (jetstream.StreamState, error) { return t.await(ctx, at) })
 	if err != nil || there.Msgs == 0 {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := t.compacted(ctx, at); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	keys, later, err := t.keysAt(ctx, at, there.LastSeq)
-	if err != nil {
-		return nil, err
+	if last, err = t.recent(ctx, at, there.FirstSeq); err != nil {
+		return nil, nil, err
+	}
+	if left, err = t.keysAt(ctx, at, last); err != nil {
+		return nil, nil, err
 	}
 	// What Compact removes was compacted before.
 	if err := t.compacted(ctx, at); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	for _, sequence := range later {
-		if err := t.madeSince(ctx, at, sequence); err != nil {
+	slices.SortFunc(left, func(a, b uint64) int { return cmp.Compare(b, a) })
+	return last, left, nil
+}
+
+// recent reads the last messages up to a revision, backwards and one after the other, from the leader: a key's messages go from the first one
+// on, so that the first that is found of it was its last.
+func (t *tenant) recent(ctx context.Context, at, first uint64) (map[subject]*driver.Change, error) {
+	found, bytes := map[subject]*driver.Change{}, 0
+	for n := uint64(0); n < mostRecent && at >= first+n && bytes < readBytes; n++ {
+		m, err := data.Step(ctx, func(ctx context.Context) (*message, error) { return t.get(ctx, wanted{Sequence: at - n}) })
+		if err != nil {
 			return nil, err
 		}
+		if m == nil || !t.isData(m.Subject) {
+			continue
+		}
+		id := idOf(m.Subject)
+		if _, known := found[id]; known {
+			continue
+		}
+		header, err := m.header()
+		if err != nil {
+			return nil, err
+		}
+		found[id] = nil
+		if header.Get(operation) != "" {
+			continue
+		}
+		e, err := entryOf(m.Sequence, m.Data)
+		if err != nil {
+			return nil, err
+		}
+		bytes += len(m.Data)
+		found[id] = e.change(m.Sequence)
 	}
-	slices.SortFunc(keys, func(a, b uint64) int { return cmp.Compare(b, a) })
-	return keys, nil
+	return found, nil
 }
 
 // await returns what the bucket has when it has come to a revision.
@@ -157,82 +198,147 @@ func (t *tenant) compacted(ctx context.Context, at uint64) error {
 	return err
 }
 
-// keysAt reads, without what they hold, all messages of the bucket, of which the last one was told. keys are the last ones of each subject
-// up to a revision, later the first ones of those subjects that have none up to there.
-func (t *tenant) keysAt(ctx context.Context, at, end uint64) (keys, later []uint64, err error) {
+// keysAt returns the last messages up to a revision of each subject of data but those that are known. It reads, without what they hold, all messages that there are when
+// it ends: of a key all whose messages of before have been pushed out meanwhile it so sees those that did it.
+func (t *tenant) keysAt(ctx context.Context, at uint64, known map[subject]*driver.Change) (keys []uint64, err error) {
 	nc, err := t.enter(ctx) // which ends when the server is lost
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer nc.Close()
 	messages, err := t.messages(ctx, nc, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy, HeadersOnly: true})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer messages.Stop()
-	const gone = 0 // the sequence of a key that was deleted, or has a message after the revision alone
-	seen := map[subject]uint64{}
-	for {
+	seen := seenKeys{at: at, known: known, keys: map[subject]uint64{}, later: map[subject]*laterKey{}}
+	for over := false; !over; {
 		m, err := data.Step(ctx, func(ctx context.Context) (jetstream.Msg, error) { return messages.Next(jetstream.NextContext(ctx)) })
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		meta, err := m.Metadata()
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		sum := sha256.Sum256([]byte(m.Subject()))
-		id, sequence := subject(sum[:len(subject{})]), meta.Sequence.Stream
-		_, known := seen[id]
-		mark := m.Headers().Get(operation) != ""
-		switch {
-		case sequence > at && known:
-		case sequence > at && mark: // of a deletion that is there no more
-			return nil, nil, driver.ErrCompacted
-		case sequence > at:
-			seen[id], later = gone, append(later, sequence)
-		case mark:
-			seen[id] = gone
-		default:
-			seen[id] = sequence
+		if t.isData(m.Subject()) {
+			seen.note(m.Subject(), meta.Sequence.Stream, m.Headers().Get(operation) != "")
 		}
-		over, err := t.over(ctx, sequence, end, meta.NumPending)
-		if err != nil {
-			return nil, nil, err
-		}
-		if over {
-			break
+		if over, err = t.over(ctx, meta); err != nil {
+			return nil, err
 		}
 	}
-	keys = make([]uint64, 0, len(seen))
-	for _, sequence := range seen {
-		if sequence != gone {
-			keys = append(keys, sequence)
+	for _, k := range seen.later {
+		if err := t.madeSince(ctx, at, k); err != nil {
+			return nil, err
 		}
 	}
-	return keys, later, nil
+	return seen.live(), nil
 }
 
-// over reports whether no message is left before the end. Where a replica says that none is, another one may have more.
-func (t *tenant) over(ctx context.Context, sequence, end, pending uint64) (bool, error) {
-	if sequence >= end || pending > 0 {
-		return sequence >= end, nil
+// over reports whether no message is left. Where a replica says that none is, another one may have more.
+func (t *tenant) over(ctx context.Context, meta *jetstream.MsgMetadata) (bool, error) {
+	if meta.NumPending > 0 {
+		return false, nil
 	}
 	next, err := data.Step(ctx, func(ctx context.Context) (*message, error) {
-		return t.get(ctx, wanted{Sequence: sequence + 1, NextOf: subjects(t.account.Schema) + ">"})
+		return t.get(ctx, wanted{Sequence: meta.Sequence.Stream + 1, NextOf: subjects(t.account.Schema) + ">"})
 	})
-	return next == nil || next.Sequence > end, err
+	return next == nil, err
 }
 
-// madeSince is nil for a key that was made after a revision, of whose messages the first one there is was told: what it was at the revision
-// isn't among those that were there no more.
-func (t *tenant) madeSince(ctx context.Context, at, sequence uint64) error {
-	e, err := data.Step(ctx, func(ctx context.Context) (entry, error) { return t.entry(ctx, sequence) })
-	switch {
-	case err != nil:
-		return err
-	case e.Create && e.PrevRevision <= int64(at), !e.Create && e.KV.CreateRevision > int64(at):
+// isData reports whether a subject is of a tenant's key: not of kine's own, nor of a record of a move.
+func (t *tenant) isData(name string) bool {
+	key, ok := strings.CutPrefix(name, subjects(t.account.Schema)+registry)
+	if !ok || key == health {
+		return false
+	}
+	for _, record := range records {
+		if key == record || strings.HasPrefix(key, record+".") {
+			return false
+		}
+	}
+	return true
+}
+
+// Names in a bucket: of what stands before all keys of an API server's, and of keys that aren't data.
+var (
+	registry = nameOf(strings.TrimSuffix(kinePrefix, "/")) + "."
+	health   = nameOf("/" + driver.HealthKey)
+	records  = []string{nameOf("/" + driver.MoveKey), nameOf("/" + driver.QuotaKey), nameOf("/" + driver.RestoredKey)}
+)
+
+// subject stands for one in memory: of a bucket with long names and many keys, the names would take most of it.
+type subject [16]byte
+
+func idOf(name string) subject {
+	sum := sha256.Sum256([]byte(name))
+	return subject(sum[:len(subject{})])
+}
+
+// seenKeys are the messages of subjects that were read: by subject the last one up to a revision, gone for one that is deleted then; and those
+// subjects that have later ones alone. Those that are known already are left out.
+type seenKeys struct {
+	at    uint64
+	known map[subject]*driver.Change
+	keys  map[subject]uint64
+	later map[subject]*laterKey
+}
+
+// laterKey is a subject all whose messages are later than a revision: how many, the first of them, and whether that is the mark of a deletion.
+type laterKey struct {
+	first uint64
+	mark  bool
+	n     int
+}
+
+const gone = 0
+
+func (s *seenKeys) note(name string, sequence uint64, mark bool) {
+	id := idOf(name)
+	if _, known := s.known[id]; known {
+		return
+	}
+	if sequence <= s.at {
+		if s.keys[id] = sequence; mark {
+			s.keys[id] = gone
+		}
+		return
+	}
+	if _, known := s.keys[id]; known {
+		return
+	}
+	k := s.later[id]
+	if k == nil {
+		k = &laterKey{first: sequence, mark: mark}
+		s.later[id] = k
+	}
+	k.n++
+}
+
+// live are the messages of keys that were there.
+func (s *seenKeys) live() []uint64 {
+	all := make([]uint64, 0, len(s.keys))
+	for _, sequence := range s.keys {
+		if sequence != gone {
+			all = append(all, sequence)
+		}
+	}
+	return all
+}
+
+// madeSince is nil for a key that was not there at a revision: no message of it can have been pushed out, or the first that is left says that
+// the key was deleted before. Else what it was then isn't known any more.
+func (t *tenant) madeSince(ctx context.Context, at uint64, k *laterKey) error {
+	if k.n < history {
 		return nil
 	}
-	return driver.ErrCompacted
+	if k.mark {
+		return driver.ErrCompacted
+	}
+	e, err := data.Step(ctx, func(ctx context.Context) (entry, error) { return t.entry(ctx, k.first) })
+	if err == nil && (!e.Create || e.PrevRevision <= 0 || e.PrevRevision > int64(at)) {
+		err = driver.ErrCompacted
+	}
+	return err
 }

@@ -24,3 +24,18 @@ func Heard(ctx context.Context, withOperator bool, f func() error) error {
 	}
 	return s.heard(ctx, f)
 }
+
+// CutOff deletes a key of a tenant's data, and is cut off before the mark of the deletion is written.
+func CutOff(ctx context.Context, d driver.Data, key string) error {
+	t, key := d.(*tenant), kinePrefix+key
+	have, err := t.last(ctx, key)
+	if err != nil {
+		return err
+	}
+	text, err := t.encode(entry{Delete: true, PrevRevision: have.kv.ModRevision, KV: have.kv})
+	if err != nil {
+		return err
+	}
+	_, err = t.js.Publish(ctx, subjects(t.account.Schema)+nameOf(key), text)
+	return err
+}

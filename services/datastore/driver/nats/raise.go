@@ -12,6 +12,7 @@ import (
 	kineserver "github.com/k3s-io/kine/pkg/server"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/data"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/step"
 )
 
@@ -74,19 +75,47 @@ func (s *server) inBucket(
 
 // holdsNothing looks that kine's own keys are all there is.
 func (s *server) holdsNothing(ctx context.Context, a driver.Account, access driver.Access) error {
-	return s.opened(ctx, a, access, func(ctx context.Context, t *tenant) error {
-		last, err := t.Last(ctx)
+	t, err := s.data(ctx, a, access)
+	if err != nil {
+		return err
+	}
+	return errors.Join(t.failed(ctx, "look whether there are data", t.isEmpty(ctx)), t.Close())
+}
+
+// isEmpty is driver.ErrHoldsData for a bucket with a key of the tenant's.
+func (t *tenant) isEmpty(ctx context.Context) error {
+	info, err := data.Step(ctx, t.info)
+	if err != nil || info.State.Msgs == 0 {
+		return err
+	}
+	c := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, HeadersOnly: true}
+	messages, err := t.messages(ctx, t.nc, c)
+	if err != nil {
+		return err
+	}
+	defer messages.Stop()
+	for {
+		m, err := data.Step(ctx, func(ctx context.Context) (jetstream.Msg, error) { return messages.Next(jetstream.NextContext(ctx)) })
 		if err != nil {
 			return err
 		}
-		for _, err := range t.Export(ctx, last) {
+		meta, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		if t.isData(m.Subject()) && m.Headers().Get(operation) == "" {
+			e, err := data.Step(ctx, func(ctx context.Context) (entry, error) { return t.entry(ctx, meta.Sequence.Stream) })
+			if err == nil && !e.Delete {
+				err = driver.ErrHoldsData
+			}
 			if err != nil {
 				return err
 			}
-			return driver.ErrHoldsData
 		}
-		return nil
-	})
+		if meta.NumPending == 0 {
+			return nil
+		}
+	}
 }
 
 // purge empties the bucket and leaves its mark behind.
@@ -96,7 +125,7 @@ func (s *server) purge(ctx context.Context, a driver.Account, above int64) error
 		if err := bucket.Purge(ctx, jetstream.WithPurgeSequence(last+1)); err != nil {
 			return err
 		}
-		mark := &nats.Msg{Subject: raised(a.Schema), Header: nats.Header{"KV-Operation": {"DEL"}}}
+		mark := &nats.Msg{Subject: raised(a.Schema), Header: nats.Header{operation: {"DEL"}}}
 		_, err := js.PublishMsg(ctx, mark, jetstream.WithExpectLastSequence(last))
 		return err
 	})
@@ -104,38 +133,30 @@ func (s *server) purge(ctx context.Context, a driver.Account, above int64) error
 
 // compact has kine note that what comes before a revision is compacted.
 func (s *server) compact(ctx context.Context, a driver.Account, access driver.Access, revision int64) error {
-	return s.opened(ctx, a, access, func(ctx context.Context, t *tenant) error { return t.Compact(ctx, revision) })
-}
-
-// Compact notes, as kine does, that what comes before a revision is compacted.
-func (t *tenant) Compact(ctx context.Context, revision int64) error {
-	for {
-		have, err := t.last(ctx, kineCompactKey)
-		if err != nil {
-			return err
-		}
-		version, at := noted(have.kv)
-		if at >= revision {
-			return nil
-		}
-		note := kineserver.EncodeVersion(version+1, strconv.AppendInt(nil, revision, 10))
-		if _, err := t.write(ctx, kineCompactKey, driver.Change{Value: note}, have); !conflicts(err) {
-			return err
-		}
-	}
-}
-
-// opened calls f with the tenant's data.
-func (s *server) opened(ctx context.Context, a driver.Account, access driver.Access, f func(context.Context, *tenant) error) error {
 	t, err := s.data(ctx, a, access)
 	if err != nil {
 		return err
 	}
-	asking, cancel := context.WithTimeout(ctx, stepTimeout)
-	defer cancel()
-	err = f(asking, t)
-	if err != nil && ctx.Err() == nil && asking.Err() != nil {
-		err = fmt.Errorf("%w within %s: %w", driver.ErrAway, stepTimeout, err)
-	}
-	return errors.Join(err, t.Close())
+	return errors.Join(t.failed(ctx, "note what is compacted", t.Compact(ctx, revision)), t.Close())
+}
+
+// Compact notes, as kine does, that what comes before a revision is compacted.
+func (t *tenant) Compact(ctx context.Context, revision int64) error {
+	_, err := data.Step(ctx, func(ctx context.Context) (uint64, error) {
+		for {
+			have, err := t.last(ctx, kineCompactKey)
+			if err != nil {
+				return 0, err
+			}
+			version, at := noted(have.kv)
+			if at >= revision {
+				return 0, nil
+			}
+			note := kineserver.EncodeVersion(version+1, strconv.AppendInt(nil, revision, 10))
+			if done, err := t.write(ctx, kineCompactKey, driver.Change{Value: note}, have); !conflicts(err) {
+				return done, err
+			}
+		}
+	})
+	return err
 }

@@ -53,6 +53,7 @@ func TestAnswersStayInTheAccount(t *testing.T) {
 		{Subject: "$KV.a.key", Reply: "$KV.b.key", Data: []byte("x")},
 		{Subject: "$JS.API.DIRECT.GET.KV_a.$KV.a.key", Reply: "$KV.b.key"},
 		{Subject: "$JS.API.STREAM.INFO.KV_a", Reply: "$KV.b.key"},
+		{Subject: "$JS.API.STREAM.MSG.GET.KV_a", Reply: "$KV.b.key", Data: []byte(`{"last_by_subj":"$KV.a.key"}`)},
 		{Subject: "$JS.API.CONSUMER.CREATE.KV_a.push", Reply: "$KV.b.key", Data: []byte(`{"stream_name":"KV_a","config":{"name":"push","deliver_subject":"$KV.b.key","ack_policy":"none","inactive_threshold":60000000000}}`)},
 		{Subject: "$JS.API.CONSUMER.CREATE.KV_a.pull", Reply: "$KV.b.key", Data: []byte(`{"stream_name":"KV_a","config":{"name":"pull","ack_policy":"none","inactive_threshold":60000000000}}`)},
 		{Subject: "$JS.API.CONSUMER.MSG.NEXT.KV_a.pull", Reply: "$KV.b.key", Data: []byte("1")},

@@ -28,10 +28,12 @@ type entry struct {
 	Delete       bool
 }
 
-// last is the last that there is of a key: of which message, and what that says; nil for a key that isn't there, or is deleted.
+// last is the last that there is of a key: of which message, and what that says; nil for a key that isn't there, or is deleted. unmarked says
+// that the mark is missing which follows a deletion: without it, no kine can ever create the key again.
 type last struct {
 	sequence uint64
 	kv       *kineserver.KeyValue
+	unmarked bool
 }
 
 // is reports whether a key is what a change makes of it.
@@ -104,7 +106,7 @@ func (t *tenant) last(ctx context.Context, key string) (last, error) {
 		return l, err
 	}
 	e, err := entryOf(m.Sequence, m.Data)
-	if err == nil && !e.Delete {
+	if l.unmarked = e.Delete; err == nil && !e.Delete {
 		l.kv = e.KV
 	}
 	return l, err
@@ -129,12 +131,36 @@ func (t *tenant) write(ctx context.Context, key string, c driver.Change, have la
 	if err != nil || !c.Deleted {
 		return sequenceOf(done), err
 	}
-	// A mark follows a deletion. If it conflicts, the key has been written since.
-	m = &nats.Msg{Subject: m.Subject, Header: nats.Header{operation: {"DEL"}}}
-	if _, err := t.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(done.Sequence)); err != nil && !conflicts(err) {
-		return 0, err
+	return done.Sequence, t.mark(ctx, key, done.Sequence)
+}
+
+// markTime is how long a deletion waits for its mark, also when it was called off meanwhile.
+const markTime = 5 * time.Second
+
+// mark has a mark follow a deletion, unless the key has been written since.
+func (t *tenant) mark(ctx context.Context, key string, deletion uint64) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markTime)
+	defer cancel()
+	for {
+		m := &nats.Msg{Subject: subjects(t.account.Schema) + nameOf(key), Header: nats.Header{operation: {"DEL"}}}
+		_, err := t.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(deletion))
+		if !conflicts(err) {
+			return err
+		}
+		// Somebody has written it, or just tries to.
+		have, err := t.last(ctx, key)
+		if err != nil || have.sequence != deletion {
+			return err
+		}
 	}
-	return done.Sequence, nil
+}
+
+// finish has a mark follow a deletion that was cut off before.
+func (t *tenant) finish(ctx context.Context, key string, have last) error {
+	if !have.unmarked {
+		return nil
+	}
+	return t.mark(ctx, key, have.sequence)
 }
 
 // operation is the header of messages that mark a key as deleted, or its history as purged.
@@ -147,8 +173,12 @@ func sequenceOf(ack *jetstream.PubAck) uint64 {
 	return ack.Sequence
 }
 
-// conflicts reports whether a key's last message was another than the one expected.
-func conflicts(err error) bool { return codeOf(err) == codeWrongSequence }
+// conflicts reports whether a key's last message was another than the one expected, or may become another, for in a cluster somebody's is under
+// way.
+func conflicts(err error) bool {
+	code := codeOf(err)
+	return code == codeWrongSequence || code == codeWrongInBatch
+}
 
 // compressBlock is how much a compressor takes at once. Readers take blocks of any size.
 const compressBlock = 64 << 10

@@ -29,7 +29,7 @@ func Compacted(above int64) int64 { return above + 2 }
 // A copy, of a tenant that goes on writing, is made so:
 //
 //  1. Revision of the source: all that was written before is in an export at it, and nothing that is written after.
-//  2. Import of the source's Export at that revision.
+//  2. Import of the source's Base at that revision.
 //  3. Import of the source's Follow after that revision, up to its present Revision; and again from there, as often as
 //     the copy shall come nearer, or of pieces of its Watch. The last time is when the tenant may not write any more (Account.ReadOnly).
 //
@@ -41,10 +41,13 @@ type Data interface {
 	// Last is the revision up to which to follow data that nobody may write any more, not even this tenant: unlike Revision, it writes
 	// nothing.
 	Last(ctx context.Context) (int64, error)
-	// Export yields all keys as they were at a revision, in the order of the database, and ends, or yields an error as
+	// Export yields all keys as they were at a revision, in an order of the database's, and ends, or yields an error as
 	// the last. No more than a page is in memory. It waits for a revision that this connection hasn't heard of yet, for 30 seconds.
 	// ErrCompacted means that the revision is gone.
 	Export(ctx context.Context, at int64) iter.Seq2[Change, error]
+	// Base is an Export for who then follows from its revision on: what was written since may be missing, for the follow has it. Where a
+	// database forgets what a busy key was, an Export fails, and this doesn't.
+	Base(ctx context.Context, at int64) iter.Seq2[Change, error]
 	// Value returns what a key holds now, nil for one that isn't there.
 	Value(ctx context.Context, key string) ([]byte, error)
 	// Follow yields the changes after one revision and up to another, in the order in which they were made; up to 0

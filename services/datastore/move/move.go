@@ -155,7 +155,7 @@ func (m *Move) Copy(ctx context.Context) error {
 		return err
 	}
 	m.changed, m.stream = nil, m.From.Watch(ctx, at)
-	return m.To.Import(ctx, m.counted(m.From.Export(ctx, at)))
+	return m.To.Import(ctx, m.counted(m.From.Base(ctx, at)))
 }
 
 // Close ends what follows From.

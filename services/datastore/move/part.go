@@ -30,6 +30,10 @@ func (p part) Export(ctx context.Context, at int64) iter.Seq2[driver.Change, err
 	return Only(p.Data.Export(ctx, at), p.has)
 }
 
+func (p part) Base(ctx context.Context, at int64) iter.Seq2[driver.Change, error] {
+	return Only(p.Data.Base(ctx, at), p.has)
+}
+
 func (p part) Follow(ctx context.Context, after, to int64) iter.Seq2[driver.Change, error] {
 	return Only(p.Data.Follow(ctx, after, to), p.has)
 }

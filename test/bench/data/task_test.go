@@ -33,6 +33,8 @@ type task struct {
 	Keys, Bytes int
 	// Backup has what is exported be a backup, and what is imported come from one; nil for neither.
 	Backup *kept
+	// Move has the data move; nil for none.
+	Move *moving
 }
 
 // result is what a task took.
@@ -41,6 +43,8 @@ type result struct {
 	Open, All float64
 	// PeakMB is the most memory that the process had at once (VmHWM of /proc/self/status).
 	PeakMB float64
+	// Copied and Held are seconds of each move: until all was copied, and for how long writes were held.
+	Copied, Held []float64
 	// ID of a backup.
 	ID    string
 	Error string
@@ -89,6 +93,11 @@ func answer(in io.Reader, out io.Writer) int {
 }
 
 func (t task) do(ctx context.Context) (r result, err error) {
+	if t.Move != nil {
+		err := t.move(ctx, &r)
+		r.PeakMB = peak()
+		return r, err
+	}
 	began := time.Now()
 	data, closeAll, err := t.open(ctx)
 	if err != nil {
@@ -117,25 +126,14 @@ func (t task) do(ctx context.Context) (r result, err error) {
 }
 
 func (t task) open(ctx context.Context) (data driver.Data, closeAll func() error, err error) {
-	for _, k := range kinds {
-		if k.name != t.Kind {
-			continue
-		}
-		d, err := k.open(t.Config)
-		if err != nil {
-			return nil, nil, err
-		}
-		access, err := d.Access(t.Account, driver.Access{}, time.Now())
-		if err != nil {
-			return nil, nil, errors.Join(err, d.Close())
-		}
-		data, err := d.(driver.DataAccess).Data(ctx, t.Account, access)
-		if err != nil {
-			return nil, nil, errors.Join(err, d.Close())
-		}
-		return data, func() error { return errors.Join(data.Close(), d.Close()) }, nil
+	d, err := openKind(t.Kind, t.Config)
+	if err != nil {
+		return nil, nil, err
 	}
-	return nil, nil, fmt.Errorf("there is no kind %q", t.Kind)
+	if data, err = dataIn(ctx, d, t.Account); err != nil {
+		return nil, nil, errors.Join(err, d.Close())
+	}
+	return data, func() error { return errors.Join(data.Close(), d.Close()) }, nil
 }
 
 // all are the keys that are imported: those of 100 namespaces, in no order.

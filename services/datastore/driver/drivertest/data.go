@@ -374,6 +374,28 @@ func Data(t *testing.T, d driver.Driver) {
 		}
 		equal(t, "export", have, want)
 	})
+	t.Run("what a base lacks a follow from there has", func(t *testing.T) {
+		t.Parallel()
+		src, a := OpenData(t, d, "base")
+		writer := again(t, d, a)
+		imported(t, src, Plain(1000).all())
+		at, have, began := revision(t, src), Contents{}, false
+		for ch, err := range src.Base(t.Context(), at) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if have.apply(ch); began {
+				continue
+			}
+			began = true
+			for n := range 12 {
+				imported(t, writer, Contents{"configmaps/default/00003": fmt.Sprint("now ", n), "configmaps/default/00500": fmt.Sprint("now ", n)}.all())
+			}
+		}
+		to := revision(t, src)
+		became, _ := followed(t, src, have, at, to)
+		equal(t, "base and follow", became, exported(t, src, to))
+	})
 	t.Run("an export has all data, however often a move's own keys are written since", func(t *testing.T) {
 		t.Parallel()
 		src, _ := OpenData(t, d, "records")

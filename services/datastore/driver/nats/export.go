@@ -21,7 +21,8 @@ import (
 // A bucket keeps the last ten messages of a key, so that what a key was at a revision is gone once it was written ten times since. Leases
 // are written every two seconds. Keys that are written often were also written last: an export begins with those of the last messages up to
 // its revision. Then it notes which other messages it needs, without reading them, a hundred thousand a second, and reads them. A key that is
-// written ten times before its message is read has the export fail, by driver.ErrCompacted: none is short of a key.
+// written ten times before its message is read has the export fail, by driver.ErrCompacted: none is short of a key. Who follows from the
+// revision on hears of what was written since, and needs no such care.
 
 const (
 	// firstRead is how many messages are read at once to begin with, and mostRead at most: as many as have readBytes together.
@@ -36,8 +37,17 @@ const (
 
 // Export reads the bucket's messages, those written last first.
 func (t *tenant) Export(ctx context.Context, at int64) iter.Seq2[driver.Change, error] {
+	return t.export(ctx, at, true)
+}
+
+// Base leaves out what was pushed out since.
+func (t *tenant) Base(ctx context.Context, at int64) iter.Seq2[driver.Change, error] {
+	return t.export(ctx, at, false)
+}
+
+func (t *tenant) export(ctx context.Context, at int64, whole bool) iter.Seq2[driver.Change, error] {
 	return func(yield func(driver.Change, error) bool) {
-		last, left, err := t.index(ctx, uint64(max(at, 0)))
+		last, left, err := t.index(ctx, uint64(max(at, 0)), whole)
 		for _, c := range last {
 			if err == nil && c != nil && !yield(*c, nil) {
 				return
@@ -45,7 +55,7 @@ func (t *tenant) Export(ctx context.Context, at int64) iter.Seq2[driver.Change, 
 		}
 		for n := firstRead; err == nil && len(left) > 0; {
 			var read []*driver.Change
-			if read, err = t.read(ctx, left[:min(n, len(left))]); err != nil {
+			if read, err = t.read(ctx, left[:min(n, len(left))], whole); err != nil {
 				break
 			}
 			left = left[min(n, len(left)):]
@@ -67,8 +77,8 @@ func (t *tenant) Export(ctx context.Context, at int64) iter.Seq2[driver.Change, 
 	}
 }
 
-// read reads messages of data: nil for one of a deletion.
-func (t *tenant) read(ctx context.Context, sequences []uint64) ([]*driver.Change, error) {
+// read reads messages of data: nil for one of a deletion, and for one that is gone unless all are wanted.
+func (t *tenant) read(ctx context.Context, sequences []uint64, whole bool) ([]*driver.Change, error) {
 	return data.Step(ctx, func(ctx context.Context) ([]*driver.Change, error) {
 		all := make([]*driver.Change, len(sequences))
 		g, ctx := errgroup.WithContext(ctx)
@@ -76,6 +86,9 @@ func (t *tenant) read(ctx context.Context, sequences []uint64) ([]*driver.Change
 		for i, sequence := range sequences {
 			g.Go(func() error {
 				e, err := t.entry(ctx, sequence)
+				if errors.Is(err, driver.ErrCompacted) && !whole {
+					return nil
+				}
 				if err == nil {
 					all[i] = e.change(sequence)
 				}
@@ -115,7 +128,7 @@ func (t *tenant) entry(ctx context.Context, sequence uint64) (e entry, err error
 
 // index returns what keys were at a revision: those of the last messages, nil for what is deleted, and the messages that hold the others, last
 // ones first.
-func (t *tenant) index(ctx context.Context, at uint64) (last map[subject]*driver.Change, left []uint64, err error) {
+func (t *tenant) index(ctx context.Context, at uint64, whole bool) (last map[subject]*driver.Change, left []uint64, err error) {
 	there, err := data.Step(ctx, func(ctx context.Context) (jetstream.StreamState, error) { return t.await(ctx, at) })
 	if err != nil || there.Msgs == 0 {
 		return nil, nil, err
@@ -123,10 +136,12 @@ func (t *tenant) index(ctx context.Context, at uint64) (last map[subject]*driver
 	if err := t.compacted(ctx, at); err != nil {
 		return nil, nil, err
 	}
-	if last, err = t.recent(ctx, at, there.FirstSeq); err != nil {
-		return nil, nil, err
+	if whole {
+		if last, err = t.recent(ctx, at, there.FirstSeq); err != nil {
+			return nil, nil, err
+		}
 	}
-	if left, err = t.keysAt(ctx, at, last); err != nil {
+	if left, err = t.keysAt(ctx, at, last, whole); err != nil {
 		return nil, nil, err
 	}
 	// What Compact removes was compacted before.
@@ -200,7 +215,7 @@ func (t *tenant) compacted(ctx context.Context, at uint64) error {
 
 // keysAt returns the last messages up to a revision of each subject of data but those that are known. It reads, without what they hold, all messages that there are when
 // it ends: of a key all whose messages of before have been pushed out meanwhile it so sees those that did it.
-func (t *tenant) keysAt(ctx context.Context, at uint64, known map[subject]*driver.Change) (keys []uint64, err error) {
+func (t *tenant) keysAt(ctx context.Context, at uint64, known map[subject]*driver.Change, whole bool) (keys []uint64, err error) {
 	nc, err := t.enter(ctx) // which ends when the server is lost
 	if err != nil {
 		return nil, err
@@ -229,6 +244,9 @@ func (t *tenant) keysAt(ctx context.Context, at uint64, known map[subject]*drive
 		}
 	}
 	for _, k := range seen.later {
+		if !whole {
+			break
+		}
 		if err := t.madeSince(ctx, at, k); err != nil {
 			return nil, err
 		}

@@ -32,6 +32,11 @@ type Page struct {
 	More bool
 }
 
+// Base is Export.
+func (t *Tenant) Base(ctx context.Context, at int64) iter.Seq2[driver.Change, error] {
+	return t.Export(ctx, at)
+}
+
 // Export pages through the keys at a revision.
 func (t *Tenant) Export(ctx context.Context, at int64) iter.Seq2[driver.Change, error] {
 	return func(yield func(driver.Change, error) bool) {

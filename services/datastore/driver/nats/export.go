@@ -213,8 +213,8 @@ func (t *tenant) compacted(ctx context.Context, at uint64) error {
 	return err
 }
 
-// keysAt returns the last messages up to a revision of each subject of data but those that are known. It reads, without what they hold, all messages that there are when
-// it ends: of a key all whose messages of before have been pushed out meanwhile it so sees those that did it.
+// keysAt returns the last messages up to a revision of each subject of data but those that are known. It reads, without what they hold, all
+// messages that there are when it ends: of a key all whose messages of before have been pushed out meanwhile it so sees those that did it.
 func (t *tenant) keysAt(ctx context.Context, at uint64, known map[subject]*driver.Change, whole bool) (keys []uint64, err error) {
 	nc, err := t.enter(ctx) // which ends when the server is lost
 	if err != nil {
@@ -294,8 +294,8 @@ func idOf(name string) subject {
 	return subject(sum[:len(subject{})])
 }
 
-// seenKeys are the messages of subjects that were read: by subject the last one up to a revision, gone for one that is deleted then; and those
-// subjects that have later ones alone. Those that are known already are left out.
+// seenKeys are the messages of subjects that were read: by subject the last one up to a revision, gone for one that is deleted then; and the later
+// ones of subjects that seem not to have been there then. Those that are known already are left out.
 type seenKeys struct {
 	at    uint64
 	known map[subject]*driver.Change
@@ -303,7 +303,7 @@ type seenKeys struct {
 	later map[subject]*laterKey
 }
 
-// laterKey is a subject all whose messages are later than a revision: how many, the first of them, and whether that is the mark of a deletion.
+// laterKey is what a subject has that is later than a revision: how many messages, the first of them, and whether that is the mark of a deletion.
 type laterKey struct {
 	first uint64
 	mark  bool
@@ -323,7 +323,8 @@ func (s *seenKeys) note(name string, sequence uint64, mark bool) {
 		}
 		return
 	}
-	if _, known := s.keys[id]; known {
+	// One that is there has a message, and that is asked for. One that was deleted may have been made again by a message that is pushed out.
+	if s.keys[id] != gone {
 		return
 	}
 	k := s.later[id]

@@ -98,7 +98,7 @@ func TestFindings(t *testing.T) {
 	})
 	t.Run("how long is copied follows from the driver", func(t *testing.T) {
 		t.Parallel()
-		for kind, want := range map[v1alpha1.Driver]int64{v1alpha1.DriverEtcd: 3, v1alpha1.DriverPostgreSQL: 15, v1alpha1.DriverMySQL: 24, v1alpha1.DriverNATS: 20, "other": 0} {
+		for kind, want := range map[v1alpha1.Driver]int64{v1alpha1.DriverEtcd: 3, v1alpha1.DriverPostgreSQL: 15, v1alpha1.DriverMySQL: 24, v1alpha1.DriverNATS: 6, "other": 0} {
 			if got := copySeconds(kind, 30_000); got != want {
 				t.Errorf("%s: %d s, not %d", kind, got, want)
 			}

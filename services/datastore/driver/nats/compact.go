@@ -98,16 +98,22 @@ func (s *server) Compact(ctx context.Context) (did string, err error) {
 
 // purgeBucket visits a bucket, as often as it takes until its deleted keys are gone, or it is time to end.
 func (s *server) purgeBucket(ctx context.Context, schema string, at purged, end time.Time) (purged, error) {
-	more := true
+	came, first, more := at.expired, uint64(0), true
 	for more && time.Now().Before(end) {
 		moving, err := s.unmoved(ctx, schema, func(ctx context.Context, js jetstream.JetStream, bucket jetstream.Stream) (err error) {
 			t := &tenant{s: s, account: driver.Account{Schema: schema}, nc: js.Conn(), js: js, bucket: bucket}
-			at.expired, more, err = t.expire(ctx, at.expired, s.now())
+			var young uint64
+			if came, young, more, err = t.expire(ctx, came, s.now()); first == 0 {
+				first = young
+			}
 			return err
 		})
 		if err != nil || moving { // the next call goes on
 			return at, err
 		}
+	}
+	if at.expired = came; first > 0 {
+		at.expired = first - 1
 	}
 	for {
 		compacted := uint64(0)

@@ -14,42 +14,46 @@ import (
 // would stay for ever.
 
 // expire deletes, for a while, Events whose time to live was over once as long as that is: what a kine has set a timer for it has ended by then.
-// It goes through them in the order in which they were written, from where it was the last time, up to the first that is too young, and
-// reports where that is and whether more may be over.
-func (t *tenant) expire(ctx context.Context, done uint64, now time.Time) (next uint64, more bool, err error) {
-	if done > t.bucket.CachedInfo().State.LastSeq { // it is another bucket of that name
-		done = 0
+// It goes through them in the order in which they were written, after a sequence, and reports up to which it came, the first of those that are
+// too young, 0 for none, and whether there is more.
+func (t *tenant) expire(ctx context.Context, after uint64, now time.Time) (came, young uint64, more bool, err error) {
+	if after > t.bucket.CachedInfo().State.LastSeq { // it is another bucket of that name
+		after = 0
 	}
+	came = after
 	consumer, err := ordered(ctx, t.js, t.account.Schema, jetstream.OrderedConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: done + 1,
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: after + 1,
 		FilterSubjects: []string{subjects(t.account.Schema) + nameOf(kinePrefix+"events") + ".>"},
 	})
 	if err != nil || consumer.CachedInfo().NumPending == 0 {
-		return done, false, err
+		return came, 0, false, err
 	}
 	messages, err := consumer.Messages()
 	if err != nil {
-		return done, false, err
+		return came, 0, false, err
 	}
 	defer messages.Stop()
 	for end := time.Now().Add(pieceTime); time.Now().Before(end); {
 		m, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
-			return done, false, err
+			return came, young, false, err
 		}
 		meta, err := m.Metadata()
 		if err != nil {
-			return done, false, err
+			return came, young, false, err
 		}
 		over, err := t.expireOne(ctx, now, meta, m)
-		if err != nil || !over {
-			return done, false, err
+		if err != nil {
+			return came, young, false, err
 		}
-		if done = meta.Sequence.Stream; meta.NumPending == 0 {
-			return done, false, nil
+		if came = meta.Sequence.Stream; !over && young == 0 {
+			young = came
+		}
+		if meta.NumPending == 0 {
+			return came, young, false, nil
 		}
 	}
-	return done, true, nil
+	return came, young, true, nil
 }
 
 // expireOne deletes the key of a message if the message is its last one. It reports false for a message that is too young. What isn't kine's, or

@@ -87,7 +87,7 @@ func (s *server) Compact(ctx context.Context) (did string, err error) {
 			break
 		}
 		s.purging.next = schema + "\x00" // whatever comes of this one, the others have their turn
-		s.purging.buckets[schema], err = s.purgeBucket(ctx, schema, at, end)
+		s.purging.buckets[schema], err = s.lookThrough(ctx, schema, at, end)
 		// One that was just removed is no fault, nor does what is wrong with one tenant's say that the servers are away.
 		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			return "", fmt.Errorf("bucket %s: %w", schema, err)
@@ -96,10 +96,55 @@ func (s *server) Compact(ctx context.Context) (did string, err error) {
 	return "", nil
 }
 
-// purgeBucket visits a bucket, as often as it takes until its deleted keys are gone, or it is time to end.
-func (s *server) purgeBucket(ctx context.Context, schema string, at purged, end time.Time) (purged, error) {
+// lookThrough visits a bucket until its deleted keys are gone and its times to live are ended, or it is time to end. What is deleted goes first:
+// a NATS that is full takes no deletions.
+func (s *server) lookThrough(ctx context.Context, schema string, at purged, end time.Time) (purged, error) {
+	at, gone, err := s.purgeBucket(ctx, schema, at, end)
+	if err != nil {
+		return at, err
+	}
+	at, ended, err := s.expireBucket(ctx, schema, at, end)
+	if gone && ended {
+		at.due = s.now().Add(purgeEvery)
+	}
+	return at, err
+}
+
+// purgeBucket visits a bucket, as often as it takes until its deleted keys are gone, which it reports, or it is time to end.
+func (s *server) purgeBucket(ctx context.Context, schema string, at purged, end time.Time) (_ purged, gone bool, err error) {
+	for {
+		compacted := uint64(0)
+		moving, err := s.unmoved(ctx, schema, func(ctx context.Context, js jetstream.JetStream, bucket jetstream.Stream) (err error) {
+			if compacted, err = compactedTo(ctx, bucket, schema); err != nil {
+				return err
+			}
+			if compacted < at.until { // it is another bucket of that name
+				at = purged{}
+			}
+			at.done, err = purgeSome(ctx, js, bucket, schema, at)
+			return err
+		})
+		if err != nil || moving { // the next call looks again
+			return at, false, err
+		}
+		if at.done >= at.until {
+			gone = at.until > 0 || compacted == 0
+			at.until = compacted
+			return at, gone, nil
+		}
+		if time.Now().After(end) {
+			return at, false, nil
+		}
+	}
+}
+
+// expireBucket visits a bucket, as often as it takes until no times to live are left that are over, which it reports, or it is time to end.
+func (s *server) expireBucket(ctx context.Context, schema string, at purged, end time.Time) (_ purged, ended bool, err error) {
 	came, first, more := at.expired, uint64(0), true
-	for more && time.Now().Before(end) {
+	for more {
+		if time.Now().After(end) {
+			return at, false, nil
+		}
 		moving, err := s.unmoved(ctx, schema, func(ctx context.Context, js jetstream.JetStream, bucket jetstream.Stream) (err error) {
 			t := &tenant{s: s, account: driver.Account{Schema: schema}, nc: js.Conn(), js: js, bucket: bucket}
 			var young uint64
@@ -109,38 +154,13 @@ func (s *server) purgeBucket(ctx context.Context, schema string, at purged, end 
 			return err
 		})
 		if err != nil || moving { // the next call goes on
-			return at, err
+			return at, false, err
 		}
 	}
 	if at.expired = came; first > 0 {
 		at.expired = first - 1
 	}
-	for {
-		compacted := uint64(0)
-		moving, err := s.unmoved(ctx, schema, func(ctx context.Context, js jetstream.JetStream, bucket jetstream.Stream) (err error) {
-			if compacted, err = compactedTo(ctx, bucket, schema); err != nil {
-				return err
-			}
-			if compacted < at.until { // it is another bucket of that name
-				at, more = purged{}, true
-			}
-			at.done, err = purgeSome(ctx, js, bucket, schema, at)
-			return err
-		})
-		if err != nil || moving { // the next call looks again
-			return at, err
-		}
-		if at.done >= at.until {
-			if !more && (at.until > 0 || compacted == 0) {
-				at.due = s.now().Add(purgeEvery)
-			}
-			at.until = compacted
-			return at, nil
-		}
-		if time.Now().After(end) {
-			return at, nil
-		}
-	}
+	return at, true, nil
 }
 
 // unmoved visits a bucket whose data aren't being moved.

@@ -44,7 +44,7 @@ func TestExportBesideAWriter(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var g errgroup.Group
 	g.Go(func() error {
-		tick := time.NewTicker(5 * time.Millisecond)
+		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
 		for n := 1; ; n++ {
 			<-tick.C
@@ -79,6 +79,9 @@ func TestExportBesideAWriter(t *testing.T) {
 	}
 	cancel()
 	check(t, g.Wait())
+	if whole == 0 {
+		t.Error("no export has all keys")
+	}
 	t.Logf("%d of %d exports were whole, and the others said that they weren't", whole, exports)
 }
 

@@ -46,11 +46,10 @@ func (l last) is(c driver.Change) bool {
 
 // message is one as the stream's leader has it: another replica may not have yet what was just written.
 type message struct {
-	Subject  string    `json:"subject"`
-	Sequence uint64    `json:"seq"`
-	Header   []byte    `json:"hdrs"`
-	Data     []byte    `json:"data"`
-	Time     time.Time `json:"time"`
+	Subject  string `json:"subject"`
+	Sequence uint64 `json:"seq"`
+	Header   []byte `json:"hdrs"`
+	Data     []byte `json:"data"`
 }
 
 func (m *message) header() (nats.Header, error) {
@@ -128,8 +127,11 @@ func (t *tenant) write(ctx context.Context, key string, c driver.Change, have la
 	}
 	m := &nats.Msg{Subject: subjects(t.account.Schema) + nameOf(key), Data: text}
 	done, err := t.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(have.sequence))
-	if err != nil || !c.Deleted {
-		return sequenceOf(done), err
+	if err != nil {
+		return 0, err
+	}
+	if !c.Deleted {
+		return done.Sequence, nil
 	}
 	return done.Sequence, t.mark(ctx, key, done.Sequence)
 }
@@ -165,13 +167,6 @@ func (t *tenant) finish(ctx context.Context, key string, have last) error {
 
 // operation is the header of messages that mark a key as deleted, or its history as purged.
 const operation = "KV-Operation"
-
-func sequenceOf(ack *jetstream.PubAck) uint64 {
-	if ack == nil {
-		return 0
-	}
-	return ack.Sequence
-}
 
 // conflicts reports whether a key's last message was another than the one expected, or may become another, for in a cluster somebody's is under
 // way.

@@ -1,5 +1,5 @@
-// Package kine runs kine in this process, so that a tenant's data in an SQL database are read and written by etcd's API, as the kine beside its API server does. It listens in memory: no port, no socket, and on Linux no file, for
-// those of its credentials are in memory, too.
+// Package kine runs kine in this process, so that a tenant's data in an SQL database are read and written by etcd's API, as the kine beside
+// its API server does. It listens in memory: no port, no socket, and on Linux no file, for those of its credentials are in memory, too.
 package kine
 
 import (

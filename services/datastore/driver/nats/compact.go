@@ -114,14 +114,14 @@ func (s *server) lookThrough(ctx context.Context, schema string, at purged, end 
 func (s *server) purgeBucket(ctx context.Context, schema string, at purged, end time.Time) (_ purged, gone bool, err error) {
 	for {
 		compacted := uint64(0)
-		moving, err := s.unmoved(ctx, schema, func(ctx context.Context, js jetstream.JetStream, bucket jetstream.Stream) (err error) {
-			if compacted, err = compactedTo(ctx, bucket, schema); err != nil {
+		moving, err := s.unmoved(ctx, schema, func(ctx context.Context, t *tenant) (err error) {
+			if compacted, err = t.compactedTo(ctx); err != nil {
 				return err
 			}
 			if compacted < at.until { // it is another bucket of that name
 				at = purged{}
 			}
-			at.done, err = purgeSome(ctx, js, bucket, schema, at)
+			at.done, err = purgeSome(ctx, t.js, t.bucket, schema, at)
 			return err
 		})
 		if err != nil || moving { // the next call looks again
@@ -145,8 +145,7 @@ func (s *server) expireBucket(ctx context.Context, schema string, at purged, end
 		if time.Now().After(end) {
 			return at, false, nil
 		}
-		moving, err := s.unmoved(ctx, schema, func(ctx context.Context, js jetstream.JetStream, bucket jetstream.Stream) (err error) {
-			t := &tenant{s: s, account: driver.Account{Schema: schema}, nc: js.Conn(), js: js, bucket: bucket}
+		moving, err := s.unmoved(ctx, schema, func(ctx context.Context, t *tenant) (err error) {
 			var young uint64
 			if came, young, more, err = t.expire(ctx, came, s.now()); first == 0 {
 				first = young
@@ -164,18 +163,17 @@ func (s *server) expireBucket(ctx context.Context, schema string, at purged, end
 }
 
 // unmoved visits a bucket whose data aren't being moved.
-func (s *server) unmoved(
-	ctx context.Context, schema string, f func(context.Context, jetstream.JetStream, jetstream.Stream) error,
-) (moving bool, err error) {
+func (s *server) unmoved(ctx context.Context, schema string, f func(context.Context, *tenant) error) (moving bool, err error) {
 	err = s.visit(ctx, schema, func(ctx context.Context, js jetstream.JetStream) error {
 		bucket, err := js.Stream(ctx, streamOf(schema))
 		if err != nil {
 			return err
 		}
-		if moving, err = hasMove(ctx, bucket, schema); err != nil || moving {
+		t := s.administered(schema, js, bucket)
+		if moving, err = t.hasMove(ctx); err != nil || moving {
 			return err
 		}
-		return f(ctx, js, bucket)
+		return f(ctx, t)
 	})
 	return moving, err
 }
@@ -255,19 +253,16 @@ func purgeAll(ctx context.Context, bucket jetstream.Stream, upTo map[string]uint
 }
 
 // hasMove reports whether a bucket's data are being moved, or have moved.
-func hasMove(ctx context.Context, bucket jetstream.Stream, schema string) (bool, error) {
-	e, err := lastOf(ctx, bucket, subjects(schema)+nameOf(kinePrefix+driver.MoveKey))
-	return e.KV != nil && !e.Delete, err
+func (t *tenant) hasMove(ctx context.Context) (bool, error) {
+	have, err := t.last(ctx, kinePrefix+driver.MoveKey)
+	return have.kv != nil, err
 }
 
 // compactedTo is up to which sequence kine shows nothing of the past any more, 0 for nowhere.
-func compactedTo(ctx context.Context, bucket jetstream.Stream, schema string) (uint64, error) {
-	e, err := lastOf(ctx, bucket, subjects(schema)+nameOf(kineCompactKey))
-	if err != nil || e.KV == nil || e.Delete {
-		return 0, err
-	}
-	_, revision := noted(e.KV)
-	return uint64(revision), nil
+func (t *tenant) compactedTo(ctx context.Context) (uint64, error) {
+	have, err := t.last(ctx, kineCompactKey)
+	_, revision := noted(have.kv)
+	return uint64(revision), err
 }
 
 // noted is kine's note in a bucket: how often it was written, and up to which revision it says that the bucket is compacted.

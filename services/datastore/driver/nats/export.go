@@ -206,8 +206,8 @@ func (t *tenant) await(ctx context.Context, at uint64) (there jetstream.StreamSt
 
 // compacted is driver.ErrCompacted for a revision of which kine would say that it is.
 func (t *tenant) compacted(ctx context.Context, at uint64) error {
-	note, err := data.Step(ctx, func(ctx context.Context) (last, error) { return t.last(ctx, kineCompactKey) })
-	if _, revision := noted(note.kv); err == nil && int64(at) < revision {
+	revision, err := data.Step(ctx, t.compactedTo)
+	if err == nil && at < revision {
 		err = driver.ErrCompacted
 	}
 	return err

@@ -15,29 +15,19 @@ import (
 
 // Record reads one message, as the administrator.
 func (s *server) Record(ctx context.Context, a driver.Account, _ driver.Access, key string) (value []byte, err error) {
-	err = s.inBucket(ctx, a, func(ctx context.Context, _ jetstream.JetStream, bucket jetstream.Stream) error {
-		e, err := lastOf(ctx, bucket, subjects(a.Schema)+nameOf(kinePrefix+key))
-		if err == nil && e.KV != nil && !e.Delete {
-			value = e.KV.Value
+	err = s.inBucket(ctx, a, func(ctx context.Context, js jetstream.JetStream, bucket jetstream.Stream) error {
+		have, err := s.administered(a.Schema, js, bucket).last(ctx, kinePrefix+key)
+		if have.kv != nil {
+			value = have.kv.Value
 		}
 		return err
 	})
 	return value, err
 }
 
-// lastOf is the last entry of a subject, an empty one when it isn't there or is marked as deleted.
-func lastOf(ctx context.Context, bucket jetstream.Stream, subject string) (e entry, err error) {
-	m, err := bucket.GetLastMsgForSubject(ctx, subject)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return e, nil
-	}
-	if err != nil || m.Header.Get(operation) != "" {
-		return e, err
-	}
-	if e, err = decode(m.Data); err != nil {
-		return e, fmt.Errorf("message %d of the bucket is not kine's: %w", m.Sequence, err)
-	}
-	return e, nil
+// administered is a tenant's bucket, by the rights of the administrator.
+func (s *server) administered(schema string, js jetstream.JetStream, bucket jetstream.Stream) *tenant {
+	return &tenant{s: s, account: driver.Account{Schema: schema}, nc: js.Conn(), js: js, bucket: bucket}
 }
 
 // Record reads a record of a move.

@@ -108,7 +108,7 @@ func inside(tenants []v1alpha1.TenantControlPlane, dataStore string) (todo []due
 		o := &tenants[i]
 		at, asks := o.Status.Storage.DataStoreName, o.Spec.DataStore
 		if asks == "" {
-			asks = o.Labels[name.LabelDataStore]
+			asks = name.DataStore(o.Labels, o.Annotations)
 		}
 		overrides := slices.ContainsFunc(o.Spec.DataStoreOverrides, func(x v1alpha1.DataStoreOverride) bool { return x.DataStore == dataStore })
 		why := resting(o)

@@ -19,7 +19,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/partition"
 )
 
-// InPartitions returns the label selector for the tenants of partitions, of which there must be one at least.
+// InPartitions returns the label selector for what was made for tenants of partitions, of which there must be one at least.
 func InPartitions(partitions []int) string {
 	if len(partitions) == name.Partitions {
 		return name.LabelPartition
@@ -31,16 +31,22 @@ func InPartitions(partitions []int) string {
 	return name.LabelPartition + " in (" + strings.Join(values, ",") + ")"
 }
 
-// TenantsIn calls each for every tenant of partitions, with its metadata. It lists until that succeeds or ctx ends, so that each may be
-// called for a tenant more than once, and returns early only with an error that doesn't pass by itself, as [Client.Watch].
+// TenantsIn calls each for every tenant of partitions that Stoker works on, with its metadata. It lists all tenants' objects, of which labels
+// don't tell: others may take those away. It lists until that succeeds or ctx ends, so that each may be called for a tenant more than once,
+// and returns early only with an error that doesn't pass by itself, as [Client.Watch].
 func (c *Client) TenantsIn(ctx context.Context, partitions []int, each func(*metav1.PartialObjectMetadata)) error {
 	if len(partitions) == 0 {
 		return nil
 	}
-	namespace, selector := c.within(TenantControlPlanes, "", InPartitions(partitions))
+	namespace, selector := c.within(TenantControlPlanes, "", "")
 	w := &watcher{client: c, resource: TenantControlPlanes, namespace: namespace}
+	in := func(o *metav1.PartialObjectMetadata) {
+		if name.Taken(o.Labels, o.Annotations) && slices.Contains(partitions, name.Partition(o.Namespace, o.Name)) {
+			each(o)
+		}
+	}
 	for backoff := newBackoff(); ; {
-		_, err := w.pages(quiet(ctx), selector, "0", each)
+		_, err := w.pages(quiet(ctx), selector, "0", in)
 		switch {
 		case err == nil:
 			c.answered()

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
+	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/health"
 )
 
@@ -138,14 +139,18 @@ func TestWatch(t *testing.T) {
 // A list that succeeds after it didn't says that the server is back: it may be the last thing that is asked for a long time.
 func TestTenantsInAfterAnOutage(t *testing.T) {
 	var said bytes.Buffer
+	taken := object("a", "3")
+	taken.Annotations = map[string]string{name.AnnotationDataStore: ""}
 	s := &script{answers: []func(http.ResponseWriter, *http.Request){
 		answer(http.StatusTooManyRequests, status(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests)),
-		answer(http.StatusOK, list("5", object("a", "3"))),
+		answer(http.StatusOK, list("5", taken, object("b", "4"))),
 	}}
 	k := s.client(t)
 	k.health = health.New(slog.New(slog.NewTextHandler(&said, nil)))
 	var seen []string
-	if err := k.TenantsIn(t.Context(), []int{0}, func(o *metav1.PartialObjectMetadata) { seen = append(seen, o.Name) }); err != nil || len(seen) != 1 {
+	if err := k.TenantsIn(t.Context(), []int{name.Partition(taken.Namespace, taken.Name)}, func(o *metav1.PartialObjectMetadata) {
+		seen = append(seen, o.Name)
+	}); err != nil || len(seen) != 1 {
 		t.Errorf("saw %v: %v", seen, err)
 	}
 	if away := k.health.Away(); len(away) > 0 || !strings.Contains(said.String(), "is away") {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -138,9 +137,9 @@ func TestTheServiceWithGenerators(t *testing.T) {
 		})
 	}
 	tcp := &v1alpha1.TenantControlPlane{}
-	if err := json.Unmarshal(fmt.Appendf(nil, `{"metadata":{"namespace":%q,"name":%q,"labels":{%q:%q}},"spec":{
+	if err := json.Unmarshal(fmt.Appendf(nil, `{"metadata":{"namespace":%q,"name":%q,"annotations":{%q:""}},"spec":{
 		"controlPlane":{"service":{"serviceType":"LoadBalancer"}},"kubernetes":{"version":"v1.36.3","kubelet":{}}}}`,
-		key.Namespace, key.Name, name.LabelPartition, strconv.Itoa(key.Partition())), tcp); err != nil {
+		key.Namespace, key.Name, name.AnnotationDataStore), tcp); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the tenant's object", func() bool {

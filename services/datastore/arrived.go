@@ -74,7 +74,7 @@ func (a *arrived) run(ctx context.Context, k *kube.Client, held *partition.Held,
 			continue
 		}
 		err := k.TenantsIn(ctx, partitions, func(o *metav1.PartialObjectMetadata) {
-			on := append(name.Overrides(o.Annotations), o.Labels[name.LabelDataStore])
+			on := append(name.Overrides(o.Annotations), name.DataStore(o.Labels, o.Annotations))
 			if slices.ContainsFunc(on, func(n string) bool { _, here := names[n]; return here }) {
 				wake(events.Tenant(o.Namespace, o.Name), loop.Wake{Kind: wakeDataStore})
 			}

@@ -1,6 +1,6 @@
 package intake
 
-// The command apply: server-side apply of the whole object, of which intake adds partition, finalizer and the record of the DataStore.
+// The command apply: server-side apply of the whole object, to which intake adds its finalizer and the record of the DataStore.
 
 import (
 	"context"
@@ -64,6 +64,9 @@ func (s *intake) apply(ctx context.Context, t *loop.Turn, c command) (result, er
 			return result{}, refuse("metadata.name", event.RuleDeleting, c.key.String(),
 				"is being deleted; apply it again once it is gone (fact status.deleted)")
 		}
+		if bad := providedWhole(there); bad != nil {
+			return result{}, bad
+		}
 		done, err := c.unexpected(there)
 		if err != nil {
 			return result{}, err
@@ -94,14 +97,11 @@ func (s *intake) applyOnto(ctx context.Context, t *loop.Turn, a application, the
 		meta["resourceVersion"] = version
 	}
 	if asked, ok := a.typed.(*v1alpha1.TenantControlPlane); ok {
-		dataStore, err := s.labelOf(a.key, asked, there.meta())
+		dataStore, err := s.recordOf(a.key, asked, there.meta())
 		if err != nil {
 			return nil, err
 		}
-		labels := within(meta, "labels")
-		if delete(labels, name.LabelDataStore); dataStore != "" {
-			labels[name.LabelDataStore] = dataStore
-		}
+		withRecord(meta, dataStore)
 	}
 	data, err := json.Marshal(a.body)
 	if err != nil {
@@ -114,4 +114,13 @@ func (s *intake) applyOnto(ctx context.Context, t *loop.Turn, a application, the
 		return nil, err
 	}
 	return a.object(raw)
+}
+
+// withRecord adds the record of a tenant's DataStore to metadata that is applied, which would take it away otherwise.
+func withRecord(meta map[string]any, dataStore string) {
+	within(meta, "annotations")[name.AnnotationDataStore] = dataStore
+	labels := within(meta, "labels")
+	if delete(labels, name.LabelDataStore); dataStore != "" {
+		labels[name.LabelDataStore] = dataStore
+	}
 }

@@ -37,6 +37,9 @@ func (s *intake) change(ctx context.Context, t *loop.Turn, c command, what chang
 		if err != nil {
 			return result{}, err
 		}
+		if bad := provided(there, patch); len(bad) > 0 {
+			return result{}, bad
+		}
 		if done || len(patch) == 0 {
 			return s.accepted(ctx, t, c, there)
 		}

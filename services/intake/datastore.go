@@ -75,8 +75,8 @@ func (s *intake) syncDataStore(ctx context.Context, t *loop.Turn, now time.Time)
 	return s.writeUse(ctx, t, o, users, nil, now)
 }
 
-// usersOf asks the API server who uses a DataStore, by the objects themselves: a label may lack on one that no version of
-// intake with labels has met yet. It is asked before a DataStore is let go.
+// usersOf asks the API server who uses a DataStore, by the objects themselves: the record may lack on one that
+// intake hasn't met yet. It is asked before a DataStore is let go.
 func (s *intake) usersOf(ctx context.Context, dataStore string) ([]string, error) {
 	users := []string{}
 	err := kube.Each(ctx, s.kube.Unscoped(), kube.TenantControlPlanes, "", func(o *user) {
@@ -109,7 +109,7 @@ func (o *user) uses(dataStore string) bool {
 		return true
 	}
 	there := o.Status.Storage.DataStoreName
-	return there == dataStore || o.Labels[name.LabelDataStore] == dataStore || there == "" && o.Spec.DataStore == dataStore
+	return there == dataStore || name.DataStore(o.Labels, o.Annotations) == dataStore || there == "" && o.Spec.DataStore == dataStore
 }
 
 // letGo takes the finalizer off a DataStore that nobody uses.

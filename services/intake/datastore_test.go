@@ -100,8 +100,9 @@ func TestUses(t *testing.T) {
 		"it is to move there, and its data is elsewhere": {spec: "d", label: "x", status: "x"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			u := user{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{name.LabelDataStore: c.label}}}
-			u.Annotations = map[string]string{name.AnnotationDatastoreOverrides: c.recorded}
+			u := user{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
+				name.AnnotationDataStore: c.label, name.AnnotationDatastoreOverrides: c.recorded,
+			}}}
 			u.Spec.DataStoreOverrides = []v1alpha1.DataStoreOverride{{Resource: "/events", DataStore: c.override}}
 			u.Spec.DataStore, u.Status.Storage.DataStoreName = c.spec, c.status
 			if u.uses("d") != c.want {

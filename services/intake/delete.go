@@ -39,6 +39,9 @@ func (s *intake) delete(ctx context.Context, t *loop.Turn, c command) (result, e
 		if there.DeletionTimestamp != nil {
 			return deleting(c.about(there)), nil
 		}
+		if bad := providedWhole(there); bad != nil {
+			return result{}, bad
+		}
 		if _, err := c.unexpected(there); err != nil {
 			return result{}, err
 		}

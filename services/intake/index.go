@@ -1,7 +1,7 @@
 package intake
 
-// What every replica keeps in memory: all DataStores of the installation, and which tenant is on which, by the label that intake puts
-// on each.
+// What every replica keeps in memory: all DataStores of the installation, and which tenant is on which, by the record that intake
+// keeps on each.
 
 import (
 	"context"
@@ -31,7 +31,7 @@ type index struct {
 	tenants map[events.Key]seen
 	// used counts the tenants on each DataStore, reservations included.
 	used map[string]int
-	// reservations are for tenants whose labels the watch has not shown yet. One whose apply was
+	// reservations are for tenants whose records the watch has not shown yet. One whose apply was
 	// refused is never shown, and its reservation ends after reservedFor.
 	reservations map[events.Key]reservation
 	// echoes are the fingerprints of what was accepted last, which the watch is about to show.
@@ -41,7 +41,7 @@ type index struct {
 
 // seen is what the watch showed of a tenant.
 type seen struct {
-	// dataStore is the value of its label, empty before it has one.
+	// dataStore it was assigned to, empty before it was to one.
 	dataStore string
 	// overrides hold something of it, too, as the annotation lists them.
 	overrides string
@@ -236,7 +236,7 @@ func (x *index) usedBy(dataStore string) []string {
 	return users
 }
 
-// users is usedBy with those of before that have no DataStore by their label: tenants that Kamaji made, as it noted them.
+// users is usedBy with those of before that have no DataStore by their record: tenants that Kamaji made, as it noted them.
 func (x *index) users(dataStore string, before []string) []string {
 	users := x.usedBy(dataStore)
 	x.mu.Lock()

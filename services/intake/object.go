@@ -266,14 +266,14 @@ func whole(key events.Key, k kind, data []byte, watchFilter string) (typed any, 
 	clean := map[string]any{"name": key.Name}
 	if k.Namespaced {
 		clean["namespace"] = key.Namespace
-		labels[name.LabelPartition] = partitionLabel(key.Namespace, key.Name)
 		clean["finalizers"] = []string{name.FinalizerTenant}
 	}
-	delete(labels, name.LabelDataStore) // intake's own word, see apply
+	delete(labels, name.LabelDataStore) // intake's own word, see withRecord
 	clean["labels"] = labels
 	if a, ok := meta["annotations"].(map[string]any); ok {
-		delete(a, name.AnnotationCommand) // as above
-		delete(a, name.AnnotationDatastoreOverrides)
+		for _, own := range []string{name.AnnotationCommand, name.AnnotationDataStore, name.AnnotationDatastoreOverrides} {
+			delete(a, own) // as above
+		}
 		clean["annotations"] = a
 	}
 	m["metadata"] = clean

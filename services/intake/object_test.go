@@ -37,13 +37,13 @@ func TestWhole(t *testing.T) {
 		_, body, err := whole(key, tenants, []byte(data), filter)
 		return body, err
 	}
-	t.Run("what is applied carries partition and finalizer, and no status", func(t *testing.T) {
+	t.Run("what is applied carries the finalizer, and no status", func(t *testing.T) {
 		body, err := whole(strings.Replace(good, `"spec"`, `"status":{"controlPlaneEndpoint":"x"},"spec"`, 1), "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		data, _ := json.Marshal(body)
-		for _, want := range []string{name.FinalizerTenant, `"` + name.LabelPartition + `":"`, `"team":"a"`} {
+		for _, want := range []string{name.FinalizerTenant, `"team":"a"`} {
 			if !strings.Contains(string(data), want) {
 				t.Errorf("no %s in %s", want, data)
 			}
@@ -73,10 +73,11 @@ func TestWhole(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 	})
-	t.Run("the label that says where a tenant's data is can't be set", func(t *testing.T) {
-		body, err := whole(strings.Replace(good, `"team":"a"`, `"`+name.LabelDataStore+`":"mine"`, 1), "")
-		if v := lookup(body, "metadata.labels["+name.LabelDataStore+"]"); v != "" || err != nil {
-			t.Errorf("%v %v", body, err)
+	t.Run("the record of where a tenant's data is can't be set", func(t *testing.T) {
+		sent := strings.Replace(good, `"labels":{"team":"a"`, `"annotations":{"`+name.AnnotationDataStore+`":"mine"},"labels":{"`+name.LabelDataStore+`":"mine"`, 1)
+		body, err := whole(sent, "")
+		if data, _ := json.Marshal(body); sent == good || err != nil || strings.Contains(string(data), "mine") {
+			t.Errorf("%s %v", data, err)
 		}
 	})
 	for _, c := range []struct{ name, change, to, field, rule, value string }{

@@ -27,24 +27,24 @@ func assigned(o *v1alpha1.TenantControlPlane, before *state.Tenant, fallback str
 	if before != nil {
 		accepted = before.Spec.DataStore
 	}
-	return cmp.Or(o.Spec.DataStore, o.Status.Storage.DataStoreName, o.Labels[name.LabelDataStore], accepted, fallback)
+	return cmp.Or(o.Spec.DataStore, o.Status.Storage.DataStoreName, name.DataStore(o.Labels, o.Annotations), accepted, fallback)
 }
 
-// record is the value of the tenant's label: the DataStore that holds its data, or will. While a tenant is to move, its data
-// is still where it was. That they have moved the label says first (migrated), and the status a moment later.
+// record is the value of name.AnnotationDataStore: the DataStore that holds the tenant's data, or will. While a tenant is to move, its data
+// is still where it was. That they have moved the annotation says first (migrated), and the status a moment later.
 func record(o *v1alpha1.TenantControlPlane, dataStore string) string {
-	if at := o.Labels[name.LabelDataStore]; at != "" && at == o.Spec.DataStore {
+	if at := name.DataStore(o.Labels, o.Annotations); at != "" && at == o.Spec.DataStore {
 		return at
 	}
 	return cmp.Or(o.Status.Storage.DataStoreName, dataStore)
 }
 
-// labelOf returns the value of the DataStore's label for the apply of a tenant, empty for no label. there is the metadata of the object
-// as the API server has it, nil when there is none: a tenant that is there keeps its label, and if it has none, syncTenant adds it. It
+// recordOf returns the record of the DataStore for the apply of a tenant, empty for none. there is the metadata of the object
+// as the API server has it, nil when there is none: a tenant that is there keeps its record, and if it has none, syncTenant adds it. It
 // makes no request. Its error is that of index.reserve.
-func (s *intake) labelOf(key events.Key, asked *v1alpha1.TenantControlPlane, there *metav1.ObjectMeta) (string, error) {
+func (s *intake) recordOf(key events.Key, asked *v1alpha1.TenantControlPlane, there *metav1.ObjectMeta) (string, error) {
 	if there != nil {
-		return there.Labels[name.LabelDataStore], nil
+		return name.DataStore(there.Labels, there.Annotations), nil
 	}
 	withoutStatus := &v1alpha1.TenantControlPlane{ObjectMeta: asked.ObjectMeta, Spec: asked.Spec}
 	if ds := assigned(withoutStatus, nil, s.fallback); ds != "" {

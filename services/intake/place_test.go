@@ -37,9 +37,7 @@ func TestAssigned(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			o := demo()
 			o.Spec.DataStore, o.Status.Storage.DataStoreName = c.spec, c.status
-			if c.label != "" {
-				o.Labels = map[string]string{name.LabelDataStore: c.label}
-			}
+			o.Annotations = map[string]string{name.AnnotationDataStore: c.label}
 			got := assigned(o, c.before, c.fallback)
 			if got != c.want || record(o, got) != c.recorded {
 				t.Errorf("assigned to %q, recorded %q", got, record(o, got))
@@ -148,20 +146,20 @@ func annotated(tenants, bytes string) map[string]string {
 }
 
 // there is the metadata of an object with this record, nil for no object.
-func there(label *string) *metav1.ObjectMeta {
-	if label == nil {
+func there(record *string) *metav1.ObjectMeta {
+	if record == nil {
 		return nil
 	}
-	return &metav1.ObjectMeta{Labels: map[string]string{name.LabelDataStore: *label}}
+	return &metav1.ObjectMeta{Annotations: map[string]string{name.AnnotationDataStore: *record}}
 }
 
 func TestNobodyIsPlacedBeforeAllTenantsAndDataStoresAreListed(t *testing.T) {
-	if got, err := new(intake).labelOf(tenant(1), demo(), nil); got != "" || intent.Of(err) != intent.Wait {
+	if got, err := new(intake).recordOf(tenant(1), demo(), nil); got != "" || intent.Of(err) != intent.Wait {
 		t.Error(got, err)
 	}
 }
 
-func TestLabelOf(t *testing.T) {
+func TestRecordOf(t *testing.T) {
 	s := &intake{fallback: "d"}
 	s.index.fill("a")
 	for what, c := range map[string]struct {
@@ -179,16 +177,22 @@ func TestLabelOf(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			o := demo()
 			o.Spec.DataStore, o.Status.Storage.DataStoreName = c.spec, c.status
-			o.Labels = map[string]string{name.LabelDataStore: c.asked}
-			got, err := s.labelOf(tenant(1), o, there(c.there))
+			o.Annotations = map[string]string{name.AnnotationDataStore: c.asked}
+			got, err := s.recordOf(tenant(1), o, there(c.there))
 			if err != nil || got != c.want {
 				t.Errorf("%q %v", got, err)
 			}
 		})
 	}
+	t.Run("one of before there were records as annotations keeps that of its label", func(t *testing.T) {
+		old := &metav1.ObjectMeta{Labels: map[string]string{name.LabelDataStore: "old"}}
+		if got, err := s.recordOf(tenant(1), demo(), old); err != nil || got != "old" {
+			t.Error(got, err)
+		}
+	})
 	t.Run("without a default one is chosen", func(t *testing.T) {
 		s.fallback = ""
-		if got, err := s.labelOf(tenant(1), demo(), nil); err != nil || got != "a" {
+		if got, err := s.recordOf(tenant(1), demo(), nil); err != nil || got != "a" {
 			t.Error(got, err)
 		}
 	})

@@ -94,17 +94,23 @@ func (s *intake) proposed(c command, q event.PlanQuery, there *object, raw *json
 		if err != nil {
 			return nil, nil, err
 		}
+		if bad := provided(there, patch); len(bad) > 0 {
+			return nil, nil, bad
+		}
 		before, _ := parse(there.raw)
 		return func(ctx context.Context) error {
 			return s.kube.MergePatch(ctx, c.kind.Resource, c.key.Namespace, c.key.Name, patch, raw)
 		}, merge(any(before), any(patch)), nil
 	}
+	if bad := providedWhole(there); bad != nil {
+		return nil, nil, bad
+	}
 	_, body, err := whole(c.key, c.kind, q.Apply, s.watchFilter)
 	if err != nil {
 		return nil, nil, err
 	}
-	if there != nil && there.Labels[name.LabelDataStore] != "" { // intake's own word, which an apply without it would take away
-		within(within(body, "metadata"), "labels")[name.LabelDataStore] = there.Labels[name.LabelDataStore]
+	if there != nil && there.tenant != nil {
+		withRecord(within(body, "metadata"), name.DataStore(there.Labels, there.Annotations))
 	}
 	data, err := json.Marshal(body)
 	return func(ctx context.Context) error {

@@ -62,26 +62,31 @@ func (s *intake) syncTenant(ctx context.Context, t *loop.Turn, now time.Time) er
 	return s.writeSpec(ctx, t, o, now)
 }
 
-// adopted reports whether an object carries what intake adds to it: the partition and the finalizer.
+// adopted reports whether a tenant's object carries what intake adds to it: the record of its DataStore and the finalizer. Labels are no part
+// of that: Kamaji's Cluster API provider takes away all but its own whenever it looks at the object, so that who puts them back does so for
+// ever.
 func adopted(o *metav1.ObjectMeta) bool {
-	return o.Labels[name.LabelPartition] == partitionLabel(o.Namespace, o.Name) && slices.Contains(o.Finalizers, name.FinalizerTenant)
+	_, recorded := o.Annotations[name.AnnotationDataStore]
+	return recorded && slices.Contains(o.Finalizers, name.FinalizerTenant)
 }
-
-func partitionLabel(namespace, n string) string { return strconv.Itoa(name.Partition(namespace, n)) }
 
 func generation(o *metav1.ObjectMeta) string { return strconv.FormatInt(o.Generation, 10) }
 
-// adopt adds what intake adds to an object, unless it is there: the partition, the finalizer, and the record of its
-// DataStore. A command's apply carries all of it already. Of an object that Kamaji made it takes off what Kamaji alone would.
+// adopt adds what intake adds to an object, unless it is there: the finalizer, and the record of its DataStore. A command's apply carries
+// all of it already. Of an object that Kamaji made it takes off what Kamaji alone would.
 func (s *intake) adopt(ctx context.Context, o *v1alpha1.TenantControlPlane, dataStore string) error {
-	labels := map[string]string{}
-	if p := partitionLabel(o.Namespace, o.Name); o.Labels[name.LabelPartition] != p {
-		labels[name.LabelPartition] = p
+	labels, annotations := map[string]string{}, recorded(o, dataStore, nil)
+	ds := label(dataStore)
+	if have, recorded := o.Annotations[name.AnnotationDataStore]; !recorded || have != ds {
+		if annotations == nil {
+			annotations = map[string]any{}
+		}
+		annotations[name.AnnotationDataStore] = ds
+		if ds != "" && o.Labels[name.LabelDataStore] != ds {
+			labels[name.LabelDataStore] = ds
+		}
 	}
-	if ds := label(dataStore); ds != "" && o.Labels[name.LabelDataStore] != ds {
-		labels[name.LabelDataStore] = ds
-	}
-	return s.add(ctx, kube.TenantControlPlanes, &o.ObjectMeta, labels, recorded(o, dataStore, nil), name.FinalizerTenant, o)
+	return s.add(ctx, kube.TenantControlPlanes, &o.ObjectMeta, labels, annotations, name.FinalizerTenant, o)
 }
 
 // recorded is what of the annotation must change that lists the DataStores besides a tenant's own that may hold something of it, nil for
@@ -90,7 +95,7 @@ func (s *intake) adopt(ctx context.Context, o *v1alpha1.TenantControlPlane, data
 func recorded(o *v1alpha1.TenantControlPlane, dataStore string, gone []string) map[string]any {
 	have, noted := o.Annotations[name.AnnotationDatastoreOverrides]
 	stores := slices.DeleteFunc(name.Overrides(o.Annotations), func(n string) bool { return slices.Contains(gone, n) })
-	stores = append(stores, o.Spec.DataStore, o.Status.Storage.DataStoreName, o.Labels[name.LabelDataStore])
+	stores = append(stores, o.Spec.DataStore, o.Status.Storage.DataStoreName, name.DataStore(o.Labels, o.Annotations))
 	for _, x := range o.Spec.DataStoreOverrides {
 		stores = append(stores, x.DataStore)
 	}
@@ -116,7 +121,7 @@ func (s *intake) withdrawn(ctx context.Context, t *loop.Turn, e loop.Event) erro
 	if err != nil || o == nil || string(o.UID) != gone.UID || !s.kube.InScope(kube.TenantControlPlanes, o) {
 		return err
 	}
-	annotations := recorded(o, record(o, cmp.Or(o.Labels[name.LabelDataStore], o.Spec.DataStore)), gone.DataStores)
+	annotations := recorded(o, record(o, cmp.Or(name.DataStore(o.Labels, o.Annotations), o.Spec.DataStore)), gone.DataStores)
 	if annotations == nil {
 		return nil
 	}
@@ -141,10 +146,12 @@ func (s *intake) migrated(ctx context.Context, t *loop.Turn, e loop.Event) error
 	if err != nil || o == nil || string(o.UID) != fact.UID || !s.kube.InScope(kube.TenantControlPlanes, o) {
 		return err
 	}
-	metadata := map[string]any{"labels": map[string]any{name.LabelDataStore: label(fact.To)}}
-	if annotations := recorded(o, fact.To, nil); annotations != nil {
-		metadata["annotations"] = annotations
+	annotations := recorded(o, fact.To, nil)
+	if annotations == nil {
+		annotations = map[string]any{}
 	}
+	annotations[name.AnnotationDataStore] = label(fact.To)
+	metadata := map[string]any{"annotations": annotations, "labels": map[string]any{name.LabelDataStore: label(fact.To)}}
 	err = s.kube.MergePatch(ctx, kube.TenantControlPlanes, o.Namespace, o.Name, map[string]any{"metadata": metadata}, nil)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -188,6 +195,9 @@ func (s *intake) moved(
 		return false, err
 	}
 	patch, err := patchOf(o)
+	if len(provided(&object{ObjectMeta: o.ObjectMeta, tenant: o}, patch)) > 0 {
+		delete(patch, "spec") // which its provider would put back
+	}
 	if err != nil || len(patch) == 0 {
 		return false, err
 	}
@@ -238,7 +248,7 @@ func specAnnotations(o *metav1.ObjectMeta) map[string]string {
 	for _, k := range []string{
 		name.AnnotationPaused, name.AnnotationPausedUntil, name.AnnotationKubeconfigSecretKey,
 		name.AnnotationMigrationTimeout, name.AnnotationMigrationGrace, name.AnnotationCleanupPriorMigration, name.AnnotationDatastoreSelector,
-		name.AnnotationDatastoreOverrides, name.AnnotationKubeletServing, name.AnnotationUpgradeTimeout, name.AnnotationUpgradeThrough,
+		name.AnnotationDataStore, name.AnnotationDatastoreOverrides, name.AnnotationKubeletServing, name.AnnotationUpgradeTimeout, name.AnnotationUpgradeThrough,
 		name.AnnotationSleepAt, name.AnnotationWakeAt, name.AnnotationTimeZone,
 		name.AnnotationSleptAt, name.AnnotationSleptBy, name.AnnotationWokenAt, name.AnnotationWakeOn, name.AnnotationSleepWhenIdle,
 		name.AnnotationAdopt, name.AnnotationRestoreFrom, name.AnnotationCloneOf,
@@ -253,7 +263,7 @@ func specAnnotations(o *metav1.ObjectMeta) map[string]string {
 	return kept
 }
 
-// specLabels are those of the object that services may look at; the partition is of the bookkeeping.
+// specLabels are those of the object that services may look at, without those of the bookkeeping.
 func specLabels(o *metav1.ObjectMeta) map[string]string {
 	kept := maps.Clone(o.Labels)
 	delete(kept, name.LabelPartition)

@@ -130,16 +130,28 @@ func TestRecorded(t *testing.T) {
 			for _, n := range c.overrides {
 				o.Spec.DataStoreOverrides = append(o.Spec.DataStoreOverrides, v1alpha1.DataStoreOverride{Resource: "/" + n, DataStore: n})
 			}
-			if c.have != "" {
-				o.Annotations = map[string]string{noted: c.have}
-			}
-			if c.label != "" {
-				o.Labels = map[string]string{name.LabelDataStore: c.label}
+			if o.Annotations = map[string]string{name.AnnotationDataStore: c.label}; c.have != "" {
+				o.Annotations[noted] = c.have
 			}
 			o.Spec.DataStore, o.Status.Storage.DataStoreName = c.asks, c.status
 			if got := fmt.Sprint(recorded(o, "main", c.gone)); got != c.want {
 				t.Errorf("%s", got)
 			}
 		})
+	}
+}
+
+func TestAdopted(t *testing.T) {
+	o := demo().ObjectMeta
+	o.Finalizers = []string{name.FinalizerTenant}
+	if adopted(&o) {
+		t.Error("without a record")
+	}
+	o.Annotations = map[string]string{name.AnnotationDataStore: ""}
+	if !adopted(&o) {
+		t.Error("with a record of no DataStore yet, and no labels: those are anybody's to take away")
+	}
+	if o.Finalizers = nil; adopted(&o) {
+		t.Error("without the finalizer")
 	}
 }

@@ -36,8 +36,7 @@ const (
 	wakeDaily = "daily"
 )
 
-// watch sees every tenant's object: those written by kubectl carry no partition label yet, and DataStores are used by
-// tenants of other installations, too. And it sees the installation's DataStores, and what admission policies depend on.
+// watch sees every tenant's object: labels don't tell its partition, and DataStores are used by tenants of other installations, too. And it sees the installation's DataStores, and what admission policies depend on.
 func (s *intake) watch(ctx context.Context, held *partition.Held, wake loop.Waker) error {
 	s.index.reset()
 	complete := func() {
@@ -125,7 +124,7 @@ func (s *intake) sawTenant(c kube.Change, wake loop.Waker) {
 	o := &c.Object.ObjectMeta
 	key := events.Tenant(o.Namespace, o.Name)
 	now, before := seen{
-		dataStore: o.Labels[name.LabelDataStore], overrides: name.OverridesValue(name.Overrides(o.Annotations)),
+		dataStore: name.DataStore(o.Labels, o.Annotations), overrides: name.OverridesValue(name.Overrides(o.Annotations)),
 		ours: s.kube.InScope(kube.TenantControlPlanes, o),
 	}, seen{}
 	if now.ours {

@@ -3,9 +3,10 @@ package status
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 
@@ -20,16 +21,20 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/partition"
 )
 
-func TestATakeoverAsksForTheNamesOfItsOwnTenantsAlone(t *testing.T) {
+func TestATakeoverWakesItsOwnTenantsAlone(t *testing.T) {
 	var accept string
-	var selectors []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		accept, selectors = r.Header.Get("Accept"), append(selectors, r.URL.Query().Get("labelSelector"))
+		accept = r.Header.Get("Accept")
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(metav1.PartialObjectMetadataList{
-			ListMeta: metav1.ListMeta{ResourceVersion: "1"},
-			Items:    []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "demo"}}},
-		})
+		all := metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}
+		for i := range 100 {
+			o := metav1.ObjectMeta{Namespace: "team", Name: fmt.Sprint("t", i), Annotations: map[string]string{name.AnnotationDataStore: ""}}
+			if i%10 == 0 {
+				o.Name, o.Annotations = "not-taken-"+o.Name, nil
+			}
+			all.Items = append(all.Items, metav1.PartialObjectMetadata{ObjectMeta: o})
+		}
+		_ = json.NewEncoder(w).Encode(all)
 	}))
 	t.Cleanup(server.Close)
 	k, err := kube.New(&rest.Config{Host: server.URL}, kube.Options{FieldManager: "test"})
@@ -40,22 +45,28 @@ func TestATakeoverAsksForTheNamesOfItsOwnTenantsAlone(t *testing.T) {
 	s := &svc{kube: k, metrics: newMetrics(&metric.Catalogue{}, &metric.Catalogue{}, false), letters: &letters{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var woken []string
+	wanted, woken := map[int]int{}, map[int]int{}
+	for i := range 100 {
+		if key := events.Tenant("team", fmt.Sprint("t", i)); i%10 > 0 {
+			wanted[key.Partition()]++
+		}
+	}
 	held := partition.Of(3, 1)
 	err = s.watch(ctx, held, func(key events.Key, _ loop.Wake) {
-		if woken = append(woken, key.String()); len(woken) == 2 {
-			cancel()
-			return
+		if strings.HasPrefix(key.Name, "not-taken") {
+			t.Errorf("woken %s", key)
 		}
-		held.Hold([]int{1, 5})
+		switch woken[key.Partition()]++; {
+		case woken[1] == wanted[1] && woken[3] == wanted[3] && woken[5] == 0:
+			held.Hold([]int{1, 5})
+		case woken[5] == wanted[5]:
+			cancel()
+		}
 	})
-	if err != nil || !slices.Equal(woken, []string{"team/demo", "team/demo"}) {
-		t.Errorf("woken %q, %v", woken, err)
+	if want := map[int]int{1: wanted[1], 3: wanted[3], 5: wanted[5]}; err != nil || !maps.Equal(woken, want) || wanted[1]*wanted[3]*wanted[5] == 0 {
+		t.Errorf("woken %v, not %v: %v", woken, want, err)
 	}
 	if !strings.HasPrefix(accept, "application/json;as=PartialObjectMetadataList") {
 		t.Errorf("asked for %q", accept)
-	}
-	if want := []string{name.LabelPartition + " in (1,3)", name.LabelPartition + " in (5)"}; !slices.Equal(selectors, want) {
-		t.Errorf("asked for tenants of %q", selectors)
 	}
 }

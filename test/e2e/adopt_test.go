@@ -405,7 +405,7 @@ func (x *adopting) back(t *testing.T) {
 	e.NoServices(t)
 	for _, n := range all {
 		patch := map[string]any{"metadata": map[string]any{
-			"annotations": map[string]any{name.AnnotationAdopt: nil}, "labels": map[string]any{name.LabelPartition: nil},
+			"annotations": map[string]any{name.AnnotationAdopt: nil, name.AnnotationDataStore: nil},
 		}}
 		must(t, e.Admin.MergePatch(t.Context(), kube.TenantControlPlanes, "default", n, patch, nil))
 	}

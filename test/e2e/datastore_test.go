@@ -224,8 +224,8 @@ func (in *installation) placed(t testing.TB, key events.Key) string {
 		}
 		return nil
 	})
-	if label := o.Labels[name.LabelDataStore]; label != o.Status.Storage.DataStoreName {
-		t.Errorf("%s is in %s, its label says %q", key, o.Status.Storage.DataStoreName, label)
+	if o.Annotations[name.AnnotationDataStore] != o.Status.Storage.DataStoreName || o.Labels[name.LabelDataStore] != o.Status.Storage.DataStoreName {
+		t.Errorf("%s is in %s, its annotations say %v, its labels %v", key, o.Status.Storage.DataStoreName, o.Annotations, o.Labels)
 	}
 	return o.Status.Storage.DataStoreName
 }
@@ -443,7 +443,7 @@ func TestDataStores(t *testing.T) {
 			}
 			return nil
 		})
-		if read(t, raised).Labels[name.LabelDataStore] == "" {
+		if read(t, raised).Annotations[name.AnnotationDataStore] == "" {
 			raised, freed = freed, raised
 		}
 		in.placed(t, raised)

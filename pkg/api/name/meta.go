@@ -11,7 +11,8 @@ const (
 	LabelName = "kamaji.clastix.io/name"
 	// LabelComponent says what an object is for, one of the Component values.
 	LabelComponent = "kamaji.clastix.io/component"
-	// LabelPartition is the tenant's partition, on every object that a service watches.
+	// LabelPartition is the tenant's partition, on every object that was made for one, and of a DataStore its own. Tenants' objects had it
+	// before AnnotationDataStore.
 	LabelPartition = "stoker.dev/partition"
 	// LabelWatchFilter keeps several installations on one management cluster apart.
 	LabelWatchFilter = "cluster.x-k8s.io/watch-filter"
@@ -23,8 +24,8 @@ const (
 	LabelManagedFor = "kamaji.clastix.io/managed-for"
 	// LabelUsedBy, on a Secret that somebody made, is the tenant of its namespace that may refer to it (spec.kubernetes.apiServer).
 	LabelUsedBy = "stoker.dev/used-by"
-	// LabelDataStore, on a TenantControlPlane, is the DataStore it was assigned to: the record of the assignment, and what
-	// a DataStore's tenants are counted by.
+	// LabelDataStore, on a TenantControlPlane, is what AnnotationDataStore is, for people to select by. It is written together with that,
+	// and not put back when somebody takes it away, as Kamaji's Cluster API provider does with all labels.
 	LabelDataStore = "stoker.dev/datastore"
 	// LabelJoinToken, inside a tenant, marks the Secrets of bootstrap tokens that were made for machines to join.
 	LabelJoinToken = "stoker.dev/join-token"
@@ -118,6 +119,9 @@ const (
 	AnnotationPaused = "kamaji.clastix.io/paused"
 	// AnnotationPausedUntil stops all services for the object until the given RFC 3339 time.
 	AnnotationPausedUntil = "stoker.dev/paused-until"
+	// AnnotationDataStore on a TenantControlPlane is the DataStore it was assigned to, empty for none yet: the record of the assignment, and
+	// what a DataStore's tenants are counted by. Where it is, Stoker works on the tenant. See DataStore and Taken.
+	AnnotationDataStore = "stoker.dev/datastore"
 	// AnnotationDatastoreSelector on a TenantControlPlane is a label selector (as kubectl's -l) that limits the DataStores
 	// it may be assigned to when it names none.
 	AnnotationDatastoreSelector = "stoker.dev/datastore-selector"

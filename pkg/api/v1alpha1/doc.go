@@ -13,4 +13,4 @@
 // +groupName=kamaji.clastix.io
 package v1alpha1
 
-//go:generate go run ./internal/constrain ../../../deployments/crds
+//go:generate go run ../internal/constrain ../../../deployments/crds kamaji.clastix.io

@@ -67,7 +67,7 @@ func Of(s Seen, now time.Time) Plan {
 	p := Plan{
 		Namespace: o.Namespace, Name: o.Name, Version: o.Spec.Kubernetes.Version, Endpoint: o.Status.ControlPlaneEndpoint,
 		DataStore: o.Status.Storage.DataStoreName, Pods: PodsStay, Against: against(o),
-		Changes: []string{"label " + name.LabelPartition + " on the tenant and on what was made for it", "label " + name.LabelDataStore, "status"},
+		Changes: []string{"annotation and label " + name.AnnotationDataStore, "label " + name.LabelPartition + " on what was made for it", "status"},
 		Leaves:  []string{"fields of Kamaji's field manager on the Deployment, until its pods are replaced", "annotation " + name.AnnotationAdopt},
 	}
 	if p.DataStore == "" {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -291,7 +292,7 @@ func (w *generatorWatch) wakeConcerned(ctx context.Context, c concern) error {
 	if err := w.patiently(ctx, func() error { return w.wakeHaving(ctx, c, there) }); err != nil || len(c.generators) == 0 {
 		return err
 	}
-	err := w.patiently(ctx, func() error { return w.wakeSelected(ctx, c, there) })
+	err := w.wakeSelected(ctx, c, there)
 	for _, g := range c.generators {
 		if key := events.Generator(g.name); slices.Contains(c.partitions, key.Partition()) {
 			w.wake(key, loop.Wake{Kind: wakeGenerator})
@@ -331,25 +332,19 @@ func (w *generatorWatch) wakeHaving(ctx context.Context, c concern, there map[ma
 
 // wakeSelected wakes the tenants that the generators select and that aren't among those that have a kubeconfig.
 func (w *generatorWatch) wakeSelected(ctx context.Context, c concern, there map[made]bool) error {
-	tenants, err := w.s.kube.Metadata(ctx, kube.TenantControlPlanes, kube.InPartitions(c.partitions))
-	if err != nil {
-		return err
-	}
-	w.s.mu.RLock()
-	defer w.s.mu.RUnlock()
-	for i := range tenants {
-		o := &tenants[i]
+	return w.s.kube.TenantsIn(ctx, c.partitions, func(o *metav1.PartialObjectMetadata) {
 		if c.namespaces != nil && !c.namespaces[o.Namespace] {
-			continue
+			return
 		}
 		key := events.Tenant(o.Namespace, o.Name)
+		w.s.mu.RLock()
+		defer w.s.mu.RUnlock()
 		for _, g := range c.generators {
 			if g.problem == "" && !there[made{key, g.name}] && w.s.matches(g, o.Namespace, o.Labels) {
 				w.wake(key, loop.Wake{Kind: WakeKubeconfig, Object: g.name, Gone: true})
 			}
 		}
-	}
-	return nil
+	})
 }
 
 // patiently repeats a request until the API server answers. A refusal ends the watch, which is started anew.

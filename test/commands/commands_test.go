@@ -497,3 +497,25 @@ func TestASpecThatCanNotBeReadIsWrittenAnew(t *testing.T) {
 		t.Errorf("%+v, %v", now, err)
 	}
 }
+
+func TestCommandsForWhatAProviderMakes(t *testing.T) {
+	startIntake(t, "a")
+	key, o := tenant(t, "provided")
+	accepts(t, command{key: key, verb: event.Apply, data: o})
+	owned := map[string]any{"metadata": map[string]any{"ownerReferences": []map[string]any{{
+		"apiVersion": "controlplane.cluster.x-k8s.io/v1alpha2", "kind": "KamajiControlPlane", "name": "kcp", "uid": "u", "controller": true,
+	}}}}
+	if err := e.Admin.MergePatch(t.Context(), kube.TenantControlPlanes, key.Namespace, key.Name, owned, nil); err != nil {
+		t.Fatal(err)
+	}
+	const replicas = "spec.controlPlane.deployment.replicas"
+	if no := refuses(t, command{key: key, verb: event.Sleep}, replicas, event.RuleForbidden); !strings.Contains(no.Message, "KamajiControlPlane kcp") || no.Value != "0" {
+		t.Errorf("%+v", no)
+	}
+	refuses(t, command{key: key, verb: event.Patch, data: spec(`{"controlPlane":{"deployment":{"replicas":3}}}`)}, replicas, event.RuleForbidden)
+	refuses(t, command{key: key, verb: event.Apply, data: o}, "metadata.ownerReferences", event.RuleForbidden)
+	refuses(t, command{key: key, verb: event.Delete}, "metadata.ownerReferences", event.RuleForbidden)
+	accepts(t, command{key: key, verb: event.Patch, data: spec(`{"writePermissions":{"blockCreation":true}}`)})
+	accepts(t, command{key: key, verb: event.Pause})
+	accepts(t, command{key: key, verb: event.Resume})
+}

@@ -53,11 +53,17 @@ func (e *Env) Kamaji(t testing.TB) *Process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Process{Name: "kamaji", Replica: "a", env: e}
 	cmd := exec.Command(program, "manager", "--datastore="+stack.DefaultDataStore, "--migrate-image=none", "--pod-namespace="+KamajiNamespace,
 		"--serviceaccount-name=kamaji", "--webhook-ca-path="+filepath.Join(webhooks, "ca.crt"), "--tmp-directory="+dir, "--disable-telemetry",
 		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--kine-image=rancher/kine:v0.16.4")
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.Local.Kubeconfig("admin"), "TMPDIR="+dir, "HTTPS_PROXY="+e.serviceNames(t), "NO_PROXY=")
+	return e.Program(t, "kamaji", cmd)
+}
+
+// Program starts a program that isn't Stoker's, and kills it when the test ends.
+func (e *Env) Program(t testing.TB, name string, cmd *exec.Cmd) *Process {
+	t.Helper()
+	p := &Process{Name: name, Replica: "a", env: e}
 	if err := p.run(cmd); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
@@ -25,7 +26,8 @@ type Proxy struct {
 	config *clientcmdapi.Config
 }
 
-// NewProxy starts a proxy to the API server that a kubeconfig leads to. Requests go on from the address from, or any if that is empty;
+// NewProxy starts a proxy to the API server that a kubeconfig leads to. With a client certificate in that, whoever asks the proxy is who it
+// names; else by the token of the request. Requests go on from the address from, or any if that is empty;
 // with is what the proxy does with them beside handing them on.
 func NewProxy(kubeconfig, from string, with func(server http.Handler) http.Handler) (*Proxy, error) {
 	config, err := clientcmd.LoadFromFile(kubeconfig)
@@ -42,6 +44,17 @@ func NewProxy(kubeconfig, from string, with func(server http.Handler) http.Handl
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(api.CAData)
+	var own []tls.Certificate
+	if err := rest.LoadTLSFiles(api); err != nil {
+		return nil, err
+	}
+	if len(api.CertData) > 0 {
+		pair, err := tls.X509KeyPair(api.CertData, api.KeyData)
+		if err != nil {
+			return nil, err
+		}
+		own = append(own, pair)
+	}
 	dialer := &net.Dialer{Timeout: 5 * time.Second}
 	if from != "" {
 		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
@@ -52,7 +65,7 @@ func NewProxy(kubeconfig, from string, with func(server http.Handler) http.Handl
 	proxy.ErrorLog = quiet
 	proxy.Transport = &http.Transport{
 		DialContext: dialer.DialContext, ForceAttemptHTTP2: true,
-		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool},
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, Certificates: own},
 	}
 	proxy.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }
 	p := &Proxy{httptest.NewUnstartedServer(with(proxy)), config}

@@ -102,6 +102,17 @@ func (e *Env) Tapped(t testing.TB, service, replica string) (*Process, *Tap) {
 	return p, tap
 }
 
+// APITap is on a way to the API server that a kubeconfig leads to, until the test ends. Its own kubeconfig is the second result, a file.
+func APITap(t testing.TB, kubeconfig string) (*Tap, string) {
+	t.Helper()
+	tap := newTap(t.TempDir())
+	if err := tap.serve(kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tap.api.Close)
+	return tap, tap.kubeconfig
+}
+
 func newTap(dir string) *Tap {
 	return &Tap{ends: map[net.Conn]struct{}{}, kubeconfig: filepath.Join(dir, "kubeconfig")}
 }

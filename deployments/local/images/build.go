@@ -7,8 +7,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -113,15 +115,15 @@ func fingerprint(ctx context.Context, img image, source string) (string, error) 
 		fmt.Fprintf(h, "%s %d\n", name, len(data))
 		h.Write(data)
 	}
-	cmd := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOOS", "GOARCH")
-	cmd.Dir = source
-	cmd.Env = environment(img)
-	out, err := cmd.Output()
+	out, err := output(ctx, img, source, "env", "GOVERSION", "GOOS", "GOARCH")
 	if err != nil {
 		return "", fmt.Errorf("ask for the Go version: %w", err)
 	}
 	h.Write(out)
 	fmt.Fprintln(h, gobuild.Flags, ldflags(img))
+	if img.tools != nil {
+		fmt.Fprintln(h, img.programs, img.tools, img.manifests)
+	}
 	return hex.EncodeToString(h.Sum(nil))[:12], nil
 }
 
@@ -134,15 +136,12 @@ func environment(img image) []string {
 	return append(os.Environ(), "GOWORK=off", "GOFLAGS="+flags)
 }
 
-// ldflags drop symbols and say which Kubernetes this is: a build from the module proxy has no git tags to ask. That is
+// ldflags drop symbols and say which Kubernetes or Cluster API this is: a build from the module proxy has no git tags to ask. That is
 // what git-archive builds of Kubernetes say of themselves, too.
 func ldflags(img image) string {
 	flags := "-s -w"
-	if !img.kube {
-		return flags
-	}
 	parts := strings.Split(strings.TrimPrefix(img.version, "v"), ".")
-	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+	for _, pkg := range img.stamped {
 		for _, kv := range [][2]string{
 			{"gitVersion", img.version}, {"gitMajor", parts[0]}, {"gitMinor", parts[1]},
 			{"gitCommit", ""}, {"gitTreeState", "archive"},
@@ -166,6 +165,19 @@ func build(ctx context.Context, img image, source, target string, say progress.F
 		return err
 	}
 	defer os.RemoveAll(dir)
+	if img.tools != nil {
+		err = buildTools(ctx, img, source, dir, say)
+	} else {
+		err = buildProgram(ctx, img, source, dir, say)
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(dir, target)
+}
+
+// buildProgram compiles the program of an image's own module into a directory, and lets it be called by each of its names.
+func buildProgram(ctx context.Context, img image, source, dir string, say progress.Func) error {
 	executable := img.programs[0]
 	if img.kube {
 		executable = "kubernetes"
@@ -183,12 +195,68 @@ func build(ctx context.Context, img image, source, target string, say progress.F
 			return err
 		}
 	}
-	return os.Rename(dir, target)
+	return nil
+}
+
+// buildTools compiles programs of another module into a directory, which go names by their packages, and copies its manifests.
+func buildTools(ctx context.Context, img image, source, dir string, say progress.Func) error {
+	run := compilation(img, source)
+	run.Output = dir + "/"
+	if err := run.Run(ctx, say); err != nil {
+		return err
+	}
+	for i, pkg := range img.tools {
+		if err := os.Rename(filepath.Join(dir, path.Base(pkg)), filepath.Join(dir, img.programs[i])); err != nil {
+			return err
+		}
+	}
+	module, err := output(ctx, img, source, "list", "-f", "{{.Module.Dir}}", img.tools[0])
+	if err != nil {
+		return fmt.Errorf("ask where the manifests are: %w", err)
+	}
+	return copyManifests(strings.TrimSpace(string(module)), filepath.Join(dir, Manifests), img.manifests)
+}
+
+// copyManifests copies what is YAML below paths of one directory to the same paths of another.
+func copyManifests(from, to string, paths []string) error {
+	source := os.DirFS(from)
+	for _, below := range paths {
+		err := fs.WalkDir(source, below, func(file string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || path.Ext(file) != ".yaml" {
+				return err
+			}
+			data, err := fs.ReadFile(source, file)
+			if err != nil {
+				return err
+			}
+			target := filepath.Join(to, file)
+			if err := os.MkdirAll(filepath.Dir(target), 0o700); err != nil {
+				return err
+			}
+			return os.WriteFile(target, data, 0o600)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // compilation is how an image is compiled.
 func compilation(img image, source string) gobuild.Build {
-	return gobuild.Build{Name: img.name, Dir: source, Packages: []string{cmp.Or(img.pkg, ".")}, LDFlags: ldflags(img), Env: environment(img)}
+	packages := img.tools
+	if packages == nil {
+		packages = []string{cmp.Or(img.pkg, ".")}
+	}
+	return gobuild.Build{Name: img.name, Dir: source, Packages: packages, LDFlags: ldflags(img), Env: environment(img)}
+}
+
+// output is what go says, called in a module as it is when that is built.
+func output(ctx context.Context, img image, source string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = source
+	cmd.Env = environment(img)
+	return cmd.Output()
 }
 
 // lock takes an exclusive lock on a file, telling how long it has been waiting. The system drops the lock of a process

@@ -2,12 +2,16 @@ package images
 
 import (
 	"context"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/stoker-k8s/stoker/deployments/local/progress"
 )
 
 // sources makes a tree whose etcd is a program that prints one word.
@@ -121,4 +125,59 @@ func TestBuild(t *testing.T) {
 			t.Error("it was built")
 		}
 	})
+}
+
+func TestBuildTools(t *testing.T) {
+	source := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod": "module example.org/tools\n\ngo 1.26.0\n\ntool example.org/other/cmd/hello\n\ntool example.org/other\n\n" +
+			"require example.org/other v0.0.0\n\nreplace example.org/other => ./other\n",
+		"go.sum":                  "",
+		"other/go.mod":            "module example.org/other\n\ngo 1.26.0\n",
+		"other/main.go":           "package main\n\nfunc main() { print(\"root\") }\n",
+		"other/cmd/hello/main.go": "package main\n\nfunc main() { print(\"hello\") }\n",
+		"other/metadata.yaml":     "about: other\n",
+		"other/config/crd/a.yaml": "kind: A\n",
+		"other/config/README.md":  "Read me.\n",
+		"other/docs/b.yaml":       "kind: B\n",
+	} {
+		path := filepath.Join(source, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	img := image{
+		name: "others", programs: []string{"core", "etcd"}, tools: []string{"example.org/other", "example.org/other/cmd/hello"},
+		manifests: []string{"config", "metadata.yaml"},
+	}
+	target := filepath.Join(t.TempDir(), "others")
+	if err := build(t.Context(), img, source, target, progress.None); err != nil {
+		t.Fatal(err)
+	}
+	var files []string
+	err := filepath.WalkDir(target, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			files = append(files, strings.TrimPrefix(path, target+"/"))
+		}
+		return err
+	})
+	if want := []string{"core", "etcd", "manifests/config/crd/a.yaml", "manifests/metadata.yaml"}; err != nil || !slices.Equal(files, want) {
+		t.Errorf("it has %v (%v), not %v", files, err, want)
+	}
+	if got := run(t, target); got != "hello" {
+		t.Errorf("it says %q", got)
+	}
+	before, err := fingerprint(t.Context(), img, source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(source, "other", "main.go"), []byte("package main\n\nfunc main() {}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := fingerprint(t.Context(), img, source); err != nil || after == before {
+		t.Errorf("what stands in for another module changed: %v, fingerprint %s as before", err, after)
+	}
 }

@@ -1,8 +1,9 @@
 // Package images says what the name of a container image runs as on the local stack, and builds it.
 //
 // There is no registry and no container runtime here: an image is a Go module of its own beside this file
-// (kubernetes-v1.36.3, kubernetes-v1.35.4, etcd, kine, konnectivity, nats-server, versitygw), built from the module proxy into a cache, and
-// "pulling" an image is building it. The registry an image name begins with doesn't matter; its last path element and its tag do.
+// (kubernetes-v1.36.3, kubernetes-v1.35.4, etcd, kine, konnectivity, nats-server, versitygw, cluster-api, cluster-api-v1.13,
+// kamaji-provider), built from the module proxy into a cache, and "pulling" an image is building it. The registry an image name begins with
+// doesn't matter; its last path element and its tag do.
 package images
 
 import (
@@ -32,41 +33,80 @@ const (
 	Konnectivity = "konnectivity"
 	// S3 is an S3 server. Tests alone run it, so that it isn't among Names.
 	S3 = "versitygw"
+	// ClusterAPI has Cluster API's own programs, ClusterAPIBefore those of its minor before, and KamajiProvider Kamaji's provider for it. Each
+	// has its CRDs and other manifests below [Manifests]. Tests alone run them.
+	ClusterAPI       = "cluster-api"
+	ClusterAPIBefore = "cluster-api-v1.13"
+	KamajiProvider   = "kamaji-provider"
 )
+
+// Manifests is the directory, beside the programs of an image, that has the manifests which its module has, by their paths there.
+const Manifests = "manifests"
 
 // image is one module below this directory.
 type image struct {
-	name     string   // of the binary in the cache, and the directory of the module unless dir says another
-	dir      string   // directory of the module, when versions share it
-	modfile  string   // the module's go.mod, when it isn't that: go's -modfile
-	version  string   // the tag of an image reference, with its leading v
-	also     string   // another tag that it stands for
-	programs []string // what it can run as: the last path element of an image reference
-	kube     bool     // a Kubernetes: gets its version stamped in
-	own      bool     // Stoker's own, of whatever tag: a program of a module elsewhere in the tree
-	pkg      string   // its package, when it isn't the module's root
-	tests    bool     // for tests alone: built when it is asked for by its name
+	name      string   // of the binary in the cache, and the directory of the module unless dir says another
+	dir       string   // directory of the module, when versions share it
+	modfile   string   // the module's go.mod, when it isn't that: go's -modfile
+	version   string   // the tag of an image reference, with its leading v
+	also      string   // another tag that it stands for
+	programs  []string // what it can run as: the last path element of an image reference
+	kube      bool     // a Kubernetes: one binary for all programs
+	own       bool     // Stoker's own, of whatever tag: a program of a module elsewhere in the tree
+	pkg       string   // its package, when it isn't the module's root
+	tools     []string // packages of another module, one for each of programs: its module only requires that one, as tools
+	manifests []string // paths in the other module that manifests are copied from
+	stamped   []string // packages that the version is stamped in
+	tests     bool     // for tests alone: built when it is asked for by its name
 }
 
-var kubernetesPrograms = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubeadm"}
+var (
+	kubernetesPrograms = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubeadm"}
+	kubernetesVersions = []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"}
+	clusterAPIVersions = []string{"sigs.k8s.io/cluster-api/version"}
+)
 
 // catalog is every image there is. Versions of Kubernetes share a program; each has a go.mod of its own.
 var catalog = []image{
-	{name: "kubernetes-v1.36.3", dir: "kubernetes", version: "v1.36.3", programs: kubernetesPrograms, kube: true},
-	{name: "kubernetes-v1.35.4", dir: "kubernetes", modfile: "v1.35.4.mod", version: "v1.35.4", programs: kubernetesPrograms, kube: true},
+	{name: "kubernetes-v1.36.3", dir: "kubernetes", version: "v1.36.3", programs: kubernetesPrograms, kube: true, stamped: kubernetesVersions},
+	{
+		name: "kubernetes-v1.35.4", dir: "kubernetes", modfile: "v1.35.4.mod", version: "v1.35.4",
+		programs: kubernetesPrograms, kube: true, stamped: kubernetesVersions,
+	},
 	{name: "etcd", version: "v3.6.16", programs: []string{"etcd"}},
 	{name: "kine", version: "v0.16.4", programs: []string{"kine"}},
 	// The release before can't be had from the module proxy; they speak the same protocol.
 	{name: Konnectivity, version: "v0.36.0", also: "v0.35.0", programs: []string{"proxy-server", "proxy-agent"}},
 	{name: "nats-server", version: "v2.15.2", programs: []string{"nats-server"}},
 	{name: S3, version: "v1.8.0", programs: []string{"versitygw"}, tests: true},
+	{
+		name: ClusterAPI, version: "v1.14.2", programs: []string{"cluster-api-core", "kubeadm-bootstrap", "clusterctl"},
+		tools: []string{
+			"sigs.k8s.io/cluster-api/core", "sigs.k8s.io/cluster-api/bootstrap/kubeadm", "sigs.k8s.io/cluster-api/cmd/clusterctl",
+		},
+		manifests: []string{"core/config", "bootstrap/kubeadm/config", "metadata.yaml"}, stamped: clusterAPIVersions, tests: true,
+	},
+	{
+		name: ClusterAPIBefore, version: "v1.13.0", programs: []string{"cluster-api-core", "kubeadm-bootstrap"},
+		tools:     []string{"sigs.k8s.io/cluster-api", "sigs.k8s.io/cluster-api/bootstrap/kubeadm"},
+		manifests: []string{"config", "bootstrap/kubeadm/config", "metadata.yaml"}, stamped: clusterAPIVersions, tests: true,
+	},
+	{
+		name: KamajiProvider, version: "v0.20.0", programs: []string{"kamaji-provider"},
+		tools:     []string{"github.com/clastix/cluster-api-control-plane-provider-kamaji"},
+		manifests: []string{"config"}, tests: true,
+	},
 	{name: Gate, dir: "../../../services/datastore", pkg: "./cmd/stoker-gate", programs: []string{Gate}, own: true},
 }
 
-// files are those below a module's directory that a build depends on: go.mod, go.sum and the program. Of Stoker's own, all that may be.
+// files are those below a module's directory that a build depends on: go.mod, go.sum and the program. Of Stoker's own, all that may be; and
+// of one without a program, for there may be modules below that stand in for others.
 func (i image) files(source string) ([]string, error) {
-	if i.own {
+	switch {
+	case i.own:
 		return moduleFiles(source, ".", filepath.Join("..", "..", "pkg"))
+	case i.tools != nil:
+		return moduleFiles(source, ".")
 	}
 	modfile := cmp.Or(i.modfile, "go.mod")
 	return []string{modfile, strings.TrimSuffix(modfile, ".mod") + ".sum", "main.go"}, nil

@@ -2,6 +2,10 @@ package images
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -16,6 +20,8 @@ func TestResolve(t *testing.T) {
 		"docker.io/rancher/kine:v0.16.4":                           {Image: "kine", Name: "kine"},
 		"registry.k8s.io/kas-network-proxy/proxy-server:v0.36.0":   {Image: "konnectivity", Name: "proxy-server"},
 		"registry.k8s.io/kas-network-proxy/proxy-agent:v0.35.0":    {Image: "konnectivity", Name: "proxy-agent"},
+		"cluster-api-core:v1.14.2":                                 {Image: ClusterAPI, Name: "cluster-api-core"},
+		"kubeadm-bootstrap:v1.13.0":                                {Image: ClusterAPIBefore, Name: "kubeadm-bootstrap"},
 	} {
 		got, err := Resolve(reference)
 		if err != nil || got != want {
@@ -44,5 +50,33 @@ func TestResolve(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestCatalog(t *testing.T) {
+	for _, img := range catalog {
+		if img.tools == nil {
+			continue
+		}
+		if len(img.tools) != len(img.programs) {
+			t.Errorf("%s: %d programs, %d packages of them", img.name, len(img.programs), len(img.tools))
+		}
+		data, err := os.ReadFile(filepath.Join(img.name, "go.mod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, pkg := range img.tools {
+			if !regexp.MustCompile(`(?m)^(tool |\t)` + regexp.QuoteMeta(pkg) + `$`).Match(data) {
+				t.Errorf("%s is no tool of %s", pkg, img.name)
+			}
+		}
+		if !strings.Contains(string(data), " "+img.version+" ") {
+			t.Errorf("%s requires nothing of version %s", img.name, img.version)
+		}
+	}
+	for _, name := range []string{S3, ClusterAPI, ClusterAPIBefore, KamajiProvider} {
+		if _, ok := Version(name); !ok || slices.Contains(Names(), name) {
+			t.Errorf("%s: there is one: %v; installations run %v", name, ok, Names())
+		}
 	}
 }

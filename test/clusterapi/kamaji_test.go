@@ -3,6 +3,7 @@ package clusterapi
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +21,7 @@ import (
 
 // TestKamajisProvider has the control plane provider of Kamaji, as it is published, in front of Stoker.
 func TestKamajisProvider(t *testing.T) {
+	apply(t, filepath.Join(env.Root(), "deployments", "cluster-api", "crds"))
 	core(t)
 	tap := kamajisProvider(t)
 	taps := []*env.Tap{tap}

@@ -5,24 +5,15 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	crdvalidation "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
-	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
 
+	"github.com/stoker-k8s/stoker/pkg/api/internal/crdtest"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1/ruletest"
 )
@@ -33,93 +24,11 @@ const (
 	generatorCRD = "kamaji.clastix.io_kubeconfiggenerators.yaml"
 )
 
-// definition is a CustomResourceDefinition as an API server works with it.
-type definition struct {
-	internal   *apiextensions.CustomResourceDefinition
-	structural *structuralschema.Structural
-	schema     validation.SchemaValidator
-	rules      *cel.Validator
-}
-
-// loaded keeps what was loaded: compiling the rules takes a second.
-var loaded sync.Map
-
-// loadDefinition reads a generated CustomResourceDefinition and refuses it if an API server would.
-func loadDefinition(t *testing.T, file string) *definition {
+// loadDefinition reads a generated CustomResourceDefinition as an API server works with it.
+func loadDefinition(t *testing.T, file string) *crdtest.Definition {
 	t.Helper()
 
-	once, _ := loaded.LoadOrStore(file, sync.OnceValue(func() *definition { return load(t, file) }))
-
-	return once.(func() *definition)()
-}
-
-func load(t *testing.T, file string) *definition {
-	t.Helper()
-
-	var crd apiextensionsv1.CustomResourceDefinition
-	if err := yaml.UnmarshalStrict(readFile(t, filepath.Join("..", "..", "..", "deployments", "crds", file)), &crd); err != nil {
-		t.Fatal(err)
-	}
-
-	apiextensionsv1.SetDefaults_CustomResourceDefinition(&crd)
-	apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&crd.Spec)
-	crd.Status.StoredVersions = []string{crd.Spec.Versions[0].Name}
-
-	d := &definition{internal: &apiextensions.CustomResourceDefinition{}}
-	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(
-		&crd, d.internal, nil); err != nil {
-		t.Fatal(err)
-	}
-
-	schema, err := apiextensions.GetSchemaForVersion(d.internal, crd.Spec.Versions[0].Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	if d.structural, err = structuralschema.NewStructural(schema.OpenAPIV3Schema); err != nil {
-		t.Fatal(err)
-	}
-
-	if d.schema, _, err = validation.NewSchemaValidator(schema.OpenAPIV3Schema); err != nil {
-		t.Fatal(err)
-	}
-
-	d.rules = cel.NewValidator(d.structural, true, celconfig.PerCallLimit)
-
-	return d
-}
-
-// admit does to an object what an API server does before it stores it: prune, default, validate. old is nil for a new
-// object.
-func (d *definition) admit(t *testing.T, object, old map[string]any) field.ErrorList {
-	t.Helper()
-
-	var errs field.ErrorList
-
-	for _, path := range pruning.PruneWithOptions(object, d.structural, true,
-		structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true}) {
-		errs = append(errs, field.Forbidden(field.NewPath(path), "unknown field"))
-	}
-
-	defaulting.PruneNonNullableNullsWithoutDefaults(object, d.structural)
-	defaulting.Default(object, d.structural)
-
-	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, d.structural, object)...)
-
-	var before any
-
-	if old == nil {
-		errs = append(errs, validation.ValidateCustomResource(nil, object, d.schema)...)
-	} else {
-		defaulting.Default(old, d.structural)
-
-		before = old
-		errs = append(errs, validation.ValidateCustomResourceUpdate(nil, object, old, d.schema)...)
-	}
-
-	fromRules, _ := d.rules.Validate(t.Context(), nil, d.structural, object, before, celconfig.RuntimeCELCostBudget)
-
-	return append(errs, fromRules...)
+	return crdtest.Load(t, filepath.Join("..", "..", "..", "deployments", "crds", file))
 }
 
 func TestDefinitionsAreAcceptedByAnAPIServer(t *testing.T) {
@@ -129,7 +38,7 @@ func TestDefinitionsAreAcceptedByAnAPIServer(t *testing.T) {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
 
-			for _, err := range crdvalidation.ValidateCustomResourceDefinition(t.Context(), loadDefinition(t, file).internal) {
+			for _, err := range crdvalidation.ValidateCustomResourceDefinition(t.Context(), loadDefinition(t, file).CRD) {
 				t.Error(err)
 			}
 		})
@@ -140,7 +49,7 @@ func TestDefaultsFireWhereTheParentIsOmitted(t *testing.T) {
 	t.Parallel()
 
 	object := ruletest.Smallest(v1alpha1.TenantControlPlaneKind)
-	if refused := loadDefinition(t, tenantCRD).admit(t, object, nil); len(refused) != 0 {
+	if refused := loadDefinition(t, tenantCRD).Admit(t, object, nil); len(refused) != 0 {
 		t.Fatal(refused)
 	}
 
@@ -178,7 +87,7 @@ func TestDefaultsFireWhereTheParentIsOmitted(t *testing.T) {
 func TestRules(t *testing.T) {
 	t.Parallel()
 
-	definitions := map[string]*definition{
+	definitions := map[string]*crdtest.Definition{
 		v1alpha1.TenantControlPlaneKind:  loadDefinition(t, tenantCRD),
 		v1alpha1.DataStoreKind:           loadDefinition(t, dataStoreCRD),
 		v1alpha1.KubeconfigGeneratorKind: loadDefinition(t, generatorCRD),
@@ -194,7 +103,7 @@ func TestRules(t *testing.T) {
 					old = ruletest.Object(rule.Kind, rule.From)
 				}
 
-				return definitions[rule.Kind].admit(t, ruletest.Object(rule.Kind, patch), old)
+				return definitions[rule.Kind].Admit(t, ruletest.Object(rule.Kind, patch), old)
 			}
 
 			for _, passes := range rule.Passes {
@@ -246,7 +155,7 @@ func TestEveryRuleHasAnObjectThatFails(t *testing.T) {
 
 	check := func(at, message, expression string) {
 		if message == "" {
-			message = longest(expression)
+			message = crdtest.Words(expression)
 		}
 
 		for all := range said {
@@ -258,24 +167,10 @@ func TestEveryRuleHasAnObjectThatFails(t *testing.T) {
 		t.Errorf("%s: no object fails with %q", at, message)
 	}
 
-	var visit func(s *structuralschema.Structural, at string)
-
-	visit = func(s *structuralschema.Structural, at string) {
-		for _, rule := range s.XValidations {
-			check(at, rule.Message, rule.MessageExpression)
-		}
-
-		for name, property := range s.Properties {
-			visit(&property, at+"."+name)
-		}
-
-		if s.Items != nil {
-			visit(s.Items, at+"[]")
-		}
-	}
-
 	for _, file := range []string{tenantCRD, dataStoreCRD, generatorCRD} {
-		visit(loadDefinition(t, file).structural, "")
+		for _, rule := range loadDefinition(t, file).Rules() {
+			check(rule.At, rule.Message, rule.MessageExpression)
+		}
 	}
 
 	for _, document := range strings.Split(string(readFile(t, filepath.Join("..", "..", "..", "deployments", "policies", "objects.yaml"))), "\n---\n") {
@@ -292,25 +187,6 @@ func TestEveryRuleHasAnObjectThatFails(t *testing.T) {
 			check(policy.Name, v.Message, v.MessageExpression)
 		}
 	}
-}
-
-var (
-	literal = regexp.MustCompile(`'((?:[^'\\]|\\.)*)'`)
-	value   = regexp.MustCompile(`^("?%[sd]"?|""|.*Forbidden|.*Too long)?: `)
-)
-
-// longest is the longest text in a CEL expression, without the value it begins with.
-func longest(expression string) string {
-	var most string
-
-	for _, found := range literal.FindAllStringSubmatch(expression, -1) {
-		text := value.ReplaceAllString(strings.ReplaceAll(found[1], `\'`, "'"), "")
-		if len(text) > len(most) && strings.Contains(text, " ") && !strings.HasPrefix(text, "spec.") && !strings.HasPrefix(text, "metadata.") {
-			most = text
-		}
-	}
-
-	return most
 }
 
 func TestFullObjectsAreAccepted(t *testing.T) {
@@ -330,12 +206,12 @@ func TestFullObjectsAreAccepted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 
-			object := decode(t, readFile(t, filepath.Join("testdata", test.file)))
+			object := crdtest.Decode(t, readFile(t, filepath.Join("testdata", test.file)))
 			for _, path := range test.without {
 				unstructured.RemoveNestedField(object, path...)
 			}
 
-			if refused := loadDefinition(t, test.crd).admit(t, object, nil); len(refused) != 0 {
+			if refused := loadDefinition(t, test.crd).Admit(t, object, nil); len(refused) != 0 {
 				t.Errorf("refused: %s", refused)
 			}
 		})
@@ -355,7 +231,7 @@ func TestKubectlHasKamajisColumns(t *testing.T) {
 		dataStoreCRD: {"Driver .spec.driver", "Ready .status.ready", "Age .metadata.creationTimestamp"},
 		generatorCRD: {"Age .metadata.creationTimestamp"},
 	} {
-		spec := loadDefinition(t, file).internal.Spec
+		spec := loadDefinition(t, file).CRD.Spec
 		columns := spec.AdditionalPrinterColumns
 		if len(columns) == 0 {
 			columns = spec.Versions[0].AdditionalPrinterColumns
@@ -385,33 +261,7 @@ func TestEveryFieldIsExplained(t *testing.T) {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
 
-			var visit func(s *structuralschema.Structural, at string)
-
-			visit = func(s *structuralschema.Structural, at string) {
-				for name, property := range s.Properties {
-					path := at + "." + name
-					if foreign.MatchString(path) || at == "" && name == "metadata" {
-						continue
-					}
-
-					if property.Description == "" {
-						t.Errorf("%s has no description", path)
-					}
-
-					optional := s.ValueValidation == nil || !slices.Contains(s.ValueValidation.Required, name)
-					if optional && strings.HasPrefix(path, ".spec.") && !regexp.MustCompile(`[Dd]efault`).MatchString(property.Description) && !strings.Contains(path, ".probes.") {
-						t.Errorf("%s does not say what its default is: %q", path, property.Description)
-					}
-
-					visit(&property, path)
-				}
-
-				if s.Items != nil {
-					visit(s.Items, at)
-				}
-			}
-
-			visit(loadDefinition(t, file).structural, "")
+			loadDefinition(t, file).RequireExplained(t, foreign)
 		})
 	}
 }

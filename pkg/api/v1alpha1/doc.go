@@ -3,8 +3,8 @@
 //
 // All rules that concern one object alone (formats, exclusions, immutability, version steps) are markers on the types
 // and end up as schema and CEL rules of the CustomResourceDefinitions in deployments/crds; those about the types of
-// Kubernetes that the API embeds are added by internal/constrain. Package ruletest lists every rule, with objects that pass
-// and fail. The package has no logic but [Default], which resolves what the schema cannot express.
+// Kubernetes that the API embeds are added by pkg/api/internal/constrain. Package ruletest lists every rule, with objects that
+// pass and fail. The package has no logic but [Default], which resolves what the schema cannot express.
 //
 // Struct fields whose zero value means "not set" are tagged omitzero: an object that was read and is applied again does
 // not claim fields its writer never spoke of.

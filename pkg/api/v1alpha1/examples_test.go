@@ -27,7 +27,7 @@ func TestExamplesOfTheAPIServersSettingsAreAccepted(t *testing.T) {
 		}
 
 		object := ruletest.Object(v1alpha1.TenantControlPlaneKind, string(example[1]))
-		if refused := loadDefinition(t, tenantCRD).admit(t, object, nil); len(refused) != 0 {
+		if refused := loadDefinition(t, tenantCRD).Admit(t, object, nil); len(refused) != 0 {
 			t.Errorf("%s\nrefused: %s", example[1], refused)
 		}
 	}

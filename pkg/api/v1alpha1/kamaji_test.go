@@ -21,10 +21,10 @@ func TestMadeByKamaji(t *testing.T) {
 			o.Finalizers = nil
 			o.Status.Kubernetes.Service = &KubernetesServiceStatus{}
 		}},
-		"nothing: it is new":                        {false, func(o *TenantControlPlane) { o.Finalizers = nil }},
-		"it is to be adopted":                       {false, func(o *TenantControlPlane) { o.Annotations = map[string]string{name.AnnotationAdopt: ""} }},
-		"the record of its DataStore, none yet":     {false, func(o *TenantControlPlane) { o.Annotations = map[string]string{name.AnnotationDataStore: ""} }},
-		"the label of the partition, as before":     {false, func(o *TenantControlPlane) { o.Labels = map[string]string{name.LabelPartition: "3"} }},
+		"nothing: it is new":                         {false, func(o *TenantControlPlane) { o.Finalizers = nil }},
+		"it is to be adopted":                        {false, func(o *TenantControlPlane) { o.Annotations = map[string]string{name.AnnotationAdopt: ""} }},
+		"the record of its DataStore, none yet":      {false, func(o *TenantControlPlane) { o.Annotations = map[string]string{name.AnnotationDataStore: ""} }},
+		"the label of the partition, as before":      {false, func(o *TenantControlPlane) { o.Labels = map[string]string{name.LabelPartition: "3"} }},
 		"conditions, after somebody took the record": {false, func(o *TenantControlPlane) { o.Status.Conditions = []metav1.Condition{{Type: "Ready"}} }},
 		"conditions, after it went back to Kamaji": {true, func(o *TenantControlPlane) {
 			o.Finalizers = append(o.Finalizers, name.FinalizerSoot)

@@ -1,0 +1,28 @@
+package controlplane
+
+// Types of the conditions in a KamajiControlPlane's status. Cluster API reads ConditionAvailable; the others are those of Kamaji's
+// provider, each of which tells of one step and is absent until that step was tried.
+const (
+	// ConditionAvailable says whether the tenant's API can be used. Cluster API shows it as ControlPlaneAvailable of the Cluster.
+	ConditionAvailable = "Available"
+	// ConditionPaused says whether the object is left alone, because it or its Cluster is paused.
+	ConditionPaused = "Paused"
+	// ConditionExternalClientFound says whether the cluster of externalClusterReference can be reached and knows TenantControlPlanes. Only
+	// with externalClusterReference.
+	ConditionExternalClientFound = "FoundExternalReferenceClient"
+	// ConditionTenantCreated says whether the TenantControlPlane was made as the spec asks.
+	ConditionTenantCreated = "TenantControlPlaneCreated"
+	// ConditionAddressReady says whether the TenantControlPlane has an endpoint.
+	ConditionAddressReady = "TenantControlPlaneAddressReady"
+	// ConditionEndpointPatched says whether spec.controlPlaneEndpoint is that endpoint.
+	ConditionEndpointPatched = "ControlPlaneEndpointPatched"
+	// ConditionInfrastructurePatched says whether the infrastructure cluster has that endpoint.
+	ConditionInfrastructurePatched = "InfrastructureClusterPatched"
+	// ConditionInitialized says whether the tenant's API has answered once, and the status says so.
+	ConditionInitialized = "KamajiControlPlaneIsInitialized"
+	// ConditionKubeadmResourcesCreated says whether the Secrets that Cluster API wants were written: the kubeconfig and the certificate
+	// authority.
+	ConditionKubeadmResourcesCreated = "KubeadmResourcesCreated"
+	// ConditionReady says whether the TenantControlPlane is ready, or is being upgraded while it works.
+	ConditionReady = "KamajiControlPlaneIsReady"
+)

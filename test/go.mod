@@ -17,6 +17,7 @@ require (
 	github.com/stoker-k8s/stoker/deployments/stack v0.0.0
 	github.com/stoker-k8s/stoker/pkg v0.0.0
 	github.com/stoker-k8s/stoker/services/addons v0.0.0
+	github.com/stoker-k8s/stoker/services/capi v0.0.0
 	github.com/stoker-k8s/stoker/services/certs v0.0.0
 	github.com/stoker-k8s/stoker/services/datastore v0.0.0
 	github.com/stoker-k8s/stoker/services/intake v0.0.0
@@ -28,6 +29,7 @@ require (
 	golang.org/x/sys v0.49.0
 	gonum.org/v1/plot v0.17.0
 	k8s.io/api v0.36.3
+	k8s.io/apiextensions-apiserver v0.36.3
 	k8s.io/apimachinery v0.36.3
 	k8s.io/apiserver v0.36.3
 	k8s.io/client-go v0.36.3
@@ -170,6 +172,7 @@ replace (
 	github.com/stoker-k8s/stoker/deployments/stack => ../deployments/stack
 	github.com/stoker-k8s/stoker/pkg => ../pkg
 	github.com/stoker-k8s/stoker/services/addons => ../services/addons
+	github.com/stoker-k8s/stoker/services/capi => ../services/capi
 	github.com/stoker-k8s/stoker/services/certs => ../services/certs
 	github.com/stoker-k8s/stoker/services/datastore => ../services/datastore
 	github.com/stoker-k8s/stoker/services/intake => ../services/intake

@@ -69,6 +69,31 @@ func operated(t *testing.T) (flags []string, asked func() string) {
 	return []string{"--nats", srv.URL(), "--nkey", srv.SeedFile(events.UserOperator)}, asked
 }
 
+func TestReplicasThatAreMissing(t *testing.T) {
+	t.Parallel()
+	for sentence, test := range map[string]struct {
+		missing []string
+		named   bool
+		want    string // what is complained of; empty: nothing
+	}{
+		"none":                            {},
+		"an installation needs certs":     {missing: []string{"certs"}, want: "no replica of certs answers"},
+		"and may do without capi":         {missing: []string{"capi"}},
+		"but not without both":            {missing: []string{"certs", "capi"}, want: "no replica of certs answers"},
+		"who asks for capi hears of that": {missing: []string{"capi"}, named: true, want: "no replica of capi answers"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			var out, errs strings.Builder
+			a := &app{streams: streams{out: &out, err: &errs}}
+			err := a.showReplicas("", event.ReplicasReply{Missing: test.missing}, test.named)
+			if (err != nil) != (test.want != "") || !strings.Contains(errs.String(), test.want) || strings.Count(errs.String(), "no replica") > 1 {
+				t.Errorf("%v: %s", err, errs.String())
+			}
+		})
+	}
+}
+
 func TestOperating(t *testing.T) {
 	t.Parallel()
 	flags, asked := operated(t)

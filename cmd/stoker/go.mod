@@ -100,6 +100,7 @@ require (
 	github.com/sirupsen/logrus v1.10.2 // indirect
 	github.com/stoewer/go-strcase v1.3.0 // indirect
 	github.com/stoker-k8s/stoker/services/addons v0.0.0 // indirect
+	github.com/stoker-k8s/stoker/services/capi v0.0.0 // indirect
 	github.com/stoker-k8s/stoker/services/certs v0.0.0 // indirect
 	github.com/stoker-k8s/stoker/services/intake v0.0.0 // indirect
 	github.com/stoker-k8s/stoker/services/status v0.0.0 // indirect
@@ -150,6 +151,7 @@ replace (
 	github.com/stoker-k8s/stoker/deployments/stack => ../../deployments/stack
 	github.com/stoker-k8s/stoker/pkg => ../../pkg
 	github.com/stoker-k8s/stoker/services/addons => ../../services/addons
+	github.com/stoker-k8s/stoker/services/capi => ../../services/capi
 	github.com/stoker-k8s/stoker/services/certs => ../../services/certs
 	github.com/stoker-k8s/stoker/services/datastore => ../../services/datastore
 	github.com/stoker-k8s/stoker/services/intake => ../../services/intake

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/cmd/stoker/internal/follow"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
@@ -25,7 +26,8 @@ func replicasCommand(a *app) *cobra.Command {
 		Long: `replicas lists the replicas of each service: which build they are, whether they are ready, when they were heard last, and which of
 the 16 partitions they hold. One that holds partitions and doesn't answer is silent: others take over within seconds.
 
-Exit code 1: a service has no replica that answers, or one is silent or not ready.`,
+Exit code 1: a service has no replica that answers, or one is silent or not ready. capi, which is for Cluster API alone, may have none,
+unless it is named.`,
 		Example: `  stoker replicas
   stoker replicas certs -o wide`,
 		Args: cobra.MaximumNArgs(1),
@@ -38,7 +40,7 @@ Exit code 1: a service has no replica that answers, or one is silent or not read
 				if err != nil {
 					return err
 				}
-				return a.showReplicas(format, reply)
+				return a.showReplicas(format, reply, len(args) > 0)
 			})
 		},
 	}
@@ -46,10 +48,10 @@ Exit code 1: a service has no replica that answers, or one is silent or not read
 	return c
 }
 
-// showReplicas writes replicas; what isn't well is an error, which is said already.
-func (a *app) showReplicas(format string, reply event.ReplicasReply) error {
+// showReplicas writes replicas, of all services or of the one that was named; what isn't well is an error, which is said already.
+func (a *app) showReplicas(format string, reply event.ReplicasReply, named bool) error {
 	var names []string
-	well := len(reply.Missing) == 0
+	well := true
 	for _, r := range reply.Replicas {
 		names = append(names, r.Service+"/"+r.Replica)
 		well = well && r.Ready && !r.Silent
@@ -58,6 +60,10 @@ func (a *app) showReplicas(format string, reply event.ReplicasReply) error {
 		return err
 	}
 	for _, service := range reply.Missing {
+		if name.Optional(service) && !named {
+			continue // this installation may do without it
+		}
+		well = false
 		a.complain(fmt.Errorf("no replica of %s answers: is one running, and does it reach NATS?", service))
 	}
 	if !well {

@@ -48,6 +48,7 @@ func Images() []Image {
 		name.ServiceWorkload:  "Runs tenants' control planes: Services, Deployments, routes and rollouts.",
 		name.ServiceAddons:    "Keeps what belongs into each tenant: kubeadm's objects, CoreDNS, kube-proxy.",
 		name.ServiceStatus:    "Tells what became of each tenant: API status, status events, answers, metrics.",
+		name.ServiceCAPI:      "Makes tenants of the control planes of Cluster API, and tells it where they stand.",
 	}
 	var all []Image
 	for _, service := range name.Services() {

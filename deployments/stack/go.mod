@@ -9,6 +9,7 @@ require (
 	github.com/stoker-k8s/stoker/deployments/natsserver v0.0.0
 	github.com/stoker-k8s/stoker/pkg v0.0.0
 	github.com/stoker-k8s/stoker/services/addons v0.0.0
+	github.com/stoker-k8s/stoker/services/capi v0.0.0
 	github.com/stoker-k8s/stoker/services/certs v0.0.0
 	github.com/stoker-k8s/stoker/services/datastore v0.0.0
 	github.com/stoker-k8s/stoker/services/intake v0.0.0
@@ -147,6 +148,7 @@ replace (
 	github.com/stoker-k8s/stoker/deployments/natsserver => ../natsserver
 	github.com/stoker-k8s/stoker/pkg => ../../pkg
 	github.com/stoker-k8s/stoker/services/addons => ../../services/addons
+	github.com/stoker-k8s/stoker/services/capi => ../../services/capi
 	github.com/stoker-k8s/stoker/services/certs => ../../services/certs
 	github.com/stoker-k8s/stoker/services/datastore => ../../services/datastore
 	github.com/stoker-k8s/stoker/services/intake => ../../services/intake

@@ -1,4 +1,4 @@
-// Package stack is an installation of Stoker on one machine: the local management cluster, a NATS server, and the six
+// Package stack is an installation of Stoker on one machine: the local management cluster, a NATS server, and the seven
 // services. `stoker up` runs it all in one process; tests run the services as processes of their own.
 package stack
 
@@ -23,6 +23,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/service"
 	"github.com/stoker-k8s/stoker/pkg/token"
 	"github.com/stoker-k8s/stoker/services/addons"
+	"github.com/stoker-k8s/stoker/services/capi"
 	"github.com/stoker-k8s/stoker/services/certs"
 	"github.com/stoker-k8s/stoker/services/datastore"
 	"github.com/stoker-k8s/stoker/services/intake"
@@ -187,7 +188,7 @@ func (s *Stack) Bus(user string) (*events.Bus, error) {
 	return events.Connect(events.Config{URL: s.NATS.URL(), User: user, SeedFile: s.NATS.SeedFile(user), Replica: "local", Log: s.cfg.Log})
 }
 
-// Run runs the six services until ctx ends or one of them fails for good.
+// Run runs the seven services until ctx ends or one of them fails for good.
 func (s *Stack) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -226,6 +227,8 @@ func (s *Stack) serve(ctx context.Context, cfg service.Config) error {
 		return addons.Run(ctx, cfg)
 	case name.ServiceStatus:
 		return status.Run(ctx, cfg)
+	case name.ServiceCAPI:
+		return capi.Run(ctx, cfg)
 	}
 	return fmt.Errorf("no service %q; the services are %v", cfg.Name, name.Services())
 }

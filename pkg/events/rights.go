@@ -32,10 +32,12 @@ var wakes = withRemovals(map[string][]string{
 	// Of what fails, intake looks for its spec that others can't read.
 	"intake": {
 		"datastore.withdrawn", "datastore.migrated", "datastore.restoring", "datastore.restored", "datastore.notrestored",
-		"workload.called", "addons.idle", "intake.due", "intake.asked", "datastore.failed", "certs.failed", "workload.failed", "addons.failed", "status.failed",
+		"workload.called", "addons.idle", "intake.due", "intake.asked", "datastore.failed", "certs.failed", "workload.failed", "addons.failed", "status.failed", "capi.failed",
 	},
+	// capi works from watches of the management cluster, and looks at each tenant once a day, as all do.
+	"capi": {"intake.checked"},
 	// Every fact but status' own, which would wake it to find nothing new.
-	"status": {"intake.*", "certs.*", "datastore.*", "workload.*", "addons.*"},
+	"status": {"intake.*", "certs.*", "datastore.*", "workload.*", "addons.*", "capi.*"},
 })
 
 // withRemovals has each service wake when the one before it in a deletion has removed its part.
@@ -54,7 +56,7 @@ var reads = map[string][]string{
 	"certs":     {"workload", "datastore", "addons"},
 	"workload":  {"certs", "datastore"},
 	"addons":    {"certs", "workload"},
-	"status":    {"certs", "datastore", "workload", "addons"},
+	"status":    {"certs", "datastore", "workload", "addons", "capi"},
 }
 
 // Permissions are the subjects a NATS user may publish and subscribe to: just what its service does. They say clearly what is

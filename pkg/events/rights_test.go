@@ -35,8 +35,8 @@ func TestWhoMayPublishAndHearWhat(t *testing.T) {
 		return "$JS.API.DIRECT.GET." + events.StreamFacts + "." + key.FactSubject(service, what)
 	}
 	const (
-		services = "addons certs datastore intake status workload"
-		all      = "addons certs datastore intake operator status workload"
+		services = "addons capi certs datastore intake status workload"
+		all      = "addons capi certs datastore intake operator status workload"
 		leader   = "$JS.API.STREAM.MSG.GET."
 		consumer = "$JS.API.CONSUMER."
 		elected  = "$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED."
@@ -68,21 +68,24 @@ func TestWhoMayPublishAndHearWhat(t *testing.T) {
 			"stoker.status.why":                    "operator",
 			"$SRV.PING":                            "operator",
 
-			"$KV." + events.BucketLeases + ".certs.x": "certs",
-			"$KV." + events.BucketCommands + ".x":     "intake",
-			state + "spec":                            "intake",
-			state + "certs":                           "certs",
-			direct(state + "spec"):                    all,
-			direct(state + "certs"):                   "addons certs operator status workload",
-			direct(state + "datastore"):               "certs datastore operator status workload",
-			direct(state + "workload"):                "addons certs datastore operator status workload",
-			direct(state + "addons"):                  "addons certs operator status",
-			direct(state + "status"):                  "operator status",
-			fact("certs", event.Issued):               "certs operator",
-			fact("addons", event.Removed):             "addons operator workload",
-			fact("workload", event.Removed):           "datastore operator workload",
-			fact("datastore", event.Removed):          "certs datastore operator",
-			fact("certs", event.Removed):              "certs intake operator",
+			"$KV." + events.BucketLeases + ".certs.x":  "certs",
+			"$KV." + events.BucketCommands + ".x":      "intake",
+			state + "spec":                             "intake",
+			state + "certs":                            "certs",
+			direct(state + "spec"):                     all,
+			direct(state + "certs"):                    "addons certs operator status workload",
+			direct(state + "datastore"):                "certs datastore operator status workload",
+			direct(state + "workload"):                 "addons certs datastore operator status workload",
+			direct(state + "addons"):                   "addons certs operator status",
+			direct(state + "status"):                   "operator status",
+			direct(state + "capi"):                     "capi operator status",
+			state + "capi":                             "capi",
+			key.FactSubject("capi", event.Initialized): "capi",
+			fact("certs", event.Issued):                "certs operator",
+			fact("addons", event.Removed):              "addons operator workload",
+			fact("workload", event.Removed):            "datastore operator workload",
+			fact("datastore", event.Removed):           "certs datastore operator",
+			fact("certs", event.Removed):               "certs intake operator",
 
 			leader + "KV_" + key.Bucket():          all,
 			leader + events.StreamIntake:           "intake operator",
@@ -129,6 +132,7 @@ func TestWhoMayPublishAndHearWhat(t *testing.T) {
 			event.QueryPods:                           "operator workload",
 			event.QueryInside:                         "addons operator",
 			events.ReplicaSubject("certs"):            "certs operator",
+			events.ReplicaSubject("capi"):             "capi operator",
 			"stoker.datastore.drop":                   "datastore operator",
 			"stoker.status.get":                       "operator status",
 			"stoker.status.why":                       "operator status",

@@ -77,6 +77,23 @@ func (c *Client) Disown(ctx context.Context, r Resource, read metav1.Object, out
 	}, out)
 }
 
+// Unmanage takes the entries of field managers that of accepts off an object that was read, and decodes the result into out. What they own
+// stays, and belongs to whoever applies it next, who can then also take it out. Nothing is sent when there is no such entry.
+// [intent.ErrStale] when the object was changed since it was read.
+func (c *Client) Unmanage(ctx context.Context, r Resource, read metav1.Object, out any, of func(metav1.ManagedFieldsEntry) bool) error {
+	kept := slices.DeleteFunc(slices.Clone(read.GetManagedFields()), of)
+	switch {
+	case len(kept) == len(read.GetManagedFields()):
+		return nil
+	case len(kept) == 0:
+		kept = append(kept, metav1.ManagedFieldsEntry{}) // an empty list would leave them all
+	}
+	return c.patchRead(ctx, r, read, []map[string]any{
+		{"op": "replace", "path": "/metadata/managedFields", "value": kept},
+		{"op": "replace", "path": "/metadata/resourceVersion", "value": read.GetResourceVersion()},
+	}, out)
+}
+
 // patchRead patches the very object that was read.
 func (c *Client) patchRead(ctx context.Context, r Resource, read metav1.Object, operations []map[string]any, out any) error {
 	operations = append([]map[string]any{{"op": "test", "path": "/metadata/uid", "value": read.GetUID()}}, operations...)

@@ -135,7 +135,7 @@ func (c *Client) InScope(r Resource, o metav1.Object) bool {
 	if r.Namespaced && c.scope.Namespace != "" && o.GetNamespace() != c.scope.Namespace {
 		return false
 	}
-	return c.scope.WatchFilter == "" || r.GroupVersion.Group != TenantControlPlanes.GroupVersion.Group ||
+	return c.scope.WatchFilter == "" || !r.filtered() ||
 		o.GetLabels()[name.LabelWatchFilter] == c.scope.WatchFilter
 }
 
@@ -144,7 +144,7 @@ func (c *Client) within(r Resource, namespace, selector string) (ns, sel string)
 	if namespace == "" && r.Namespaced {
 		namespace = c.scope.Namespace
 	}
-	if c.scope.WatchFilter != "" && r.GroupVersion.Group == TenantControlPlanes.GroupVersion.Group {
+	if c.scope.WatchFilter != "" && r.filtered() {
 		filter := name.LabelWatchFilter + "=" + c.scope.WatchFilter
 		if selector != "" {
 			filter = selector + "," + filter

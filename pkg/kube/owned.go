@@ -133,6 +133,24 @@ func (c *Client) ApplyOwned(ctx context.Context, r Resource, obj metav1.Object, 
 	return fmt.Errorf("%s %s/%s: %w", r.Kind, obj.GetNamespace(), obj.GetName(), intent.ErrStale)
 }
 
+// ApplyOnto is [Client.Apply] onto the object with a UID, or, with an empty one, for an object that isn't there. [intent.ErrStale] when what
+// is there is another.
+func (c *Client) ApplyOnto(ctx context.Context, r Resource, obj metav1.Object, uid types.UID) error {
+	want, err := applicable(r, obj)
+	if err != nil {
+		return err
+	}
+	body, err := onto(want, uid)
+	if err != nil {
+		return err
+	}
+	err = c.apply(ctx, r, obj.GetNamespace(), obj.GetName(), body, obj)
+	if another(err) {
+		return fmt.Errorf("%s %s/%s: %w: %w", r.Kind, obj.GetNamespace(), obj.GetName(), intent.ErrStale, err)
+	}
+	return err
+}
+
 // onto encodes what is applied so that it depends on the object that is there: the one with the UID, or none when that is empty.
 func onto(o map[string]any, uid types.UID) ([]byte, error) {
 	meta, ok := o["metadata"].(map[string]any)

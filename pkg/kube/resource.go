@@ -5,6 +5,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/stoker-k8s/stoker/pkg/api/controlplane"
 )
 
 // Resource is where objects of a kind are found.
@@ -45,6 +47,13 @@ var (
 	KubeconfigGenerators     = Resource{schema.GroupVersion{Group: "kamaji.clastix.io", Version: "v1alpha1"}, "kubeconfiggenerators", "KubeconfigGenerator", false}
 )
 
+// Kinds of Cluster API, and how kinds are defined.
+var (
+	Clusters                  = Resource{schema.GroupVersion{Group: "cluster.x-k8s.io", Version: "v1beta2"}, "clusters", "Cluster", true}
+	KamajiControlPlanes       = Resource{controlplane.GroupVersion, "kamajicontrolplanes", "KamajiControlPlane", true}
+	CustomResourceDefinitions = Resource{schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}, "customresourcedefinitions", "CustomResourceDefinition", false}
+)
+
 // Admission policies and webhooks of a cluster, to which no policy and no webhook applies.
 var (
 	admission                         = schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1"}
@@ -53,6 +62,11 @@ var (
 	ValidatingWebhookConfigurations   = Resource{admission, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", false}
 	MutatingWebhookConfigurations     = Resource{admission, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", false}
 )
+
+// filtered reports whether objects of a kind carry [name.LabelWatchFilter] where several installations share a cluster.
+func (r Resource) filtered() bool {
+	return r.GroupVersion.Group == TenantControlPlanes.GroupVersion.Group || r.GroupVersion.Group == KamajiControlPlanes.GroupVersion.Group
+}
 
 // Path of an object, or of the collection when name is empty; of all namespaces when namespace is empty.
 func (r Resource) Path(namespace, name string) string {

@@ -203,6 +203,19 @@ func TestPause(t *testing.T) {
 			t.Errorf("the handler saw %q", got)
 		}
 	})
+
+	t.Run("so does capi, which no fact of a pause wakes", func(t *testing.T) {
+		w, intake := &witness{}, s.Connect(t, "intake", "b")
+		key := tenant("mirrored")
+		want(t, portal, key, paused)
+		natstest.Eventually(t, "the pause", func() bool { _, err := intake.State(t.Context(), key, "intake"); return err == nil })
+		stop := run(t, w.loop(s.Connect(t, "capi", ""), "capi"))
+		defer stop()
+		natstest.Eventually(t, "its turn", func() bool { w.wakes(t, key, "watched"); return len(w.saw(key)) > 0 })
+		if w.count(key) > 0 {
+			t.Error("the tenant was passed over")
+		}
+	})
 }
 
 // A deletion goes from service to service by facts, and a pause makes one of them pass.

@@ -137,6 +137,9 @@ func Why(key events.Key, states map[string]*state.State) event.WhyReply {
 		AcceptedAt: tenant.AcceptedAt, Deleting: tenant.Deleting, Paused: tenant.Paused, PausedUntil: tenant.PausedUntil,
 	}
 	for _, service := range name.Services() {
+		if states[service] == nil && name.Optional(service) {
+			continue // the tenant is none of its
+		}
 		a := event.ServiceState{Service: service}
 		if s := states[service]; s != nil {
 			a.Step, a.Generation, a.Wait, a.Failure, a.Since = s.Step, s.Generation, s.Wait, s.Failure, s.UpdatedAt

@@ -92,12 +92,22 @@ func TestQuestionsAreAnswered(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	})
-	t.Run("why lists every service, also those that have not come to the tenant", func(t *testing.T) {
+	t.Run("why lists every service that each tenant has, also those that have not come to the tenant", func(t *testing.T) {
 		var r event.WhyReply
 		if err := json.Unmarshal(ask(event.QueryWhy, `{"namespace":"default","name":"demo"}`).Data, &r); err != nil {
 			t.Fatal(err)
 		}
-		if len(r.Services) != len(name.Services()) || r.Services[0].Step != event.Accepted || r.Services[1].Step != "" {
+		if len(r.Services) != len(slices.DeleteFunc(name.Services(), name.Optional)) || r.Services[0].Step != event.Accepted || r.Services[1].Step != "" {
+			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("and capi, if Cluster API made the tenant", func(t *testing.T) {
+		keep(s.capi, name.ServiceCAPI, state.State{UID: "u1", Generation: 2, Step: event.Initialized})
+		var r event.WhyReply
+		if err := json.Unmarshal(ask(event.QueryWhy, `{"namespace":"default","name":"demo"}`).Data, &r); err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Services) != len(name.Services()) || r.Services[len(r.Services)-1].Step != event.Initialized {
 			t.Errorf("%+v", r)
 		}
 	})

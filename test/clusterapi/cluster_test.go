@@ -28,8 +28,8 @@ var (
 // cluster is a Cluster of Cluster API and what belongs to it, of which tests read parts.
 type cluster struct {
 	name string
-	// controlPlane is the name of its KamajiControlPlane, and of its tenant.
-	controlPlane string
+	// controlPlane is the name of its KamajiControlPlane, and of its tenant; infrastructure that of its infrastructure cluster.
+	controlPlane, infrastructure string
 }
 
 // object is what tests read of objects of Cluster API and its providers.
@@ -73,7 +73,7 @@ func (c cluster) make(t testing.TB, version string) {
 		name     string
 		manifest string
 	}{
-		{infrastructures, c.name, `
+		{infrastructures, c.infrastructure, `
 metadata: {annotations: {cluster.x-k8s.io/managed-by: kamaji}}
 spec: {}`},
 		{controlPlanes, c.controlPlane, `
@@ -87,12 +87,45 @@ spec:
 spec:
   clusterNetwork: {services: {cidrBlocks: [10.96.0.0/16]}, pods: {cidrBlocks: [10.244.0.0/16]}}
   infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: KubevirtCluster, name: %s}
-  controlPlaneRef: {apiGroup: controlplane.cluster.x-k8s.io, kind: KamajiControlPlane, name: %s}`, c.name, c.controlPlane)},
+  controlPlaneRef: {apiGroup: controlplane.cluster.x-k8s.io, kind: KamajiControlPlane, name: %s}`, c.infrastructure, c.controlPlane)},
 	} {
 		put(t, o.resource, o.name, o.manifest)
 	}
+	provision(t, c.infrastructure)
+}
+
+// provision says of an infrastructure cluster that it is there, as its provider would.
+func provision(t testing.TB, name string) {
+	t.Helper()
 	provisioned := map[string]any{"initialization": map[string]any{"provisioned": true}}
-	must(t, e.Admin.ApplyStatus(t.Context(), infrastructures, &read(t, infrastructures, c.name).ObjectMeta, provisioned))
+	must(t, e.Admin.ApplyStatus(t.Context(), infrastructures, &read(t, infrastructures, name).ObjectMeta, provisioned))
+}
+
+// fromClass writes a Cluster of the ClusterClass of testdata, whose infrastructure is provisioned once it is there.
+func fromClass(t testing.TB, name, version string) cluster {
+	t.Helper()
+	put(t, clusters, name, `
+spec:
+  topology:
+    classRef: {name: hosted}
+    version: `+version+`
+    controlPlane: {replicas: 1, metadata: {labels: {team: b}}}
+    variables: [{name: schedulerVerbosity, value: 2}]`)
+	made := func(r kube.Resource) (made string) {
+		env.Eventually(t, r.Kind+" of "+name, func() error {
+			var all struct{ Items []object }
+			if err := e.Admin.List(t.Context(), r, namespace, "cluster.x-k8s.io/cluster-name="+name, &all); err != nil || len(all.Items) != 1 {
+				return fmt.Errorf("%d, %w", len(all.Items), err)
+			}
+			made = all.Items[0].Name
+			return nil
+		})
+		return made
+	}
+	c := cluster{name: name, infrastructure: made(infrastructures)}
+	provision(t, c.infrastructure)
+	c.controlPlane = made(controlPlanes)
+	return c
 }
 
 // put applies an object, whose kind and name are added.
@@ -136,7 +169,7 @@ func (c cluster) available(t testing.TB, version string, replicas int32) {
 		kcp, of := read(t, controlPlanes, c.controlPlane), read(t, clusters, c.name)
 		s := kcp.Status
 		if s.Initialization.ControlPlaneInitialized && s.Ready && s.Version == version && s.Replicas == replicas && s.ReadyReplicas == replicas &&
-			s.AvailableReplicas == replicas && s.UpToDateReplicas == replicas && kcp.is("Available") && of.is("ControlPlaneAvailable") &&
+			s.AvailableReplicas == replicas && s.UpToDateReplicas == replicas && kcp.is("Available") && of.is("ControlPlaneAvailable") && of.is("Available") &&
 			of.Spec.ControlPlaneEndpoint.Host != "" {
 			return nil
 		}
@@ -171,7 +204,7 @@ func (c cluster) gone(t testing.TB) {
 		resource kube.Resource
 		name     string
 	}{
-		{clusters, c.name}, {controlPlanes, c.controlPlane}, {infrastructures, c.name}, {kube.TenantControlPlanes, c.controlPlane},
+		{clusters, c.name}, {controlPlanes, c.controlPlane}, {infrastructures, c.infrastructure}, {kube.TenantControlPlanes, c.controlPlane},
 		{kube.Secrets, c.name + "-kubeconfig"}, {kube.Secrets, c.name + "-ca"},
 	} {
 		env.Eventually(t, "the end of "+o.resource.Kind+" "+o.name, func() error {

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -23,9 +25,12 @@ import (
 func TestKamajisProvider(t *testing.T) {
 	apply(t, filepath.Join(env.Root(), "deployments", "cluster-api", "crds"))
 	core(t)
-	tap := kamajisProvider(t)
+	provider, tap := kamajisProvider(t)
 	taps := []*env.Tap{tap}
 	for _, service := range name.Services() {
+		if service == name.ServiceCAPI { // which does what the provider does
+			continue
+		}
 		if service != name.ServiceIntake && service != name.ServiceStatus {
 			e.Service(t, service, "a")
 			continue
@@ -33,7 +38,7 @@ func TestKamajisProvider(t *testing.T) {
 		_, of := e.Tapped(t, service, "a")
 		taps = append(taps, of)
 	}
-	c := cluster{name: "shop", controlPlane: "shop-cp"}
+	c := cluster{name: "shop", controlPlane: "shop-cp", infrastructure: "shop-infra"}
 	c.make(t, "v1.35.4")
 	c.available(t, "v1.35.4", 1)
 	c.works(t)
@@ -92,11 +97,52 @@ func TestKamajisProvider(t *testing.T) {
 	})
 	t.Run("Stoker's services restart, and nobody fights", func(t *testing.T) {
 		e.NoServices(t)
-		e.Services(t)
+		for _, service := range name.Services() {
+			if service != name.ServiceCAPI {
+				e.Service(t, service, "a")
+			}
+		}
 		c.works(t)
 		quiet(t, tap)
 	})
+	t.Run("Stoker's own takes its control planes over, without touching the tenant", func(t *testing.T) {
+		change(t, controlPlanes, c.controlPlane, `{"metadata":{"labels":{"tier":"gold"}},"spec":{"apiServer":{"extraArgs":["--v=3"]}}}`)
+		awaitTenant(t, c, "what is added", func(o *v1alpha1.TenantControlPlane) bool {
+			return o.Spec.ControlPlane.Deployment.ExtraArgs != nil && o.Status.ObservedGeneration == o.Generation && rolledOut(o)
+		})
+		quiet(t, tap)
+		provider.Kill()
+		before, deployment := tenant(t, c), deploymentOf(t, c)
+		e.Service(t, name.ServiceCAPI, "a")
+		e.Fact(t, c.key(), name.ServiceCAPI, "initialized")
+		after := tenant(t, c)
+		if after.Generation != before.Generation || after.Labels["tier"] != "gold" || !reflect.DeepEqual(after.Spec, before.Spec) {
+			t.Errorf("generation %d, not %d; labels %v; spec\n%+v, not\n%+v", after.Generation, before.Generation, after.Labels, after.Spec, before.Spec)
+		}
+		if now := deploymentOf(t, c); now.Generation != deployment.Generation {
+			t.Errorf("its Deployment has generation %d, not %d", now.Generation, deployment.Generation)
+		}
+		c.works(t)
+		change(t, controlPlanes, c.controlPlane, `{"metadata":{"labels":{"tier":null}},"spec":{"apiServer":{"extraArgs":null}}}`)
+		awaitTenant(t, c, "what is taken off", func(o *v1alpha1.TenantControlPlane) bool {
+			_, there := o.Labels["tier"]
+			return !there && o.Spec.ControlPlane.Deployment.ExtraArgs == nil
+		})
+	})
 	c.gone(t)
+}
+
+// rolledOut reports whether a tenant's pods are as it asks.
+func rolledOut(o *v1alpha1.TenantControlPlane) bool {
+	s := o.Status.Kubernetes.Version.Status
+	return s != nil && *s == v1alpha1.VersionReady
+}
+
+func deploymentOf(t testing.TB, c cluster) *appsv1.Deployment {
+	t.Helper()
+	var d appsv1.Deployment
+	must(t, e.Admin.Get(t.Context(), kube.Deployments, namespace, name.Deployment(c.controlPlane), &d))
+	return &d
 }
 
 // refused sends the commands that would change what the provider writes.

@@ -53,12 +53,11 @@ func core(t testing.TB) *env.Process {
 }
 
 // kamajisProvider starts Kamaji's provider; what it sends to the API server is recorded.
-func kamajisProvider(t testing.TB) *env.Tap {
+func kamajisProvider(t testing.TB) (*env.Process, *env.Tap) {
 	t.Helper()
 	dir := built(t, images.KamajiProvider)
 	tap, kubeconfig := env.APITap(t, e.Local.Kubeconfig("admin"))
-	program(t, filepath.Join(dir, "kamaji-provider"), kubeconfig, "--health-probe-bind-address=0")
-	return tap
+	return program(t, filepath.Join(dir, "kamaji-provider"), kubeconfig, "--health-probe-bind-address=0"), tap
 }
 
 // program starts a controller of Cluster API or of a provider.

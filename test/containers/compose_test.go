@@ -286,7 +286,7 @@ func answers(tenant kubernetes.Interface) func(context.Context) error {
 // scraped tells whether a Prometheus has metrics of each service, NATS and the databases, and rules, none of which fires.
 func scraped(ctx context.Context, url string) error {
 	for query, want := range map[string]string{
-		"count(up == 1)": "9", "count(up == 0) or vector(0)": "0", "count(count by (service) (stoker_lease_held == 1))": "6",
+		"count(up == 1)": "10", "count(up == 0) or vector(0)": "0", "count(count by (service) (stoker_lease_held == 1))": "7",
 		"sum(stoker_nats_server_up)": "1", "sum(stoker_tenants)": "1", `count(ALERTS{alertstate="firing"}) or vector(0)`: "0",
 	} {
 		var answer struct {

@@ -40,6 +40,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/portal"
 	"github.com/stoker-k8s/stoker/pkg/service"
 	"github.com/stoker-k8s/stoker/services/addons"
+	"github.com/stoker-k8s/stoker/services/capi"
 	"github.com/stoker-k8s/stoker/services/certs"
 	"github.com/stoker-k8s/stoker/services/datastore"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
@@ -57,7 +58,7 @@ type installation struct {
 	nats   *natsserver.Server
 }
 
-// install runs the six services of an installation in this process until the test ends; tenants that name no DataStore are
+// install runs the seven services of an installation in this process until the test ends; tenants that name no DataStore are
 // placed. Installations without a filter work on everything, so those must not run meanwhile.
 func install(t *testing.T, filter string) *installation {
 	t.Helper()
@@ -101,6 +102,8 @@ func serve(ctx context.Context, cfg service.Config) error {
 		return workload.Run(ctx, workload.Config{Config: cfg})
 	case name.ServiceAddons:
 		return addons.Run(ctx, cfg)
+	case name.ServiceCAPI:
+		return capi.Run(ctx, cfg)
 	}
 	return status.Run(ctx, cfg)
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/deployments/stack"
+	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -147,6 +149,9 @@ func TestMetrics(t *testing.T) {
 		vanished(t, kube.DataStores, "", away)
 	}()
 	request(t, "http://"+e.HTTP().Address+"/events")
+	// Else capi, which works on Cluster API's tenants alone, would have no turn.
+	_, err := e.Operator.Conn().Request(event.QueryResync, event.Marshal(event.ResyncQuery{Namespace: key.Namespace, Name: key.Name}), time.Minute)
+	must(t, err)
 
 	for _, service := range name.Services() {
 		t.Run(service, func(t *testing.T) {

@@ -81,7 +81,7 @@ func TestReplicas(t *testing.T) {
 			})
 		}
 	})
-	for _, service := range name.Services() {
+	for _, service := range slices.DeleteFunc(name.Services(), name.Optional) { // those that work on every tenant
 		t.Run("the replica of "+service+" that holds a tenant is killed with work in flight", func(t *testing.T) {
 			if service != name.ServiceIntake && service != name.ServiceWorkload {
 				env.Long(t)

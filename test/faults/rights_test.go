@@ -75,11 +75,12 @@ func kubernetesRights(t *testing.T, key events.Key, tenant *v1alpha1.TenantContr
 	}{
 		"delete a Deployment": {
 			do: erase(kube.Deployments, key.Namespace, name.Deployment(key.Name)), may: "workload",
-			mayNot: []string{"intake", "certs", "datastore", "addons", "status"}, resource: "deployments",
+			mayNot: []string{"intake", "certs", "datastore", "addons", "status", "capi"}, resource: "deployments",
 		},
 		"make a Secret": {
 			do: create("rights-x"), may: "certs", mayNot: []string{"intake", "workload", "addons", "status"}, resource: "secrets",
 		},
+		"make a Secret that is not Cluster API's": {do: create("rights-y"), may: "certs", mayNot: []string{"capi"}, because: "stoker-cluster-api-secrets", resource: "secrets"},
 		"make a CA":                           {do: create("rights-x-ca"), may: "certs", mayNot: []string{"datastore"}, because: policy, resource: "secrets"},
 		"make a DataStore's credentials":      {do: create(name.DatastoreConfig(key.Name + "-x")), may: "datastore", mayNot: []string{"certs"}, because: policy, resource: "secrets"},
 		"delete a Secret that is no tenant's": {do: foreignSecret(t, "rights-foreign"), may: "admin", mayNot: []string{"certs", "datastore"}, because: policy, resource: "secrets"},
@@ -94,7 +95,7 @@ func kubernetesRights(t *testing.T, key events.Key, tenant *v1alpha1.TenantContr
 			do: func(c *kube.Client) error {
 				return c.ApplyStatus(t.Context(), kube.TenantControlPlanes, &metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, map[string]any{})
 			},
-			may: "status", mayNot: []string{"intake", "certs", "datastore", "workload", "addons"}, resource: "tenantcontrolplanes",
+			may: "status", mayNot: []string{"intake", "certs", "datastore", "workload", "addons", "capi"}, resource: "tenantcontrolplanes",
 		},
 	} {
 		t.Run(what, func(t *testing.T) {

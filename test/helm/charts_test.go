@@ -67,6 +67,7 @@ func TestWhatIsRendered(t *testing.T) {
 		}},
 		{"stoker with one NATS server without a volume", "stoker", []string{"--set", "nats.replicas=1,nats.persistence.enabled=false"}},
 		{"stoker with a NATS of its user's", "stoker", []string{"--set", "nats.enabled=false,nats.external.url=tls://nats:4222,nats.external.caConfigMap=ca"}},
+		{"stoker with Cluster API", "stoker", []string{"--set", "clusterAPI.enabled=true,namespace=default"}},
 		{"stoker for one namespace", "stoker", []string{"--set", "namespace=default,watchFilter=a,logLevel=debug,podSecurity="}},
 		{"etcd", "stoker-etcd", nil},
 		{"etcd with all settings", "stoker-etcd", []string{
@@ -117,7 +118,7 @@ func TestImages(t *testing.T) {
 // Each service has the name of its pod as replica, its own account, and no other's seed.
 func TestEachServiceHasWhatIsItsOwn(t *testing.T) {
 	t.Parallel()
-	objects := render(t, "stoker")
+	objects := render(t, "stoker", "--set", "clusterAPI.enabled=true")
 	for _, service := range name.Services() {
 		got := text(t, objects["StatefulSet/stoker-"+service])
 		for _, want := range []string{"serviceAccountName: stoker-" + service, "secretName: stoker-nats-" + service, "fieldPath: metadata.name"} {
@@ -131,6 +132,36 @@ func TestEachServiceHasWhatIsItsOwn(t *testing.T) {
 		if objects["PodDisruptionBudget/stoker-"+service] == nil || objects["ServiceAccount/stoker-"+service] == nil {
 			t.Errorf("%s has no disruption budget or no account", service)
 		}
+	}
+}
+
+// Unless it is asked for there is no capi, and nobody has its rights. Its NATS user is there, so that the servers' configuration is the same.
+func TestClusterAPI(t *testing.T) {
+	t.Parallel()
+	kinds := []string{"StatefulSet", "Service", "PodDisruptionBudget", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"}
+	for set, there := range map[string]bool{"namespace=": false, "clusterAPI.enabled=true": true, "namespace=acme": false, "clusterAPI.enabled=true,namespace=acme": true} {
+		t.Run(set, func(t *testing.T) {
+			t.Parallel()
+			objects := render(t, "stoker", "--set", set)
+			for _, kind := range kinds {
+				if is := objects[kind+"/stoker-capi"] != nil; is != there {
+					t.Errorf("%s of capi: %t", kind, is)
+				}
+				if kind != "ClusterRole" && objects[kind+"/stoker-certs"] == nil {
+					t.Errorf("no %s of certs", kind)
+				}
+			}
+			if role := objects["Role/stoker-capi"]; strings.HasSuffix(set, "acme") && (role != nil) != there {
+				t.Errorf("role of capi: %t", role != nil)
+			}
+			if !strings.Contains(text(t, objects["Role/stoker-bootstrap"]), "stoker-nats-capi") {
+				t.Error("the bootstrap may not make the user of capi")
+			}
+			policy, asked := text(t, objects["NetworkPolicy/stoker-services"]), text(t, objects["Pod/stoker-test"])
+			if strings.Contains(policy, "stoker-capi") != there || strings.Contains(asked, "- capi\n") != there {
+				t.Errorf("named in\n%s%s", policy, asked)
+			}
+		})
 	}
 }
 

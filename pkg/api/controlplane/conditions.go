@@ -26,3 +26,28 @@ const (
 	// ConditionReady says whether the TenantControlPlane is ready, or is being upgraded while it works.
 	ConditionReady = "KamajiControlPlaneIsReady"
 )
+
+// Reasons of the conditions.
+const (
+	// ReasonSucceeded is that of each step that was done.
+	ReasonSucceeded = "Succeeded"
+	// ReasonFailed is that of a step that can't be done as things are; the message says what is in the way. It is tried again when that
+	// changes.
+	ReasonFailed = "Failed"
+	// ReasonWaitingForCluster means that no Cluster refers to the control plane yet.
+	ReasonWaitingForCluster = "WaitingForCluster"
+	// ReasonWaitingForAddress means that the tenant has no endpoint yet: its Service waits for an address.
+	ReasonWaitingForAddress = "WaitingForAddress"
+	// ReasonWaitingForAPI means that the tenant's API has not answered yet.
+	ReasonWaitingForAPI = "WaitingForAPI"
+	// ReasonWaitingForTenant means that the tenant isn't as far yet; the message says how far it is.
+	ReasonWaitingForTenant = "WaitingForTenant"
+	// ReasonAvailable and ReasonNotAvailable are those of ConditionAvailable.
+	ReasonAvailable    = "Available"
+	ReasonNotAvailable = "NotAvailable"
+	// ReasonDeleting means that the control plane is being deleted, and its tenant with it.
+	ReasonDeleting = "Deleting"
+	// ReasonPaused and ReasonNotPaused are those of ConditionPaused.
+	ReasonPaused    = "Paused"
+	ReasonNotPaused = "NotPaused"
+)

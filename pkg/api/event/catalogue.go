@@ -99,8 +99,10 @@ func Catalogue() []Entry {
 		fact("addons", Removed, Removals{}, "the tenant's inside is no longer looked after"),
 		fact("status", Changed, StatusChanged{}, "the tenant's status, for portals"),
 		fact("status", Deleted, StatusChanged{}, "nothing of the tenant is left, or what is"),
+		fact("capi", Initialized, CAPIInitialized{}, "Cluster API may use the tenant: its API has answered, kubeconfig and authority are in the Secrets that "+
+			"Cluster API reads"),
 	}
-	for _, service := range []string{"intake", "datastore", "certs", "workload", "addons", "status"} {
+	for _, service := range []string{"intake", "datastore", "certs", "workload", "addons", "status", "capi"} {
 		entries = append(entries, fact(service, Failed, StepFailed{}, "a step failed"))
 	}
 	return entries

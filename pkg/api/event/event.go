@@ -87,6 +87,7 @@ const (
 	Restored    = "restored"
 	NotRestored = "notrestored"
 	Quota       = "quota"
+	Initialized = "initialized"
 )
 
 // FactType is the CloudEvents type of a fact ("dev.stoker.certs.issued.v1").
@@ -458,6 +459,15 @@ type AddonsRewritten struct {
 	Revision int64 `json:"revision"`
 	// Objects is how many there are.
 	Objects int `json:"objects"`
+}
+
+// CAPIInitialized says: Cluster API may use the tenant: its API has answered, kubeconfig and authority are in the Secrets that Cluster API
+// reads.
+type CAPIInitialized struct {
+	About
+	// ControlPlane is the name of the KamajiControlPlane, Cluster that of the Cluster; both are in the tenant's namespace.
+	ControlPlane string `json:"controlPlane"`
+	Cluster      string `json:"cluster"`
 }
 
 // StatusChanged is what portals subscribe to.

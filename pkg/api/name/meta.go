@@ -238,6 +238,8 @@ const (
 	FinalizerTenant = "finalizer.kamaji.clastix.io"
 	// FinalizerSoot is Kamaji's hold for what it keeps inside a tenant: removed when the tenant is adopted, never added.
 	FinalizerSoot = "finalizer.kamaji.clastix.io/soot"
+	// FinalizerControlPlane holds a KamajiControlPlane until its tenant is gone.
+	FinalizerControlPlane = "stoker.dev/control-plane"
 	// FinalizerEncryption is certs' hold on the Encryption Secret: whoever deletes it would lose what is encrypted by its keys.
 	FinalizerEncryption = "stoker.dev/encryption"
 	// FinalizerDatastoreSecret is Kamaji's hold on the DatastoreConfig Secret: removed when found, never added.

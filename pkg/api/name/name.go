@@ -16,12 +16,17 @@ const (
 	ServiceWorkload  = "workload"
 	ServiceAddons    = "addons"
 	ServiceStatus    = "status"
+	ServiceCAPI      = "capi"
 )
 
-// Services returns the six services, in the order in which a tenant meets them.
+// Services returns the seven services, in the order in which a tenant meets them.
 func Services() []string {
-	return []string{ServiceIntake, ServiceCerts, ServiceDatastore, ServiceWorkload, ServiceAddons, ServiceStatus}
+	return []string{ServiceIntake, ServiceCerts, ServiceDatastore, ServiceWorkload, ServiceAddons, ServiceStatus, ServiceCAPI}
 }
+
+// Optional reports whether an installation may do without a service: capi, where there is no Cluster API. Such a service works only on
+// tenants that are made by it, and no other waits for it.
+func Optional(service string) bool { return service == ServiceCAPI }
 
 // Field managers of server-side apply, one per service, so that managedFields tell who owns what.
 const (
@@ -31,6 +36,7 @@ const (
 	FieldManagerWorkload  = "stoker-workload"
 	FieldManagerAddons    = "stoker-addons"
 	FieldManagerStatus    = "stoker-status"
+	FieldManagerCAPI      = "stoker-capi"
 )
 
 // FieldManager returns the field manager of a service.

@@ -751,6 +751,19 @@ type Status struct {
 	Applied string `json:"applied,omitempty"`
 }
 
+// CAPI is the data of the capi service: the control plane of Cluster API that makes the tenant.
+type CAPI struct {
+	// Cluster is the name of the Cluster, in the tenant's namespace.
+	Cluster string `json:"cluster"`
+	// Applied is a hash of the tenant's object as it was applied last, AppliedGeneration the generation that it then had.
+	Applied           string `json:"applied,omitempty"`
+	AppliedGeneration int64  `json:"appliedGeneration,omitempty"`
+	// Endpoint is what was last written into the Cluster's infrastructure, as host:port.
+	Endpoint string `json:"endpoint,omitempty"`
+	// Initialized is true once Cluster API was told that it may use the tenant.
+	Initialized bool `json:"initialized,omitempty"`
+}
+
 // IssuedFor returns the generation for which certs has made everything: c.IssuedFor, or what a state written before 2026-12
 // says, whose Inputs end in that generation. 0 when there is none.
 func IssuedFor(s *State, c *Certs) int64 {

@@ -129,6 +129,8 @@ func words(service, what string, data []byte) (string, Mood) {
 		return say(data, Plain, func(p event.AddonsRewritten) string { return fmt.Sprintf("%d objects", p.Objects) })
 	case "addons.idle":
 		return say(data, Plain, func(p event.AddonsIdle) string { return "not used since " + p.Since.UTC().Format(time.RFC3339) })
+	case "capi.initialized":
+		return say(data, Good, func(p event.CAPIInitialized) string { return "cluster " + p.Cluster + " may use it" })
 	case "status.changed":
 		var p event.StatusChanged
 		if json.Unmarshal(data, &p) != nil {

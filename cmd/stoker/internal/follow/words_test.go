@@ -41,6 +41,9 @@ func TestEveryFactHasWords(t *testing.T) {
 			"datastore", event.Migrated, event.DatastoreMigrated{From: "a", To: "b", Resources: []string{"/pods", "/secrets"}, Keys: 3, Bytes: 40, HeldMilliseconds: 90},
 			"/pods /secrets, a → b, 3 keys, 40 bytes, writes waited for 90 ms", Good,
 		},
+		"what Cluster API may use is said by the name of its Cluster": {
+			"capi", event.Initialized, event.CAPIInitialized{About: about, ControlPlane: "shop-cp", Cluster: "shop"}, "cluster shop may use it", Good,
+		},
 		"a timer needs no words": {"certs", event.Due, event.TimerDue{About: about}, "", Plain},
 	}
 	for sentence, test := range tests {

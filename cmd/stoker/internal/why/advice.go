@@ -31,7 +31,7 @@ func advice(r event.WhyReply, now time.Time) []string {
 	}
 	working := false
 	for _, s := range r.Services {
-		working = working || s.Wait.Waits() || s.Generation < r.Generation
+		working = working || s.Wait.Waits() || behind(s, r.Generation)
 		for _, line := range serviceAdvice(s, r, now) {
 			if !slices.Contains(lines, line) { // several services may have the same reason
 				lines = append(lines, line)
@@ -102,6 +102,12 @@ func keepsWaiting(s event.ServiceState, r event.WhyReply, now time.Time) bool {
 		return false
 	}
 	return !turn.IsZero() && now.Sub(turn) > silent
+}
+
+// behind reports whether a service is still to come to a generation of the tenant. What only some tenants have, as capi's part, is none of
+// a generation's.
+func behind(s event.ServiceState, generation int64) bool {
+	return s.Generation < generation && !name.Optional(s.Service)
 }
 
 // find returns the row of what a service fails with or, if it doesn't, waits for. What containers say of themselves may be in no

@@ -125,7 +125,7 @@ func standing(s event.ServiceState, generation int64, now time.Time) string {
 		return "waits for " + s.Wait.Text
 	case s.Step == "" && s.Since.IsZero():
 		return "has not come to this tenant yet"
-	case s.Generation < generation:
+	case behind(s, generation):
 		return fmt.Sprintf("is still at generation %d", s.Generation)
 	}
 	return ""

@@ -149,6 +149,21 @@ func TestWhatServicesSayDoesNotSteerTheTerminal(t *testing.T) {
 	}
 }
 
+func TestCAPIIsNoPartOfAGeneration(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	r := event.WhyReply{
+		About: event.About{Namespace: "default", Name: "demo", Generation: 2}, Phase: "Ready", Ready: true, AcceptedAt: clock,
+		Services: []event.ServiceState{{Service: "intake", Generation: 2, Since: clock}, {Service: "capi", Step: event.Initialized, Generation: 1, Since: clock}},
+	}
+	if err := Explain(&b, r, clock); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.String(); !strings.Contains(got, "- Nothing to do.\n") || strings.Contains(got, "still at generation") || !strings.Contains(got, "initialized") {
+		t.Error(got)
+	}
+}
+
 func TestAdvice(t *testing.T) {
 	t.Parallel()
 	wait := func(why, text string) event.ServiceState {
@@ -182,7 +197,8 @@ func TestAdvice(t *testing.T) {
 		"an unknown failure that is tried again": {
 			[]event.ServiceState{{Service: "certs", Failure: &state.Failure{Reason: "NoSuchReason"}}}, "certs tries again by itself", "apply the tenant",
 		},
-		"a panic is for the developers": {[]event.ServiceState{fail(reason.Panic, "nil", true)}, "Report it", "by itself"},
+		"a panic is for the developers":  {[]event.ServiceState{fail(reason.Panic, "nil", true)}, "Report it", "by itself"},
+		"what Cluster API can't be told": {[]event.ServiceState{{Service: "capi", Failure: &state.Failure{Reason: "NoSuchReason"}}}, "capi tries again by itself", "apply the tenant"},
 		"what two services say is said once": {
 			[]event.ServiceState{wait(reason.ImagePull, ""), wait(reason.ImagePull, "")}, "An image can't be had", "\n",
 		},

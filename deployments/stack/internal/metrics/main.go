@@ -119,7 +119,7 @@ func render() ([]byte, error) {
 		}
 	}
 	for _, s := range []string{
-		name.ServiceCerts, name.ServiceDatastore, name.ServiceWorkload, name.ServiceAddons, name.ServiceIntake, name.ServiceStatus,
+		name.ServiceCerts, name.ServiceDatastore, name.ServiceWorkload, name.ServiceAddons, name.ServiceIntake, name.ServiceStatus, name.ServiceCAPI,
 	} {
 		data.Handlers = append(data.Handlers, handlers{s, "`" + strings.Join(metric.Handlers(s), "`, `") + "`"})
 	}

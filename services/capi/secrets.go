@@ -1,0 +1,132 @@
+package capi
+
+// The Secrets that Cluster API reads: the kubeconfig by which it works in the tenant, and the authority that machines trust when they join.
+
+import (
+	"bytes"
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stoker-k8s/stoker/pkg/api/controlplane"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+)
+
+const (
+	// secretType is the type of Secrets that Cluster API reads.
+	secretType corev1.SecretType = "cluster.x-k8s.io/secret"
+	// componentCAPI is the value of name.LabelComponent on them.
+	componentCAPI = "capi"
+
+	labelSecret      = "kamaji.clastix.io/secret"
+	labelClusterName = "kamaji.clastix.io/cluster"
+	labelTenant      = "kamaji.clastix.io/tcp"
+)
+
+// hand copies a tenant's kubeconfig and authority to where Cluster API reads them.
+func (s *svc) hand(ctx context.Context, o *controlplane.KamajiControlPlane, of *cluster, t *v1alpha1.TenantControlPlane) error {
+	key := kubeconfigKey(o)
+	from := t.Status.KubeConfig.Admin.SecretName
+	if from == "" || t.Status.Certificates.CA.SecretName == "" {
+		return waits("the tenant's kubeconfig and authority have not been issued yet")
+	}
+	data, err := s.dataOf(ctx, o.Namespace, from, key)
+	if err != nil {
+		return err
+	}
+	if err := s.keep(ctx, o, of, "kubeconfig", map[string][]byte{"value": data[key]}); err != nil {
+		return err
+	}
+	from = t.Status.Certificates.CA.SecretName
+	if from == of.Name+"-ca" { // the tenant's own, which has the keys that Cluster API reads, too
+		return nil
+	}
+	if data, err = s.dataOf(ctx, o.Namespace, from, "ca.crt", "ca.key"); err != nil {
+		return err
+	}
+	return s.keep(ctx, o, of, "ca", map[string][]byte{corev1.TLSCertKey: data["ca.crt"], corev1.TLSPrivateKeyKey: data["ca.key"]})
+}
+
+// kubeconfigKey is the key, in the Secret with the administrators' kubeconfigs, of the one that Cluster API gets.
+func kubeconfigKey(o *controlplane.KamajiControlPlane) string {
+	switch key := o.Annotations[name.AnnotationKubeconfigSecretKey]; {
+	case key != "":
+		return key
+	case o.Spec.Network.AdvertiseAddress != "":
+		return "admin.svc"
+	}
+	return "admin.conf"
+}
+
+// dataOf reads keys of a Secret, each of which must be there.
+func (s *svc) dataOf(ctx context.Context, namespace, from string, keys ...string) (map[string][]byte, error) {
+	var secret corev1.Secret
+	err := s.kube.Get(ctx, kube.Secrets, namespace, from, &secret)
+	if apierrors.IsNotFound(err) {
+		return nil, waits("Secret %s is not there", from)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range keys {
+		if len(secret.Data[key]) == 0 {
+			return nil, waits("Secret %s has no key %s", from, key)
+		}
+	}
+	return secret.Data, nil
+}
+
+// keep makes a Secret of the Cluster so, if it isn't.
+func (s *svc) keep(ctx context.Context, o *controlplane.KamajiControlPlane, of *cluster, purpose string, data map[string][]byte) error {
+	want := &corev1.Secret{
+		TypeMeta: kube.Secrets.TypeMeta(),
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: o.Namespace, Name: of.Name + "-" + purpose, OwnerReferences: []metav1.OwnerReference{ownerOf(o)},
+			Labels: map[string]string{
+				labelCluster: of.Name, name.LabelComponent: componentCAPI, labelSecret: purpose, labelClusterName: of.Name, labelTenant: o.Name,
+			},
+		},
+		Type: secretType, Data: data,
+	}
+	if filter, ok := o.Labels[name.LabelWatchFilter]; ok { // Cluster API sees no Secret without it then
+		want.Labels[name.LabelWatchFilter] = filter
+	}
+	var has corev1.Secret
+	err := s.kube.Get(ctx, kube.Secrets, want.Namespace, want.Name, &has)
+	switch {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return err
+	case !owns(o, &has):
+		return cannot("Secret %s is there and isn't this control plane's; it is left as it is. Delete it, or give the Cluster another name", want.Name)
+	case sameSecret(&has, want):
+		return nil
+	}
+	return s.kube.ApplyOnto(ctx, kube.Secrets, want, has.UID)
+}
+
+// owns reports whether an object is a control plane's: it is its controller, or an earlier object of its name is, which clusterctl moved.
+func owns(o *controlplane.KamajiControlPlane, of metav1.Object) bool {
+	c := metav1.GetControllerOf(of)
+	return c != nil && (c.UID == o.UID || c.Kind == kube.KamajiControlPlanes.Kind && c.Name == o.Name)
+}
+
+// sameSecret reports whether a Secret has all of another.
+func sameSecret(has, want *corev1.Secret) bool {
+	for k, v := range want.Data {
+		if !bytes.Equal(has.Data[k], v) {
+			return false
+		}
+	}
+	for k, v := range want.Labels {
+		if has.Labels[k] != v {
+			return false
+		}
+	}
+	c := metav1.GetControllerOf(has)
+	return has.Type == want.Type && c != nil && c.UID == want.OwnerReferences[0].UID
+}

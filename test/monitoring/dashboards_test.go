@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -98,27 +100,37 @@ func numbers(value model.Value) error {
 func TestDashboards(t *testing.T) {
 	m := start(t, filepath.Join(monitoringDir(), "rules", "stoker.yaml"), e.NATS.MonitorURL())
 	defer busy(t)()
-	asked := 0
+	asked, waiting := 0, map[string]monitoring.Target{}
 	for _, d := range dashboards(t) {
-		t.Run(d.UID, func(t *testing.T) {
-			for _, p := range d.Panels {
-				for _, target := range p.Targets {
-					asked++
-					env.Eventually(t, fmt.Sprintf("panel %q to show something: %s", p.Title, target.Expr), func() error {
-						value, err := m.ask(t.Context(), target)
-						if err != nil {
-							t.Fatalf("panel %q: %s: %v", p.Title, target.Expr, err)
-						}
-						return numbers(value)
-					})
-				}
+		for _, p := range d.Panels {
+			for _, target := range p.Targets {
+				waiting[d.UID+": "+p.Title+": "+target.Expr] = target
 			}
-			for _, v := range d.Templating.List {
-				if v.Type == "query" {
-					m.choices(t, v)
-				}
+		}
+	}
+	// All are asked each time: what a panel shows of the last seconds may be over while others are waited for.
+	env.Eventually(t, "panels to show something", func() error {
+		for panel, target := range waiting {
+			value, err := m.ask(t.Context(), target)
+			if err != nil {
+				t.Fatalf("%s: %v", panel, err)
 			}
-		})
+			if numbers(value) == nil {
+				delete(waiting, panel)
+				asked++
+			}
+		}
+		if len(waiting) > 0 {
+			return fmt.Errorf("nothing of %q", slices.Sorted(maps.Keys(waiting)))
+		}
+		return nil
+	})
+	for _, d := range dashboards(t) {
+		for _, v := range d.Templating.List {
+			if v.Type == "query" {
+				m.choices(t, v)
+			}
+		}
 	}
 	t.Logf("%d queries", asked)
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/controlplane"
@@ -59,9 +58,5 @@ func (s *svc) patchMetadata(ctx context.Context, o *controlplane.KamajiControlPl
 		return nil
 	}
 	meta["resourceVersion"], meta["uid"] = o.ResourceVersion, o.UID // finalizers are replaced as a list
-	err := stale(s.kube.MergePatch(ctx, kube.KamajiControlPlanes, o.Namespace, o.Name, map[string]any{"metadata": meta}, o))
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return found(stale(s.kube.MergePatch(ctx, kube.KamajiControlPlanes, o.Namespace, o.Name, map[string]any{"metadata": meta}, o)))
 }

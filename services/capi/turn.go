@@ -71,7 +71,9 @@ func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
 	}
 	if by := pausedBy(w.o, w.of); by != "" {
 		w.set(controlplane.ConditionPaused, true, controlplane.ReasonPaused, "left alone by "+by)
-		return w.tell(ctx)
+		status := w.o.Status
+		status.Conditions = w.sorted()
+		return found(w.write(ctx, w.o, status))
 	}
 	w.set(controlplane.ConditionPaused, false, controlplane.ReasonNotPaused, "")
 	if w.o.DeletionTimestamp != nil {
@@ -162,6 +164,7 @@ func (w *work) steps(ctx context.Context) error {
 	if done, err := w.step(controlplane.ConditionEndpointPatched, w.publish(ctx, w.o, at)); !done {
 		return err
 	}
+	w.generation = w.o.Generation // which that has raised
 	if has := w.of.Spec.ControlPlaneEndpoint; has.Host != "" && has != at {
 		w.set(controlplane.ConditionEndpointPatched, true, controlplane.ReasonSucceeded, fmt.Sprintf("spec.controlPlaneEndpoint of Cluster %s stays host %s, "+
 			"port %d: Cluster API doesn't change it, and machines join there", w.of.Name, has.Host, has.Port))
@@ -220,7 +223,10 @@ func (w *work) heldFor() (longest time.Duration) {
 func (w *work) available() {
 	is, message := w.initialized && usable(w.tenant), ""
 	ready, available := controlplane.ReasonSucceeded, controlplane.ReasonAvailable
-	if !is {
+	switch {
+	case w.tenant == nil:
+		message, ready, available = "there is no tenant yet", controlplane.ReasonWaitingForTenant, controlplane.ReasonNotAvailable
+	case !is:
 		message, ready, available = "the tenant is "+string(phaseOf(w.tenant)), controlplane.ReasonWaitingForTenant, controlplane.ReasonNotAvailable
 	}
 	w.set(controlplane.ConditionReady, is, ready, message)
@@ -229,7 +235,11 @@ func (w *work) available() {
 
 // tell writes the status.
 func (w *work) tell(ctx context.Context) error {
-	err := w.write(ctx, w.o, statusOf(w.o, w.tenant, w.initialized, w.sorted()))
+	return found(w.write(ctx, w.o, statusOf(w.o, w.tenant, w.initialized, w.sorted())))
+}
+
+// found is no error for an object that is gone by now.
+func found(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

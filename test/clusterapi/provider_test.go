@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/controlplane"
@@ -81,6 +82,7 @@ func TestProvider(t *testing.T) {
 		c.available(t, "v1.36.3", 1)
 		c.works(t)
 	})
+	t.Run("machines join by Cluster API's own bootstrap provider", func(t *testing.T) { workers(t, c, "v1.36.3") })
 	t.Run("a Secret of Cluster API's that is deleted or changed comes back", func(t *testing.T) {
 		_, err := e.Admin.Delete(t.Context(), kube.Secrets, namespace, c.name+"-ca", metav1.DeleteOptions{})
 		must(t, err)
@@ -180,7 +182,10 @@ func paused(t *testing.T, c cluster) {
 	change(t, clusters, c.name, `{"spec":{"paused":true}}`)
 	awaitControlPlane(t, c, "the pause", func(o *controlplane.KamajiControlPlane) bool { return is(o, controlplane.ConditionPaused) })
 	change(t, controlPlanes, c.controlPlane, `{"spec":{"scheduler":{"extraArgs":["--v=2"]}}}`)
-	awaitControlPlane(t, c, "the generation", func(o *controlplane.KamajiControlPlane) bool { return o.Generation > o.Status.ObservedGeneration })
+	awaitControlPlane(t, c, "the pause of what was changed", func(o *controlplane.KamajiControlPlane) bool {
+		paused := meta.FindStatusCondition(o.Status.Conditions, controlplane.ConditionPaused)
+		return paused.ObservedGeneration == o.Generation && o.Status.ObservedGeneration < o.Generation
+	})
 	if args := tenant(t, c).Spec.ControlPlane.Deployment.ExtraArgs; args != nil {
 		t.Errorf("%+v", args)
 	}

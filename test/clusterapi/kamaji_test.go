@@ -3,7 +3,6 @@ package clusterapi
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -23,7 +22,6 @@ import (
 
 // TestKamajisProvider has the control plane provider of Kamaji, as it is published, in front of Stoker.
 func TestKamajisProvider(t *testing.T) {
-	apply(t, filepath.Join(env.Root(), "deployments", "cluster-api", "crds"))
 	core(t)
 	provider, tap := kamajisProvider(t)
 	taps := []*env.Tap{tap}

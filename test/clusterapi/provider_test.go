@@ -26,7 +26,6 @@ func TestProvider(t *testing.T) {
 		_, tap := e.Tapped(t, service, "a")
 		taps = append(taps, tap)
 	}
-	apply(t, filepath.Join(env.Root(), "deployments", "cluster-api", "crds"))
 	core(t)
 	c := cluster{name: "store", controlPlane: "store-cp", infrastructure: "store-infra"}
 	c.make(t, "v1.35.4")
@@ -114,7 +113,7 @@ func TestProvider(t *testing.T) {
 
 // fromAClass makes a Cluster from a ClusterClass, changes what its topology says, and deletes it.
 func fromAClass(t *testing.T) {
-	apply(t, filepath.Join("testdata", "class"))
+	e.Manifests(t, filepath.Join("testdata", "class"))
 	c := fromClass(t, "classy", "v1.35.4")
 	c.available(t, "v1.35.4", 1)
 	c.works(t)

@@ -25,13 +25,12 @@ var (
 
 // kubeadmBootstrap starts Cluster API's provider of bootstrap data by kubeadm.
 func kubeadmBootstrap(t *testing.T) {
-	dir := built(t, images.ClusterAPI)
-	apply(t, filepath.Join(dir, images.Manifests, "bootstrap", "kubeadm", "config", "crd", "bases"))
+	dir := env.Built(t, images.ClusterAPI)
+	e.Manifests(t, filepath.Join(dir, images.Manifests, "bootstrap", "kubeadm", "config", "crd", "bases"))
 	for _, plural := range []string{"kubeadmconfigs", "kubeadmconfigtemplates"} { // which the manifests of a release are labelled with
 		e.Kubectl(t, e.Local.Kubeconfig("admin"), "label", "crd", plural+"."+bootstrapGroup.Group, "cluster.x-k8s.io/v1beta2=v1beta2")
 	}
-	program(t, filepath.Join(dir, "kubeadm-bootstrap"), e.Local.Kubeconfig("admin"), "--webhook-cert-dir="+webhookCertificate(t),
-		"--webhook-port="+freePort(t), "--health-addr=127.0.0.1:0")
+	e.Controller(t, filepath.Join(dir, "kubeadm-bootstrap"), e.Local.Kubeconfig("admin"), env.WebhookFlags(t)...)
 }
 
 // workers has a Cluster get a machine, of which the test plays the infrastructure and the kubelet, and lose it.

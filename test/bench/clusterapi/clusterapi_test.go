@@ -1,0 +1,167 @@
+// Package clusterapi measures control planes of Cluster API beside bare tenants: `make bench BENCH=./bench/clusterapi`.
+package clusterapi
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/reason"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/test/env"
+)
+
+var e *env.Env
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if flag.Lookup("test.bench").Value.String() == "" {
+		os.Exit(m.Run()) // no benchmark is asked for, so nothing need run for it
+	}
+	env.Main(m, func(started *env.Env) { e = started })
+}
+
+const namespace = "default"
+
+var errNotYet = errors.New("not yet")
+
+// BenchmarkAvailable makes tenants one after the other, bare ones and those of Clusters, in turns: seconds from the write to the condition
+// that users wait for (Ready of the tenant, Available of the Cluster), and what services and Cluster API take of the processor for each.
+func BenchmarkAvailable(b *testing.B) {
+	services := e.Services(b)
+	services["cluster-api-core"] = e.ClusterAPI(b)
+	kinds := []struct {
+		name string
+		make func(b *testing.B, n string)
+		r    kube.Resource
+		is   string
+	}{
+		{"bare tenant", bare, kube.TenantControlPlanes, reason.Ready},
+		{"Cluster", ofCluster, kube.Clusters, "Available"},
+	}
+	const rounds = 5
+	seconds, cpu := map[string][]float64{}, map[string]map[string]float64{}
+	for b.Loop() {
+		for round := range rounds + 1 {
+			for i, k := range kinds {
+				n := fmt.Sprintf("bench-%d-%d", i, round)
+				before, began := used(b, services), time.Now()
+				k.make(b, n)
+				await(b, k.r, n, k.is)
+				took, after := time.Since(began).Seconds(), used(b, services)
+				gone(b, k.r, n)
+				if round == 0 {
+					continue // what happens once isn't measured
+				}
+				seconds[k.name] = append(seconds[k.name], took)
+				for s := range services {
+					if cpu[s] == nil {
+						cpu[s] = map[string]float64{}
+					}
+					cpu[s][k.name] += (after[s] - before[s]) / rounds
+				}
+			}
+		}
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(w, "\n\tbare tenant\tCluster\t\n")
+	for _, s := range seconds {
+		slices.Sort(s)
+	}
+	at, most := rounds/2, rounds-1
+	fmt.Fprintf(w, "median s\t%.2f\t%.2f\t\n", seconds[kinds[0].name][at], seconds[kinds[1].name][at])
+	fmt.Fprintf(w, "most s\t%.2f\t%.2f\t\n", seconds[kinds[0].name][most], seconds[kinds[1].name][most])
+	for _, s := range append(name.Services(), "cluster-api-core") {
+		fmt.Fprintf(w, "CPU s %s\t%.3f\t%.3f\t\n", s, cpu[s][kinds[0].name], cpu[s][kinds[1].name])
+	}
+	if err := w.Flush(); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(seconds[kinds[1].name][at]-seconds[kinds[0].name][at], "s-more")
+}
+
+// used is what each process has used of the processor so far, in seconds.
+func used(b *testing.B, processes map[string]*env.Process) map[string]float64 {
+	b.Helper()
+	all := map[string]float64{}
+	for n, p := range processes {
+		u, err := p.Usage()
+		if err != nil {
+			b.Fatal(err)
+		}
+		all[n] = u.CPU
+	}
+	return all
+}
+
+func bare(b *testing.B, n string) {
+	b.Helper()
+	apply(b, kube.TenantControlPlanes, n, env.JSON(b, env.Tenant(n, "v1.36.3")))
+}
+
+// ofCluster makes a Cluster without infrastructure, whose control plane is as a bare tenant.
+func ofCluster(b *testing.B, n string) {
+	b.Helper()
+	apply(b, kube.KamajiControlPlanes, n, map[string]any{"spec": map[string]any{
+		"version": "v1.36.3", "replicas": 1, "addons": map[string]any{"coreDNS": map[string]any{}, "kubeProxy": map[string]any{}},
+	}})
+	apply(b, kube.Clusters, n, map[string]any{"spec": map[string]any{"controlPlaneRef": map[string]any{
+		"apiGroup": kube.KamajiControlPlanes.GroupVersion.Group, "kind": kube.KamajiControlPlanes.Kind, "name": n,
+	}}})
+}
+
+func apply(b *testing.B, r kube.Resource, n string, o map[string]any) {
+	b.Helper()
+	o["apiVersion"], o["kind"] = r.GroupVersion.String(), r.Kind
+	o["metadata"] = map[string]any{"namespace": namespace, "name": n}
+	body, err := json.Marshal(o)
+	if err == nil {
+		err = e.Admin.ApplyRaw(b.Context(), r, namespace, n, body, nil)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// await waits until a condition of an object is True.
+func await(b *testing.B, r kube.Resource, n, condition string) {
+	b.Helper()
+	env.Eventually(b, condition+" of "+n, func() error {
+		var o struct {
+			Status v1alpha1.TenantControlPlaneStatus `json:"status"` // of which all have the conditions
+		}
+		if err := e.Admin.Get(b.Context(), r, namespace, n, &o); err != nil {
+			return err
+		}
+		if !meta.IsStatusConditionTrue(o.Status.Conditions, condition) {
+			return errNotYet
+		}
+		return nil
+	})
+}
+
+func gone(b *testing.B, r kube.Resource, n string) {
+	b.Helper()
+	if _, err := e.Admin.Delete(b.Context(), r, namespace, n, metav1.DeleteOptions{}); err != nil {
+		b.Fatal(err)
+	}
+	env.Eventually(b, "the end of "+n, func() error {
+		err := e.Admin.Get(b.Context(), kube.TenantControlPlanes, namespace, n, &metav1.PartialObjectMetadata{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return errors.Join(errNotYet, err)
+	})
+}

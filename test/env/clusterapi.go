@@ -1,0 +1,72 @@
+package env
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stoker-k8s/stoker/deployments/local"
+	"github.com/stoker-k8s/stoker/deployments/local/images"
+	"github.com/stoker-k8s/stoker/deployments/local/pki"
+	"github.com/stoker-k8s/stoker/deployments/local/progress"
+)
+
+// Built is the directory of an image's programs and manifests, built if need be.
+func Built(t testing.TB, image string) string {
+	t.Helper()
+	store, err := images.Open(Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := store.Build(t.Context(), image, progress.Lines(os.Stderr, false, func() string { return "   " }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// Manifests applies the manifests of directories to the management cluster.
+func (e *Env) Manifests(t testing.TB, dirs ...string) {
+	t.Helper()
+	if err := local.ApplyManifests(t.Context(), e.Local.AdminConfig(), dirs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ClusterAPI starts Cluster API's core controllers, with ClusterClasses, and defines its kinds and those of Stoker's control plane provider.
+func (e *Env) ClusterAPI(t testing.TB) *Process {
+	t.Helper()
+	dir := Built(t, images.ClusterAPI)
+	e.Manifests(t, filepath.Join(Root(), "deployments", "cluster-api", "crds"), filepath.Join(dir, images.Manifests, "core", "config", "crd", "bases"))
+	return e.Controller(t, filepath.Join(dir, "cluster-api-core"), e.Local.Kubeconfig("admin"), append(WebhookFlags(t), "--feature-gates=ClusterTopology=true",
+		"--skip-crd-migration-phases=StorageVersionMigration,CleanupManagedFields")...)
+}
+
+// Controller starts a controller of Cluster API or of a provider for it.
+func (e *Env) Controller(t testing.TB, program, kubeconfig string, flags ...string) *Process {
+	t.Helper()
+	cmd := exec.Command(program, append(flags, "--diagnostics-address=127.0.0.1:0", "--insecure-diagnostics")...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	return e.Program(t, filepath.Base(program), cmd)
+}
+
+// WebhookFlags are the flags of Cluster API's own controllers for webhooks that nobody calls, and for their health.
+func WebhookFlags(t testing.TB) []string {
+	t.Helper()
+	dir := t.TempDir()
+	authority, err := pki.OpenAuthority(dir, "ca")
+	if err == nil {
+		_, err = authority.Issue(pki.Leaf{File: "tls", Name: "webhooks", Hosts: []string{"localhost"}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, err := FreeAddress("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(address)
+	return []string{"--webhook-cert-dir=" + dir, "--webhook-port=" + port, "--health-addr=127.0.0.1:0"}
+}

@@ -168,7 +168,7 @@ func TestClusterAPI(t *testing.T) {
 // A volume that values give a service is mounted where they say, and in no other service.
 func TestVolumes(t *testing.T) {
 	t.Parallel()
-	objects := render(t, "stoker",
+	objects := render(t, "stoker", "--set", "clusterAPI.enabled=true",
 		"--set-json", `services.datastore.volumes=[{"name":"backups","persistentVolumeClaim":{"claimName":"kept"}}]`,
 		"--set-json", `services.datastore.volumeMounts=[{"name":"backups","mountPath":"/backups"}]`)
 	for _, service := range name.Services() {

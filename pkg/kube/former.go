@@ -71,10 +71,7 @@ func (c *Client) Disown(ctx context.Context, r Resource, read metav1.Object, out
 	if !changed {
 		return nil
 	}
-	return c.patchRead(ctx, r, read, []map[string]any{
-		{"op": "replace", "path": "/metadata/managedFields", "value": fields},
-		{"op": "replace", "path": "/metadata/resourceVersion", "value": read.GetResourceVersion()},
-	}, out)
+	return c.replaceManaged(ctx, r, read, fields, out)
 }
 
 // Unmanage takes the entries of field managers that of accepts off an object that was read, and decodes the result into out. What they own
@@ -88,8 +85,13 @@ func (c *Client) Unmanage(ctx context.Context, r Resource, read metav1.Object, o
 	case len(kept) == 0:
 		kept = append(kept, metav1.ManagedFieldsEntry{}) // an empty list would leave them all
 	}
+	return c.replaceManaged(ctx, r, read, kept, out)
+}
+
+// replaceManaged replaces who owns which fields of the very object that was read.
+func (c *Client) replaceManaged(ctx context.Context, r Resource, read metav1.Object, fields []metav1.ManagedFieldsEntry, out any) error {
 	return c.patchRead(ctx, r, read, []map[string]any{
-		{"op": "replace", "path": "/metadata/managedFields", "value": kept},
+		{"op": "replace", "path": "/metadata/managedFields", "value": fields},
 		{"op": "replace", "path": "/metadata/resourceVersion", "value": read.GetResourceVersion()},
 	}, out)
 }

@@ -11,14 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/controlplane"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/kube"
-)
-
-const (
-	// labelCluster is the name of the Cluster that an object belongs to.
-	labelCluster = "cluster.x-k8s.io/cluster-name"
-	// annotationClusterPaused, with any value, has providers leave an object alone.
-	annotationClusterPaused = "cluster.x-k8s.io/paused"
 )
 
 // cluster is what is read of a Cluster (cluster.x-k8s.io/v1beta2).
@@ -61,7 +55,7 @@ func clusterOf(o metav1.Object) string {
 	if at >= 0 {
 		return owners[at].Name
 	}
-	return o.GetLabels()[labelCluster]
+	return o.GetLabels()[name.LabelClusterName]
 }
 
 // cluster reads the Cluster of a control plane; nil when there is none that refers to it: whoever writes a control plane could name any.
@@ -80,8 +74,8 @@ func (s *svc) cluster(ctx context.Context, o *controlplane.KamajiControlPlane) (
 
 // pausedBy says what pauses a control plane; empty for nothing.
 func pausedBy(o *controlplane.KamajiControlPlane, of *cluster) string {
-	if _, paused := o.Annotations[annotationClusterPaused]; paused {
-		return "annotation " + annotationClusterPaused
+	if _, paused := o.Annotations[name.AnnotationClusterPaused]; paused {
+		return "annotation " + name.AnnotationClusterPaused
 	}
 	if of != nil && of.Spec.Paused {
 		return "spec.paused of Cluster " + of.Name

@@ -14,18 +14,15 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
-// annotationBlockMove, with any value, has clusterctl not move a Cluster: it would delete the control plane here, and with it the tenant, which
-// isn't among what it moves.
-const annotationBlockMove = "clusterctl.cluster.x-k8s.io/block-move"
-
-// hold puts the finalizer on a control plane, and keeps clusterctl from moving it, before there is a tenant.
+// hold puts the finalizer on a control plane, before there is a tenant, and keeps clusterctl from moving it: that would delete the control
+// plane here, and with it the tenant, which isn't among what it moves.
 func (s *svc) hold(ctx context.Context, o *controlplane.KamajiControlPlane) error {
 	meta := map[string]any{}
 	if !slices.Contains(o.Finalizers, name.FinalizerControlPlane) {
 		meta["finalizers"] = append(slices.Clone(o.Finalizers), name.FinalizerControlPlane)
 	}
-	if _, blocked := o.Annotations[annotationBlockMove]; !blocked {
-		meta["annotations"] = map[string]any{annotationBlockMove: ""}
+	if _, blocked := o.Annotations[name.AnnotationBlockMove]; !blocked {
+		meta["annotations"] = map[string]any{name.AnnotationBlockMove: ""}
 	}
 	return s.patchMetadata(ctx, o, meta)
 }

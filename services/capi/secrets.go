@@ -16,16 +16,8 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
-const (
-	// secretType is the type of Secrets that Cluster API reads.
-	secretType corev1.SecretType = "cluster.x-k8s.io/secret"
-	// componentCAPI is the value of name.LabelComponent on them.
-	componentCAPI = "capi"
-
-	labelSecret      = "kamaji.clastix.io/secret"
-	labelClusterName = "kamaji.clastix.io/cluster"
-	labelTenant      = "kamaji.clastix.io/tcp"
-)
+// secretType is the type of Secrets that Cluster API reads.
+const secretType corev1.SecretType = "cluster.x-k8s.io/secret"
 
 // hand copies a tenant's kubeconfig and authority to where Cluster API reads them.
 func (s *svc) hand(ctx context.Context, o *controlplane.KamajiControlPlane, of *cluster, t *v1alpha1.TenantControlPlane) error {
@@ -87,7 +79,7 @@ func (s *svc) keep(ctx context.Context, o *controlplane.KamajiControlPlane, of *
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: o.Namespace, Name: of.Name + "-" + purpose, OwnerReferences: []metav1.OwnerReference{ownerOf(o)},
 			Labels: map[string]string{
-				labelCluster: of.Name, name.LabelComponent: componentCAPI, labelSecret: purpose, labelClusterName: of.Name, labelTenant: o.Name,
+				name.LabelClusterName: of.Name, name.LabelComponent: name.ComponentCAPI, name.LabelCAPISecret: purpose, name.LabelCAPICluster: of.Name, name.LabelCAPITenant: o.Name,
 			},
 		},
 		Type: secretType, Data: data,
@@ -101,18 +93,12 @@ func (s *svc) keep(ctx context.Context, o *controlplane.KamajiControlPlane, of *
 	case apierrors.IsNotFound(err):
 	case err != nil:
 		return err
-	case !owns(o, &has):
+	case !metav1.IsControlledBy(&has, o):
 		return cannot("Secret %s is there and isn't this control plane's; it is left as it is. Delete it, or give the Cluster another name", want.Name)
 	case sameSecret(&has, want):
 		return nil
 	}
 	return s.kube.ApplyOnto(ctx, kube.Secrets, want, has.UID)
-}
-
-// owns reports whether an object is a control plane's: it is its controller, or an earlier object of its name is, which clusterctl moved.
-func owns(o *controlplane.KamajiControlPlane, of metav1.Object) bool {
-	c := metav1.GetControllerOf(of)
-	return c != nil && (c.UID == o.UID || c.Kind == kube.KamajiControlPlanes.Kind && c.Name == o.Name)
 }
 
 // sameSecret reports whether a Secret has all of another.
@@ -127,6 +113,5 @@ func sameSecret(has, want *corev1.Secret) bool {
 			return false
 		}
 	}
-	c := metav1.GetControllerOf(has)
-	return has.Type == want.Type && c != nil && c.UID == want.OwnerReferences[0].UID
+	return has.Type == want.Type
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/stoker-k8s/stoker/pkg/api/controlplane"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 )
 
@@ -117,7 +118,7 @@ func TestTenantOf(t *testing.T) {
 		"the control plane is the controller": {nil, func(x *v1alpha1.TenantControlPlane) any { return metav1.GetControllerOf(x).UID }, minimal().UID},
 		"labels and annotations are copied, but for those of tools that made the control plane, and of intake": {func(o *controlplane.KamajiControlPlane, _ *cluster) {
 			o.Labels = map[string]string{"team": "a", "kustomize.toolkit.fluxcd.io/name": "x"}
-			o.Annotations = map[string]string{"note": "b", "stoker.dev/datastore-selector": "tier=gold", "stoker.dev/datastore": "x", "kubectl.kubernetes.io/last-applied-configuration": "{}", annotationClusterPaused: ""}
+			o.Annotations = map[string]string{"note": "b", "stoker.dev/datastore-selector": "tier=gold", "stoker.dev/datastore": "x", "kubectl.kubernetes.io/last-applied-configuration": "{}", name.AnnotationClusterPaused: ""}
 		}, func(x *v1alpha1.TenantControlPlane) any { return []any{x.Labels, x.Annotations} },
 			[]any{map[string]string{"team": "a"}, map[string]string{"note": "b", "stoker.dev/datastore-selector": "tier=gold"}}},
 		"networks, port and domain are the Cluster's": {func(_ *controlplane.KamajiControlPlane, of *cluster) {
@@ -175,7 +176,7 @@ func TestClusterOf(t *testing.T) {
 		"what the label says":           {[]metav1.OwnerReference{shim}, "z", "z"},
 		"none":                          {},
 	} {
-		o := &metav1.ObjectMeta{OwnerReferences: c.owners, Labels: map[string]string{labelCluster: c.label}}
+		o := &metav1.ObjectMeta{OwnerReferences: c.owners, Labels: map[string]string{name.LabelClusterName: c.label}}
 		if got := clusterOf(o); got != c.want {
 			t.Errorf("%s: %q", sentence, got)
 		}

@@ -130,9 +130,9 @@ func (w *work) read(ctx context.Context) (err error) {
 // owns reports whether a tenant is the control plane's: it is the controller, or there is none and the tenant says that it is the Cluster's.
 func (w *work) owns(tenant *v1alpha1.TenantControlPlane) bool {
 	if metav1.GetControllerOf(tenant) == nil {
-		return w.of != nil && tenant.Labels[labelCluster] == w.of.Name
+		return w.of != nil && tenant.Labels[name.LabelClusterName] == w.of.Name
 	}
-	return owns(w.o, tenant)
+	return metav1.IsControlledBy(tenant, w.o)
 }
 
 // steps makes the tenant and what follows from it, as far as it comes. Its error is one for which the turn is repeated.

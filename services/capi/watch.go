@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -41,15 +42,18 @@ func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) 
 	})
 	g.Go(func() error {
 		return s.defined(ctx, kube.Clusters, func(ctx context.Context) error {
-			generations := map[events.Key]int64{} // the status of Clusters, which changes often, says nothing here
+			type version struct {
+				uid        types.UID
+				generation int64
+			}
+			seen := map[events.Key]version{} // the status of Clusters, which changes often, says nothing here
 			return s.kube.Watch(ctx, kube.Clusters, "", "", func(c kube.Change) {
-				of := events.Tenant(c.Object.Namespace, c.Object.Name)
-				if c.Type == watch.Deleted {
-					delete(generations, of)
-				} else if generations[of] == c.Object.Generation {
+				of, now := events.Tenant(c.Object.Namespace, c.Object.Name), version{c.Object.UID, c.Object.Generation}
+				if c.Type != watch.Deleted && seen[of] == now {
 					return
-				} else {
-					generations[of] = c.Object.Generation
+				}
+				if seen[of] = now; c.Type == watch.Deleted {
+					delete(seen, of)
 				}
 				is := func(key events.Key, b belonging) bool {
 					return key.Namespace == c.Object.Namespace && b.cluster == c.Object.Name
@@ -83,8 +87,8 @@ func (s *svc) watchControlPlanes(ctx context.Context, wake loop.Waker) error {
 		})
 	})
 	g.Go(func() error {
-		return s.kube.Watch(ctx, kube.Secrets, "", name.LabelComponent+"="+componentCAPI, func(c kube.Change) {
-			if key := events.Tenant(c.Object.Namespace, c.Object.Labels[labelTenant]); s.index.has(key) {
+		return s.kube.Watch(ctx, kube.Secrets, "", name.LabelComponent+"="+name.ComponentCAPI, func(c kube.Change) {
+			if key := events.Tenant(c.Object.Namespace, c.Object.Labels[name.LabelCAPITenant]); s.index.has(key) {
 				wake(key, loop.Wake{Kind: wakeSeen})
 			}
 		})

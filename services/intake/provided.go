@@ -12,6 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/stoker-k8s/stoker/pkg/api/controlplane"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 )
 
@@ -21,7 +22,7 @@ func writer(o *object) *metav1.OwnerReference {
 		return nil
 	}
 	owner := metav1.GetControllerOf(&o.ObjectMeta)
-	if owner == nil || !strings.HasPrefix(owner.APIVersion, "controlplane.cluster.x-k8s.io/") {
+	if owner == nil || !strings.HasPrefix(owner.APIVersion, controlplane.GroupName+"/") {
 		return nil
 	}
 	return owner

@@ -27,6 +27,13 @@ const (
 	// LabelDataStore, on a TenantControlPlane, is what AnnotationDataStore is, for people to select by. It is written together with that,
 	// and not put back when somebody takes it away, as Kamaji's Cluster API provider does with all labels.
 	LabelDataStore = "stoker.dev/datastore"
+	// LabelClusterName is the name of the Cluster of Cluster API that an object belongs to.
+	LabelClusterName = "cluster.x-k8s.io/cluster-name"
+	// LabelCAPISecret, LabelCAPICluster and LabelCAPITenant are on the Secrets that Cluster API reads: what it is (kubeconfig or ca), the
+	// Cluster, and the tenant, which is named as its KamajiControlPlane.
+	LabelCAPISecret  = "kamaji.clastix.io/secret"
+	LabelCAPICluster = "kamaji.clastix.io/cluster"
+	LabelCAPITenant  = "kamaji.clastix.io/tcp"
 	// LabelJoinToken, inside a tenant, marks the Secrets of bootstrap tokens that were made for machines to join.
 	LabelJoinToken = "stoker.dev/join-token"
 	// LabelJobTenant and LabelJobNamespace are on migration Jobs.
@@ -86,6 +93,7 @@ const (
 	ComponentKonnectivityRoute                 = "konnectivity-gateway"
 	ComponentActivator                         = "activator"
 	ComponentMigrate                           = "migrate"
+	ComponentCAPI                              = "capi"
 )
 
 // Keys of the pod template's labels that carry checksums; without the LabelComponentPrefix they are what
@@ -135,6 +143,10 @@ const (
 	// AnnotationDatastoreOverrides, on a TenantControlPlane, lists the DataStores that may hold something of it beside its own
 	// (by dataStoreOverrides, or a move to it or from it), until nothing is left there: what they are counted as used by. See Overrides.
 	AnnotationDatastoreOverrides = "stoker.dev/datastore-overrides"
+	// AnnotationClusterPaused, with any value, has providers of Cluster API leave an object alone; AnnotationBlockMove has clusterctl not move
+	// the Cluster that it belongs to.
+	AnnotationClusterPaused = "cluster.x-k8s.io/paused"
+	AnnotationBlockMove     = "clusterctl.cluster.x-k8s.io/block-move"
 	// AnnotationAdopt, with any value, has Stoker work on a TenantControlPlane that Kamaji made; until then it is left alone.
 	AnnotationAdopt = "stoker.dev/adopt"
 	// AnnotationAwakeReplicas on a TenantControlPlane that sleeps is how many replicas it had: the command wake brings them

@@ -228,7 +228,7 @@ func (s *Stack) serve(ctx context.Context, cfg service.Config) error {
 	case name.ServiceStatus:
 		return status.Run(ctx, cfg)
 	case name.ServiceCAPI:
-		return capi.Run(ctx, cfg)
+		return capi.Run(ctx, capi.Config{Config: cfg})
 	}
 	return fmt.Errorf("no service %q; the services are %v", cfg.Name, name.Services())
 }

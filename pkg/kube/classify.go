@@ -38,6 +38,9 @@ func (c *Client) classify(ctx context.Context, err error) error {
 	if c.health != nil {
 		c.health.Down(Dependency, err)
 	}
+	if c.scope.Away != nil {
+		c.scope.Away(err)
+	}
 	return &intent.Unavailable{Dependency: c.dependency, Err: err}
 }
 

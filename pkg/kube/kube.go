@@ -43,6 +43,8 @@ type Options struct {
 	FieldManager string
 	// Health is told whether the API server answers; nil for tenants' API servers.
 	Health *health.Health
+	// Away is told of each request that the server doesn't answer, and why; nil for nobody. It is called from several goroutines.
+	Away func(error)
 	// Namespace limits lists and watches of namespaced resources to one namespace; empty: all.
 	Namespace string
 	// WatchFilter limits lists and watches of Kamaji's kinds to the objects whose label name.LabelWatchFilter has this

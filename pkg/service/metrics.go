@@ -88,7 +88,7 @@ func natsMetrics(bus *events.Bus) prometheus.Collector {
 }
 
 // Values of the label cluster.
-const managementCluster, tenantCluster = "management", "tenant"
+const managementCluster, tenantCluster, externalCluster = "management", "tenant", "external"
 
 // apiRequests counts requests to API servers.
 type apiRequests struct {
@@ -99,7 +99,7 @@ type apiRequests struct {
 func newAPIRequests(r prometheus.Registerer) apiRequests {
 	a := apiRequests{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "stoker_api_requests_total", Help: "Requests to the API servers of the management cluster and of all tenants; code 0 without an answer.",
+			Name: "stoker_api_requests_total", Help: "Requests to the API servers of the management cluster, of other clusters that have tenants, and of all tenants; code 0 without an answer.",
 		}, []string{"cluster", "verb", "code"}),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "stoker_api_request_duration_seconds", Help: "Time until the answer to a request to an API server began; watches are left out.",

@@ -63,8 +63,8 @@ type Clients struct {
 	// Handlers is told how long it took to make something so.
 	Handlers *metric.HandlerTime
 	Log      *slog.Logger
-	// TenantRequests is told of the requests to tenants' API servers.
-	TenantRequests kube.RequestFunc
+	// TenantRequests is told of the requests to tenants' API servers, ExternalRequests of those to other clusters in which tenants are.
+	TenantRequests, ExternalRequests kube.RequestFunc
 
 	registry *prometheus.Registry
 }
@@ -93,6 +93,7 @@ func Connect(cfg Config) (*Clients, error) {
 	labelled.MustRegister(natsMetrics(bus))
 	return &Clients{
 		Bus: bus, Kube: k, Health: h, Metrics: labelled, Kamaji: registry, Log: log, TenantRequests: requests.to(tenantCluster),
+		ExternalRequests: requests.to(externalCluster),
 		Handlers: metric.NewHandlerTime(registry, metric.Handlers(cfg.Name)...), registry: registry,
 	}, nil
 }

@@ -3,6 +3,7 @@ module github.com/stoker-k8s/stoker/services/capi
 go 1.26.0
 
 require (
+	github.com/prometheus/client_golang v1.24.1
 	github.com/stoker-k8s/stoker/pkg v0.0.0
 	golang.org/x/sync v0.24.0
 	k8s.io/api v0.36.3
@@ -26,7 +27,6 @@ require (
 	github.com/nats-io/nats.go v1.55.0 // indirect
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
-	github.com/prometheus/client_golang v1.24.1 // indirect
 	github.com/prometheus/client_model v0.6.2 // indirect
 	github.com/prometheus/common v0.70.1 // indirect
 	github.com/prometheus/procfs v0.21.1 // indirect

@@ -5,47 +5,90 @@ package capi
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/stoker-k8s/stoker/pkg/api/controlplane"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
-// hold puts the finalizer on a control plane, before there is a tenant, and keeps clusterctl from moving it: that would delete the control
-// plane here, and with it the tenant, which isn't among what it moves.
-func (s *svc) hold(ctx context.Context, o *controlplane.KamajiControlPlane) error {
-	meta := map[string]any{}
-	if !slices.Contains(o.Finalizers, name.FinalizerControlPlane) {
-		meta["finalizers"] = append(slices.Clone(o.Finalizers), name.FinalizerControlPlane)
+// holders are the finalizers that hold a control plane for its tenant's sake: Stoker's, and that of Kamaji's provider, whose work it goes on
+// with.
+var holders = []string{name.FinalizerControlPlane, name.FinalizerExternalTenant}
+
+// holds reports whether the control plane is held for its tenant's sake.
+func (w *work) holds() bool {
+	return slices.ContainsFunc(w.o.Finalizers, func(f string) bool { return slices.Contains(holders, f) })
+}
+
+// hold puts the finalizer on the control plane, before there is a tenant, records where that is, if in another cluster, and keeps clusterctl
+// from moving it: that would delete the control plane here, and with it the tenant, which isn't among what it moves.
+func (w *work) hold(ctx context.Context) error {
+	meta, annotations := map[string]any{}, map[string]any{}
+	if w.placing != nil {
+		text, err := json.Marshal(w.placing) //nolint:gosec // the name of a Secret
+		if err != nil {
+			return err
+		}
+		if w.o.Annotations[name.AnnotationExternalTenant] != string(text) {
+			annotations[name.AnnotationExternalTenant] = string(text)
+		}
 	}
-	if _, blocked := o.Annotations[name.AnnotationBlockMove]; !blocked {
-		meta["annotations"] = map[string]any{name.AnnotationBlockMove: ""}
+	if _, blocked := w.o.Annotations[name.AnnotationBlockMove]; !blocked {
+		annotations[name.AnnotationBlockMove] = ""
 	}
-	return s.patchMetadata(ctx, o, meta)
+	if len(annotations) > 0 {
+		meta["annotations"] = annotations
+	}
+	if held := append(w.unheld(), name.FinalizerControlPlane); !sameSet(held, w.o.Finalizers) {
+		meta["finalizers"] = held
+	}
+	return w.patchMetadata(ctx, w.o, meta)
+}
+
+// unheld are the control plane's finalizers but those for its tenant's sake.
+func (w *work) unheld() []string {
+	return slices.DeleteFunc(slices.Clone(w.o.Finalizers), func(f string) bool { return slices.Contains(holders, f) })
+}
+
+func sameSet(a, b []string) bool { return len(a) == len(b) && sets.New(a...).Equal(sets.New(b...)) }
+
+// release lets the control plane go.
+func (w *work) release(ctx context.Context) error {
+	return w.patchMetadata(ctx, w.o, map[string]any{"finalizers": w.unheld()})
 }
 
 // end deletes the tenant of a control plane that is being deleted, and lets that go once it is gone. The watch tells when that is. Where the
-// tenant is to be left behind (kubectl delete --cascade=orphan), it is.
+// tenant is to be left behind (kubectl delete --cascade=orphan, or clusterctl has moved the control plane), it is.
 func (w *work) end(ctx context.Context) error {
-	at := slices.Index(w.o.Finalizers, name.FinalizerControlPlane)
-	if at < 0 {
-		return nil
+	_, moved := w.o.Annotations[name.AnnotationDeleteForMove]
+	if w.tenant == nil || moved || slices.Contains(w.o.Finalizers, metav1.FinalizerOrphanDependents) {
+		return w.release(ctx)
 	}
-	if w.tenant == nil || slices.Contains(w.o.Finalizers, metav1.FinalizerOrphanDependents) {
-		return w.patchMetadata(ctx, w.o, map[string]any{"finalizers": slices.Delete(slices.Clone(w.o.Finalizers), at, at+1)})
+	message := "the tenant is being deleted, with its data"
+	if w.visit != nil {
+		message += ": " + w.placing.String()
 	}
-	const message = "the tenant is being deleted, with its data"
 	w.set(controlplane.ConditionReady, false, controlplane.ReasonDeleting, message)
 	w.set(controlplane.ConditionAvailable, false, controlplane.ReasonDeleting, message)
 	if err := w.tell(ctx); err != nil || w.tenant.DeletionTimestamp != nil {
 		return err
 	}
-	_, err := w.kube.Delete(ctx, kube.TenantControlPlanes, w.o.Namespace, w.o.Name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &w.tenant.UID},
+	err := w.ask(ctx, func(ctx context.Context) error {
+		_, err := w.client.Delete(ctx, kube.TenantControlPlanes, w.at.Namespace, w.at.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &w.tenant.UID},
+		})
+		return err
 	})
+	var held *heldError
+	if errors.As(err, &held) {
+		return w.unreached(ctx, err)
+	}
 	return stale(err)
 }
 

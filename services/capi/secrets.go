@@ -12,35 +12,34 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/controlplane"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
-	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
 // secretType is the type of Secrets that Cluster API reads.
 const secretType corev1.SecretType = "cluster.x-k8s.io/secret"
 
-// hand copies a tenant's kubeconfig and authority to where Cluster API reads them.
-func (s *svc) hand(ctx context.Context, o *controlplane.KamajiControlPlane, of *cluster, t *v1alpha1.TenantControlPlane) error {
-	key := kubeconfigKey(o)
-	from := t.Status.KubeConfig.Admin.SecretName
-	if from == "" || t.Status.Certificates.CA.SecretName == "" {
+// hand copies the tenant's kubeconfig and authority to where Cluster API reads them.
+func (w *work) hand(ctx context.Context) error {
+	key := kubeconfigKey(w.o)
+	from := w.tenant.Status.KubeConfig.Admin.SecretName
+	authority := w.tenant.Status.Certificates.CA.SecretName
+	if from == "" || authority == "" {
 		return waits("the tenant's kubeconfig and authority have not been issued yet")
 	}
-	data, err := s.dataOf(ctx, o.Namespace, from, key)
+	data, err := w.dataOf(ctx, from, key)
 	if err != nil {
 		return err
 	}
-	if err := s.keep(ctx, o, of, "kubeconfig", map[string][]byte{"value": data[key]}); err != nil {
+	if err := w.keep(ctx, w.o, w.of, "kubeconfig", map[string][]byte{"value": data[key]}); err != nil {
 		return err
 	}
-	from = t.Status.Certificates.CA.SecretName
-	if from == of.Name+"-ca" { // the tenant's own, which has the keys that Cluster API reads, too
+	if w.visit == nil && authority == w.of.Name+"-ca" { // the tenant's own, which has the keys that Cluster API reads, too
 		return nil
 	}
-	if data, err = s.dataOf(ctx, o.Namespace, from, "ca.crt", "ca.key"); err != nil {
+	if data, err = w.dataOf(ctx, authority, "ca.crt", "ca.key"); err != nil {
 		return err
 	}
-	return s.keep(ctx, o, of, "ca", map[string][]byte{corev1.TLSCertKey: data["ca.crt"], corev1.TLSPrivateKeyKey: data["ca.key"]})
+	return w.keep(ctx, w.o, w.of, "ca", map[string][]byte{corev1.TLSCertKey: data["ca.crt"], corev1.TLSPrivateKeyKey: data["ca.key"]})
 }
 
 // kubeconfigKey is the key, in the Secret with the administrators' kubeconfigs, of the one that Cluster API gets.
@@ -54,10 +53,10 @@ func kubeconfigKey(o *controlplane.KamajiControlPlane) string {
 	return "admin.conf"
 }
 
-// dataOf reads keys of a Secret, each of which must be there.
-func (s *svc) dataOf(ctx context.Context, namespace, from string, keys ...string) (map[string][]byte, error) {
+// dataOf reads keys of a Secret of the tenant's, each of which must be there.
+func (w *work) dataOf(ctx context.Context, from string, keys ...string) (map[string][]byte, error) {
 	var secret corev1.Secret
-	err := s.kube.Get(ctx, kube.Secrets, namespace, from, &secret)
+	err := w.ask(ctx, func(ctx context.Context) error { return w.client.Get(ctx, kube.Secrets, w.at.Namespace, from, &secret) })
 	if apierrors.IsNotFound(err) {
 		return nil, waits("Secret %s is not there", from)
 	}

@@ -56,7 +56,7 @@ var notCopied = []string{
 // intakes are the labels and annotations of a tenant that are intake's own word.
 var intakes = []string{
 	name.AnnotationDataStore, name.AnnotationDatastoreOverrides, name.AnnotationCommand, name.AnnotationAwakeReplicas, name.AnnotationSleptAt,
-	name.AnnotationSleptBy, name.AnnotationWokenAt, name.LabelPartition,
+	name.AnnotationSleptBy, name.AnnotationWokenAt, name.LabelPartition, name.AnnotationExternalTenant, name.AnnotationControlPlane,
 }
 
 // copied are those labels or annotations of a control plane that its tenant gets.

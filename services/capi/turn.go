@@ -13,6 +13,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stoker-k8s/stoker/pkg/api/controlplane"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
@@ -31,6 +32,12 @@ type work struct {
 	turn *loop.Turn
 	o    *controlplane.KamajiControlPlane
 	of   *cluster // nil for none
+	// client reaches the API server where the tenant is, under the name at. In another cluster than the management cluster that is a visit,
+	// as recorded by placing; both nil in the management cluster.
+	client  *kube.Client
+	at      types.NamespacedName
+	visit   *visit
+	placing *record
 	// tenant as it was read or applied last, nil for none; foreign says that the object of its name is somebody else's.
 	tenant  *v1alpha1.TenantControlPlane
 	foreign bool
@@ -71,17 +78,27 @@ func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
 	}
 	if by := pausedBy(w.o, w.of); by != "" {
 		w.set(controlplane.ConditionPaused, true, controlplane.ReasonPaused, "left alone by "+by)
-		status := w.o.Status
-		status.Conditions = w.sorted()
-		return found(w.write(ctx, w.o, status))
+		return w.keepStatus(ctx)
 	}
 	w.set(controlplane.ConditionPaused, false, controlplane.ReasonNotPaused, "")
+	if w.o.DeletionTimestamp != nil && !w.holds() {
+		return nil
+	}
+	defer w.leave()
+	if done, err := w.reach(ctx); done || err != nil {
+		return err
+	}
 	if w.o.DeletionTimestamp != nil {
 		return w.end(ctx)
 	}
 	failed := w.steps(ctx)
 	if i := intent.Of(failed); i == intent.Reread || i == intent.HandOver {
 		return failed
+	}
+	if w.visit != nil {
+		if gone := w.visit.gone(); gone != nil { // meanwhile
+			return w.unreached(ctx, gone)
+		}
 	}
 	w.available()
 	if err := w.tell(ctx); err != nil {
@@ -112,27 +129,7 @@ func (w *work) read(ctx context.Context) (err error) {
 	}
 	was := w.o.Status.Initialization.ControlPlaneInitialized
 	w.initialized, w.report = was != nil && *was, reportOn(w.o, time.Now())
-	tenant := &v1alpha1.TenantControlPlane{}
-	err = w.kube.Get(ctx, kube.TenantControlPlanes, w.o.Namespace, w.o.Name, tenant)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return err
-	case w.owns(tenant):
-		w.tenant = tenant
-	default:
-		w.foreign = true
-	}
 	return nil
-}
-
-// owns reports whether a tenant is the control plane's: it is the controller, or there is none and the tenant says that it is the Cluster's.
-func (w *work) owns(tenant *v1alpha1.TenantControlPlane) bool {
-	if metav1.GetControllerOf(tenant) == nil {
-		return w.of != nil && tenant.Labels[name.LabelClusterName] == w.of.Name
-	}
-	return metav1.IsControlledBy(tenant, w.o)
 }
 
 // steps makes the tenant and what follows from it, as far as it comes. Its error is one for which the turn is repeated.
@@ -141,13 +138,7 @@ func (w *work) steps(ctx context.Context) error {
 		w.set(controlplane.ConditionTenantCreated, false, controlplane.ReasonWaitingForCluster, noCluster(w.o))
 		return nil
 	}
-	if w.o.Spec.Deployment.ExternalClusterReference != nil {
-		w.set(controlplane.ConditionExternalClientFound, false, controlplane.ReasonFailed,
-			"spec.deployment.externalClusterReference: control planes in other clusters are not supported yet; leave it out to have the tenant here")
-		return nil
-	}
-	w.drop(controlplane.ConditionExternalClientFound)
-	if err := w.hold(ctx, w.o); err != nil {
+	if err := w.hold(ctx); err != nil {
 		return err
 	}
 	if done, err := w.step(controlplane.ConditionTenantCreated, w.make(ctx)); !done {
@@ -170,12 +161,12 @@ func (w *work) steps(ctx context.Context) error {
 			"port %d: Cluster API doesn't change it, and machines join there", w.of.Name, has.Host, has.Port))
 	}
 	var equipped error
-	if w.of.Spec.InfrastructureRef.Kind == "" {
+	if w.of.Spec.InfrastructureRef.Kind == "" || w.gates[gateSkipInfrastructure] {
 		w.drop(controlplane.ConditionInfrastructurePatched)
 	} else {
 		_, equipped = w.step(controlplane.ConditionInfrastructurePatched, w.infrastructure(ctx, at))
 	}
-	handed, err := w.step(controlplane.ConditionKubeadmResourcesCreated, w.hand(ctx, w.o, w.of, w.tenant))
+	handed, err := w.step(controlplane.ConditionKubeadmResourcesCreated, w.hand(ctx))
 	// Once its API has answered and there is a kubeconfig; whether the infrastructure is equipped is another matter: Cluster API copies the
 	// endpoint only of what is initialized.
 	if w.initialized = w.initialized || handed && usable(w.tenant); w.initialized {
@@ -233,8 +224,15 @@ func (w *work) available() {
 	w.set(controlplane.ConditionAvailable, is, available, message)
 }
 
-// tell writes the status.
+// tell writes the status. Of a tenant in another cluster there is no bucket here, so that it is told before that it is initialized.
 func (w *work) tell(ctx context.Context) error {
+	if was := w.o.Status.Initialization.ControlPlaneInitialized; w.visit != nil && w.initialized && (was == nil || !*was) {
+		about := event.About{Namespace: w.o.Namespace, Name: w.o.Name, UID: string(w.o.UID), Generation: w.o.Generation}
+		if err := w.bus.Tell(ctx, w.turn.Key, w.o.Generation, events.ID(event.Initialized, string(w.o.UID)), event.Initialized,
+			event.CAPIInitialized{About: about, ControlPlane: w.o.Name, Cluster: w.of.Name}); err != nil {
+			return err
+		}
+	}
 	return found(w.write(ctx, w.o, statusOf(w.o, w.tenant, w.initialized, w.sorted())))
 }
 
@@ -250,9 +248,12 @@ func found(err error) error {
 func (w *work) make(ctx context.Context) error {
 	if w.foreign {
 		return cannot("TenantControlPlane %s is there and isn't this control plane's; it is left as it is. "+
-			"Delete it, or give the control plane another name", w.o.Name)
+			"Delete it, or give the control plane another name", w.at.Name)
 	}
 	want := tenantOf(w.o, w.of)
+	if w.visit != nil {
+		w.elsewhere(want)
+	}
 	asked := digest(want)
 	if has := w.tenant; has != nil {
 		if has.DeletionTimestamp != nil {
@@ -264,13 +265,15 @@ func (w *work) make(ctx context.Context) error {
 		if w.own.Applied == asked && w.own.AppliedGeneration == has.Generation && within(has, want) {
 			return nil
 		}
-		if w.own.Applied == asked && w.turn.UID == string(has.UID) {
+		if w.own.Applied == asked && (w.visit != nil || w.turn.UID == string(has.UID)) {
 			w.turn.Drifted(kube.TenantControlPlanes.Kind + " " + has.Name)
 		}
 		want.UID = has.UID
 	}
-	err := w.kube.ApplyOnto(ctx, kube.TenantControlPlanes, want, want.UID)
-	if apierrors.IsInvalid(err) {
+	err := w.ask(ctx, func(ctx context.Context) error {
+		return w.client.ApplyOnto(ctx, kube.TenantControlPlanes, want, want.UID)
+	})
+	if apierrors.IsInvalid(err) || w.visit != nil && apierrors.IsNotFound(err) {
 		return cannot("%s", state.ClipMessage(err.Error()))
 	}
 	if err != nil {
@@ -290,8 +293,15 @@ func within(has, want *v1alpha1.TenantControlPlane) bool {
 		}
 		return true
 	}
-	c := metav1.GetControllerOf(has)
-	return all(has.Labels, want.Labels) && all(has.Annotations, want.Annotations) && c != nil && c.UID == want.OwnerReferences[0].UID
+	is, must := metav1.GetControllerOf(has), metav1.GetControllerOf(want)
+	return all(has.Labels, want.Labels) && all(has.Annotations, want.Annotations) && (must == nil || is != nil && is.UID == must.UID)
+}
+
+// elsewhere makes of the tenant that a control plane asks for the one in another cluster, where nothing owns it.
+func (w *work) elsewhere(t *v1alpha1.TenantControlPlane) {
+	t.Namespace, t.Name, t.OwnerReferences = w.at.Namespace, w.at.Name, nil
+	t.Annotations[name.AnnotationControlPlane] = w.o.Namespace + "/" + w.o.Name
+	t.Labels[name.LabelComponent] = name.ComponentCAPI
 }
 
 // digest tells a tenant that is wanted from another.
@@ -301,11 +311,21 @@ func digest(t *v1alpha1.TenantControlPlane) string {
 }
 
 // takeOver takes from another provider, which made a tenant for this control plane, what its field manager has of it: what the control plane
-// doesn't ask for any more would stay otherwise. It is known by the reference to the control plane that it wrote. The tenant stays as it is.
+// doesn't ask for any more would stay otherwise. It is known by the reference to the control plane that it wrote; in another cluster, where
+// there is none, by the spec, until the tenant names the control plane. The tenant stays as it is.
 func (w *work) takeOver(ctx context.Context, has *v1alpha1.TenantControlPlane) error {
-	return w.kube.Unmanage(ctx, kube.TenantControlPlanes, has, has, func(f metav1.ManagedFieldsEntry) bool {
-		return f.Operation == metav1.ManagedFieldsOperationUpdate && f.Subresource == "" && f.FieldsV1 != nil &&
-			strings.Contains(f.FieldsV1.GetRawString(), `k:{\"uid\":\"`+string(w.o.UID)+`\"}`)
+	wrote := `k:{\"uid\":\"` + string(w.o.UID) + `\"}`
+	if w.visit != nil {
+		if _, ours := has.Annotations[name.AnnotationControlPlane]; ours {
+			return nil
+		}
+		wrote = `"f:spec"`
+	}
+	return w.ask(ctx, func(ctx context.Context) error {
+		return w.client.Unmanage(ctx, kube.TenantControlPlanes, has, has, func(f metav1.ManagedFieldsEntry) bool {
+			return f.Operation == metav1.ManagedFieldsOperationUpdate && f.Subresource == "" && f.FieldsV1 != nil &&
+				strings.Contains(f.FieldsV1.GetRawString(), wrote)
+		})
 	})
 }
 
@@ -328,7 +348,7 @@ const stepMade = "made"
 // note keeps what was done in the tenant's bucket, once there is one, and tells when the control plane was initialized.
 func (w *work) note(ctx context.Context) error {
 	t := w.turn
-	if w.tenant == nil || t.Tenant == nil || t.Tenant.Deleting || t.UID != string(w.tenant.UID) {
+	if w.visit != nil || w.tenant == nil || t.Tenant == nil || t.Tenant.Deleting || t.UID != string(w.tenant.UID) {
 		return nil
 	}
 	w.own.Cluster = clusterOf(w.o)

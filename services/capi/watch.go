@@ -23,6 +23,7 @@ const wakeSeen = "seen"
 
 // watch sees all control planes, for labels don't tell their partition, and what belongs to them.
 func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) error {
+	defer s.externals.begin(ctx, wake)()
 	g, ctx := errgroup.WithContext(ctx)
 	s.index.reset(func(r kube.Resource) {
 		g.Go(func() error { s.watchInfrastructure(ctx, r, wake); return nil })
@@ -30,6 +31,7 @@ func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) 
 	g.Go(func() error {
 		defer s.index.end()
 		for m := range held.Moves(ctx) {
+			s.externals.keep(m.Held)
 			s.index.each(func(key events.Key, _ belonging) bool { return slices.Contains(m.Gained, key.Partition()) },
 				func(key events.Key) { wake(key, loop.Wake{Kind: wakeSeen}) })
 		}
@@ -73,6 +75,7 @@ func (s *svc) watchControlPlanes(ctx context.Context, wake loop.Waker) error {
 			key := events.Tenant(c.Object.Namespace, c.Object.Name)
 			if c.Type == watch.Deleted {
 				s.index.drop(key)
+				s.externals.drop(key)
 				return
 			}
 			s.index.note(key, clusterOf(c.Object))

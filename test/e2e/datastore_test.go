@@ -103,7 +103,7 @@ func serve(ctx context.Context, cfg service.Config) error {
 	case name.ServiceAddons:
 		return addons.Run(ctx, cfg)
 	case name.ServiceCAPI:
-		return capi.Run(ctx, cfg)
+		return capi.Run(ctx, capi.Config{Config: cfg})
 	}
 	return status.Run(ctx, cfg)
 }

@@ -34,6 +34,9 @@ const (
 	// ReasonFailed is that of a step that can't be done as things are; the message says what is in the way. It is tried again when that
 	// changes.
 	ReasonFailed = "Failed"
+	// ReasonClusterUnreachable means that the cluster of externalClusterReference can't be asked now. The rest of the status is as it was when
+	// that last answered.
+	ReasonClusterUnreachable = "ClusterUnreachable"
 	// ReasonWaitingForCluster means that no Cluster refers to the control plane yet.
 	ReasonWaitingForCluster = "WaitingForCluster"
 	// ReasonWaitingForAddress means that the tenant has no endpoint yet: its Service waits for an address.

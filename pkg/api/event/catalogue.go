@@ -101,6 +101,7 @@ func Catalogue() []Entry {
 		fact("status", Deleted, StatusChanged{}, "nothing of the tenant is left, or what is"),
 		fact("capi", Initialized, CAPIInitialized{}, "Cluster API may use the tenant: its API has answered, kubeconfig and authority are in the Secrets that "+
 			"Cluster API reads"),
+		fact("capi", Abandoned, CAPIAbandoned{}, "a control plane is gone, and its tenant may be left in another cluster, which couldn't be asked"),
 	}
 	for _, service := range []string{"intake", "datastore", "certs", "workload", "addons", "status", "capi"} {
 		entries = append(entries, fact(service, Failed, StepFailed{}, "a step failed"))

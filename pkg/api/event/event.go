@@ -88,6 +88,7 @@ const (
 	NotRestored = "notrestored"
 	Quota       = "quota"
 	Initialized = "initialized"
+	Abandoned   = "abandoned"
 )
 
 // FactType is the CloudEvents type of a fact ("dev.stoker.certs.issued.v1").
@@ -468,6 +469,20 @@ type CAPIInitialized struct {
 	// ControlPlane is the name of the KamajiControlPlane, Cluster that of the Cluster; both are in the tenant's namespace.
 	ControlPlane string `json:"controlPlane"`
 	Cluster      string `json:"cluster"`
+}
+
+// CAPIAbandoned says: a control plane was deleted, and its tenant, in another cluster that couldn't be asked for too long, is left there. It
+// is about the control plane: UID is that one's.
+type CAPIAbandoned struct {
+	About
+	// ControlPlane is the name of the KamajiControlPlane.
+	ControlPlane string `json:"controlPlane"`
+	// Secret has the kubeconfig of the other cluster under Key; Tenant is the TenantControlPlane there. Both are namespace/name.
+	Secret string `json:"secret"`
+	Key    string `json:"key"`
+	Tenant string `json:"tenant"`
+	// Message says why the cluster couldn't be asked.
+	Message string `json:"message"`
 }
 
 // StatusChanged is what portals subscribe to.

@@ -147,6 +147,15 @@ const (
 	// the Cluster that it belongs to.
 	AnnotationClusterPaused = "cluster.x-k8s.io/paused"
 	AnnotationBlockMove     = "clusterctl.cluster.x-k8s.io/block-move"
+	// AnnotationDeleteForMove is on what clusterctl deletes because it has moved it to another management cluster.
+	AnnotationDeleteForMove = "clusterctl.cluster.x-k8s.io/delete-for-move"
+	// AnnotationExternalTenant on a KamajiControlPlane records where its tenant is, in another cluster: JSON of services/capi.
+	AnnotationExternalTenant = "stoker.dev/external-tenant"
+	// AnnotationControlPlane on a TenantControlPlane in another cluster than its KamajiControlPlane is that one's namespace/name.
+	AnnotationControlPlane = "stoker.dev/control-plane"
+	// AnnotationUsableFrom on a Secret with the kubeconfig of another cluster names the namespaces, besides its own, whose
+	// KamajiControlPlanes may use it, comma-separated; "*" for all.
+	AnnotationUsableFrom = "stoker.dev/usable-from"
 	// AnnotationAdopt, with any value, has Stoker work on a TenantControlPlane that Kamaji made; until then it is left alone.
 	AnnotationAdopt = "stoker.dev/adopt"
 	// AnnotationAwakeReplicas on a TenantControlPlane that sleeps is how many replicas it had: the command wake brings them
@@ -252,6 +261,9 @@ const (
 	FinalizerSoot = "finalizer.kamaji.clastix.io/soot"
 	// FinalizerControlPlane holds a KamajiControlPlane until its tenant is gone.
 	FinalizerControlPlane = "stoker.dev/control-plane"
+	// FinalizerExternalTenant is the hold of Kamaji's provider on a KamajiControlPlane whose tenant is in another cluster: removed when
+	// found, never added.
+	FinalizerExternalTenant = "ecr.kamaji.clastix.io/finalizer"
 	// FinalizerEncryption is certs' hold on the Encryption Secret: whoever deletes it would lose what is encrypted by its keys.
 	FinalizerEncryption = "stoker.dev/encryption"
 	// FinalizerDatastoreSecret is Kamaji's hold on the DatastoreConfig Secret: removed when found, never added.

@@ -131,6 +131,10 @@ func words(service, what string, data []byte) (string, Mood) {
 		return say(data, Plain, func(p event.AddonsIdle) string { return "not used since " + p.Since.UTC().Format(time.RFC3339) })
 	case "capi.initialized":
 		return say(data, Good, func(p event.CAPIInitialized) string { return "cluster " + p.Cluster + " may use it" })
+	case "capi.abandoned":
+		return say(data, Bad, func(p event.CAPIAbandoned) string {
+			return "TenantControlPlane " + p.Tenant + " is left in the cluster of Secret " + p.Secret + ": " + p.Message
+		})
 	case "status.changed":
 		var p event.StatusChanged
 		if json.Unmarshal(data, &p) != nil {

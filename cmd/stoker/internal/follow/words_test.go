@@ -44,6 +44,10 @@ func TestEveryFactHasWords(t *testing.T) {
 		"what Cluster API may use is said by the name of its Cluster": {
 			"capi", event.Initialized, event.CAPIInitialized{About: about, ControlPlane: "shop-cp", Cluster: "shop"}, "cluster shop may use it", Good,
 		},
+		"what is left in another cluster is named": {
+			"capi", event.Abandoned, event.CAPIAbandoned{About: about, ControlPlane: "shop-cp", Secret: "a/far", Key: "value", Tenant: "b/kcp-1", Message: "no answer"},
+			"TenantControlPlane b/kcp-1 is left in the cluster of Secret a/far: no answer", Bad,
+		},
 		"a timer needs no words": {"certs", event.Due, event.TimerDue{About: about}, "", Plain},
 	}
 	for sentence, test := range tests {

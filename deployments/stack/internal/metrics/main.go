@@ -17,6 +17,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/metric"
 	"github.com/stoker-k8s/stoker/pkg/service"
+	"github.com/stoker-k8s/stoker/services/capi"
 	"github.com/stoker-k8s/stoker/services/certs"
 	"github.com/stoker-k8s/stoker/services/datastore"
 	"github.com/stoker-k8s/stoker/services/intake"
@@ -62,6 +63,7 @@ func declared() map[string][]metric.Entry {
 		name.ServiceDatastore: datastore.DescribeMetrics,
 		name.ServiceWorkload:  workload.DescribeMetrics,
 		name.ServiceStatus:    status.DescribeMetrics,
+		name.ServiceCAPI:      capi.DescribeMetrics,
 	} {
 		c := &metric.Catalogue{}
 		describe(c, c)

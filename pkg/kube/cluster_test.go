@@ -1,0 +1,96 @@
+package kube
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+func TestForClusterTakesWhatIsInAKubeconfigAlone(t *testing.T) {
+	cert, key := selfSigned(t, time.Now().Add(time.Hour))
+	for says, change := range map[string]func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo){
+		"": func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo) {},
+		"users[].user.exec is refused": func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
+			u.Exec = &clientcmdapi.ExecConfig{Command: "touch", APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: "Never"}
+		},
+		"users[].user.tokenFile is refused":          func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) { u.TokenFile = "/etc/passwd" },
+		"users[].user.client-key is refused":         func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) { u.ClientKey = "/etc/passwd" },
+		"users[].user.client-certificate is refused": func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) { u.ClientCertificate = "/etc/passwd" },
+		"users[].user.username is refused":           func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) { u.Username = "a" },
+		"users[].user.as is refused":                 func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) { u.Impersonate = "a" },
+		"users[].user.auth-provider is refused": func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
+			u.AuthProvider = &clientcmdapi.AuthProviderConfig{Name: "oidc"}
+		},
+		"clusters[].cluster.certificate-authority is refused": func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.CertificateAuthority = "/ca" },
+		"clusters[].cluster.insecure-skip-tls-verify is refused": func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
+			c.InsecureSkipTLSVerify, c.CertificateAuthorityData = true, nil
+		},
+		"clusters[].cluster.proxy-url is refused": func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.ProxyURL = "http://p" },
+		`clusters[].cluster.server "http://a"`:    func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.Server = "http://a" },
+		"certificate-authority-data: must be":     func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.CertificateAuthorityData = nil },
+		"must have token":                         func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) { u.Token = "" },
+		"client-certificate-data: the certificate ended at": func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
+			u.ClientCertificateData, u.ClientKeyData = selfSigned(t, time.Now().Add(-time.Hour))
+		},
+		"client-certificate-data: tls": func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
+			u.ClientCertificateData, u.ClientKeyData = key, cert
+		},
+	} {
+		t.Run(says, func(t *testing.T) {
+			cluster := &clientcmdapi.Cluster{Server: "https://a:6443", CertificateAuthorityData: cert}
+			user := &clientcmdapi.AuthInfo{Token: "t"}
+			change(cluster, user)
+			data, err := clientcmd.Write(clientcmdapi.Config{
+				Clusters: map[string]*clientcmdapi.Cluster{"c": cluster}, AuthInfos: map[string]*clientcmdapi.AuthInfo{"u": user},
+				Contexts: map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}}, CurrentContext: "x",
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := ForCluster(data, Options{FieldManager: "test"})
+			if err == nil {
+				c.Close()
+			}
+			if (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	for _, data := range []string{"", "a: [", "{}", "current-context: x"} {
+		if _, err := ForCluster([]byte(data), Options{}); err == nil {
+			t.Errorf("%q is taken", data)
+		}
+	}
+}
+
+// selfSigned is a certificate and its key, as PEM.
+func selfSigned(t *testing.T, until time.Time) (cert, key []byte) {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: until.Add(-2 * time.Hour), NotAfter: until,
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, of, of, k.Public(), k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
+}

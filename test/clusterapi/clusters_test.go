@@ -1,0 +1,139 @@
+package clusterapi
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stoker-k8s/stoker/pkg/api/controlplane"
+	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/test/env"
+)
+
+// TestExternalClusters has a hundred control planes in ten other clusters, of which one is a black hole. Nothing but capi works on them.
+func TestExternalClusters(t *testing.T) {
+	t.Setenv("STOKER_FEATURE_GATES", env.ExternalGates)
+	e.NoServices(t)
+	core(t)
+	capi, _ := e.Tapped(t, name.ServiceCAPI, "a")
+	const clusters, each = 10, 10
+	var all []env.Elsewhere
+	for i := range clusters {
+		x := e.Elsewhere(t, fmt.Sprintf("cluster-%d", i))
+		x.Secret(t, e, namespace, x.Namespace)
+		all = append(all, x)
+	}
+	all[0].Link.Hole(true)
+	of := func(i, j int) cluster { n := fmt.Sprintf("far-%d-%d", i, j); return cluster{name: n, controlPlane: n} }
+	for j := range each {
+		for i, x := range all {
+			place(t, of(i, j).name, x.Reference(x.Namespace), 0)
+		}
+	}
+	found := func(status metav1.ConditionStatus) func(o *controlplane.KamajiControlPlane) bool {
+		return func(o *controlplane.KamajiControlPlane) bool {
+			is := meta.FindStatusCondition(o.Status.Conditions, controlplane.ConditionExternalClientFound)
+			return is != nil && is.Status == status
+		}
+	}
+	for j := range each {
+		awaitControlPlane(t, of(0, j), "the black hole", found(metav1.ConditionFalse))
+		for i := 1; i < clusters; i++ {
+			awaitControlPlane(t, of(i, j), "the tenant", func(o *controlplane.KamajiControlPlane) bool { return is(o, controlplane.ConditionTenantCreated) })
+		}
+	}
+
+	t.Run("each cluster has one connection", func(t *testing.T) {
+		for _, x := range all[1:] {
+			if n := x.Link.Taken(); n != 1 {
+				t.Errorf("%s: %d", x.Namespace, n)
+			}
+		}
+	})
+	t.Run("at rest nothing is asked of them", func(t *testing.T) {
+		before := external(t, capi)
+		env.Eventually(t, "rest", func() error {
+			is := before
+			if before = external(t, capi); before != is {
+				return fmt.Errorf("%d requests", before-is)
+			}
+			return nil
+		})
+		time.Sleep(quietFor) //nolint:forbidigo // nothing may happen meanwhile
+		// The black hole is tried again and again, without an answer.
+		if now := external(t, capi); now != before {
+			t.Errorf("%d requests", now-before)
+		}
+	})
+	t.Run("what changes there is noticed", func(t *testing.T) { noticed(t, all[3], of(3, 0), "192.0.2.3") })
+	t.Run("a kubeconfig that changes is followed", func(t *testing.T) {
+		x := all[4]
+		token := strings.TrimSpace(e.Kubectl(t, e.Local.Kubeconfig("admin"), "create", "token", "placer", "-n", x.Namespace))
+		x.Kubeconfig = regexp.MustCompile(`token: .*`).ReplaceAll(x.Kubeconfig, []byte("token: "+token))
+		x.Secret(t, e, namespace, x.Namespace)
+		env.Eventually(t, "another connection", func() error {
+			if x.Link.Taken() != 2 {
+				return errNotYet
+			}
+			return nil
+		})
+		noticed(t, x, of(4, 0), "192.0.2.4")
+	})
+	t.Run("the black hole is used once it is none", func(t *testing.T) {
+		all[0].Link.Hole(false)
+		for j := range each {
+			awaitControlPlane(t, of(0, j), "the tenant", func(o *controlplane.KamajiControlPlane) bool { return is(o, controlplane.ConditionTenantCreated) })
+		}
+		noticed(t, all[0], of(0, 0), "192.0.2.10")
+	})
+	t.Run("clusters end with their last control plane", func(t *testing.T) {
+		for j := range each {
+			for i := range all {
+				_, err := e.Admin.Delete(t.Context(), kube.Clusters, namespace, of(i, j).name, metav1.DeleteOptions{})
+				must(t, err)
+			}
+		}
+		for j := range each {
+			for i := range all {
+				awaitGone(t, controlPlanes, namespace, of(i, j).name)
+			}
+		}
+		env.Eventually(t, "no cluster", func() error {
+			text, err := capi.Metrics(t.Context())
+			if err != nil || strings.Contains(text, "stoker_capi_external_cluster_up{") {
+				return fmt.Errorf("%w, %s", err, text)
+			}
+			return nil
+		})
+	})
+}
+
+// noticed gives a control plane's tenant an endpoint, as whoever works on it there would, and waits until the control plane has it.
+func noticed(t *testing.T, x env.Elsewhere, c cluster, host string) {
+	t.Helper()
+	tenant := remote(t, x, "kcp-"+string(controlPlane(t, c).UID))
+	must(t, e.Admin.ApplyStatus(t.Context(), kube.TenantControlPlanes, &tenant.ObjectMeta, map[string]any{"controlPlaneEndpoint": host + ":6443"}))
+	awaitControlPlane(t, c, "the endpoint", func(o *controlplane.KamajiControlPlane) bool {
+		return o.Spec.ControlPlaneEndpoint == controlplane.APIEndpoint{Host: host, Port: 6443}
+	})
+}
+
+// external is how many requests to other clusters were answered.
+func external(t *testing.T, p *env.Process) (n int) {
+	t.Helper()
+	text, err := p.Metrics(t.Context())
+	must(t, err)
+	for _, m := range regexp.MustCompile(`stoker_api_requests_total\{cluster="external",code="[1-9][0-9]*",[^}]*\} (\d+)`).FindAllStringSubmatch(text, -1) {
+		one, err := strconv.Atoi(m[1])
+		must(t, err)
+		n += one
+	}
+	return n
+}

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -31,7 +32,45 @@ func ForCluster(kubeconfig []byte, o Options) (*Client, error) {
 	return c, nil
 }
 
+// CheckKubeconfig says whether a kubeconfig is one that [ForCluster] takes.
+func CheckKubeconfig(kubeconfig []byte) error {
+	_, err := selfContained(kubeconfig)
+	return err
+}
+
 func clusterConfig(kubeconfig []byte) (*rest.Config, error) {
+	cfg, err := selfContained(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	server, _, err := rest.DefaultServerUrlFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	transport, err := tenantTransport(cfg, onlyWay(server, cfg.ServerName))
+	if err != nil {
+		return nil, err
+	}
+	cfg.Transport, cfg.TLSClientConfig = limited{transport}, rest.TLSClientConfig{}
+	return cfg, nil
+}
+
+// maxAnswer is how long the answer of another cluster may be, but that of a watch: 50,000 tenants' metadata.
+const maxAnswer = 64 << 20
+
+// limited takes no answer that is longer than maxAnswer: nobody vouches for the server.
+type limited struct{ *http.Transport }
+
+func (l limited) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := l.Transport.RoundTrip(req)
+	if err == nil && verbOf(req) != "watch" {
+		resp.Body = http.MaxBytesReader(nil, resp.Body, maxAnswer)
+	}
+	return resp, err
+}
+
+// selfContained is the configuration in a kubeconfig that holds all that it needs.
+func selfContained(kubeconfig []byte) (*rest.Config, error) {
 	all, err := clientcmd.Load(kubeconfig)
 	if err != nil {
 		return nil, err
@@ -55,19 +94,12 @@ func clusterConfig(kubeconfig []byte) (*rest.Config, error) {
 	}}
 	server, _, err := rest.DefaultServerUrlFor(cfg)
 	switch {
-	case err != nil || server.Scheme != "https" || server.Host == "":
-		return nil, fmt.Errorf("clusters[].cluster.server %q: must be an https URL", cluster.Server)
+	case err != nil || server.Scheme != "https" || server.Host == "" || server.User != nil:
+		return nil, errors.New("clusters[].cluster.server: must be an https URL, without a user")
 	case len(cfg.CAData) == 0:
 		return nil, errors.New("clusters[].cluster.certificate-authority-data: must be given")
 	}
-	if err := credentials(cfg); err != nil {
-		return nil, err
-	}
-	if cfg.Transport, err = tenantTransport(cfg, onlyWay(server, cfg.ServerName)); err != nil {
-		return nil, err
-	}
-	cfg.TLSClientConfig = rest.TLSClientConfig{}
-	return cfg, nil
+	return cfg, credentials(cfg)
 }
 
 // refusedField is the first field of a kubeconfig that isn't about this connection alone; empty for none.

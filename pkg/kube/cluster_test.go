@@ -35,10 +35,11 @@ func TestForClusterTakesWhatIsInAKubeconfigAlone(t *testing.T) {
 		"clusters[].cluster.insecure-skip-tls-verify is refused": func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 			c.InsecureSkipTLSVerify, c.CertificateAuthorityData = true, nil
 		},
-		"clusters[].cluster.proxy-url is refused": func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.ProxyURL = "http://p" },
-		`clusters[].cluster.server "http://a"`:    func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.Server = "http://a" },
-		"certificate-authority-data: must be":     func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.CertificateAuthorityData = nil },
-		"must have token":                         func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) { u.Token = "" },
+		"clusters[].cluster.proxy-url is refused":         func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.ProxyURL = "http://p" },
+		"cluster.server: must be an https URL, without":   func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.Server = "https://a:b@c" },
+		`clusters[].cluster.server: must be an https URL`: func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.Server = "http://a" },
+		"certificate-authority-data: must be":             func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.CertificateAuthorityData = nil },
+		"must have token":                                 func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) { u.Token = "" },
 		"client-certificate-data: the certificate ended at": func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
 			u.ClientCertificateData, u.ClientKeyData = selfSigned(t, time.Now().Add(-time.Hour))
 		},

@@ -43,7 +43,8 @@ type Options struct {
 	FieldManager string
 	// Health is told whether the API server answers; nil for tenants' API servers.
 	Health *health.Health
-	// Away is told of each request that the server doesn't answer, and why; nil for nobody. It is called from several goroutines.
+	// Away is told of each request by which the server turns out not to answer, and why; nil for nobody. One that it is too busy for is none.
+	// It is called from several goroutines.
 	Away func(error)
 	// Namespace limits lists and watches of namespaced resources to one namespace; empty: all.
 	Namespace string

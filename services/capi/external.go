@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -33,10 +34,12 @@ import (
 )
 
 const (
-	// maxVisits is how many turns ask one external cluster side by side: a part of those that a replica has.
-	maxVisits = 4
+	// maxVisits is how many turns ask one external cluster side by side, maxVisitsInAll how many ask any: a part of those that a replica has.
+	maxVisits, maxVisitsInAll = 4, 8
 	// steadyAfter is how long a cluster must have answered for its next failure to count as the first.
-	steadyAfter = 10 * time.Second
+	steadyAfter = time.Minute
+	// pendingFor is longer than it takes to know whether a cluster answers.
+	pendingFor = 30 * time.Second
 )
 
 // source is where the kubeconfig of an external cluster is: a key of a Secret.
@@ -55,6 +58,9 @@ type externals struct {
 	wake  loop.Waker
 	wg    sync.WaitGroup
 	all   map[source]*external
+	// held are the partitions that this replica holds, visits how many turns ask any cluster now.
+	held   []int
+	visits int
 }
 
 // external is one cluster. It is guarded by the mutex of its externals.
@@ -92,11 +98,12 @@ type connection struct {
 type room struct {
 	namespace string
 	end       context.CancelFunc
-	uid       types.UID // of the namespace; empty where it may not be read
+	uid       types.UID // of the namespace
 	// up is nil until the cluster has answered, and ended, by down, once it doesn't any more. err says why not.
-	up   context.Context
-	down context.CancelCauseFunc
-	err  error
+	up    context.Context
+	since time.Time // when up began
+	down  context.CancelCauseFunc
+	err   error
 }
 
 // begin has clusters be reached from now on; the function that it returns ends that, and waits.
@@ -119,8 +126,9 @@ func (x *externals) begin(ctx context.Context, wake loop.Waker) func() {
 	}
 }
 
-// errQueued means that enough turns ask the cluster now: this one's control plane is woken when one of them ends.
-var errQueued = errors.New("enough turns ask the cluster now")
+// errPending means that a cluster can't be visited yet: it isn't known whether it answers, or enough turns visit clusters now. The control
+// plane is woken when that changes.
+var errPending = errors.New("the cluster can't be visited yet")
 
 // visit is a turn that may ask a cluster.
 type visit struct {
@@ -135,12 +143,12 @@ type visit struct {
 }
 
 // enter has a control plane be of a cluster, with its tenant at a place there, and begins a visit, which must be left. [heldError] while
-// that isn't possible: the control plane is woken when it may be; errQueued.
+// that isn't possible: the control plane is woken when it may be; errPending.
 func (x *externals) enter(key events.Key, of source, tenant types.NamespacedName) (*visit, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.start == nil {
-		return nil, unreached("it is not yet known: this replica is starting")
+	if x.start == nil || !slices.Contains(x.held, key.Partition()) {
+		return nil, errPending
 	}
 	for _, other := range x.all {
 		if other.of != of {
@@ -161,7 +169,7 @@ func (x *externals) enter(key events.Key, of source, tenant types.NamespacedName
 	}
 	switch {
 	case e.err == nil && e.conn == nil:
-		return nil, unreached("Secret %s/%s has not been read yet", of.namespace, of.secret)
+		return nil, errPending
 	case !e.usable(key): // whether there is such a Secret is no business of that namespace then
 		return nil, cannot("Secret %s/%s may not be used from namespace %s: its annotation %s must name that namespace",
 			of.namespace, of.secret, key.Namespace, name.AnnotationUsableFrom)
@@ -171,18 +179,19 @@ func (x *externals) enter(key events.Key, of source, tenant types.NamespacedName
 	r := e.conn.rooms[tenant.Namespace]
 	switch {
 	case r.up == nil && r.err == nil:
-		return nil, unreached("it has not answered yet")
+		return nil, errPending
 	case r.up == nil:
 		return nil, unreached("%s", r.err)
-	case r.up.Err() != nil:
-		return nil, unreached("%s", context.Cause(r.up))
-	case e.visits >= maxVisits:
+	case r.up.Err() != nil: // whether it answers again is found out now
+		return nil, errPending
+	case e.visits >= maxVisits || x.visits >= maxVisitsInAll:
 		if !slices.Contains(e.queued, key) {
 			e.queued = append(e.queued, key)
 		}
-		return nil, errQueued
+		return nil, errPending
 	}
 	e.visits++
+	x.visits++
 	return &visit{x: x, e: e, client: e.conn.client, room: r, up: r.up, uid: r.uid, member: m, key: key}, nil
 }
 
@@ -190,16 +199,31 @@ func unreached(message string, args ...any) error {
 	return &heldError{controlplane.ReasonClusterUnreachable, "the cluster can't be asked now: " + state.ClipMessage(fmt.Sprintf(message, args...))}
 }
 
-// leave ends a visit, and has the next control plane have its turn.
+// leave ends a visit, and has the next control plane have its turn: one of the same cluster, or of another.
 func (v *visit) leave() {
-	v.x.mu.Lock()
-	defer v.x.mu.Unlock()
+	x := v.x
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	v.e.visits--
-	if len(v.e.queued) > 0 {
-		next := v.e.queued[0]
-		v.e.queued = v.e.queued[1:]
-		v.x.wake(next, loop.Wake{Kind: wakeSeen})
+	x.visits--
+	if x.next(v.e) {
+		return
 	}
+	for _, e := range x.all {
+		if e.visits < maxVisits && x.next(e) {
+			return
+		}
+	}
+}
+
+// next wakes the control plane that has waited longest to visit a cluster; false for none.
+func (x *externals) next(e *external) bool {
+	if len(e.queued) == 0 {
+		return false
+	}
+	x.wake(e.queued[0], loop.Wake{Kind: wakeSeen})
+	e.queued = e.queued[1:]
+	return true
 }
 
 // do asks the cluster. When that turns out not to answer, here or elsewhere, the request ends, with a [heldError].
@@ -235,6 +259,7 @@ func (x *externals) drop(key events.Key) {
 func (x *externals) keep(partitions []int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.held = partitions
 	for _, e := range x.all {
 		for key := range e.members {
 			if !slices.Contains(partitions, key.Partition()) {
@@ -250,6 +275,7 @@ func (x *externals) leave(e *external, key events.Key) {
 		return
 	}
 	delete(e.members, key)
+	e.queued = slices.DeleteFunc(e.queued, func(k events.Key) bool { return k == key })
 	x.furnish(e)
 	if len(e.members) == 0 {
 		delete(x.all, e.of)
@@ -310,9 +336,9 @@ func (x *externals) follow(ctx context.Context, e *external) {
 	signal() // a Secret that isn't there is seen by no watch
 	x.wg.Go(func() {
 		for again := patience(); ctx.Err() == nil; sleep(ctx, again.Step()) {
-			err := x.kube.WatchNamed(ctx, kube.Secrets, e.of.namespace, e.of.secret, func(kube.Change) { signal() })
-			if err != nil {
-				x.connect(ctx, e, nil, nil, fmt.Errorf("watch of Secret %s/%s: %w", e.of.namespace, e.of.secret, err))
+			if err := x.kube.WatchNamed(ctx, kube.Secrets, e.of.namespace, e.of.secret, func(kube.Change) { signal() }); err != nil {
+				x.log.Warn("Secret of an external cluster not watched", "secret", e.of.namespace+"/"+e.of.secret, "error", err)
+				signal()
 			}
 		}
 	})
@@ -348,56 +374,66 @@ func (x *externals) read(ctx context.Context, e *external) bool {
 	return true
 }
 
-// connect makes the connection of a cluster so: by a kubeconfig, or none because of an error.
+// connect makes the connection of a cluster so: by a kubeconfig, or none because of an error. It is called by the goroutine that follows
+// the cluster.
 func (x *externals) connect(ctx context.Context, e *external, secret *corev1.Secret, kubeconfig []byte, err error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if secret != nil {
-		e.usableFrom = strings.FieldsFunc(secret.Annotations[name.AnnotationUsableFrom], func(r rune) bool { return r == ',' || r == ' ' })
-	}
 	hash := sha256.Sum256(kubeconfig)
-	if err == nil && e.conn != nil && e.conn.hash == hash {
-		x.furnish(e)
-		x.wakeAll(e, "")
-		return
+	if secret != nil {
+		x.mu.Lock()
+		e.usableFrom = strings.FieldsFunc(secret.Annotations[name.AnnotationUsableFrom], func(r rune) bool { return r == ',' || r == ' ' })
+		same := err == nil && e.conn != nil && e.conn.hash == hash
+		if same {
+			x.furnish(e)
+			x.wakeAll(e, "")
+		}
+		x.mu.Unlock()
+		if same {
+			return
+		}
 	}
-	if old := e.conn; old != nil {
-		e.conn = nil
-		old.end()
-		x.wg.Go(func() { old.wg.Wait(); old.client.Close() })
-	}
-	var client *kube.Client
-	if err == nil && ctx.Err() == nil {
-		client, err = kube.ForCluster(kubeconfig, kube.Options{FieldManager: name.FieldManagerCAPI, Requests: x.requests, Away: func(err error) { x.away(e, err) }})
-		if err != nil {
+	var c *connection
+	if err == nil {
+		if c, err = x.connection(ctx, e, kubeconfig); err != nil {
 			err = fmt.Errorf("key %s of Secret %s/%s: %w", e.of.key, e.of.namespace, e.of.secret, err)
 		}
 	}
-	if ctx.Err() != nil {
-		return
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if old := e.conn; old != nil {
+		old.end()
+		x.wg.Go(func() { old.wg.Wait(); old.client.Close() })
 	}
-	if e.err = err; err == nil {
-		ctx, end := context.WithCancel(ctx)
-		c := &connection{client: client, hash: hash, end: end, rooms: map[string]*room{}}
-		c.watch = func(r *room) {
-			ctx, end := context.WithCancel(ctx)
-			r.end = end
-			c.wg.Go(func() { x.watchRoom(ctx, e, c, r) })
-		}
-		e.conn = c
+	e.conn, e.err = c, err
+	if ctx.Err() == nil {
 		x.furnish(e)
+		x.wakeAll(e, "")
 	}
-	x.wakeAll(e, "")
+}
+
+// connection is one by a kubeconfig, of which nothing is watched yet.
+func (x *externals) connection(ctx context.Context, e *external, kubeconfig []byte) (*connection, error) {
+	c := &connection{hash: sha256.Sum256(kubeconfig), rooms: map[string]*room{}}
+	var err error
+	c.client, err = kube.ForCluster(kubeconfig, kube.Options{
+		FieldManager: name.FieldManagerCAPI, Requests: x.requests, Away: func(err error) { x.away(c, err) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	ctx, c.end = context.WithCancel(ctx)
+	c.watch = func(r *room) {
+		ctx, end := context.WithCancel(ctx)
+		r.end = end
+		c.wg.Go(func() { x.watchRoom(ctx, e, c, r) })
+	}
+	return c, nil
 }
 
 // away hears that a cluster doesn't answer.
-func (x *externals) away(e *external, err error) {
+func (x *externals) away(c *connection, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if e.conn == nil {
-		return
-	}
-	for _, r := range e.conn.rooms {
+	for _, r := range c.rooms {
 		r.down(err)
 	}
 }
@@ -410,36 +446,36 @@ func (x *externals) watchRoom(ctx context.Context, e *external, c *connection, r
 		x.mu.Lock()
 		r.down = down
 		x.mu.Unlock()
-		began := time.Now()
 		uid, err := look(up, c.client, r.namespace)
 		if err == nil {
 			err = c.client.WatchListed(up, kube.TenantControlPlanes, r.namespace, name.LabelComponent+"="+name.ComponentCAPI,
 				func(k kube.Change) { x.seen(e, k.Object.Namespace, k.Object.Name) },
 				func() { x.opened(up, e, r, uid) })
 		}
-		if err == nil {
-			err = context.Cause(up)
+		if cause := context.Cause(up); cause != nil {
+			err = cause
 		}
-		down(nil)
+		down(err)
 		if ctx.Err() != nil {
 			return
 		}
-		x.closed(e, r, err)
-		if time.Since(began) > steadyAfter {
+		if x.closed(e, r, err) {
 			again = patience()
 		}
 		sleep(ctx, again.Step())
 	}
 }
 
-// look asks a cluster for a namespace and for whether it knows tenants. The UID is empty where the namespace may not be read.
+// look asks a cluster for the UID of a namespace, by which it is told from others, and for whether it knows tenants.
 func look(ctx context.Context, c *kube.Client, namespace string) (types.UID, error) {
 	var o metav1.PartialObjectMetadata
 	err := c.Get(ctx, kube.Namespaces, "", namespace, &o)
 	switch {
 	case apierrors.IsNotFound(err):
 		return "", fmt.Errorf("namespace %s is not there: make it, or change spec.deployment.externalClusterReference.deploymentNamespace", namespace)
-	case err != nil && !apierrors.IsForbidden(err):
+	case apierrors.IsForbidden(err):
+		return "", fmt.Errorf("the kubeconfig's user must be allowed to get namespace %s, by which the cluster is told from others: %w", namespace, err)
+	case err != nil:
 		return "", err
 	}
 	err = c.Document(ctx, "/apis/"+kube.TenantControlPlanes.GroupVersion.String(), &struct{}{})
@@ -456,30 +492,35 @@ func (x *externals) opened(up context.Context, e *external, r *room, uid types.U
 	if r.up == up {
 		return
 	}
-	r.up, r.uid, r.err = up, uid, nil
+	r.up, r.since, r.uid, r.err = up, time.Now(), uid, nil
 	x.log.Info("external cluster answers", "secret", e.of.namespace+"/"+e.of.secret, "key", e.of.key, "namespace", r.namespace)
 	x.wakeAll(e, r.namespace)
 }
 
-// closed notes that a cluster doesn't answer, and has the control planes there say so once.
-func (x *externals) closed(e *external, r *room, err error) {
+// closed notes that a cluster doesn't answer, and has the control planes there say so, and say it again when it has another cause. It
+// returns whether the cluster had answered for long.
+func (x *externals) closed(e *external, r *room, err error) (steady bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	first := r.up != nil || r.err == nil
-	if r.up, r.err = nil, err; first {
+	steady = r.up != nil && time.Since(r.since) > steadyAfter
+	same := r.up == nil && r.err != nil && numbers.ReplaceAllString(r.err.Error(), "") == numbers.ReplaceAllString(err.Error(), "")
+	if r.up, r.err = nil, err; !same {
 		x.log.Warn("external cluster doesn't answer", "secret", e.of.namespace+"/"+e.of.secret, "key", e.of.key, "namespace", r.namespace, "error", err)
 		x.wakeAll(e, r.namespace)
 	}
+	return steady
 }
 
-// seen wakes the control plane of a tenant.
+// numbers in an error, such as ports, make it no other one.
+var numbers = regexp.MustCompile(`[0-9]+`)
+
+// seen wakes the control planes that a tenant is, or claims to be, the one of.
 func (x *externals) seen(e *external, namespace, tenant string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for key, m := range e.members {
 		if m.tenant == (types.NamespacedName{Namespace: namespace, Name: tenant}) {
 			x.wake(key, loop.Wake{Kind: wakeSeen})
-			return
 		}
 	}
 }

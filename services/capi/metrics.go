@@ -33,7 +33,7 @@ func (x *externals) register(own prometheus.Registerer) {
 
 // answers reports whether a cluster answers, in each namespace that is used.
 func (e *external) answers() bool {
-	if e.conn == nil {
+	if e.conn == nil || len(e.conn.rooms) == 0 {
 		return false
 	}
 	for _, r := range e.conn.rooms {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
@@ -31,7 +33,7 @@ type record struct {
 	// Secret, namespace/name, has the cluster's kubeconfig under Key.
 	Secret string `json:"secret"`
 	Key    string `json:"key"`
-	// Namespace and Name are the tenant's there. NamespaceUID tells the cluster from any other; empty where it may not be read.
+	// Namespace and Name are the tenant's there. NamespaceUID tells the cluster from any other.
 	Namespace    string    `json:"namespace"`
 	Name         string    `json:"name"`
 	NamespaceUID types.UID `json:"namespaceUID,omitempty"`
@@ -69,35 +71,48 @@ func (s *svc) placed(o *controlplane.KamajiControlPlane) (*record, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case had != nil && o.DeletionTimestamp != nil:
-		return had, nil
 	case ref == nil && had == nil:
 		return nil, nil
+	case ref == nil && o.DeletionTimestamp != nil:
+		return had, s.allowed(o, had)
 	case ref == nil:
 		return nil, cannot("%s was taken away, but tenants aren't moved between clusters, and this one is %s: put it back", field, had)
-	case !s.gates[gateExternal]:
-		return nil, cannot("%s: tenants in other clusters are not allowed here; capi's flag --feature-gates=%s=true allows them", field, gateExternal)
 	}
 	want := &record{
 		Secret: cmp.Or(ref.KubeconfigSecretNamespace, o.Namespace) + "/" + ref.KubeconfigSecretName, Key: ref.KubeconfigSecretKey,
 		Namespace: cmp.Or(ref.DeploymentNamespace, o.Namespace), Name: "kcp-" + string(o.UID),
 	}
-	if want.source().namespace != o.Namespace && !s.gates[gateCrossNamespace] {
-		return nil, cannot("%s.kubeconfigSecretNamespace: Secrets of other namespaces are not allowed here; capi's flag --feature-gates=%s=true,%s=true allows them",
+	switch {
+	case had == nil:
+	case had.Namespace == want.Namespace:
+		want.Name, want.NamespaceUID = had.Name, had.NamespaceUID
+	case o.DeletionTimestamp != nil:
+		want = had
+	default:
+		return nil, cannot("%s.deploymentNamespace: must stay %s, where the tenant is: tenants aren't moved", field, had.Namespace)
+	}
+	return want, s.allowed(o, want)
+}
+
+// allowed holds where a control plane's tenant is to be against the feature gates.
+func (s *svc) allowed(o *controlplane.KamajiControlPlane, r *record) error {
+	const field = "spec.deployment.externalClusterReference"
+	switch {
+	case !s.gates[gateExternal]:
+		return cannot("%s: tenants in other clusters are not allowed here; capi's flag --feature-gates=%s=true allows them", field, gateExternal)
+	case r.source().namespace != o.Namespace && !s.gates[gateCrossNamespace]:
+		return cannot("%s.kubeconfigSecretNamespace: Secrets of other namespaces are not allowed here; capi's flag --feature-gates=%s=true,%s=true allows them",
 			field, gateExternal, gateCrossNamespace)
 	}
-	if had != nil {
-		if had.Namespace != want.Namespace {
-			return nil, cannot("%s.deploymentNamespace: must stay %s, where the tenant is: tenants aren't moved", field, had.Namespace)
-		}
-		want.Name, want.NamespaceUID = had.Name, had.NamespaceUID
-	}
-	return want, nil
+	return nil
 }
 
 // reach finds the tenant, where it is to be. done says that there is nothing more to do in this turn.
 func (w *work) reach(ctx context.Context) (done bool, err error) {
-	if w.placing, err = w.placed(w.o); err != nil {
+	if w.placing, err = w.placed(w.o); err == nil && w.placing != nil {
+		err = w.notHere(ctx)
+	}
+	if err != nil {
 		return true, w.unreached(ctx, err)
 	}
 	if w.placing == nil {
@@ -112,59 +127,65 @@ func (w *work) reach(ctx context.Context) (done bool, err error) {
 	}
 	w.at = types.NamespacedName{Namespace: w.placing.Namespace, Name: w.placing.Name}
 	w.visit, err = w.externals.enter(w.turn.Key, w.placing.source(), w.at)
-	if errors.Is(err, errQueued) {
+	if errors.Is(err, errPending) {
+		w.turn.Alarm(pendingFor, loop.Wake{Kind: wakeSeen})
 		return true, nil
 	}
 	if err == nil {
-		w.client, w.own, err = w.visit.client, w.visit.member.own, w.sameCluster()
+		w.client, w.own = w.visit.client, w.visit.member.own
+		err = w.refused(w.find(ctx))
 	}
 	if err == nil {
-		err = w.find(ctx)
+		err = w.sameCluster()
 	}
-	if err == nil && w.o.DeletionTimestamp == nil {
-		err = w.notElsewhere(ctx)
-	}
-	var held *heldError
-	if errors.As(err, &held) {
+	if err != nil {
 		return true, w.unreached(ctx, err)
 	}
-	if err == nil {
-		w.set(controlplane.ConditionExternalClientFound, true, controlplane.ReasonSucceeded, "")
-	}
-	return err != nil, err
+	w.set(controlplane.ConditionExternalClientFound, true, controlplane.ReasonSucceeded, "")
+	return false, nil
 }
 
-// sameCluster holds the cluster that is visited against the one where the tenant was placed.
-func (w *work) sameCluster() error {
-	was, is := w.placing.NamespaceUID, w.visit.uid
-	if was != "" && is != "" && was != is {
-		return cannot("the kubeconfig leads to another cluster than the tenant is in: namespace %s has UID %s there, not %s. Put the right kubeconfig into Secret %s; "+
-			"if the tenant is lost for good, delete the annotation %s of the control plane to have an empty one made", w.placing.Namespace, is, was, w.placing.Secret, name.AnnotationExternalTenant)
+// notHere makes sure that a control plane that is to have its tenant in another cluster has none here. One that is deleted has it deleted
+// where it is.
+func (w *work) notHere(ctx context.Context) error {
+	if had, _ := recordOf(w.o); had != nil {
+		return nil
 	}
-	if was == "" {
-		w.placing.NamespaceUID = is
+	var here metav1.PartialObjectMetadata
+	err := w.kube.Get(ctx, kube.TenantControlPlanes, w.o.Namespace, w.o.Name, &here)
+	switch {
+	case err != nil:
+		return found(err)
+	case w.o.DeletionTimestamp == nil:
+		return cannot("spec.deployment.externalClusterReference: there is a TenantControlPlane %s in the management cluster; tenants aren't moved between clusters, "+
+			"so take the reference away, or give the control plane another name", w.o.Name)
+	case metav1.IsControlledBy(&here, w.o):
+		w.placing = nil
 	}
 	return nil
 }
 
-// notElsewhere makes sure that a control plane whose tenant isn't where it is to be hasn't got it elsewhere.
-func (w *work) notElsewhere(ctx context.Context) error {
-	if w.tenant != nil {
-		return nil
+// sameCluster makes sure that a tenant that isn't where it was placed isn't made again in another cluster. One that is found is the right
+// one, also in a namespace that was made anew.
+func (w *work) sameCluster() error {
+	was, is := w.placing.NamespaceUID, w.visit.uid
+	if w.tenant == nil && was != "" && was != is {
+		return cannot("the kubeconfig leads to another cluster than the tenant is in: namespace %s has UID %s there, not %s. Put the right kubeconfig into Secret %s; "+
+			"if the tenant is lost for good, delete the annotation %s of the control plane to have an empty one made", w.placing.Namespace, is, was, w.placing.Secret, name.AnnotationExternalTenant)
 	}
-	if had, err := recordOf(w.o); had != nil || err != nil {
-		if had != nil && had.source() != w.placing.source() {
-			return cannot("spec.deployment.externalClusterReference was changed, and its cluster has no TenantControlPlane %s; the tenant is %s. Put the reference back",
-				w.at, had)
-		}
+	w.placing.NamespaceUID = is
+	return nil
+}
+
+// refused has what another cluster refuses, or fails at, be told and looked at again: nobody else would.
+func (w *work) refused(err error) error {
+	var held *heldError
+	switch i := intent.Of(err); {
+	case err == nil, w.visit == nil, errors.As(err, &held), i == intent.Reread, i == intent.HandOver, errors.Is(err, context.Canceled):
 		return err
 	}
-	var here metav1.PartialObjectMetadata
-	err := w.kube.Get(ctx, kube.TenantControlPlanes, w.o.Namespace, w.o.Name, &here)
-	if err == nil && metav1.IsControlledBy(&here, w.o) {
-		return cannot("spec.deployment.externalClusterReference was added, but tenants aren't moved between clusters, and this one is in the management cluster: take it away")
-	}
-	return found(err)
+	w.held = true
+	return cannot("the cluster refuses: %s", err)
 }
 
 // ask asks the API server where the tenant is.
@@ -223,15 +244,23 @@ func (w *work) unreached(ctx context.Context, err error) error {
 		return err
 	}
 	w.set(controlplane.ConditionExternalClientFound, false, held.reason, held.message)
+	if w.held {
+		w.turn.Alarm(loop.HeldAgain(w.heldFor()), loop.Wake{Kind: wakeSeen})
+	}
 	if w.o.DeletionTimestamp == nil {
 		return w.keepStatus(ctx)
 	}
-	left := time.Until(w.o.DeletionTimestamp.Add(w.abandonAfter))
+	from := w.o.DeletionTimestamp.Time
+	if since := meta.FindStatusCondition(w.conditions, controlplane.ConditionExternalClientFound).LastTransitionTime.Time; since.After(from) {
+		from = since
+	}
+	until := from.Add(w.abandonAfter)
+	left := until.Sub(w.now)
 	if left <= 0 {
 		return w.abandon(ctx, held.message)
 	}
 	message := fmt.Sprintf("the tenant is to be deleted, and its cluster can't be asked (%s); at %s the control plane is let go, and the tenant left there",
-		held.message, w.o.DeletionTimestamp.Add(w.abandonAfter).UTC().Format(time.RFC3339))
+		held.message, until.UTC().Format(time.RFC3339))
 	w.set(controlplane.ConditionReady, false, controlplane.ReasonDeleting, message)
 	w.set(controlplane.ConditionAvailable, false, controlplane.ReasonDeleting, message)
 	w.turn.Alarm(left, loop.Wake{Kind: wakeSeen})

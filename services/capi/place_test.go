@@ -7,6 +7,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stoker-k8s/stoker/pkg/api/controlplane"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -57,8 +58,14 @@ func TestPlaced(t *testing.T) {
 		"another namespace": {
 			ref: ref(func(r *controlplane.ExternalClusterReference) { r.DeploymentNamespace = "x" }), recorded: was, gates: both, says: "must stay there",
 		},
-		"taken away":          {recorded: was, gates: both, says: "was taken away"},
-		"deleted":             {recorded: was, deleted: true, want: &record{"a/old", "k", "there", "kcp-0", "u"}},
+		"taken away":                 {recorded: was, gates: both, says: "was taken away"},
+		"deleted":                    {recorded: was, deleted: true, gates: both, want: &record{"a/old", "k", "there", "kcp-0", "u"}},
+		"deleted, not allowed":       {recorded: was, deleted: true, says: "--feature-gates=ExternalClusterReference=true"},
+		"deleted, by another Secret": {ref: ref(), recorded: was, deleted: true, gates: both, want: &record{"a/far", "value", "there", "kcp-0", "u"}},
+		"deleted, and referred elsewhere": {
+			ref: ref(func(r *controlplane.ExternalClusterReference) { r.DeploymentNamespace = "x" }), recorded: was, deleted: true, gates: both,
+			want: &record{"a/old", "k", "there", "kcp-0", "u"},
+		},
 		"a record of nothing": {recorded: "{}", ref: ref(), gates: both, says: "must be as capi wrote it"},
 		"not allowed":         {ref: ref(), says: "--feature-gates=ExternalClusterReference=true"},
 		"another namespace's Secret, not allowed": {
@@ -104,6 +111,28 @@ func TestWhoseATenantElsewhereIs(t *testing.T) {
 	for n, want := range map[string]bool{"kcp-1": true, "kcp-2": false} { // of Kamaji's provider, which names nobody
 		if got := w.owns(&v1alpha1.TenantControlPlane{ObjectMeta: metav1.ObjectMeta{Name: n}}); got != want {
 			t.Errorf("%s: %t", n, got)
+		}
+	}
+}
+
+func TestATenantIsNotMadeAgainInAnotherCluster(t *testing.T) {
+	for what, c := range map[string]struct {
+		was    string
+		tenant bool
+		says   string
+	}{
+		"placed for the first time":                          {},
+		"not there any more":                                 {was: "is"},
+		"another cluster":                                    {was: "other", says: "leads to another cluster"},
+		"in a namespace that was made anew, or brought back": {was: "other", tenant: true},
+	} {
+		w := &work{o: &controlplane.KamajiControlPlane{}, visit: &visit{uid: "is"}, placing: &record{NamespaceUID: types.UID(c.was)}}
+		if c.tenant {
+			w.tenant = &v1alpha1.TenantControlPlane{}
+		}
+		err := w.sameCluster()
+		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) || err == nil && w.placing.NamespaceUID != "is" {
+			t.Errorf("%s: %v, %+v", what, err, w.placing)
 		}
 	}
 }

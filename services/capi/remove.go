@@ -15,6 +15,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/controlplane"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
 // holders are the finalizers that hold a control plane for its tenant's sake: Stoker's, and that of Kamaji's provider, whose work it goes on
@@ -60,19 +61,29 @@ func sameSet(a, b []string) bool { return len(a) == len(b) && sets.New(a...).Equ
 
 // release lets the control plane go.
 func (w *work) release(ctx context.Context) error {
+	if !w.holds() {
+		return nil
+	}
 	return w.patchMetadata(ctx, w.o, map[string]any{"finalizers": w.unheld()})
 }
 
-// end deletes the tenant of a control plane that is being deleted, and lets that go once it is gone. The watch tells when that is. Where the
-// tenant is to be left behind (kubectl delete --cascade=orphan, or clusterctl has moved the control plane), it is.
-func (w *work) end(ctx context.Context) error {
+// leftBehind reports whether the tenant of a control plane that is being deleted stays: kubectl delete --cascade=orphan, or clusterctl has
+// moved the control plane.
+func (w *work) leftBehind() bool {
 	_, moved := w.o.Annotations[name.AnnotationDeleteForMove]
-	if w.tenant == nil || moved || slices.Contains(w.o.Finalizers, metav1.FinalizerOrphanDependents) {
+	return moved || slices.Contains(w.o.Finalizers, metav1.FinalizerOrphanDependents)
+}
+
+// end deletes the tenant of a control plane that is being deleted, and lets that go once it is gone. The watch tells when that is.
+func (w *work) end(ctx context.Context) error {
+	if w.tenant == nil {
 		return w.release(ctx)
 	}
 	message := "the tenant is being deleted, with its data"
 	if w.visit != nil {
 		message += ": " + w.placing.String()
+		// One that another provider made isn't among what is watched.
+		w.turn.Alarm(loop.HeldAgain(w.now.Sub(w.o.DeletionTimestamp.Time)), loop.Wake{Kind: wakeSeen})
 	}
 	w.set(controlplane.ConditionReady, false, controlplane.ReasonDeleting, message)
 	w.set(controlplane.ConditionAvailable, false, controlplane.ReasonDeleting, message)
@@ -86,10 +97,10 @@ func (w *work) end(ctx context.Context) error {
 		return err
 	})
 	var held *heldError
-	if errors.As(err, &held) {
+	if err = w.refused(stale(err)); errors.As(err, &held) {
 		return w.unreached(ctx, err)
 	}
-	return stale(err)
+	return err
 }
 
 // patchMetadata changes the metadata of a control plane that was read; nothing is sent where there is nothing to change.

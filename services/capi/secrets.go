@@ -30,6 +30,11 @@ func (w *work) hand(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if w.visit != nil { // Cluster API, which takes it, would run a command in it, or read a file
+		if err := kube.CheckKubeconfig(data[key]); err != nil {
+			return cannot("key %s of Secret %s in the tenant's cluster: %s", key, from, err)
+		}
+	}
 	if err := w.keep(ctx, w.o, w.of, "kubeconfig", map[string][]byte{"value": data[key]}); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,7 +60,7 @@ func waits(message string, args ...any) error {
 
 // cannot is what can't be as things are.
 func cannot(message string, args ...any) error {
-	return &heldError{controlplane.ReasonFailed, fmt.Sprintf(message, args...)}
+	return &heldError{controlplane.ReasonFailed, state.ClipMessage(fmt.Sprintf(message, args...))}
 }
 
 // handle is the turn of a control plane and its tenant, which have one name. Most tenants have no control plane.
@@ -68,6 +69,7 @@ func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
 	err := s.kube.Get(ctx, kube.KamajiControlPlanes, t.Key.Namespace, t.Key.Name, w.o)
 	if apierrors.IsNotFound(err) || err == nil && !s.kube.InScope(kube.KamajiControlPlanes, w.o) {
 		t.NoAlarm()
+		s.externals.drop(t.Key)
 		return nil
 	}
 	if err == nil {
@@ -81,8 +83,8 @@ func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
 		return w.keepStatus(ctx)
 	}
 	w.set(controlplane.ConditionPaused, false, controlplane.ReasonNotPaused, "")
-	if w.o.DeletionTimestamp != nil && !w.holds() {
-		return nil
+	if w.o.DeletionTimestamp != nil && (!w.holds() || w.leftBehind()) {
+		return w.release(ctx)
 	}
 	defer w.leave()
 	if done, err := w.reach(ctx); done || err != nil {
@@ -91,12 +93,14 @@ func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
 	if w.o.DeletionTimestamp != nil {
 		return w.end(ctx)
 	}
+	before := slices.Clone(w.conditions)
 	failed := w.steps(ctx)
 	if i := intent.Of(failed); i == intent.Reread || i == intent.HandOver {
 		return failed
 	}
 	if w.visit != nil {
 		if gone := w.visit.gone(); gone != nil { // meanwhile
+			w.conditions = before
 			return w.unreached(ctx, gone)
 		}
 	}
@@ -247,6 +251,10 @@ func found(err error) error {
 // make makes the tenant as the control plane asks.
 func (w *work) make(ctx context.Context) error {
 	if w.foreign {
+		if w.visit != nil {
+			return cannot("TenantControlPlane %s is another control plane's; it is left as it is. Delete the annotation %s of this one to have one of its own made",
+				w.at, name.AnnotationExternalTenant)
+		}
 		return cannot("TenantControlPlane %s is there and isn't this control plane's; it is left as it is. "+
 			"Delete it, or give the control plane another name", w.at.Name)
 	}
@@ -274,7 +282,7 @@ func (w *work) make(ctx context.Context) error {
 		return w.client.ApplyOnto(ctx, kube.TenantControlPlanes, want, want.UID)
 	})
 	if apierrors.IsInvalid(err) || w.visit != nil && apierrors.IsNotFound(err) {
-		return cannot("%s", state.ClipMessage(err.Error()))
+		return cannot("%s", err)
 	}
 	if err != nil {
 		return err

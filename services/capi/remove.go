@@ -27,8 +27,9 @@ func (w *work) holds() bool {
 	return slices.ContainsFunc(w.o.Finalizers, func(f string) bool { return slices.Contains(holders, f) })
 }
 
-// hold puts the finalizer on the control plane, before there is a tenant, records where that is, if in another cluster, and keeps clusterctl
-// from moving it: that would delete the control plane here, and with it the tenant, which isn't among what it moves.
+// hold puts the finalizer on the control plane, before there is a tenant, and records where that is, if in another cluster. One in the
+// management cluster clusterctl is kept from moving: that would delete the control plane here, and with it the tenant, which isn't among what
+// it moves.
 func (w *work) hold(ctx context.Context) error {
 	meta, annotations := map[string]any{}, map[string]any{}
 	if w.placing != nil {
@@ -40,8 +41,11 @@ func (w *work) hold(ctx context.Context) error {
 			annotations[name.AnnotationExternalTenant] = string(text)
 		}
 	}
-	if _, blocked := w.o.Annotations[name.AnnotationBlockMove]; !blocked {
+	switch _, blocked := w.o.Annotations[name.AnnotationBlockMove]; {
+	case w.placing == nil && !blocked:
 		annotations[name.AnnotationBlockMove] = ""
+	case w.placing != nil && blocked:
+		annotations[name.AnnotationBlockMove] = nil
 	}
 	if len(annotations) > 0 {
 		meta["annotations"] = annotations

@@ -56,7 +56,7 @@ func (e *Env) Kamaji(t testing.TB) *Process {
 	cmd := exec.Command(program, "manager", "--datastore="+stack.DefaultDataStore, "--migrate-image=none", "--pod-namespace="+KamajiNamespace,
 		"--serviceaccount-name=kamaji", "--webhook-ca-path="+filepath.Join(webhooks, "ca.crt"), "--tmp-directory="+dir, "--disable-telemetry",
 		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--kine-image=rancher/kine:v0.16.4")
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.Local.Kubeconfig("admin"), "TMPDIR="+dir, "HTTPS_PROXY="+e.serviceNames(t), "NO_PROXY=")
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.Local.Kubeconfig("admin"), "TMPDIR="+dir, "HTTPS_PROXY="+e.ServiceNames(t), "NO_PROXY=")
 	return e.Program(t, "kamaji", cmd)
 }
 
@@ -71,8 +71,8 @@ func (e *Env) Program(t testing.TB, name string, cmd *exec.Cmd) *Process {
 	return p
 }
 
-// serviceNames is the URL of a proxy that knows tenants by the names of their Services, <name>.<namespace>.svc, as the DNS of a cluster does.
-func (e *Env) serviceNames(t testing.TB) string {
+// ServiceNames is the URL of a proxy that knows tenants by the names of their Services, <name>.<namespace>.svc, as the DNS of a cluster does.
+func (e *Env) ServiceNames(t testing.TB) string {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, _ := net.SplitHostPort(r.Host)
 		parts := strings.Split(host, ".")

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -210,11 +211,18 @@ func buildTools(ctx context.Context, img image, source, dir string, say progress
 			return err
 		}
 	}
-	module, err := output(ctx, img, source, "list", "-f", "{{.Module.Dir}}", img.tools[0])
+	out, err := output(ctx, img, source, append([]string{"list", "-f", "{{.Module.Dir}}"}, img.tools...)...)
 	if err != nil {
 		return fmt.Errorf("ask where the manifests are: %w", err)
 	}
-	return copyManifests(strings.TrimSpace(string(module)), filepath.Join(dir, Manifests), img.manifests)
+	modules := strings.Fields(string(out))
+	slices.Sort(modules)
+	for _, module := range slices.Compact(modules) {
+		if err := copyManifests(module, filepath.Join(dir, Manifests), img.manifests); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // copyManifests copies what is YAML below paths of one directory to the same paths of another.

@@ -38,6 +38,8 @@ const (
 	ClusterAPI       = "cluster-api"
 	ClusterAPIBefore = "cluster-api-v1.13"
 	KamajiProvider   = "kamaji-provider"
+	// Flux has controllers of Flux, and their CRDs. Tests alone run them.
+	Flux = "flux"
 )
 
 // Manifests is the directory, beside the programs of an image, that has the manifests which its module has, by their paths there.
@@ -95,6 +97,13 @@ var catalog = []image{
 		name: KamajiProvider, version: "v0.20.0", programs: []string{"kamaji-provider"},
 		tools:     []string{"github.com/clastix/cluster-api-control-plane-provider-kamaji"},
 		manifests: []string{"config"}, tests: true,
+	},
+	{
+		name: Flux, version: "v1.9.0", programs: []string{"source-controller", "helm-controller", "kustomize-controller"},
+		tools: []string{
+			"github.com/fluxcd/source-controller", "github.com/fluxcd/helm-controller", "github.com/fluxcd/kustomize-controller",
+		},
+		manifests: []string{"config/crd/bases"}, tests: true,
 	},
 	{name: Gate, dir: "../../../services/datastore", pkg: "./cmd/stoker-gate", programs: []string{Gate}, own: true},
 }

@@ -50,6 +50,18 @@ container-images: ## build the container images, without any engine: REGISTRY=ho
 	@go run -trimpath ./deployments/docker/cmd/containerimages $(IMAGES_TO) -version $(VERSION) -revision $(REVISION) \
 		-tag $(or $(TAG),$(VERSION)) $(if $(or $(PLATFORMS),$(LOAD)),-platforms $(or $(PLATFORMS),linux/$(shell go env GOARCH))) $(IMAGES)
 
+# What clusterctl's repository has, and what the components in it are made of.
+PROVIDER = deployments/cluster-api/provider
+COMPONENTS = deployments/rbac/00-namespace.yaml deployments/rbac/capi.yaml deployments/cluster-api/crds/*.yaml $(PROVIDER)/manager.yaml
+.PHONY: clusterctl-repository
+clusterctl-repository: ## lay out Stoker's provider for Cluster API as a local repository of clusterctl: DIR=/absolute/path TAG=v0.1.0 REGISTRY=host/path
+	@[[ '$(DIR)' == /* && '$(TAG)' =~ ^v[0-9]+\.[0-9]+\.[0-9]+ ]] || { \
+		echo "DIR='$(DIR)' TAG='$(TAG)': clusterctl needs an absolute path and a version such as v0.1.0, which is the images' tag, too"; exit 2; }
+	@to='$(DIR)/control-plane-stoker/$(TAG)' && mkdir -p "$$to" && \
+		cp $(PROVIDER)/{metadata,cluster-template,cluster-template-class,clusterclass-hosted}.yaml "$$to" && \
+		for file in $(COMPONENTS); do echo ---; cat $$file; done | \
+		sed -e 's|image: .*/stoker-capi:.*|image: $(or $(REGISTRY),ghcr.io/stoker-k8s)/stoker-capi:$(TAG)|' >"$$to/control-plane-components.yaml" && echo "$$to"
+
 .PHONY: up
 up: bin/stoker ## start everything on this machine and create the example tenant; Ctrl-C ends it
 	bin/stoker up --apply examples/tenant.yaml

@@ -111,6 +111,12 @@ spec:
     version: `+version+`
     controlPlane: {replicas: 1, metadata: {labels: {team: b}}}
     variables: [{name: schedulerVerbosity, value: 2}]`)
+	return ofTopology(t, name)
+}
+
+// ofTopology waits for what Cluster API makes of a Cluster with a topology, and says that its infrastructure is provisioned.
+func ofTopology(t testing.TB, name string) cluster {
+	t.Helper()
 	made := func(r kube.Resource) (made string) {
 		env.Eventually(t, r.Kind+" of "+name, func() error {
 			var all struct{ Items []object }

@@ -53,6 +53,7 @@ container-images: ## build the container images, without any engine: REGISTRY=ho
 # What clusterctl's repository has, and what the components in it are made of.
 PROVIDER = deployments/cluster-api/provider
 COMPONENTS = deployments/rbac/00-namespace.yaml deployments/rbac/capi.yaml deployments/cluster-api/crds/*.yaml $(PROVIDER)/manager.yaml
+BOOTSTRAP = capi-kubeadm-bootstrap-system:capi-kubeadm-bootstrap-manager
 .PHONY: clusterctl-repository
 clusterctl-repository: ## lay out Stoker's provider for Cluster API as a local repository of clusterctl: DIR=/absolute/path TAG=v0.1.0 REGISTRY=host/path
 	@[[ '$(DIR)' == /* && '$(TAG)' =~ ^v[0-9]+\.[0-9]+\.[0-9]+ ]] || { \
@@ -60,7 +61,8 @@ clusterctl-repository: ## lay out Stoker's provider for Cluster API as a local r
 	@to='$(DIR)/control-plane-stoker/$(TAG)' && mkdir -p "$$to" && \
 		cp $(PROVIDER)/{metadata,cluster-template,cluster-template-class,clusterclass-hosted}.yaml "$$to" && \
 		for file in $(COMPONENTS); do echo ---; cat $$file; done | \
-		sed -e 's|image: .*/stoker-capi:.*|image: $(or $(REGISTRY),ghcr.io/stoker-k8s)/stoker-capi:$(TAG)|' >"$$to/control-plane-components.yaml" && echo "$$to"
+		sed -e 's|image: .*/stoker-capi:.*|image: $(or $(REGISTRY),ghcr.io/stoker-k8s)/stoker-capi:$(TAG)|' \
+			-e 's|$(BOOTSTRAP)|$${STOKER_CAPI_BOOTSTRAP:=$(BOOTSTRAP)}|' >"$$to/control-plane-components.yaml" && echo "$$to"
 
 .PHONY: up
 up: bin/stoker ## start everything on this machine and create the example tenant; Ctrl-C ends it

@@ -75,6 +75,7 @@ func TestClusterctl(t *testing.T) {
 			t.Error(out)
 		}
 	})
+	t.Run("machines join, for the bootstrap provider may read the control plane", func(t *testing.T) { workers(t, c, "v1.36.3") })
 	t.Run("a Cluster of the ClusterClass", func(t *testing.T) {
 		ctl.apply(t, "generate", "yaml", "--from="+ctl.file("clusterclass-hosted.yaml"))
 		ctl.apply(t, "generate", "cluster", "crate", "--from="+ctl.file("cluster-template-class.yaml"), "--kubernetes-version=v1.36.3", "--control-plane-machine-count=1")
@@ -90,7 +91,8 @@ func TestClusterctl(t *testing.T) {
 // the end they are as before, and what clusterctl installed is gone.
 func withoutCAPI(t *testing.T) {
 	admin := e.Local.Kubeconfig("admin")
-	e.Kubectl(t, admin, "delete", "clusterrole/stoker-capi", "clusterrolebinding/stoker-capi")
+	e.Kubectl(t, admin, "delete", "clusterrole/stoker-capi", "clusterrolebinding/stoker-capi", "clusterrole/stoker-capi-bootstrap",
+		"clusterrolebinding/stoker-capi-bootstrap")
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
 		for _, args := range [][]string{

@@ -81,7 +81,10 @@ func TestProvider(t *testing.T) {
 		c.available(t, "v1.36.3", 1)
 		c.works(t)
 	})
-	t.Run("machines join by Cluster API's own bootstrap provider", func(t *testing.T) { workers(t, c, "v1.36.3") })
+	t.Run("machines join by Cluster API's own bootstrap provider", func(t *testing.T) {
+		installBootstrap(t)
+		workers(t, c, "v1.36.3")
+	})
 	t.Run("a Secret of Cluster API's that is deleted or changed comes back", func(t *testing.T) {
 		_, err := e.Admin.Delete(t.Context(), kube.Secrets, namespace, c.name+"-ca", metav1.DeleteOptions{})
 		must(t, err)

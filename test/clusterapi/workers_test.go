@@ -3,6 +3,7 @@ package clusterapi
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,19 +24,24 @@ var (
 	hostTemplates  = kube.Resource{GroupVersion: infrastructures.GroupVersion, Plural: "kubevirtmachinetemplates", Kind: "KubevirtMachineTemplate", Namespaced: true}
 )
 
-// kubeadmBootstrap starts Cluster API's provider of bootstrap data by kubeadm.
-func kubeadmBootstrap(t *testing.T) {
-	dir := env.Built(t, images.ClusterAPI)
-	e.Manifests(t, filepath.Join(dir, images.Manifests, "bootstrap", "kubeadm", "config", "crd", "bases"))
-	for _, plural := range []string{"kubeadmconfigs", "kubeadmconfigtemplates"} { // which the manifests of a release are labelled with
-		e.Kubectl(t, e.Local.Kubeconfig("admin"), "label", "crd", plural+"."+bootstrapGroup.Group, "cluster.x-k8s.io/v1beta2=v1beta2")
-	}
-	e.Controller(t, filepath.Join(dir, "kubeadm-bootstrap"), e.Local.Kubeconfig("admin"), env.WebhookFlags(t)...)
+// installBootstrap installs the definitions and the rights of Cluster API's provider of bootstrap data by kubeadm, which are all that it may.
+func installBootstrap(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "bootstrap.yaml")
+	writeObjects(t, file, slices.DeleteFunc(components(t, images.ClusterAPI, "bootstrap/kubeadm/config/default"), func(o map[string]any) bool {
+		return slices.Contains([]any{"Deployment", "Service", "Certificate", "Issuer"}, o["kind"])
+	}))
+	e.Kubectl(t, e.Local.Kubeconfig("admin"), "apply", "--server-side", "--force-conflicts", "-f", file)
 }
 
-// workers has a Cluster get a machine, of which the test plays the infrastructure and the kubelet, and lose it.
+// startBootstrap starts that provider under its own account.
+func startBootstrap(t *testing.T) {
+	account := as(t, "capi-kubeadm-bootstrap-system", "capi-kubeadm-bootstrap-manager")
+	e.Controller(t, filepath.Join(env.Built(t, images.ClusterAPI), "kubeadm-bootstrap"), account, env.WebhookFlags(t)...)
+}
+
+// workers has a Cluster get a machine, of which the test plays the infrastructure and the kubelet, and lose it. The bootstrap provider is installed.
 func workers(t *testing.T, c cluster, version string) {
-	kubeadmBootstrap(t)
+	startBootstrap(t)
 	n := c.name + "-workers"
 	put(t, configs, n, `spec: {template: {spec: {joinConfiguration: {nodeRegistration: {name: worker}}}}}`)
 	put(t, hostTemplates, n, `spec: {template: {spec: {}}}`)

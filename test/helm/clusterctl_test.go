@@ -54,3 +54,22 @@ func alike(t *testing.T, o map[string]any) map[string]any {
 	}
 	return out
 }
+
+// Cluster API's bootstrap provider may read control planes, under the account that values say, where capi is.
+func TestTheBootstrapProviderMayReadControlPlanes(t *testing.T) {
+	t.Parallel()
+	const binding = "ClusterRoleBinding/stoker-capi-bootstrap"
+	for set, want := range map[string]string{
+		"clusterAPI.enabled=true":                           "name: system:serviceaccount:capi-kubeadm-bootstrap-system:capi-kubeadm-bootstrap-manager\n",
+		"clusterAPI.enabled=true,clusterAPI.bootstrap=a:b":  "name: system:serviceaccount:a:b\n",
+		"clusterAPI.enabled=false,clusterAPI.bootstrap=a:b": "",
+	} {
+		t.Run(set, func(t *testing.T) {
+			t.Parallel()
+			o := render(t, "stoker", "--set", set)[binding]
+			if got := text(t, o); (o != nil) != (want != "") || !strings.Contains(got, want) {
+				t.Errorf("it is\n%s", got)
+			}
+		})
+	}
+}

@@ -39,7 +39,7 @@ func (cfg *Config) httpFlags(flags *flag.FlagSet, text Flag) {
 	if set, is := os.LookupEnv("STOKER_HTTP"); is && set == "" { // to other flags an empty variable is none
 		address = ""
 	}
-	text(&cfg.HTTP, "http", address, "`address` of /livez, /readyz and /metrics; empty for none")
+	text(&cfg.HTTP, "http", address, "`address` of /livez, /readyz and /metrics, or several, comma-separated; empty for none")
 	text(&cfg.MetricsCert, "metrics-tls-cert", "", "`file` with the certificate of the port of /metrics; empty for none")
 	text(&cfg.MetricsKey, "metrics-tls-key", "", "`file` with the key of that certificate")
 	flags.BoolVar(&cfg.MetricsAuth, "metrics-auth", os.Getenv("STOKER_METRICS_AUTH") == "true",
@@ -72,21 +72,35 @@ func (c *Clients) Serve(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.HTTP)
-	if err != nil {
-		return fmt.Errorf("http address %s: %w", cfg.HTTP, err)
-	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
+	serve := server.Serve
 	if server.TLSConfig != nil {
-		err = server.ServeTLS(listener, "", "")
-	} else {
-		err = server.Serve(listener)
+		serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+	}
+	addresses := strings.Split(cfg.HTTP, ",")
+	ended := make(chan error, len(addresses))
+	for _, address := range addresses { // each until server is closed
+		go func() { ended <- listen(ctx, address, serve) }()
+	}
+	err = <-ended
+	_ = server.Close()
+	for range addresses[1:] {
+		<-ended
 	}
 	if !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
+}
+
+// listen has an address served.
+func listen(ctx context.Context, address string, serve func(net.Listener) error) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("http address %s: %w", address, err)
+	}
+	return serve(listener)
 }
 
 func (c *Clients) server(cfg Config) (*http.Server, error) {

@@ -40,7 +40,7 @@ type Config struct {
 	Kubeconfig string
 	// Replica names this process among the service's replicas; stable over restarts.
 	Replica string
-	// HTTP is the address of /livez, /readyz and /metrics; empty for none.
+	// HTTP is the address of /livez, /readyz and /metrics, or several, comma-separated; empty for none.
 	HTTP string
 	// MetricsCert and MetricsKey are the files of that port's certificate; empty: it is served without TLS. MetricsAuth lets only
 	// those get /metrics who show a token of the management cluster and may get the non-resource URL /metrics there.
@@ -134,6 +134,11 @@ func Run(ctx context.Context, cfg Config, build func(*Clients) (*loop.Loop, erro
 	return err
 }
 
+// NewLog is the log of a service from a level on: JSON on standard error.
+func NewLog(level slog.Level) *slog.Logger {
+	return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+}
+
 // Flag declares a flag that is also an environment variable (STOKER_<NAME>).
 type Flag func(p *string, name, fallback, usage string)
 
@@ -190,7 +195,7 @@ func Main(service, usage string, run func(context.Context, Config) error, more .
 		fmt.Fprintf(os.Stderr, "--log-level %q: must be debug, info, warn or error\n", level)
 		os.Exit(2)
 	}
-	cfg.Log = slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: l}))
+	cfg.Log = NewLog(l)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, cfg); err != nil {

@@ -69,16 +69,12 @@ func TestMetricsSayWhichBuildThisIs(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	c := &Clients{Health: health.New(log), Log: log}
 	c.registry, _ = newRegistry("certs")
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := free.Addr().String()
-	_ = free.Close()
+	at := freeAddresses(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- c.Serve(ctx, Config{HTTP: addr}) }()
-	body := get(t, "http://"+addr+"/metrics")
+	go func() { ended <- c.Serve(ctx, Config{HTTP: strings.Join(at[:], ",")}) }()
+	body := get(t, "http://"+at[0]+"/metrics")
+	get(t, "http://"+at[1]+"/livez")
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
@@ -88,6 +84,34 @@ func TestMetricsSayWhichBuildThisIs(t *testing.T) {
 	if !strings.Contains(body, want+"\n") {
 		t.Errorf("no line %s in\n%s", want, body)
 	}
+}
+
+func TestAnAddressThatIsTakenEndsTheService(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	c := &Clients{Health: health.New(log), Log: log}
+	c.registry, _ = newRegistry("certs")
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	if err := c.Serve(t.Context(), Config{HTTP: "127.0.0.1:0," + taken.Addr().String()}); err == nil || !strings.Contains(err.Error(), taken.Addr().String()) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// freeAddresses are two that nobody listens on.
+func freeAddresses(t *testing.T) (addresses [2]string) {
+	t.Helper()
+	for i := range addresses {
+		free, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer free.Close()
+		addresses[i] = free.Addr().String()
+	}
+	return addresses
 }
 
 // get asks until somebody listens.

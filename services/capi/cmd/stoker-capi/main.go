@@ -15,9 +15,13 @@ import (
 
 func main() {
 	var cfg capi.Config
+	var flags managerFlags
 	service.Main(name.ServiceCAPI, "Makes tenants of the control planes of Cluster API.",
 		func(ctx context.Context, common service.Config) error {
 			cfg.Config = common
+			if err := flags.apply(&cfg.Config); err != nil {
+				return err
+			}
 			return capi.Run(ctx, cfg)
 		},
 		func(flag service.Flag) {
@@ -25,5 +29,6 @@ func main() {
 				"ExternalClusterReferenceCrossNamespace, SkipInfraClusterPatch")
 			flag(&cfg.AbandonAfter, "abandon-after", "15m", "`duration` after which a control plane that is being deleted is let go though its tenant's cluster "+
 				"can't be asked")
+			flags.declare(flag)
 		})
 }

@@ -29,6 +29,7 @@ const release = "v0.1.0"
 // TestClusterctl installs Stoker's provider beside Stoker's other services as its users do: from a repository, by clusterctl. What runs has
 // the rights that clusterctl installed, and Cluster API's programs have those of their own manifests.
 func TestClusterctl(t *testing.T) {
+	t.Cleanup(func() { e.NoServices(t) })
 	for _, service := range name.Services() {
 		if service != name.ServiceCAPI {
 			e.Service(t, service, "a")
@@ -44,9 +45,7 @@ func TestClusterctl(t *testing.T) {
 			t.Errorf("%+v", all.Items)
 		}
 	})
-	dir := env.Built(t, images.ClusterAPI)
-	e.Controller(t, filepath.Join(dir, "cluster-api-core"), as(t, "capi-system", "capi-manager"), append(env.WebhookFlags(t), "--feature-gates=ClusterTopology=true",
-		"--skip-crd-migration-phases=StorageVersionMigration,CleanupManagedFields")...)
+	e.Core(t, images.ClusterAPI, as(t, "capi-system", "capi-manager"))
 	runDeployment(t, name.SystemNamespace, "stoker-capi")
 
 	c := cluster{name: "shelf", controlPlane: "shelf", infrastructure: "shelf"}
@@ -81,6 +80,7 @@ func TestClusterctl(t *testing.T) {
 		ctl.apply(t, "generate", "cluster", "crate", "--from="+ctl.file("cluster-template-class.yaml"), "--kubernetes-version=v1.36.3", "--control-plane-machine-count=1")
 		ofClass := ofTopology(t, "crate")
 		ofClass.available(t, "v1.36.3", 1)
+		scaled(t, ofClass)
 		ofClass.gone(t)
 		e.Kubectl(t, e.Local.Kubeconfig("admin"), "delete", "-n", namespace, "--ignore-not-found", "clusterclass,kamajicontrolplanetemplate,kubevirtclustertemplate", "hosted")
 	})
@@ -202,8 +202,10 @@ func runDeployment(t *testing.T, ns, n string) {
 	seed := e.Stack.Service(name.ServiceCAPI, "a").NATSSeed
 	address, err := env.FreeAddress("127.0.0.1")
 	must(t, err)
-	cmd := exec.Command(filepath.Join(filepath.Dir(e.StokerBin()), "stoker-capi"), manager.Args...)
-	cmd.Env = append(os.Environ(), "STOKER_HTTP="+address, "STOKER_KUBECONFIG="+as(t, ns, pod.ServiceAccountName), "GORACE=halt_on_error=1")
+	// cluster-api-operator would add these.
+	args := append(manager.Args, "--health-addr="+address, "--v=1", "--leader-elect=true", "--leader-elect-lease-duration=15s", "--sync-period=600s", "--webhook-port=9443")
+	cmd := exec.Command(filepath.Join(filepath.Dir(e.StokerBin()), "stoker-capi"), args...)
+	cmd.Env = append(os.Environ(), "STOKER_HTTP=", "STOKER_KUBECONFIG="+as(t, ns, pod.ServiceAccountName), "GORACE=halt_on_error=1")
 	for _, v := range manager.Env {
 		switch {
 		case v.Name == "STOKER_NATS_SEED":

@@ -38,9 +38,27 @@ func (e *Env) Manifests(t testing.TB, dirs ...string) {
 // ClusterAPI starts Cluster API's core controllers, with ClusterClasses, and defines its kinds and those of Stoker's control plane provider.
 func (e *Env) ClusterAPI(t testing.TB) *Process {
 	t.Helper()
-	dir := Built(t, images.ClusterAPI)
-	e.Manifests(t, filepath.Join(Root(), "deployments", "cluster-api", "crds"), filepath.Join(dir, images.Manifests, "core", "config", "crd", "bases"))
-	return e.Controller(t, filepath.Join(dir, "cluster-api-core"), e.Local.Kubeconfig("admin"), append(WebhookFlags(t), "--feature-gates=ClusterTopology=true",
+	return e.core(t, images.ClusterAPI, "core")
+}
+
+// ClusterAPIBefore is [Env.ClusterAPI] with Cluster API's minor before.
+func (e *Env) ClusterAPIBefore(t testing.TB) *Process {
+	t.Helper()
+	return e.core(t, images.ClusterAPIBefore, "")
+}
+
+// core starts the core controllers of an image, whose manifests are in a directory among those of the image.
+func (e *Env) core(t testing.TB, image, manifests string) *Process {
+	t.Helper()
+	dir := Built(t, image)
+	e.Manifests(t, filepath.Join(Root(), "deployments", "cluster-api", "crds"), filepath.Join(dir, images.Manifests, manifests, "config", "crd", "bases"))
+	return e.Core(t, image, e.Local.Kubeconfig("admin"))
+}
+
+// Core starts the core controllers of an image, whose kinds are defined.
+func (e *Env) Core(t testing.TB, image, kubeconfig string) *Process {
+	t.Helper()
+	return e.Controller(t, filepath.Join(Built(t, image), "cluster-api-core"), kubeconfig, append(WebhookFlags(t), "--feature-gates=ClusterTopology=true",
 		"--skip-crd-migration-phases=StorageVersionMigration,CleanupManagedFields")...)
 }
 

@@ -45,6 +45,28 @@ func TestClusterctl(t *testing.T) {
 			t.Errorf("%+v", all.Items)
 		}
 	})
+	t.Run("another one beside it has the same rights, and objects of its own", func(t *testing.T) {
+		t.Setenv("STOKER_CAPI_NAME", "stoker-capi-blue")
+		var names []string
+		for document := range strings.SplitSeq(ctl.run(t, "generate", "provider", "--control-plane=stoker:"+release), "\n---\n") {
+			var o struct {
+				Kind     string
+				Metadata struct{ Name string }
+			}
+			must(t, yaml.Unmarshal([]byte(document), &o))
+			if strings.HasPrefix(o.Metadata.Name, "stoker-capi") {
+				names = append(names, o.Kind+"/"+o.Metadata.Name)
+			}
+		}
+		slices.Sort(names)
+		want := []string{
+			"ClusterRole/stoker-capi", "ClusterRole/stoker-capi-bootstrap", "ClusterRoleBinding/stoker-capi", "ClusterRoleBinding/stoker-capi-bootstrap",
+			"Deployment/stoker-capi-blue", "PodDisruptionBudget/stoker-capi-blue", "Service/stoker-capi-blue", "ServiceAccount/stoker-capi",
+		}
+		if !slices.Equal(names, want) {
+			t.Errorf("%s, not %s", names, want)
+		}
+	})
 	e.Core(t, images.ClusterAPI, as(t, "capi-system", "capi-manager"))
 	runDeployment(t, name.SystemNamespace, "stoker-capi")
 

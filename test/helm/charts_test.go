@@ -217,6 +217,15 @@ func TestMonitoring(t *testing.T) {
 			}
 		})
 	}
+	for _, set := range []string{"clusterAPI.enabled=false", "clusterAPI.enabled=true"} {
+		t.Run("capi, whoever installs it: "+set, func(t *testing.T) {
+			t.Parallel()
+			monitor := render(t, "stoker", append([]string{"--set", set}, kinds...)...)["ServiceMonitor/stoker"]
+			if got := text(t, monitor); strings.Count(got, "- stoker-capi\n") != 1 {
+				t.Errorf("it is\n%s", got)
+			}
+		})
+	}
 	t.Run("it is what the files say", func(t *testing.T) {
 		t.Parallel()
 		objects := render(t, "stoker", append([]string{"--set", "monitoring.dashboards=true,nats.metrics=true"}, kinds...)...)

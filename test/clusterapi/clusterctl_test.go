@@ -13,6 +13,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
@@ -107,6 +108,53 @@ func TestClusterctl(t *testing.T) {
 		e.Kubectl(t, e.Local.Kubeconfig("admin"), "delete", "-n", namespace, "--ignore-not-found", "clusterclass,kamajicontrolplanetemplate,kubevirtclustertemplate", "hosted")
 	})
 	c.gone(t)
+	t.Run("a Cluster whose tenant is elsewhere is moved", func(t *testing.T) { ctl.moved(t) })
+}
+
+// moved moves a Cluster out of the management cluster, and into it again, as into another one: its objects are others then.
+func (c *clusterctl) moved(t *testing.T) {
+	x := e.Elsewhere(t, "abroad")
+	x.Secret(t, e, namespace, "abroad")
+	change(t, kube.Secrets, "abroad", `{"metadata":{"labels":{"clusterctl.cluster.x-k8s.io/move":""}}}`)
+	of := place(t, "mover", x.Reference("abroad"), 1)
+	ready := func(o *controlplane.KamajiControlPlane) bool {
+		return is(o, controlplane.ConditionAvailable) && is(o, controlplane.ConditionExternalClientFound)
+	}
+	awaitControlPlane(t, of, "Available", ready)
+	env.Eventually(t, "the Cluster to know", func() error {
+		if o := read(t, clusters, of.name); !o.is("ControlPlaneInitialized") {
+			return fmt.Errorf("%+v", o.Status)
+		}
+		return nil
+	})
+	uid := controlPlane(t, of).UID
+	before := remote(t, x, "kcp-"+string(uid))
+	dir := t.TempDir()
+	c.run(t, "move", "--to-directory="+dir, "-n", namespace)
+	for r, n := range map[kube.Resource]string{clusters: of.name, controlPlanes: of.controlPlane, kube.Secrets: "abroad"} {
+		awaitGone(t, r, namespace, n)
+	}
+	if o := remote(t, x, before.Name); o.UID != before.UID || o.DeletionTimestamp != nil {
+		t.Fatalf("the tenant: %+v", o.ObjectMeta)
+	}
+	c.run(t, "move", "--from-directory="+dir, "-n", namespace)
+	awaitControlPlane(t, of, "Available again", ready)
+	if controlPlane(t, of).UID == uid {
+		t.Error("it is the same object")
+	}
+	of.works(t)
+	change(t, controlPlanes, of.controlPlane, `{"spec":{"scheduler":{"extraArgs":["--v=2"]}}}`)
+	env.Eventually(t, "a change", func() error {
+		o := remote(t, x, before.Name)
+		if o.Spec.ControlPlane.Deployment.ExtraArgs == nil || o.UID != before.UID {
+			return fmt.Errorf("%+v", o)
+		}
+		return nil
+	})
+	_, err := e.Admin.Delete(t.Context(), clusters, namespace, of.name, metav1.DeleteOptions{})
+	must(t, err)
+	awaitGone(t, clusters, namespace, of.name)
+	awaitGone(t, kube.TenantControlPlanes, x.Namespace, before.Name)
 }
 
 // withoutCAPI takes away what the installation under test has of capi already: its rights, but not its account, whose tokens would end. At
@@ -172,6 +220,7 @@ func newClusterctl(t *testing.T) *clusterctl {
 		"STOKER_CAPI_NATS":            e.Stack.Service(name.ServiceCAPI, "a").NATS,
 		"STOKER_CAPI_STREAM_REPLICAS": "1",
 		"STOKER_CAPI_NAMESPACE":       namespace,
+		"STOKER_CAPI_FEATURE_GATES":   "ExternalClusterReference=true",
 	})
 	must(t, err)
 	writeFile(t, filepath.Join(ctl.home, "clusterctl.yaml"), config)

@@ -115,7 +115,7 @@ kubeConfig: {secretRef: `+ref+`}`)
 				if apierrors.IsNotFound(err) {
 					return nil
 				}
-				return fmt.Errorf("it is there: %w", err)
+				return fmt.Errorf("it is there: %v", err)
 			})
 		}
 	})
@@ -132,6 +132,8 @@ kubeConfig: {secretRef: {name: shop-admin-kubeconfig, key: admin.conf}}`)
 		_, err := e.Admin.Delete(t.Context(), kube.KamajiControlPlanes, namespace, "shop", metav1.DeleteOptions{})
 		must(t, err)
 		e.Gone(t, events.Tenant(namespace, "shop"))
+		// kustomize-controller looks for what it is to prune, whether it can or not.
+		must(t, e.Admin.MergePatch(t.Context(), kustomizations, namespace, "by-value", map[string]any{"spec": map[string]any{"prune": false}}, nil))
 		for r, n := range map[kube.Resource]string{releases: "late", kustomizations: "by-value"} {
 			_, err := e.Admin.Delete(t.Context(), r, namespace, n, metav1.DeleteOptions{})
 			must(t, err)
@@ -140,7 +142,7 @@ kubeConfig: {secretRef: {name: shop-admin-kubeconfig, key: admin.conf}}`)
 				if apierrors.IsNotFound(err) {
 					return nil
 				}
-				return fmt.Errorf("it is there: %w", err)
+				return fmt.Errorf("it is there: %v", err)
 			})
 		}
 	})

@@ -38,21 +38,20 @@ func (c *Client) classify(ctx context.Context, err error) error {
 	if c.health != nil {
 		c.health.Down(Dependency, err)
 	}
-	if c.scope.Away != nil && !busy(err) {
-		c.scope.Away(err)
+	away := &intent.Unavailable{Dependency: c.dependency, Err: err}
+	if c.told != nil {
+		c.told(away)
 	}
-	return &intent.Unavailable{Dependency: c.dependency, Err: err}
-}
-
-// busy reports an error by which a server that is there answers to one request, and which may be that one's own doing.
-func busy(err error) bool {
-	return apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
+	return away
 }
 
 // answered reports that the server answers.
 func (c *Client) answered() {
 	if c.health != nil {
 		c.health.Up(Dependency)
+	}
+	if c.told != nil {
+		c.told(nil)
 	}
 }
 

@@ -35,6 +35,8 @@ type Client struct {
 	// one that is back one connection. Nil for none.
 	opening chan struct{}
 	scope   Options
+	// told is told of each answer, nil, and of why there was none. Nil for nobody.
+	told func(away error)
 }
 
 // Options of a client.
@@ -43,9 +45,6 @@ type Options struct {
 	FieldManager string
 	// Health is told whether the API server answers; nil for tenants' API servers.
 	Health *health.Health
-	// Away is told of each request by which the server turns out not to answer, and why; nil for nobody. One that it is too busy for is none.
-	// It is called from several goroutines.
-	Away func(error)
 	// Namespace limits lists and watches of namespaced resources to one namespace; empty: all.
 	Namespace string
 	// WatchFilter limits lists and watches of Kamaji's kinds to the objects whose label name.LabelWatchFilter has this
@@ -131,6 +130,21 @@ func (c *Client) Unscoped() *Client {
 	all := *c
 	all.scope = Options{}
 	return &all
+}
+
+// As is the client with another field manager, over the same connection.
+func (c *Client) As(fieldManager string) *Client {
+	other := *c
+	other.manager = fieldManager
+	return &other
+}
+
+// Observed is the client, over the same connection, that also tells whether the server answers: nil, or what was in the way
+// ([intent.Unavailable]). told is called with each request and as each watch begins, from several goroutines, and must not block.
+func (c *Client) Observed(told func(away error)) *Client {
+	other := *c
+	other.told = told
+	return &other
 }
 
 // InScope reports whether an object is one that lists and watches show: what was read by name need not be.

@@ -3,25 +3,14 @@ package kube
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	mrand "math/rand/v2"
-	"net"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -31,10 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/intent"
+	"github.com/stoker-k8s/stoker/pkg/internal/apiserver"
 )
 
 // server is a real API server.
@@ -43,96 +32,9 @@ type server struct {
 	cfg *rest.Config
 }
 
-// startServer starts etcd and kube-apiserver from the local stack's images, which builds them when they aren't in its cache: minutes,
-// once.
 func startServer(t *testing.T) *server {
 	t.Helper()
-	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip("there is no Go to build etcd and kube-apiserver with")
-	}
-	build := exec.Command("go", "run", "./cmd/images", "etcd", "kubernetes-v1.36.3")
-	build.Dir, build.Stderr = filepath.Join("..", "..", "deployments", "local"), os.Stderr
-	out, err := build.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	images, dir := strings.Fields(string(out)), t.TempDir()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write := func(file string, data []byte) string {
-		path := filepath.Join(dir, file)
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	sa := write("sa.key", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))
-	client, peer, secure := freeAddress(t), freeAddress(t), freeAddress(t)
-	run(t, filepath.Join(images[0], "etcd"), "--data-dir="+filepath.Join(dir, "etcd"), "--unsafe-no-fsync", "--log-level=error",
-		"--listen-client-urls=http://"+client, "--advertise-client-urls=http://"+client,
-		"--listen-peer-urls=http://"+peer, "--initial-advertise-peer-urls=http://"+peer, "--initial-cluster=default=http://"+peer)
-	_, port, _ := net.SplitHostPort(secure)
-	run(t, filepath.Join(images[1], "kube-apiserver"), "--bind-address=127.0.0.1", "--secure-port="+port, "--etcd-servers=http://"+client,
-		"--advertise-address=192.0.2.1", "--endpoint-reconciler-type=none", "--cert-dir="+filepath.Join(dir, "pki"),
-		"--token-auth-file="+write("tokens", []byte("admin,admin,admin,system:masters\n")), "--authorization-mode=RBAC",
-		"--service-account-issuer=https://localhost", "--service-account-key-file="+sa, "--service-account-signing-key-file="+sa,
-		"--service-cluster-ip-range=10.96.0.0/16", "--disable-admission-plugins=ServiceAccount", "--shutdown-delay-duration=0s")
-	kubeconfig := fmt.Sprintf(`{"clusters":[{"name":"c","cluster":{"server":"https://%s","insecure-skip-tls-verify":true}}],
-"users":[{"name":"c","user":{"token":"admin"}}],"contexts":[{"name":"c","context":{"cluster":"c","user":"c"}}],"current-context":"c"}`, secure)
-	s := &server{t: t}
-	if s.cfg, err = clientcmd.RESTConfigFromKubeConfig([]byte(kubeconfig)); err != nil {
-		t.Fatal(err)
-	}
-	admin, _ := s.client("test")
-	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // between two looks at a condition
-		err := errors.Join(admin.Get(t.Context(), Namespaces, "", "default", &corev1.Namespace{}),
-			admin.Get(t.Context(), ClusterRoles, "", "cluster-admin", &metav1.PartialObjectMetadata{}))
-		if err == nil {
-			return s
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
-}
-
-// freeAddress is one that nobody listens on, of a port that no process is given that asks for any.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		if l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10000+mrand.IntN(20000))); err == nil {
-			defer l.Close()
-			return l.Addr().String()
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
-}
-
-func run(t *testing.T, program string, args ...string) {
-	t.Helper()
-	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(program, args...)
-	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if data, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
-			t.Logf("%s: %s", filepath.Base(program), data[max(0, len(data)-1500):])
-		}
-	})
+	return &server{t: t, cfg: apiserver.Start(t).Config}
 }
 
 // counted counts requests, and calls before, if any, in front of each.

@@ -275,13 +275,14 @@ func (c *Client) Page(ctx context.Context, r Resource, from string) (items []met
 	return nil, from, err
 }
 
-// MergePatch changes an object by a JSON merge patch (RFC 7386) and decodes the result into out, unless nil.
-func (c *Client) MergePatch(ctx context.Context, r Resource, namespace, name string, patch, out any) error {
+// MergePatch changes an object, or its subresource, by a JSON merge patch (RFC 7386) and decodes the result into out, unless nil.
+// apierrors.IsConflict when the patch has a resourceVersion and the object has another.
+func (c *Client) MergePatch(ctx context.Context, r Resource, namespace, name string, patch, out any, sub ...string) error {
 	data, err := json.Marshal(patch)
 	if err != nil {
 		return err
 	}
-	req := c.write(http.MethodPatch, string(types.MergePatchType), r, namespace, name, data)
+	req := c.write(http.MethodPatch, string(types.MergePatchType), r, namespace, name, data, sub...)
 	return c.do(ctx, req.Param("fieldValidation", metav1.FieldValidationStrict), out)
 }
 

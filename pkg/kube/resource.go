@@ -1,8 +1,12 @@
 package kube
 
 import (
+	"context"
+	"fmt"
 	"net/url"
+	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -87,4 +91,27 @@ func (r Resource) Path(namespace, name string) string {
 // TypeMeta of the resource's objects.
 func (r Resource) TypeMeta() metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: r.GroupVersion.String(), Kind: r.Kind}
+}
+
+// Find is where the server has objects of a kind; [NoKindError] when it has none such.
+func (c *Client) Find(ctx context.Context, of schema.GroupVersionKind) (Resource, error) {
+	gv := of.GroupVersion()
+	served := &metav1.APIResourceList{}
+	path := strings.TrimSuffix(Resource{GroupVersion: gv}.Path("", ""), "/")
+	if err := c.Document(ctx, path, served); err != nil && !apierrors.IsNotFound(err) {
+		return Resource{}, err
+	}
+	for _, r := range served.APIResources {
+		if r.Kind == of.Kind && !strings.Contains(r.Name, "/") {
+			return Resource{gv, r.Name, r.Kind, r.Namespaced}, nil
+		}
+	}
+	return Resource{}, &NoKindError{of}
+}
+
+// NoKindError means that a server doesn't have a kind. It passes when the kind is defined.
+type NoKindError struct{ Kind schema.GroupVersionKind }
+
+func (e *NoKindError) Error() string {
+	return fmt.Sprintf("kind %s of %s isn't defined there", e.Kind.Kind, e.Kind.GroupVersion())
 }

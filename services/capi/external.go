@@ -413,13 +413,15 @@ func (x *externals) connect(ctx context.Context, e *external, secret *corev1.Sec
 // connection is one by a kubeconfig, of which nothing is watched yet.
 func (x *externals) connection(ctx context.Context, e *external, kubeconfig []byte) (*connection, error) {
 	c := &connection{hash: sha256.Sum256(kubeconfig), rooms: map[string]*room{}}
-	var err error
-	c.client, err = kube.ForCluster(kubeconfig, kube.Options{
-		FieldManager: name.FieldManagerCAPI, Requests: x.requests, Away: func(err error) { x.away(c, err) },
-	})
+	client, err := kube.ForCluster(kubeconfig, kube.Options{FieldManager: name.FieldManagerCAPI, Requests: x.requests})
 	if err != nil {
 		return nil, err
 	}
+	c.client = client.Observed(func(away error) {
+		if away != nil && !busy(away) {
+			x.away(c, away)
+		}
+	})
 	ctx, c.end = context.WithCancel(ctx)
 	c.watch = func(r *room) {
 		ctx, end := context.WithCancel(ctx)
@@ -427,6 +429,11 @@ func (x *externals) connection(ctx context.Context, e *external, kubeconfig []by
 		c.wg.Go(func() { x.watchRoom(ctx, e, c, r) })
 	}
 	return c, nil
+}
+
+// busy reports an error by which a server that is there answers to one request, and which may be that one's own doing.
+func busy(err error) bool {
+	return apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
 }
 
 // away hears that a cluster doesn't answer.

@@ -1,0 +1,127 @@
+package mirror
+
+// When it is believed that a remote object is gone though its finalizer should have held it. An API server says "not found" also when it was
+// restored from a backup, when it is another one, when a kind was defined anew.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/stoker-k8s/stoker/pkg/kube"
+)
+
+// errUnsure means that an object isn't there when it is asked for, and is among all there are, or was until a moment ago.
+var errUnsure = errors.New("the server contradicts itself")
+
+// fresh is for how long a complete list is good: many may ask for one at the same time.
+const fresh = 5 * time.Second
+
+// census is the last complete list of a kind. The zero value is ready to use; it is safe for concurrent use.
+type census struct {
+	mu  sync.Mutex
+	at  time.Time // when it was begun
+	all map[item]types.UID
+}
+
+// take lists all remote objects of a kind, as they are in the server's storage now.
+func (m *mirror) take(ctx context.Context, kind int) (map[item]types.UID, error) {
+	c := &m.census[kind]
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.at) < fresh {
+		return c.all, nil
+	}
+	began, all := time.Now(), map[item]types.UID{}
+	err := kube.Each(ctx, m.Remote, m.Kinds[kind].Resource, "", func(o *struct {
+		Metadata struct {
+			Namespace, Name string
+			UID             types.UID
+		}
+	}) {
+		if i, ok := m.ofRemote(kind, o.Metadata.Namespace, o.Metadata.Name); ok {
+			all[i] = o.Metadata.UID
+		}
+	})
+	if err != nil {
+		return nil, of(remote, err)
+	}
+	c.at, c.all = began, all
+	return all, nil
+}
+
+// verdict is whether a remote object is believed to be gone; why says what that waits for.
+type verdict struct {
+	gone, graceOver bool
+	why             string
+}
+
+// state of a pair of which the remote object isn't believed to be gone: s, or [Held] once the time for that is over.
+func (v verdict) state(s State) State {
+	if v.graceOver {
+		return Held
+	}
+	return s
+}
+
+// gone judges whether the remote object is gone that a local one was made from. If it isn't believed, the pair is looked at again when it may be.
+func (l *look) gone(ctx context.Context, from types.UID) (verdict, error) {
+	now := time.Now()
+	since := l.index.missing(l.item, now)
+	if back := l.sideState(remote).back; back.After(since) {
+		since = back
+	}
+	if rest := since.Add(l.Grace).Sub(now); rest > 0 {
+		l.queue.AddAfter(l.item, rest)
+		return verdict{why: fmt.Sprintf("it is deleted at %s if nothing changes", now.Add(rest).UTC().Format(time.RFC3339))}, nil
+	}
+	all, err := l.take(ctx, l.item.kind)
+	if err != nil {
+		return verdict{}, err
+	}
+	if all[l.item] == from {
+		return verdict{}, fmt.Errorf("remote: %s %s/%s: %w", l.r.Kind, l.item.Namespace, l.remoteName(l.item), errUnsure)
+	}
+	why := l.index.unbelievable(l.item.kind, all, l.MaxMissing)
+	if why != "" {
+		l.queue.AddAfter(l.item, l.Grace)
+		why = "it isn't believed, and nothing is deleted: " + why
+	}
+	return verdict{gone: why == "", graceOver: true, why: why}, nil
+}
+
+// unbelievable says why so few remote objects can't be all there are, empty if they can: share is the most that may be missing.
+func (x *index) unbelievable(kind int, all map[item]types.UID, share float64) string {
+	k, unlock := x.of(kind)
+	defer unlock()
+	missing := 0
+	for i, from := range k.made {
+		if all[i] != from {
+			missing++
+		}
+	}
+	switch {
+	case !k.localListed:
+		return "the local objects aren't all known yet"
+	case len(all) == 0:
+		return "the remote has none at all"
+	case missing > 1 && float64(missing) > share*float64(len(k.made)):
+		return fmt.Sprintf("%d of %d are missing at once", missing, len(k.made))
+	}
+	return ""
+}
+
+// deleteLocal deletes the very local object that was looked at.
+func (l *look) deleteLocal(ctx context.Context) error {
+	uid, version := l.local.GetUID(), l.local.GetResourceVersion()
+	found, err := l.Local.Delete(ctx, l.r, l.local.GetNamespace(), l.local.GetName(), metav1.DeleteOptions{
+		PropagationPolicy: &l.Propagation, Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+	})
+	l.changed("deletion", found)
+	return of(local, err)
+}

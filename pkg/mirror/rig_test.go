@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,7 +44,7 @@ type rig struct {
 	servers  [2]*apiserver.Server
 	gates    [2]*gate
 	admin    [2]*kube.Client
-	prefixes int
+	prefixes atomic.Int32
 	keys     name.MirrorKeys
 }
 
@@ -175,8 +176,7 @@ type site struct {
 // site starts a mirror for a test's time.
 func (r *rig) site(t *testing.T, with ...func(*Config)) *site {
 	t.Helper()
-	r.prefixes++
-	s := &site{rig: r, t: t, prefix: fmt.Sprintf("p%d-", r.prefixes), log: &strings.Builder{}}
+	s := &site{rig: r, t: t, prefix: fmt.Sprintf("p%d-", r.prefixes.Add(1)), log: &strings.Builder{}}
 	s.cfg = Config{
 		Kinds: []Kind{{Resource: things}}, NamespacePrefix: s.prefix, Namespaces: true,
 		Log: slog.New(slog.NewTextHandler(s, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -319,7 +319,7 @@ func (s *site) delete(of side, n string) {
 // vanish has an object go without its finalizers, as if its server had never had it.
 func (s *site) vanish(of side, n string) {
 	s.t.Helper()
-	s.patch(of, n, map[string]any{"metadata": map[string]any{"finalizers": nil}})
+	s.patch(of, n, map[string]any{"metadata": map[string]any{"finalizers": nil, "annotations": map[string]any{s.keys.Paused: "true"}}}) // so that none is put back
 	s.delete(of, n)
 }
 

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
@@ -210,23 +211,30 @@ func contains(live, want any) bool {
 	return reflect.DeepEqual(live, want)
 }
 
-// apply applies the local object onto the one that was read, or makes it if there was none.
+// apply applies the local object onto the one that was read, or makes it if there was none. One that is taken over is first applied without
+// the hash, so that a look that ends before its former writer is out of it is repeated.
 func (l *look) apply(ctx context.Context, want *unstructured.Unstructured) error {
-	before := ""
+	if l.local == nil || l.local.GetAnnotations()[l.keys.Hash] != "" {
+		return l.applyOnto(ctx, want)
+	}
+	unhashed := want.DeepCopy()
+	unstructured.RemoveNestedField(unhashed.Object, "metadata", "annotations", l.keys.Hash)
+	if err := l.applyOnto(ctx, unhashed); err != nil {
+		return err
+	}
+	if err := l.disown(ctx); err != nil {
+		return err
+	}
+	return l.applyOnto(ctx, want)
+}
+
+func (l *look) applyOnto(ctx context.Context, want *unstructured.Unstructured) error {
+	before, onto := "", types.UID("")
 	if l.local != nil {
-		if err := l.disown(ctx); err != nil {
-			return err
-		}
-		before = l.local.GetResourceVersion()
+		before, onto = l.local.GetResourceVersion(), l.local.GetUID()
 	}
 	applied := want.DeepCopy() // becomes what is there
-	var err error
-	if l.local != nil {
-		err = l.Local.ApplyOnto(ctx, l.r, applied, l.local.GetUID())
-	} else {
-		err = l.Local.ApplyOnto(ctx, l.r, applied, "")
-	}
-	if err != nil {
+	if err := l.Local.ApplyOnto(ctx, l.r, applied, onto); err != nil {
 		return err
 	}
 	l.local = applied
@@ -235,11 +243,8 @@ func (l *look) apply(ctx context.Context, want *unstructured.Unstructured) error
 }
 
 // disown takes the spec of an object that is taken over from who has written it so far: what the remote object later doesn't say any more
-// would stay theirs.
+// would stay theirs. Values stay.
 func (l *look) disown(ctx context.Context) error {
-	if l.local.GetAnnotations()[l.keys.Hash] != "" {
-		return nil
-	}
 	after := &unstructured.Unstructured{}
 	err := l.Local.Unmanage(ctx, l.r, l.local, after, func(e metav1.ManagedFieldsEntry) bool {
 		var owned map[string]any

@@ -140,10 +140,13 @@ func (c *Client) As(fieldManager string) *Client {
 }
 
 // Observed is the client, over the same connection, that also tells whether the server answers: nil, or what was in the way
-// ([intent.Unavailable]). told is called with each request and as each watch begins, from several goroutines, and must not block.
+// ([intent.Unavailable]). Who was told before is still told. told is called with each request and as each watch begins, from several goroutines, and must not block.
 func (c *Client) Observed(told func(away error)) *Client {
 	other := *c
 	other.told = told
+	if before := c.told; before != nil {
+		other.told = func(away error) { before(away); told(away) }
+	}
 	return &other
 }
 

@@ -53,8 +53,8 @@ func (c *Config) mayBeSecret(kind int, secret, suffix string) bool {
 		return false
 	}
 	for _, s := range c.Kinds[kind].Secrets {
-		before, after, any := strings.Cut(s, namePlace)
-		if bare == s || any && strings.HasPrefix(bare, before) && strings.HasSuffix(bare, after) && len(bare) > len(before)+len(after) {
+		before, after, has := strings.Cut(s, namePlace)
+		if bare == s || has && strings.HasPrefix(bare, before) && strings.HasSuffix(bare, after) && len(bare) > len(before)+len(after) {
 			return true
 		}
 	}

@@ -29,7 +29,7 @@ func (l *look) readSecrets(ctx context.Context) (all []*corev1.Secret, err error
 		switch {
 		case apierrors.IsNotFound(err):
 		case err != nil:
-			return nil, of(local, fmt.Errorf("Secret %s: %w", n, err))
+			return nil, of(local, fmt.Errorf("read Secret %s: %w", n, err))
 		case metav1.IsControlledBy(s, l.local):
 			all = append(all, s)
 		}
@@ -42,7 +42,7 @@ func (l *look) secretsUp(ctx context.Context, all []*corev1.Secret) error {
 	var failed []error
 	for _, s := range all {
 		if err := l.secretUp(ctx, s); err != nil {
-			failed = append(failed, fmt.Errorf("Secret %s up: %w", s.Name, err))
+			failed = append(failed, fmt.Errorf("upload Secret %s: %w", s.Name, err))
 		}
 	}
 	return errors.Join(failed...)

@@ -5,7 +5,7 @@
 // change.go, delete.go, object.go (their data), refusal.go (their errors), http.go and access.go (the way in by HTTP). Tenants:
 // spec.go, schedule.go (sleep), inplace.go (set back to a backup), place.go (which DataStore), remove.go. DataStores: datastore.go, capacity.go, admission.go. What a replica knows by its
 // watches: watch.go, index.go. What it answers the operator: questions.go, dead.go, replicas.go, resync.go; and whoever may command a
-// tenant: plan.go, verdict.go. What Kamaji made is left alone until it is adopted: held.go.
+// tenant: plan.go, verdict.go. What Kamaji made is left alone until it is adopted: held.go. Objects of a remote API: remote.go.
 package intake
 
 import (
@@ -20,6 +20,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/mirror"
 	"github.com/stoker-k8s/stoker/pkg/service"
 )
 
@@ -33,6 +34,8 @@ type Config struct {
 	ForbiddenNamespaces string
 	// Events is the way in for CloudEvents over HTTP.
 	Events HTTP
+	// Remote is where objects come from that are made here.
+	Remote Remote
 }
 
 // Run runs the service until ctx ends.
@@ -65,6 +68,9 @@ func Run(ctx context.Context, cfg Config) error {
 			forbidden: forbidden,
 		}
 		c.Metrics.MustRegister(s.held.metric())
+		if s.source, err = newSource(cfg, c.Kube, c.Log, mirror.NewMetrics(c.Metrics)); err != nil {
+			return nil, err
+		}
 		if _, err := c.Bus.AnswerQuestions(ctx, s.questions()); err != nil {
 			return nil, err
 		}
@@ -90,6 +96,7 @@ type intake struct {
 	stalls                 stalls
 	daily                  daily
 	held                   heldTenants
+	source                 *source // nil for none
 }
 
 // handle does what each event asks for, in order, and then brings the spec in line with the object. A command is carried out also when

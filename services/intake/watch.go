@@ -62,6 +62,9 @@ func (s *intake) watch(ctx context.Context, held *partition.Held, wake loop.Wake
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { s.lookDaily(ctx, held, wake); return nil })
 	g.Go(func() error { s.takeOver(ctx, held, wake); return nil })
+	if s.source != nil {
+		g.Go(func() error { return s.source.follow(ctx, held) })
+	}
 	g.Go(func() error {
 		return s.kube.Unscoped().WatchListed(ctx, kube.TenantControlPlanes, "", "",
 			func(c kube.Change) { s.sawTenant(c, wake) }, func() { listed(event.TenantControlPlanes) })

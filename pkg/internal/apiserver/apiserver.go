@@ -2,6 +2,7 @@
 package apiserver
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -11,6 +12,7 @@ import (
 	"fmt"
 	mrand "math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,7 +48,7 @@ func StartAll(t testing.TB, n int) []*Server {
 		t.Skip("there is no Go to build etcd and kube-apiserver with")
 	}
 	_, file, _, _ := runtime.Caller(0)
-	build := exec.Command("go", "run", "./cmd/images", "etcd", "kubernetes-v1.36.3")
+	build := exec.CommandContext(t.Context(), "go", "run", "./cmd/images", "etcd", "kubernetes-v1.36.3")
 	build.Dir, build.Stderr = filepath.Join(filepath.Dir(file), "..", "..", "..", "deployments", "local"), os.Stderr
 	out, err := build.Output()
 	if err != nil {
@@ -126,7 +128,7 @@ func (s *Server) await(t testing.TB) {
 			return err
 		}
 		defer resp.Body.Close()
-		if resp.StatusCode != 200 {
+		if resp.StatusCode != http.StatusOK {
 			return errors.New(resp.Status)
 		}
 		return nil
@@ -168,7 +170,7 @@ func write(t testing.TB, dir, file string, data []byte) string {
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	for range 100 {
-		if l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10000+mrand.IntN(20000))); err == nil {
+		if l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10000+mrand.IntN(20000))); err == nil { //nolint:gosec // a port is no secret
 			defer l.Close()
 			return l.Addr().String()
 		}
@@ -183,7 +185,7 @@ func run(t testing.TB, program string, args ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program, args...)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, args...)
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

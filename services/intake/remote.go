@@ -114,16 +114,16 @@ func (s *source) follow(ctx context.Context, held *partition.Held) error {
 	for ctx.Err() == nil {
 		file := &watchedFile{path: s.Kubeconfig}
 		wrong, err := s.once(ctx, held, file)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case wrong != nil:
+		if wrong != nil {
 			return fmt.Errorf("remote source: %w", wrong)
-		case err == nil:
+		}
+		if err == nil && ctx.Err() == nil {
 			s.log.Info("the remote's kubeconfig has changed and is read again", "file", s.Kubeconfig)
 			continue
 		}
-		s.log.Warn("the remote can't be followed yet", "cause", err)
+		if ctx.Err() == nil {
+			s.log.Warn("the remote can't be followed yet", "cause", err)
+		}
 		timer := time.NewTimer(backoff.Step())
 		select {
 		case <-ctx.Done():

@@ -26,6 +26,8 @@ func TestValuesThatCanNotBe(t *testing.T) {
 		{"two NATS servers", "stoker", "stoker-system", "nats.replicas=2", "/nats/replicas"},
 		{"no NATS", "stoker", "stoker-system", "nats.enabled=false", "nats.external.url"},
 		{"HTTP without a certificate", "stoker", "stoker-system", "services.intake.http.enabled=true", "services.intake.http"},
+		{"a remote for the tenants of one namespace", "stoker", "stoker-system", "remote.kubeconfigSecret=a,namespace=b", "remote can't be used with namespace"},
+		{"a right on remote Secrets that there isn't", "stoker", "stoker-system", "remote.secretRights[0]=delete", "/remote/secretRights/0"},
 		{"a portal without a name", "stoker", "stoker-system", "portals[0].namespaces[0]=acme", "name"},
 		{"etcd in another namespace", "stoker-etcd", "default", "", "--namespace stoker-system"},
 		{"etcd of two members", "stoker-etcd", "stoker-system", "replicas=2", "/replicas"},
@@ -68,6 +70,10 @@ func TestWhatIsRendered(t *testing.T) {
 		{"stoker with one NATS server without a volume", "stoker", []string{"--set", "nats.replicas=1,nats.persistence.enabled=false"}},
 		{"stoker with a NATS of its user's", "stoker", []string{"--set", "nats.enabled=false,nats.external.url=tls://nats:4222,nats.external.caConfigMap=ca"}},
 		{"stoker with Cluster API", "stoker", []string{"--set", "clusterAPI.enabled=true,namespace=default"}},
+		{"stoker with a remote source", "stoker", []string{
+			"--set", "remote.kubeconfigSecret=remote,remote.namespaces=true,remote.kinds[0]=TenantControlPlane.v1alpha1.kamaji.clastix.io,remote.grace=5m",
+			"--set-json", `remote.secrets=["{name}-admin-kubeconfig"]`, "--set-json", `remote.secretRights=["create","watch"]`,
+		}},
 		{"stoker for one namespace", "stoker", []string{"--set", "namespace=default,watchFilter=a,logLevel=debug,podSecurity="}},
 		{"etcd", "stoker-etcd", nil},
 		{"etcd with all settings", "stoker-etcd", []string{

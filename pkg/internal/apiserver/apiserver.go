@@ -123,7 +123,11 @@ func (s *Server) await(t testing.TB) {
 	}
 	defer c.CloseIdleConnections()
 	get := func(path string) error {
-		resp, err := c.Get(cfg.Host + path)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, cfg.Host+path, http.NoBody)
+		if err != nil {
+			return err
+		}
+		resp, err := c.Do(req)
 		if err != nil {
 			return err
 		}

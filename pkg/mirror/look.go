@@ -179,7 +179,8 @@ func (l *look) follow(ctx context.Context) (State, error) {
 		return "", err
 	}
 	if err := l.statusUp(ctx); err != nil {
-		return "", fmt.Errorf("status up: %w", err)
+		err = fmt.Errorf("status up: %w", err)
+		return "", errors.Join(err, l.tellRefusal(ctx, "the status of "+l.localObject()+" can't be written here, so nothing is changed there", err))
 	}
 	failed := l.secretsUp(ctx, secrets)
 	if l.local != nil && l.local.GetDeletionTimestamp() != nil {

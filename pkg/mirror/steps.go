@@ -130,16 +130,13 @@ func (l *look) down(ctx context.Context) (State, error) {
 		}
 		err = l.apply(ctx, want)
 	}
-	var answer apierrors.APIStatus
 	switch {
 	case err == nil:
 		return "", nil
 	case l.Namespaces && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return Waiting, nil // its end is watched
-	case errors.As(err, &answer) && !stale(err) && !kube.IsAway(err):
-		return "", errors.Join(of(local, err), l.tell(ctx, fmt.Sprintf("%s can't be made as this object asks: %v", l.localObject(), err)))
 	}
-	return "", of(local, err)
+	return "", errors.Join(of(local, err), l.tellRefusal(ctx, l.localObject()+" can't be made as this object asks", err))
 }
 
 // noNamespace reports whether a server didn't take an object for lack of its namespace.
@@ -291,6 +288,15 @@ func (l *look) tell(ctx context.Context, message string) error {
 		return nil
 	}
 	return l.patchRemote(ctx, "message", map[string]any{"metadata": map[string]any{"annotations": map[string]any{l.keys.Message: message}}})
+}
+
+// tellRefusal says on the remote object what an API answered that won't do something. Of what passes by itself nothing is said.
+func (l *look) tellRefusal(ctx context.Context, message string, err error) error {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) || stale(err) || kube.IsAway(err) {
+		return nil
+	}
+	return l.tell(ctx, fmt.Sprintf("%s: %s", message, answer.Status().Message))
 }
 
 // makeNamespace makes the local namespace, with the mark that lets it be deleted again.

@@ -62,10 +62,12 @@ func (m *mirror) sideState(s side) sideState {
 	return m.away[s]
 }
 
-// wake has a pair looked at, if it is this process's.
+// wake has a pair looked at, if it is this process's, and forgets it otherwise.
 func (m *mirror) wake(i item) {
 	if m.owns(i) {
 		m.queue.news(i)
+	} else {
+		m.index.is(i, "")
 	}
 }
 

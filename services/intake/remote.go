@@ -15,6 +15,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 
@@ -179,6 +180,7 @@ func (s *source) found(ctx context.Context, remote *kube.Client) (all []mirror.K
 		rights := split(s.SecretRights)
 		all = append(all, mirror.Kind{
 			Resource: r, Secrets: split(s.Secrets), CreateSecrets: slices.Contains(rights, "create"), WatchSecrets: slices.Contains(rights, "watch"),
+			Down: withoutRecords,
 		})
 	}
 	for _, k := range s.kinds {
@@ -205,6 +207,17 @@ func (s *source) found(ctx context.Context, remote *kube.Client) (all []mirror.K
 	}
 	add(r)
 	return all, nil
+}
+
+// withoutRecords takes off what an installation notes on its own objects, should there be one in the remote cluster, or have been.
+func withoutRecords(o *unstructured.Unstructured) {
+	annotations, labels := o.GetAnnotations(), o.GetLabels()
+	delete(annotations, name.AnnotationDataStore)
+	delete(annotations, name.AnnotationDatastoreOverrides)
+	delete(labels, name.LabelDataStore)
+	delete(labels, name.LabelPartition)
+	o.SetAnnotations(annotations)
+	o.SetLabels(labels)
 }
 
 // watchedFile is a file that is looked at when it is about to be used. It is safe for concurrent use.

@@ -17,26 +17,17 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
-func testFaults(t *testing.T, r *rig) {
-	for _, test := range []struct {
-		name string
-		run  func(*testing.T, *rig)
-	}{
-		{"a local object that nobody made remotely is left alone", testForeign},
-		{"a remote object that is missing is believed to be gone after a while", testMissing},
-		{"a remote that is empty, or lacks many at once, isn't believed", testEmptyRemote},
-		{"a remote object that comes back in time changes nothing", testBackInTime},
-		{"another remote object under the name", testReplaced},
-		{"writes of others at the same time", testConflicts},
-		{"either API is away", testAway},
-		{"a kind that is defined anew remotely", testKindDefinedAnew},
-		{"a crash before and after each write", testCrashes},
-		{"objects of another program that did the same are taken over", testTakenOver},
-		{"replicas share the work", testShared},
-		{"a mirror that is taken away for good lets the remote go", testRelease},
-	} {
-		t.Run(test.name, func(t *testing.T) { test.run(t, r) })
-	}
+var faults = []test{
+	{"a local object that nobody made remotely is left alone", testForeign},
+	{"a remote object that is missing is believed to be gone after a while", testMissing},
+	{"a remote that is empty, or lacks many at once, isn't believed", testEmptyRemote},
+	{"a remote object that comes back in time changes nothing", testBackInTime},
+	{"another remote object under the name", testReplaced},
+	{"writes of others at the same time", testConflicts},
+	{"a kind that is defined anew remotely", testKindDefinedAnew},
+	{"objects of another program that did the same are taken over", testTakenOver},
+	{"replicas share the work", testShared},
+	{"a mirror that is taken away for good lets the remote go", testRelease},
 }
 
 // soon is a grace that is short enough to wait for.

@@ -3,6 +3,7 @@ package mirror
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,27 +16,40 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
+// test is one of all that are tried on the same two clusters.
+type test struct {
+	name string
+	run  func(*testing.T, *rig)
+}
+
 func TestMirror(t *testing.T) {
 	r := newRig(t)
-	for _, test := range []struct {
-		name string
-		run  func(*testing.T, *rig)
-	}{
-		{"spec, labels and annotations come down, status goes up", testSynced},
-		{"what only the local object has stays, what goes remotely goes", testLocalOnly},
-		{"what the local API refuses is said on the remote object", testRefused},
-		{"paused on either side, nothing is done", testPaused},
-		{"a local object that is deleted is made again", testLocalMissing},
-		{"a namespace is made only when that is asked for", testNamespaceMissing},
-		{"a deleted remote object takes its local one along, and the namespace that was made for it", testDeleted},
-		{"a namespace stays that holds anything else", testNamespaceHolds},
-		{"a remote object is held until the local one is gone", testHeldRemote},
-		{"suffixes and prefix", testNames},
-	} {
-		t.Run(test.name, func(t *testing.T) { test.run(t, r) })
-	}
-	testFaults(t, r)
-	testSecrets(t, r)
+	t.Run("alone", func(t *testing.T) {
+		for _, one := range []test{
+			{"what the local API refuses is said on the remote object", testRefused},
+			{"either API is away", testAway},
+		} {
+			t.Run(one.name, func(t *testing.T) { one.run(t, r) })
+		}
+	})
+	t.Run("beside others", func(t *testing.T) {
+		for _, one := range slices.Concat(semantics, faults, secrets) {
+			t.Run(one.name, func(t *testing.T) { t.Parallel(); one.run(t, r) })
+		}
+	})
+	t.Run("a crash before and after each write", func(t *testing.T) { testCrashes(t, r) })
+}
+
+var semantics = []test{
+	{"spec, labels and annotations come down, status goes up", testSynced},
+	{"what only the local object has stays, what goes remotely goes", testLocalOnly},
+	{"paused on either side, nothing is done", testPaused},
+	{"a local object that is deleted is made again", testLocalMissing},
+	{"a namespace is made only when that is asked for", testNamespaceMissing},
+	{"a deleted remote object takes its local one along, and the namespace that was made for it", testDeleted},
+	{"a namespace stays that holds anything else", testNamespaceHolds},
+	{"a remote object is held until the local one is gone", testHeldRemote},
+	{"suffixes and prefix", testNames},
 }
 
 func testSynced(t *testing.T, r *rig) {

@@ -14,10 +14,10 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
-func testSecrets(t *testing.T, r *rig) {
-	t.Run("Secrets that are there are updated, none is made", func(t *testing.T) { testSecretsUpdated(t, r) })
-	t.Run("Secrets are made when asked for, and put right when changed", func(t *testing.T) { testSecretsMade(t, r) })
-	t.Run("a remote Secret of somebody else's is left alone, and keeps nothing else back", func(t *testing.T) { testSecretForeign(t, r) })
+var secrets = []test{
+	{"Secrets that are there are updated, none is made", testSecretsUpdated},
+	{"Secrets are made when asked for, and put right when changed", testSecretsMade},
+	{"a remote Secret of somebody else's is left alone, and keeps nothing else back", testSecretForeign},
 }
 
 // secret makes a Secret; controller may be nil.

@@ -29,6 +29,9 @@ func (c *Client) classify(ctx context.Context, err error) error {
 	case errors.Is(err, fence.ErrFenced):
 		return fence.ErrFenced
 	case answers(err):
+		if c.told != nil {
+			c.told(nil)
+		}
 		return err
 	case FailsAlone(err):
 		return &intent.Unavailable{Err: err}

@@ -29,14 +29,15 @@ func TestFind(t *testing.T) {
 func TestObserved(t *testing.T) {
 	s := &script{answers: []func(http.ResponseWriter, *http.Request){
 		answer(http.StatusOK, metav1.PartialObjectMetadata{}), answer(http.StatusServiceUnavailable, status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)),
+		answer(http.StatusNotFound, status(http.StatusNotFound, metav1.StatusReasonNotFound)),
 	}}
 	var first, second []error
 	c := s.client(t).Observed(func(err error) { first = append(first, err) }).As("other").Observed(func(err error) { second = append(second, err) })
-	for range 2 {
+	for range 3 {
 		_ = c.Get(t.Context(), Secrets, "default", "x", &metav1.PartialObjectMetadata{})
 	}
 	var away *intent.Unavailable
-	if len(first) != 2 || len(second) != 2 || first[0] != nil || !errors.As(first[1], &away) || !errors.As(second[1], &away) {
+	if len(first) != 3 || len(second) != 3 || first[0] != nil || !errors.As(first[1], &away) || !errors.As(second[1], &away) || second[2] != nil {
 		t.Errorf("told %v and %v", first, second)
 	}
 }

@@ -139,7 +139,7 @@ func (c *Client) As(fieldManager string) *Client {
 	return &other
 }
 
-// Observed is the client, over the same connection, that also tells whether the server answers: nil, or what was in the way
+// Observed is the client, over the same connection, that also tells whether the server answers, be it a refusal: nil, or what was in the way
 // ([intent.Unavailable]). Who was told before is still told. told is called with each request and as each watch begins, from several goroutines, and must not block.
 func (c *Client) Observed(told func(away error)) *Client {
 	other := *c

@@ -73,8 +73,11 @@ func (v verdict) state(s State) State {
 func (l *look) gone(ctx context.Context, from types.UID) (verdict, error) {
 	now := time.Now()
 	since := l.index.missing(l.item, now)
-	if back := l.sideState(remote).back; back.After(since) {
-		since = back
+	switch is := l.sideState(remote); {
+	case is.away: // and nobody has said yet that it is back
+		since = now
+	case is.back.After(since):
+		since = is.back
 	}
 	if rest := since.Add(l.Grace).Sub(now); rest > 0 {
 		l.queue.AddAfter(l.item, rest)

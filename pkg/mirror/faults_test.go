@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,6 +25,7 @@ var faults = []test{
 	{"a remote object that comes back in time changes nothing", testBackInTime},
 	{"another remote object under the name", testReplaced},
 	{"writes of others at the same time", testConflicts},
+	{"a finalizer of another's is added between reading and writing", testFinalizerBetween},
 	{"a kind that is defined anew remotely", testKindDefinedAnew},
 	{"objects of another program that did the same are taken over", testTakenOver},
 	{"replicas share the work", testShared},
@@ -205,6 +207,35 @@ func testConflicts(t *testing.T, r *rig) {
 	s.gone(local, "x")
 }
 
+// testFinalizerBetween has another add a finalizer after each reading, before the mirror writes its own, and before it takes that off.
+func testFinalizerBetween(t *testing.T, r *rig) {
+	s := r.site(t, soon)
+	s.stop()
+	var n atomic.Int32
+	s.cfg.Remote = s.refusing(func(q *http.Request) bool {
+		if i := n.Load(); q.Method == http.MethodPatch && i < 2 && n.CompareAndSwap(i, i+1) {
+			if o, err := s.get(remote, "x"); err == nil && o.GetDeletionTimestamp() == nil {
+				s.patch(remote, "x", map[string]any{"metadata": map[string]any{"finalizers": append(o.GetFinalizers(), fmt.Sprint("example.com/", i))}})
+			}
+		}
+		return false
+	})
+	s.start()
+	s.thing(remote, "x", 1)
+	there, _ := s.synced("x", 1)
+	for i := range 2 {
+		if !slices.Contains(there.GetFinalizers(), fmt.Sprint("example.com/", i)) {
+			t.Errorf("finalizer %d is lost: %v", i, there.GetFinalizers())
+		}
+	}
+	s.delete(remote, "x")
+	there = s.is(remote, "x", "the mirror's is taken off", func(o *unstructured.Unstructured) bool { return !r.held(o) })
+	if len(there.GetFinalizers()) != 2 {
+		t.Errorf("others' are lost: %v", there.GetFinalizers())
+	}
+	s.patch(remote, "x", map[string]any{"metadata": map[string]any{"finalizers": nil}})
+}
+
 func testAway(t *testing.T, r *rig) {
 	s := r.site(t, soon)
 	for _, n := range []string{"x", "y"} {
@@ -231,6 +262,27 @@ func testAway(t *testing.T, r *rig) {
 		s.gone(local, "y")
 		if took := time.Since(back); took < s.cfg.Grace {
 			t.Errorf("y was deleted %s after the API was back", took)
+		}
+	})
+	t.Run("remote, after an object was seen to be missing", func(t *testing.T) {
+		s.thing(remote, "w", 1)
+		s.synced("w", 1)
+		s.vanish(remote, "w")
+		eventually(t, "it is seen", func() error {
+			s.logMu.Lock()
+			defer s.logMu.Unlock()
+			if !strings.Contains(s.log.String(), "name=w state=missing") {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		r.gates[remote].set(true)
+		settled(t, "x is there", s.cfg.Grace+300*time.Millisecond, s.same(local, here))
+		back := time.Now()
+		r.gates[remote].set(false)
+		s.gone(local, "w")
+		if took := time.Since(back); took < s.cfg.Grace {
+			t.Errorf("w was deleted %s after the API was back", took)
 		}
 	})
 	t.Run("local", func(t *testing.T) {

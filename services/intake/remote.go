@@ -89,11 +89,13 @@ type source struct {
 	kinds   []schema.GroupVersionKind
 	local   *kube.Client
 	options kube.Options
-	log     *slog.Logger
+	// forbidden are namespaces here in which nothing is made, as nothing is commanded there.
+	forbidden forbidden
+	log       *slog.Logger
 }
 
 // newSource returns nil when there is no remote.
-func newSource(cfg Config, local *kube.Client, log *slog.Logger, metrics *mirror.Metrics) (*source, error) {
+func newSource(cfg Config, local *kube.Client, not forbidden, log *slog.Logger, metrics *mirror.Metrics) (*source, error) {
 	if cfg.Remote.Kubeconfig == "" {
 		return nil, nil //nolint:nilnil // which is how a service is that has none
 	}
@@ -103,7 +105,7 @@ func newSource(cfg Config, local *kube.Client, log *slog.Logger, metrics *mirror
 	}
 	m.Local, m.Log, m.Metrics = local.As(name.FieldManagerMirror), log, metrics
 	return &source{
-		Remote: cfg.Remote, mirror: m, kinds: kinds, local: local, log: log,
+		Remote: cfg.Remote, mirror: m, kinds: kinds, local: local, forbidden: not, log: log,
 		options: kube.Options{FieldManager: name.FieldManagerMirror, WatchFilter: cfg.WatchFilter},
 	}, nil
 }
@@ -157,7 +159,9 @@ func (s *source) once(ctx context.Context, held *partition.Held, file *watchedFi
 			again()
 		}
 	})
-	cfg.Owns = func(namespace, n string) bool { return slices.Contains(held.Now(), name.Partition(namespace, n)) }
+	cfg.Owns = func(namespace, n string) bool {
+		return s.forbidden.check(namespace) == nil && slices.Contains(held.Now(), name.Partition(namespace, n))
+	}
 	moved := make(chan struct{})
 	cfg.Again = moved
 	var moves sync.WaitGroup

@@ -68,7 +68,7 @@ func Run(ctx context.Context, cfg Config) error {
 			forbidden: forbidden,
 		}
 		c.Metrics.MustRegister(s.held.metric())
-		if s.source, err = newSource(cfg, c.Kube, c.Log, mirror.NewMetrics(c.Metrics)); err != nil {
+		if s.source, err = newSource(cfg, c.Kube, forbidden, c.Log, mirror.NewMetrics(c.Metrics)); err != nil {
 			return nil, err
 		}
 		if _, err := c.Bus.AnswerQuestions(ctx, s.questions()); err != nil {

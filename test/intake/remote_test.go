@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/clientcmd"
@@ -36,7 +37,7 @@ func TestARemoteSource(t *testing.T) {
 	e.NoServices(t)
 	for flag, value := range map[string]string{
 		"KUBECONFIG": kubeconfig, "SUFFIX": "-remote", "NAMESPACE_SUFFIX": "-local", "NAMESPACES": "true", "SECRETS": "{name}-admin-kubeconfig",
-		"SECRET_RIGHTS": "create,watch", "NAMESPACE_PREFIX": "mirrored",
+		"SECRET_RIGHTS": "create,watch", "NAMESPACE_PREFIX": "",
 	} {
 		t.Setenv("STOKER_REMOTE_"+flag, value)
 	}
@@ -51,6 +52,18 @@ func TestARemoteSource(t *testing.T) {
 	o.SetNamespace("mirrored")
 	o.SetGroupVersionKind(kube.TenantControlPlanes.GroupVersion.WithKind(kube.TenantControlPlanes.Kind))
 	if err := e.Admin.Create(t.Context(), kube.TenantControlPlanes, o); err != nil {
+		t.Fatal(err)
+	}
+	for _, ns := range []string{"kube-mirrored", "kube-mirrored-local"} {
+		if err := e.Admin.Create(t.Context(), kube.Namespaces, &corev1.Namespace{TypeMeta: kube.Namespaces.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Name: ns}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forbidden := o.DeepCopy()
+	forbidden.SetResourceVersion("")
+	forbidden.SetUID("")
+	forbidden.SetNamespace("kube-mirrored")
+	if err := e.Admin.Create(t.Context(), kube.TenantControlPlanes, forbidden); err != nil {
 		t.Fatal(err)
 	}
 	local := awaitObject(t, "mirrored-local", "demo", func(o *unstructured.Unstructured) bool { return len(o.GetFinalizers()) > 0 })
@@ -94,6 +107,10 @@ func TestARemoteSource(t *testing.T) {
 		})
 		tell("192.0.2.3:6443")
 	})
+	err = e.Admin.Get(t.Context(), kube.TenantControlPlanes, "kube-mirrored-local", "demo", &metav1.PartialObjectMetadata{})
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("in a forbidden namespace: %v", err)
+	}
 	metrics, err := intake.Metrics(t.Context())
 	if err != nil || !strings.Contains(metrics, `stoker_mirror_up{service="intake",side="remote"} 1`) ||
 		!strings.Contains(metrics, `stoker_mirror_objects{kind="TenantControlPlane",service="intake",state="synced"} 1`) {

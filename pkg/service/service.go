@@ -94,7 +94,7 @@ func Connect(cfg Config) (*Clients, error) {
 	return &Clients{
 		Bus: bus, Kube: k, Health: h, Metrics: labelled, Kamaji: registry, Log: log, TenantRequests: requests.to(tenantCluster),
 		ExternalRequests: requests.to(externalCluster),
-		Handlers: metric.NewHandlerTime(registry, metric.Handlers(cfg.Name)...), registry: registry,
+		Handlers:         metric.NewHandlerTime(registry, metric.Handlers(cfg.Name)...), registry: registry,
 	}, nil
 }
 

@@ -115,7 +115,7 @@ kubeConfig: {secretRef: `+ref+`}`)
 				if apierrors.IsNotFound(err) {
 					return nil
 				}
-				return fmt.Errorf("it is there: %v", err)
+				return errors.Join(errors.New("it is there"), err)
 			})
 		}
 	})
@@ -142,7 +142,7 @@ kubeConfig: {secretRef: {name: shop-admin-kubeconfig, key: admin.conf}}`)
 				if apierrors.IsNotFound(err) {
 					return nil
 				}
-				return fmt.Errorf("it is there: %v", err)
+				return errors.Join(errors.New("it is there"), err)
 			})
 		}
 	})

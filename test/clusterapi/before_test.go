@@ -3,10 +3,13 @@ package clusterapi
 import (
 	"path/filepath"
 	"testing"
+
+	"github.com/stoker-k8s/stoker/test/env"
 )
 
 // TestBefore has capi behind Cluster API's minor before.
 func TestBefore(t *testing.T) {
+	env.Long(t)
 	t.Cleanup(func() { e.NoServices(t) }) // other tests have no capi
 	e.Services(t)
 	e.ClusterAPIBefore(t)

@@ -111,11 +111,11 @@ func TestClusterctl(t *testing.T) {
 	t.Run("a Cluster whose tenant is elsewhere is moved", func(t *testing.T) { ctl.moved(t) })
 }
 
-// moved moves a Cluster out of the management cluster, and into it again, as into another one: its objects are others then.
+// moved moves a Cluster out of the management cluster, and into it again, as into another one: its objects are others then. clusterctl writes them
+// into a directory; how it then deletes them is played.
 func (c *clusterctl) moved(t *testing.T) {
 	x := e.Elsewhere(t, "abroad")
 	x.Secret(t, e, namespace, "abroad")
-	change(t, kube.Secrets, "abroad", `{"metadata":{"labels":{"clusterctl.cluster.x-k8s.io/move":""}}}`)
 	of := place(t, "mover", x.Reference("abroad"), 1)
 	ready := func(o *controlplane.KamajiControlPlane) bool {
 		return is(o, controlplane.ConditionAvailable) && is(o, controlplane.ConditionExternalClientFound)
@@ -131,9 +131,17 @@ func (c *clusterctl) moved(t *testing.T) {
 	before := remote(t, x, "kcp-"+string(uid))
 	dir := t.TempDir()
 	c.run(t, "move", "--to-directory="+dir, "-n", namespace)
-	for r, n := range map[kube.Resource]string{clusters: of.name, controlPlanes: of.controlPlane, kube.Secrets: "abroad"} {
-		awaitGone(t, r, namespace, n)
+	change(t, clusters, of.name, `{"spec":{"paused":true}}`)
+	awaitControlPlane(t, of, "the pause", func(o *controlplane.KamajiControlPlane) bool { return is(o, controlplane.ConditionPaused) })
+	for _, o := range []string{"secret/mover-kubeconfig", "secret/mover-ca", "kamajicontrolplane/mover", "cluster.cluster.x-k8s.io/mover"} {
+		admin := e.Local.Kubeconfig("admin")
+		e.Kubectl(t, admin, "patch", "-n", namespace, o, "--type=json",
+			`-p=[{"op":"add","path":"/metadata/annotations","value":{"`+name.AnnotationDeleteForMove+`":""}}]`)
+		e.Kubectl(t, admin, "delete", "-n", namespace, "--wait=false", o)
+		_, _ = e.TryKubectl(t.Context(), admin, nil, "patch", "-n", namespace, o, "--type=merge", `-p={"metadata":{"finalizers":null}}`) // unless it is gone
 	}
+	awaitGone(t, clusters, namespace, of.name)
+	awaitGone(t, controlPlanes, namespace, of.controlPlane)
 	if o := remote(t, x, before.Name); o.UID != before.UID || o.DeletionTimestamp != nil {
 		t.Fatalf("the tenant: %+v", o.ObjectMeta)
 	}

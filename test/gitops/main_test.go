@@ -2,6 +2,8 @@
 package gitops
 
 import (
+	"flag"
+	"os"
 	"testing"
 
 	"github.com/stoker-k8s/stoker/test/env"
@@ -9,4 +11,10 @@ import (
 
 var e *env.Env
 
-func TestMain(m *testing.M) { env.Main(m, func(started *env.Env) { e = started }) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if testing.Short() {
+		os.Exit(m.Run()) // all tests are long
+	}
+	env.Main(m, func(started *env.Env) { e = started })
+}

@@ -137,6 +137,7 @@ func (c *Client) watch(ctx context.Context, w *watcher) error {
 			return nil //nolint:nilerr // the end that was asked for
 		}
 		if refused(err) {
+			_ = c.classify(ctx, err)
 			return fmt.Errorf("watch %s: %w", w.resource.Plural, err)
 		}
 		if apierrors.IsGone(err) || apierrors.IsResourceExpired(err) {

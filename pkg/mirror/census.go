@@ -90,18 +90,24 @@ func (l *look) gone(ctx context.Context, from types.UID) (verdict, error) {
 	if all[l.item] == from {
 		return verdict{}, fmt.Errorf("remote: %s %s/%s: %w", l.r.Kind, l.item.Namespace, l.remoteName(l.item), errUnsure)
 	}
-	why := l.index.unbelievable(l.item.kind, all, l.MaxMissing)
-	if why != "" {
+	why, forGood := l.index.unbelievable(l.item, from, all, l.MaxMissing)
+	switch {
+	case forGood:
+		why = "it isn't believed, and it stays until somebody deletes it there or has it taken over: " + why
+	case why != "":
 		l.queue.AddAfter(l.item, l.Grace)
-		why = "it isn't believed, and nothing is deleted: " + why
 	}
 	return verdict{gone: why == "", graceOver: true, why: why}, nil
 }
 
-// unbelievable says why so few remote objects can't be all there are, empty if they can: share is the most that may be missing.
-func (x *index) unbelievable(kind int, all map[item]types.UID, share float64) string {
-	k, unlock := x.of(kind)
+// unbelievable says why it isn't believed that the remote object is gone that a local one was made from, empty if it is; share is the most that
+// may be missing of a kind. What wasn't believed once isn't later either, when fewer are missing, until it is found: for good.
+func (x *index) unbelievable(i item, from types.UID, all map[item]types.UID, share float64) (why string, forGood bool) {
+	k, unlock := x.of(i.kind)
 	defer unlock()
+	if why, is := k.doubted[i]; is {
+		return why, true
+	}
 	missing := 0
 	for i, from := range k.made {
 		if all[i] != from {
@@ -109,14 +115,19 @@ func (x *index) unbelievable(kind int, all map[item]types.UID, share float64) st
 		}
 	}
 	switch {
-	case !k.localListed:
-		return "the local objects aren't all known yet"
+	case !k.localListed || k.made[i] != from:
+		return "the local objects aren't all known yet", false
+	case k.followed[i] != from:
+		why = "it was missing already when this process began to look"
 	case len(all) == 0:
-		return "the remote has none at all"
+		why = "the remote has none at all"
 	case missing > 1 && float64(missing) > share*float64(len(k.made)):
-		return fmt.Sprintf("%d of %d are missing at once", missing, len(k.made))
+		why = fmt.Sprintf("%d of %d were missing at once", missing, len(k.made))
+	default:
+		return "", false
 	}
-	return ""
+	set(&k.doubted, i, why)
+	return why, true
 }
 
 // deleteLocal deletes the very local object that was looked at.

@@ -53,7 +53,9 @@ func testForeign(t *testing.T, r *rig) {
 	if o, err := s.get(local, "x"); err != nil || !sized(5)(o) {
 		t.Errorf("it was changed: %v, %v", o, err)
 	}
-	s.annotate(remote, "x", s.keys.Adopt, "true")
+	s.annotate(remote, "x", s.keys.Adopt, "true") // which whoever writes there may want
+	settled(t, "the remote asks for it", 300*time.Millisecond, s.same(local, theirs))
+	s.annotate(local, "x", s.keys.Adopt, "true")
 	if _, here := s.synced("x", 1); here.GetUID() != theirs.GetUID() {
 		t.Error("it was made anew")
 	}

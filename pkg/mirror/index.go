@@ -53,7 +53,10 @@ type kindIndex struct {
 	localListed bool
 	// since is since when a remote object is known to be missing, or replaced.
 	since map[item]time.Time
-	state map[item]State
+	// followed has the remote objects, by their UIDs, that this process has followed itself. doubted is why it wasn't believed that one is gone.
+	followed map[item]types.UID
+	doubted  map[item]string
+	state    map[item]State
 }
 
 func set[V any](m *map[item]V, i item, v V) {
@@ -137,6 +140,14 @@ func (x *index) found(i item) {
 	k, unlock := x.of(i.kind)
 	defer unlock()
 	delete(k.since, i)
+	delete(k.doubted, i)
+}
+
+// follows notes that a remote object is followed.
+func (x *index) follows(i item, uid types.UID) {
+	k, unlock := x.of(i.kind)
+	defer unlock()
+	set(&k.followed, i, uid)
 }
 
 // is notes the state of a pair, empty for one of which nothing is left, and reports whether it is another than before.
@@ -146,6 +157,7 @@ func (x *index) is(i item, s State) (news bool) {
 	news = k.state[i] != s
 	if s == "" {
 		delete(k.state, i)
+		delete(k.followed, i)
 	} else {
 		set(&k.state, i, s)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/stoker-k8s/stoker/pkg/fence"
@@ -116,12 +117,18 @@ func get(ctx context.Context, c *kube.Client, r kube.Resource, namespace, object
 	o := &unstructured.Unstructured{}
 	err := c.Get(ctx, r, namespace, object, o)
 	switch {
-	case apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err) && names(err, object):
 		return nil, nil //nolint:nilnil // which is how looks speak of no object
 	case err != nil:
 		return nil, err
 	}
 	return o, nil
+}
+
+// names reports whether an answer is about the object, and not about its kind, which an API may not know for a while.
+func names(err error, object string) bool {
+	var answer apierrors.APIStatus
+	return errors.As(err, &answer) && answer.Status().Details != nil && answer.Status().Details.Name == object
 }
 
 // of says which side an error comes from.
@@ -163,14 +170,15 @@ func (l *look) follow(ctx context.Context) (State, error) {
 	if l.local != nil && !l.adopt() {
 		switch l.whose(l.remote, l.local) {
 		case foreign:
-			return Foreign, l.tell(ctx, fmt.Sprintf("%s was not made from this object and is left as it is: delete it there, or take it "+
-				"over by the annotation %s: \"true\" here", l.localObject(), l.keys.Adopt))
+			return Foreign, l.tell(ctx, fmt.Sprintf("%s was not made from this object and is left as it is: delete it there, or have it "+
+				"taken over by the annotation %s: \"true\" there", l.localObject(), l.keys.Adopt))
 		case former:
 			return l.replaced(ctx)
 		case own:
 		}
 	}
 	l.index.found(l.item)
+	l.index.follows(l.item, l.remote.GetUID())
 	if err := l.claim(ctx); err != nil {
 		return "", err
 	}
@@ -199,8 +207,16 @@ func (l *look) follow(ctx context.Context) (State, error) {
 	return Synced, nil
 }
 
-// adopt reports whether a local object is taken over whoever made it.
-func (l *look) adopt() bool { return l.Adopt || l.remote.GetAnnotations()[l.keys.Adopt] == "true" }
+// adopt reports whether a local object is taken over that isn't the remote one's by the records. Whoever writes remotely can't take any: the
+// local object must say so, or have been made from this source. What another source or a controller writes is never taken.
+func (l *look) adopt() bool {
+	source, says := l.local.GetAnnotations()[l.keys.Source], func(o *unstructured.Unstructured) bool { return o.GetAnnotations()[l.keys.Adopt] == "true" }
+	if source != "" && source != l.Source || metav1.GetControllerOf(l.local) != nil {
+		return false
+	}
+	_, ours := l.recorded(l.local)
+	return l.Adopt || says(l.local) || ours && says(l.remote)
+}
 
 // localObject names the local object for people.
 func (l *look) localObject() string {

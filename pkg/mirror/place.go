@@ -34,6 +34,9 @@ func (c *Config) ofLocal(kind int, namespace, object string) (item, bool) {
 func (c *Config) localNamespace(i item) string { return i.Namespace + c.LocalNamespaceSuffix }
 func (c *Config) remoteName(i item) string     { return i.Name + c.RemoteSuffix }
 
+// remoteObject is the remote object's namespace/name.
+func (c *Config) remoteObject(i item) string { return i.Namespace + "/" + c.remoteName(i) }
+
 // owns reports whether a pair is this process's to work on.
 func (c *Config) owns(i item) bool { return c.Owns == nil || c.Owns(c.localNamespace(i), i.Name) }
 

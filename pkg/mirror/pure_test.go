@@ -1,8 +1,10 @@
 package mirror
 
 import (
+	"cmp"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -20,26 +22,32 @@ import (
 
 func TestWhose(t *testing.T) {
 	k := name.Mirror(name.MirrorDomain)
-	m := &mirror{Config: Config{Source: "here"}, keys: k}
 	type annotations = map[string]string
+	made := func(source, from, uid string) annotations {
+		return annotations{k.Source: source, k.RemoteName: from, k.RemoteUID: uid}
+	}
 	for what, c := range map[string]struct {
 		remote, local annotations
 		held          bool
+		domain        string // another program's, whose keys are named as ours here
 		want          belonging
 	}{
-		"made from it":                               {local: annotations{k.Source: "here", k.RemoteUID: "r"}, want: own},
-		"made from an earlier one":                   {local: annotations{k.Source: "here", k.RemoteUID: "before"}, want: former},
+		"made from it":                               {local: made("here", "a/x-eu", "r"), want: own},
+		"made from an earlier one":                   {local: made("here", "a/x-eu", "before"), want: former},
+		"made from one with another suffix":          {local: made("here", "a/x", "r"), want: foreign},
 		"nothing says so":                            {want: foreign},
-		"made from another source":                   {local: annotations{k.Source: "there", k.RemoteUID: "r"}, want: foreign},
+		"made from another source":                   {local: made("there", "a/x-eu", "r"), want: foreign},
 		"another source's, though the remote claims": {remote: annotations{k.LocalUID: "l"}, local: annotations{k.Source: "there"}, want: foreign},
-		"the remote object comes from a backup":      {remote: annotations{k.LocalUID: "l"}, local: annotations{k.Source: "here", k.RemoteUID: "before"}, want: own},
+		"the remote object comes from a backup":      {remote: annotations{k.LocalUID: "l"}, local: made("here", "a/x-eu", "before"), want: own},
 		"the record was taken off":                   {remote: annotations{k.LocalUID: "l"}, want: own},
 		"another one was made in its place":          {remote: annotations{k.LocalUID: "before"}, held: true, want: foreign},
-		"a program without UIDs made it":             {remote: annotations{k.LocalGeneration: "3"}, held: true, want: own},
-		"somebody wrote that, without the finalizer": {remote: annotations{k.LocalGeneration: "3"}, want: foreign},
+		"a program without UIDs made it":             {remote: annotations{k.LocalGeneration: "3"}, held: true, domain: "example.com", want: own},
+		"somebody wrote that, without the finalizer": {remote: annotations{k.LocalGeneration: "3"}, domain: "example.com", want: foreign},
+		"somebody wrote that, and there is no other": {remote: annotations{k.LocalGeneration: "3"}, held: true, want: foreign},
 	} {
 		t.Run(what, func(t *testing.T) {
-			remote, local := &metav1.ObjectMeta{UID: "r", Annotations: c.remote}, &metav1.ObjectMeta{UID: "l", Annotations: c.local}
+			m := &mirror{Config: Config{Source: "here", RemoteSuffix: "-eu", Domain: cmp.Or(c.domain, name.MirrorDomain)}, keys: k}
+			remote, local := &metav1.ObjectMeta{UID: "r", Annotations: c.remote}, &metav1.ObjectMeta{Namespace: "a", Name: "x", UID: "l", Annotations: c.local}
 			if c.held {
 				remote.Finalizers = []string{k.Finalizer}
 			}
@@ -103,13 +111,16 @@ func TestUnbelievable(t *testing.T) {
 	for what, c := range map[string]struct {
 		there     string // letters of the objects there are; a capital one is another object of the name
 		unlisted  bool
+		unseen    bool // by this process, before they were missing
 		believing bool
+		forGood   bool
 	}{
 		"one is gone":                    {there: "abcdefghi", believing: true},
 		"a fifth":                        {there: "abcdefgh", believing: true},
-		"more":                           {there: "abcdefg"},
-		"others have their names":        {there: "ABCdefghij"},
-		"all":                            {there: ""},
+		"more":                           {there: "abcdefg", forGood: true},
+		"others have their names":        {there: "ABCdefghij", forGood: true},
+		"all":                            {there: "", forGood: true},
+		"one is gone since nobody knows": {there: "abcdefghi", unseen: true, forGood: true},
 		"local objects aren't all known": {there: "abcdefghi", unlisted: true},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -120,9 +131,21 @@ func TestUnbelievable(t *testing.T) {
 			if c.there == "" {
 				clear(all)
 			}
+			gone := x("j")
+			if c.there == "ABCdefghij" {
+				gone = x("a")
+			}
 			i := &index{kinds: []kindIndex{{made: made, localListed: !c.unlisted}}}
-			if why := i.unbelievable(0, all, 0.2); (why == "") != c.believing {
-				t.Errorf("got %q", why)
+			if !c.unseen {
+				i.follows(gone, made[gone])
+			}
+			if why, forGood := i.unbelievable(gone, made[gone], all, 0.2); (why == "") != c.believing || forGood != c.forGood {
+				t.Errorf("got %q, for good: %v", why, forGood)
+			}
+			maps.Copy(all, made) // all but one are back
+			delete(all, gone)
+			if why, _ := i.unbelievable(gone, made[gone], all, 0.2); (why == "") != (c.believing) && c.forGood {
+				t.Errorf("then %q", why)
 			}
 		})
 	}
@@ -194,11 +217,13 @@ func TestConnectRunsNothingAndReadsNoFile(t *testing.T) {
 	const form = `{"clusters":[{"name":"c","cluster":{"server":"https://localhost"%s}}],"users":[{"name":"c","user":{%s}}],
 "contexts":[{"name":"c","context":{"cluster":"c","user":"c"}}],"current-context":"c"}`
 	for want, c := range map[string][2]string{
-		"has exec":                       {"", `"exec":{"command":"id","apiVersion":"client.authentication.k8s.io/v1","interactiveMode":"Never"}`},
-		"has auth-provider":              {"", `"auth-provider":{"name":"gcp"}`},
-		`user "c" names a file`:          {"", `"tokenFile":"/etc/passwd"`},
-		"put certificate-authority-data": {`,"certificate-authority":"/etc/passwd"`, `"token":"x"`},
-		"":                               {"", `"token":"x"`},
+		"user.exec is refused":                        {"", `"exec":{"command":"id","apiVersion":"client.authentication.k8s.io/v1","interactiveMode":"Never"}`},
+		"user.auth-provider is refused":               {"", `"auth-provider":{"name":"gcp"}`},
+		"user.tokenFile is refused":                   {"", `"tokenFile":"/etc/passwd"`},
+		"cluster.certificate-authority is refused":    {`,"certificate-authority":"/etc/passwd"`, `"token":"x"`},
+		"cluster.insecure-skip-tls-verify is refused": {`,"insecure-skip-tls-verify":true`, `"token":"x"`},
+		"cluster.proxy-url is refused":                {`,"proxy-url":"http://p"`, `"token":"x"`},
+		"cluster.certificate-authority-data: must be": {"", `"token":"x"`},
 	} {
 		k, err := Connect([]byte(strings.Replace(strings.Replace(form, "%s", c[0], 1), "%s", c[1], 1)), kube.Options{})
 		if want == "" && err == nil {

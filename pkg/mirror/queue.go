@@ -54,17 +54,20 @@ func (q *queue) looked(i item, wrote bool, err error) {
 	defer q.mu.Unlock()
 	delete(q.waiting, i)
 	delete(q.braked, i)
-	if err != nil {
+	if wrote {
+		if pause := q.brake.When(i); pause > briefly {
+			q.braked[i] = time.Now().Add(pause)
+		}
+	}
+	switch {
+	case err != nil:
 		q.waiting[i] = struct{}{}
 		q.AddRateLimited(i)
 		return
+	case !wrote:
+		q.brake.Forget(i)
 	}
 	q.Forget(i)
-	if !wrote {
-		q.brake.Forget(i)
-	} else if pause := q.brake.When(i); pause > briefly {
-		q.braked[i] = time.Now().Add(pause)
-	}
 }
 
 // retry has all that failed looked at now.

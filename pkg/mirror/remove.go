@@ -10,15 +10,21 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
-// holding are what may keep a namespace that was made for objects: nobody should lose what is in one. Objects of mirrored kinds do, too.
+// holding are the kinds that keep a namespace which was made for objects: nobody should lose what is in one. Mirrored kinds do, too. Of kinds
+// that aren't here, nobody may list all.
 var holding = []kube.Resource{
 	kube.ConfigMaps, kube.Secrets, kube.Services, kube.PersistentVolumeClaims, kube.Pods, kube.Deployments, kube.DaemonSets,
 	{GroupVersion: kube.Deployments.GroupVersion, Plural: "statefulsets", Kind: "StatefulSet", Namespaced: true},
+	{GroupVersion: batch, Plural: "jobs", Kind: "Job", Namespaced: true}, {GroupVersion: batch, Plural: "cronjobs", Kind: "CronJob", Namespaced: true},
+	kube.Ingresses, kube.TenantControlPlanes, kube.KamajiControlPlanes, kube.Clusters,
 }
+
+var batch = schema.GroupVersion{Group: "batch", Version: "v1"}
 
 // end deletes the local object of a remote one that is deleted, and lets that go when it is gone, with the namespace that was made for it.
 func (l *look) end(ctx context.Context) (State, error) {

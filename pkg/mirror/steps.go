@@ -176,7 +176,9 @@ func (l *look) wanted() (*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
-	record := map[string]string{l.keys.Source: l.Source, l.keys.RemoteUID: string(l.remote.GetUID()), l.keys.Hash: hash(data)}
+	record := map[string]string{
+		l.keys.Source: l.Source, l.keys.RemoteUID: string(l.remote.GetUID()), l.keys.RemoteName: l.remoteObject(l.item), l.keys.Hash: hash(data),
+	}
 	maps.Copy(record, o.GetAnnotations())
 	o.SetAnnotations(record)
 	return o, nil

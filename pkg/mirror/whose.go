@@ -7,6 +7,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/stoker-k8s/stoker/pkg/api/name"
 )
 
 // belonging is how a local object stands to the remote one of its pair.
@@ -21,10 +23,12 @@ const (
 	foreign
 )
 
-// recorded is the UID of the remote object that a local one was made from, if it was made from this source.
+// recorded is the UID of the remote object that a local one was made from, if it was made from the object of this source that it belongs to by
+// its name. Of other suffixes, there may be another with the same source.
 func (m *mirror) recorded(local metav1.Object) (from types.UID, ours bool) {
 	a := local.GetAnnotations()
-	return types.UID(a[m.keys.RemoteUID]), a[m.keys.Source] == m.Source && a[m.keys.RemoteUID] != ""
+	i, ok := m.ofLocal(0, local.GetNamespace(), local.GetName())
+	return types.UID(a[m.keys.RemoteUID]), ok && a[m.keys.Source] == m.Source && a[m.keys.RemoteUID] != "" && a[m.keys.RemoteName] == m.remoteObject(i)
 }
 
 // whose says how a local object stands to a remote one.
@@ -41,7 +45,7 @@ func (m *mirror) whose(remote, local metav1.Object) belonging {
 		return own
 	case ours:
 		return former
-	case of[m.keys.LocalUID] == "" && of[m.keys.LocalGeneration] != "" && m.claimed(remote):
+	case m.Domain != name.MirrorDomain && of[m.keys.LocalUID] == "" && of[m.keys.LocalGeneration] != "" && m.claimed(remote):
 		// A program that keeps no UIDs has made it.
 		return own
 	}

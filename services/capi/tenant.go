@@ -53,17 +53,14 @@ var notCopied = []string{
 	"clusterctl.cluster.x-k8s.io/", name.AnnotationClusterPaused,
 }
 
-// intakes are the labels and annotations of a tenant that are intake's own word.
-var intakes = []string{
-	name.AnnotationDataStore, name.AnnotationDatastoreOverrides, name.AnnotationCommand, name.AnnotationAwakeReplicas, name.AnnotationSleptAt,
-	name.AnnotationSleptBy, name.AnnotationWokenAt, name.LabelPartition, name.AnnotationExternalTenant, name.AnnotationControlPlane,
-}
+// records are the labels and annotations of a tenant that an installation's own services write.
+var records = name.Records()
 
 // copied are those labels or annotations of a control plane that its tenant gets.
 func copied(of map[string]string) map[string]string {
 	kept := map[string]string{}
 	for k, v := range of {
-		if !slices.Contains(intakes, k) && !slices.ContainsFunc(notCopied, func(p string) bool { return strings.HasPrefix(k, p) }) {
+		if !slices.Contains(records, k) && !slices.ContainsFunc(notCopied, func(p string) bool { return strings.HasPrefix(k, p) }) {
 			kept[k] = v
 		}
 	}

@@ -203,6 +203,7 @@ func (s *source) found(ctx context.Context, remote *kube.Client) (all []mirror.K
 		var none *kube.NoKindError
 		_, err := c.Find(ctx, r.GroupVersion.WithKind(r.Kind))
 		if errors.As(err, &none) {
+			s.log.Info("KamajiControlPlanes aren't mirrored: one of the APIs doesn't know them, and is asked again when the remote's kubeconfig changes or intake restarts")
 			return all, nil
 		}
 		if err != nil {
@@ -213,13 +214,14 @@ func (s *source) found(ctx context.Context, remote *kube.Client) (all []mirror.K
 	return all, nil
 }
 
-// withoutRecords takes off what an installation notes on its own objects, should there be one in the remote cluster, or have been.
+// withoutRecords takes off what an installation notes on its own objects, should there be one in the remote cluster, or have been, and what
+// clusterctl says there of moving them.
 func withoutRecords(o *unstructured.Unstructured) {
 	annotations, labels := o.GetAnnotations(), o.GetLabels()
-	delete(annotations, name.AnnotationDataStore)
-	delete(annotations, name.AnnotationDatastoreOverrides)
-	delete(labels, name.LabelDataStore)
-	delete(labels, name.LabelPartition)
+	for _, k := range append(name.Records(), name.LabelDataStore, name.AnnotationBlockMove, name.AnnotationDeleteForMove) {
+		delete(annotations, k)
+		delete(labels, k)
+	}
 	o.SetAnnotations(annotations)
 	o.SetLabels(labels)
 }

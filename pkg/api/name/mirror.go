@@ -13,16 +13,17 @@ type MirrorKeys struct {
 	Finalizer string
 	// Paused, on either object, has nothing done while it is "true". PausedUntil does so until a time (RFC 3339).
 	Paused, PausedUntil string
-	// Adopt, on the remote object, has a local object taken over that nobody made from it, while it is "true".
+	// Adopt, on the local object, has it taken over though nobody made it from the remote one, while it is "true"; on the remote object, one
+	// that was made from an earlier object of the name.
 	Adopt string
 	// LocalGeneration and RemoteGeneration, on the remote object, are the generation of the local object that its spec became, and the
 	// generation of its own that came down. LocalUID is the UID of that local object.
 	LocalGeneration, RemoteGeneration, LocalUID string
 	// Message, on the remote object, says why it isn't mirrored.
 	Message string
-	// Source and RemoteUID, on the local object, say which remote it was made from: the name of the source, and the object's UID. Hash is
-	// that of what came down.
-	Source, RemoteUID, Hash string
+	// Source, RemoteName and RemoteUID, on the local object, say what it was made from: the name of the source, the object's namespace/name and
+	// its UID. Hash is that of what came down.
+	Source, RemoteName, RemoteUID, Hash string
 	// Owner, on a local namespace that was made for an object, is that object's name; it has Source, too.
 	Owner string
 	// Uploaded, on the remote Secret, is the hash of what went up.
@@ -35,7 +36,7 @@ func Mirror(domain string) MirrorKeys {
 	return MirrorKeys{
 		Finalizer: in("sync-local"), Paused: in("paused"), PausedUntil: in("sync-paused-until"), Adopt: in("sync-adopt"),
 		LocalGeneration: in("sync-local-generation"), RemoteGeneration: in("sync-remote-generation"), LocalUID: in("sync-local-uid"),
-		Message: in("sync-message"), Source: in("sync-source"), RemoteUID: in("sync-remote-uid"), Hash: in("sync-hash"),
+		Message: in("sync-message"), Source: in("sync-source"), RemoteName: in("sync-remote-name"), RemoteUID: in("sync-remote-uid"), Hash: in("sync-hash"),
 		Owner: in("sync-owner"), Uploaded: in("last-uploaded-hash"),
 	}
 }
@@ -43,7 +44,7 @@ func Mirror(domain string) MirrorKeys {
 // All are the annotations among them, which don't go from one object to the other.
 func (k MirrorKeys) All() []string {
 	return []string{
-		k.Paused, k.PausedUntil, k.Adopt, k.LocalGeneration, k.RemoteGeneration, k.LocalUID, k.Message, k.Source, k.RemoteUID, k.Hash, k.Owner,
+		k.Paused, k.PausedUntil, k.Adopt, k.LocalGeneration, k.RemoteGeneration, k.LocalUID, k.Message, k.Source, k.RemoteName, k.RemoteUID, k.Hash, k.Owner,
 		k.Uploaded,
 	}
 }

@@ -14,3 +14,12 @@ func Taken(labels, annotations map[string]string) bool {
 	_, recorded := annotations[AnnotationDataStore]
 	return recorded || labels[LabelPartition] != ""
 }
+
+// Records are the labels and annotations of tenants and control planes in which an installation notes what it alone may say of its own: they
+// go from no object to another.
+func Records() []string {
+	return []string{
+		AnnotationDataStore, AnnotationDatastoreOverrides, AnnotationCommand, AnnotationAwakeReplicas, AnnotationSleptAt, AnnotationSleptBy,
+		AnnotationWokenAt, AnnotationExternalTenant, AnnotationControlPlane, LabelPartition,
+	}
+}

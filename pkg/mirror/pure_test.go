@@ -3,6 +3,7 @@ package mirror
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"maps"
 	"reflect"
@@ -181,6 +182,12 @@ func TestTheBrakeSlowsDownWhatIsWrittenAgainAndAgain(t *testing.T) {
 	q.looked(i, true, nil)
 	if _, braked := q.braked[i]; braked {
 		t.Error("one look with nothing to write ends it")
+	}
+	for range 8 {
+		q.looked(i, true, errors.New("a Secret is missing"))
+	}
+	if rest := time.Until(q.braked[i]); rest < 300*time.Millisecond {
+		t.Errorf("after looks that end in an error it pauses for %s", rest)
 	}
 }
 

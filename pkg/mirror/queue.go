@@ -54,7 +54,7 @@ func (q *queue) looked(i item, wrote bool, err error) {
 	defer q.mu.Unlock()
 	delete(q.waiting, i)
 	delete(q.braked, i)
-	if wrote {
+	if wrote && !stale(err) {
 		if pause := q.brake.When(i); pause > briefly {
 			q.braked[i] = time.Now().Add(pause)
 		}

@@ -13,12 +13,14 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/controlplane"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/test/env"
 )
 
 // TestExternalClusters has a hundred control planes in ten other clusters, of which one is a black hole. Nothing but capi works on them.
 func TestExternalClusters(t *testing.T) {
+	whole := t // what is started in a part of the test goes on after it
 	t.Setenv("STOKER_FEATURE_GATES", env.ExternalGates)
 	e.NoServices(t)
 	core(t)
@@ -30,6 +32,7 @@ func TestExternalClusters(t *testing.T) {
 		x.Secret(t, e, namespace, x.Namespace)
 		all = append(all, x)
 	}
+	before := goroutines(t, capi)
 	all[0].Link.Hole(true)
 	of := func(i, j int) cluster { n := fmt.Sprintf("far-%d-%d", i, j); return cluster{name: n, controlPlane: n} }
 	for j := range each {
@@ -92,6 +95,28 @@ func TestExternalClusters(t *testing.T) {
 		}
 		noticed(t, all[0], of(0, 0), "192.0.2.10")
 	})
+	t.Run("another replica takes its part, and all of it once the first is killed", func(t *testing.T) {
+		b, _ := e.Tapped(whole, name.ServiceCAPI, "b")
+		env.Eventually(t, "its part", func() error {
+			if len(b.Held(t)) == 0 {
+				return errNotYet
+			}
+			return nil
+		})
+		for i := 5; i < clusters; i++ {
+			noticed(t, all[i], of(i, 1), fmt.Sprintf("192.0.2.%d", 20+i))
+		}
+		capi.Kill()
+		capi = b
+		for i := 5; i < clusters; i++ {
+			noticed(t, all[i], of(i, 1), fmt.Sprintf("192.0.2.%d", 30+i))
+		}
+		var tenants v1alpha1.TenantControlPlaneList
+		must(t, e.Admin.List(t.Context(), kube.TenantControlPlanes, "", "", &tenants))
+		if len(tenants.Items) != clusters*each {
+			t.Errorf("%d tenants", len(tenants.Items))
+		}
+	})
 	t.Run("clusters end with their last control plane", func(t *testing.T) {
 		for j := range each {
 			for i := range all {
@@ -111,6 +136,13 @@ func TestExternalClusters(t *testing.T) {
 			}
 			return nil
 		})
+		// A cluster has several goroutines while it is there.
+		env.Eventually(t, "the end of what it was followed by", func() error {
+			if now := goroutines(t, capi); now > before+clusters {
+				return fmt.Errorf("%d goroutines, not %d", now, before)
+			}
+			return nil
+		})
 	})
 }
 
@@ -122,6 +154,16 @@ func noticed(t *testing.T, x env.Elsewhere, c cluster, host string) {
 	awaitControlPlane(t, c, "the endpoint", func(o *controlplane.KamajiControlPlane) bool {
 		return o.Spec.ControlPlaneEndpoint == controlplane.APIEndpoint{Host: host, Port: 6443}
 	})
+}
+
+// goroutines is how many a process has.
+func goroutines(t *testing.T, p *env.Process) int {
+	t.Helper()
+	text, err := p.Metrics(t.Context())
+	must(t, err)
+	n, err := strconv.Atoi(regexp.MustCompile(`(?m)^go_goroutines (\d+)$`).FindStringSubmatch(text)[1])
+	must(t, err)
+	return n
 }
 
 // external is how many requests to other clusters were answered.

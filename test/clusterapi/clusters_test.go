@@ -60,6 +60,20 @@ func TestExternalClusters(t *testing.T) {
 			}
 		}
 	})
+	t.Run("it is measured which of them answer", func(t *testing.T) {
+		text, err := capi.Metrics(t.Context())
+		must(t, err)
+		for i, x := range all {
+			for _, series := range []string{
+				fmt.Sprintf(`stoker_capi_external_cluster_up{key="value",secret="default/%s",service="capi"} %d`, x.Namespace, min(i, 1)),
+				fmt.Sprintf(`stoker_capi_external_cluster_control_planes{key="value",secret="default/%s",service="capi"} %d`, x.Namespace, each),
+			} {
+				if !strings.Contains(text, series+"\n") {
+					t.Errorf("no %s", series)
+				}
+			}
+		}
+	})
 	t.Run("at rest nothing is asked of them", func(t *testing.T) {
 		// The black hole is tried again and again, without an answer, which doesn't count.
 		for before, deadline := external(t, capi), time.Now().Add(2*time.Minute); ; {

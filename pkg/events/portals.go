@@ -111,11 +111,17 @@ const statusSubjects = "stoker.status.*.*"
 // portalServices are what Stoker's account lets portals' accounts import, each its part of them.
 var portalServices = []string{"stoker.intake.*.*.*", PlanSubjects, JoinSubjects, directGet + StreamStatus + "." + statusSubjects}
 
+// lastStatus begins the subjects on which the last status of a tenant is asked for. lastSubjects begins those that are the same for portals
+// at another server: no leaf node carries what is of JetStream's API, unless a domain is named that the portal would have to know.
+const (
+	lastStatus   = directGet + StreamStatus + ".stoker.status."
+	lastSubjects = "stoker.last."
+)
+
 // rights are the subjects that the portal publishes on, and those on which it hears statuses and answers.
 func (p *Portal) rights() (publish, statuses, answers []string) {
 	for _, n := range p.Namespaces {
-		publish = append(publish, "stoker.intake."+event.TenantControlPlanes+"."+n+".*", event.QueryPlan+"."+n+".*",
-			directGet+StreamStatus+".stoker.status."+n+".*")
+		publish = append(publish, "stoker.intake."+event.TenantControlPlanes+"."+n+".*", event.QueryPlan+"."+n+".*", lastStatus+n+".*", lastSubjects+n+".*")
 		if p.Join {
 			publish = append(publish, event.QueryJoin+"."+n+".*")
 		}
@@ -135,9 +141,13 @@ func (p *Portal) rights() (publish, statuses, answers []string) {
 func (p *Portal) account() string {
 	publish, statuses, answers := p.rights()
 	var b strings.Builder
-	fmt.Fprintf(&b, "portal-%s {\n  limits { max_connections: %d, max_subscriptions: %d, max_payload: %d, max_leafnodes: 0 }\n  imports = [\n",
+	fmt.Fprintf(&b, "portal-%s {\n  limits { max_connections: %d, max_subscriptions: %d, max_payload: %d }\n  imports = [\n",
 		p.Name, p.Limits.Connections, p.Limits.Subscriptions, p.Limits.Payload)
 	for _, subject := range publish {
+		if last, ok := strings.CutPrefix(subject, lastSubjects); ok {
+			fmt.Fprintf(&b, "    { service: { account: %s, subject: %q }, to: %q }\n", AccountStoker, lastStatus+last, subject)
+			continue
+		}
 		fmt.Fprintf(&b, "    { service: { account: %s, subject: %q } }\n", AccountStoker, subject)
 	}
 	for _, subject := range statuses {

@@ -101,12 +101,12 @@ func TestTheAccountOfAPortalHasWhatItWasGivenAndNothingElse(t *testing.T) {
 		imports, hears    []string // the services it imports, which are all it publishes on, and the streams, beside its inbox all it hears
 	}{
 		"one namespace": {
-			namespaces: []string{"acme"}, imports: []string{"stoker.intake.tenantcontrolplanes.acme.*", "stoker.plan.acme.*", get + "acme.*"},
+			namespaces: []string{"acme"}, imports: []string{"stoker.intake.tenantcontrolplanes.acme.*", "stoker.plan.acme.*", get + "acme.*", "stoker.last.acme.*"},
 			hears: []string{"stoker.status.acme.*", "stoker.answer.acme.*"},
 		},
 		"one namespace, and tokens for its tenants' nodes": {
 			namespaces: []string{"acme"}, join: true,
-			imports: []string{"stoker.intake.tenantcontrolplanes.acme.*", "stoker.plan.acme.*", get + "acme.*", "stoker.join.acme.*"},
+			imports: []string{"stoker.intake.tenantcontrolplanes.acme.*", "stoker.plan.acme.*", get + "acme.*", "stoker.last.acme.*", "stoker.join.acme.*"},
 			hears:   []string{"stoker.status.acme.*", "stoker.answer.acme.*"},
 		},
 		"DataStores, whose answers have a place of their own": {
@@ -114,7 +114,7 @@ func TestTheAccountOfAPortalHasWhatItWasGivenAndNothingElse(t *testing.T) {
 		},
 		"all: no subject twice": {
 			namespaces: []string{events.AllNamespaces}, kinds: []string{event.DataStores},
-			imports: []string{"stoker.intake.tenantcontrolplanes.*.*", "stoker.plan.*.*", get + "*.*", "stoker.intake.datastores.-.*"},
+			imports: []string{"stoker.intake.tenantcontrolplanes.*.*", "stoker.plan.*.*", get + "*.*", "stoker.last.*.*", "stoker.intake.datastores.-.*"},
 			hears:   []string{"stoker.status.*.*", "stoker.answer.*.*"},
 		},
 	} {
@@ -122,13 +122,19 @@ func TestTheAccountOfAPortalHasWhatItWasGivenAndNothingElse(t *testing.T) {
 			p := events.Portal{Name: "acme", Namespaces: c.namespaces, Kinds: c.kinds, Join: c.join, NKey: publicNKey(t)}
 			must(t, p.Validate())
 			account := events.Portals([]events.Portal{p})
-			if limits := fmt.Sprintf("portal-acme {\n  limits { max_connections: 16, max_subscriptions: 1000, max_payload: %d,", p.Limits.Payload); !strings.Contains(account, limits) {
+			if limits := fmt.Sprintf("portal-acme {\n  limits { max_connections: 16, max_subscriptions: 1000, max_payload: %d }", p.Limits.Payload); !strings.Contains(account, limits) {
 				t.Errorf("no %s in %s", limits, account)
 			}
 			var imports, hears []string
 			for line := range strings.Lines(account) {
 				switch _, subject, ok := strings.Cut(line, "subject: "); {
 				case !ok:
+				case strings.Contains(line, "to: "): // in the portal's account it is known by another subject, which leaf nodes carry
+					from, to, _ := strings.Cut(subject, "to: ")
+					if want := strings.Replace(to, "stoker.last.", get, 1); strings.Trim(from, "\" },") != strings.Trim(want, "\" }\n") {
+						t.Errorf("what it knows as %s is %s", to, from)
+					}
+					imports = append(imports, strings.Trim(to, "\" }\n"))
 				case strings.Contains(line, "{ service:"):
 					imports = append(imports, strings.Trim(subject, "\" }\n"))
 				case strings.Contains(line, "{ stream:"):

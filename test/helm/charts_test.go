@@ -62,7 +62,7 @@ func TestWhatIsRendered(t *testing.T) {
 			"--set", "services.datastore.volumeMounts[0].name=backups,services.datastore.volumeMounts[0].mountPath=/backups",
 			"--set", "imagePullSecrets[0].name=pull,nodeSelector.a=b,tolerations[0].key=a,priorityClassName=system-cluster-critical",
 			"--set", "podAnnotations.a=b,podLabels.a=b,nats.service.annotations.a=b,nats.service.type=LoadBalancer,nats.persistence.storageClass=fast",
-			"--set", "nats.metrics=true,monitoring.dashboards=true,monitoring.tenantMetrics=true",
+			"--set", "nats.metrics=true,nats.leafSecret=hub,monitoring.dashboards=true,monitoring.tenantMetrics=true",
 			"--set-json", `networkPolicies={"metricsFrom":[{"namespaceSelector":{}}],"natsFrom":[{"podSelector":{}}]}`,
 			"--set-json", `affinity={"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[]}}`,
 			"--set-json", `topologySpreadConstraints=[{"maxSkew":1,"topologyKey":"a","whenUnsatisfiable":"DoNotSchedule","labelSelector":{"matchLabels":{"a":"b"}}}]`,

@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
+	"github.com/nats-io/nuid"
 
 	"github.com/stoker-k8s/stoker/deployments/local/pki"
 	"github.com/stoker-k8s/stoker/deployments/natsserver"
@@ -382,9 +383,10 @@ func TestWhoIsAtTheHubReachesThePortalsPartAlone(t *testing.T) {
 		t.Errorf("a status of others is read: %v", err)
 	}
 	stranger := w.raw(t, w.stranger)
-	if _, err := stranger.Request("stoker.last.default.none", nil, 10*time.Second); err != nil {
-		t.Fatal(err)
-	}
+	env.Eventually(t, "streams in the installation", func() error {
+		_, err := stranger.Request("stoker.last.default.none", nil, 10*time.Second)
+		return err
+	})
 	own, other := events.Tenant("default", "demo"), events.Tenant("globex", "theirs")
 	for _, subject := range []string{
 		other.CommandSubject(), events.DataStore("default").CommandSubject(), events.Generator("ops").CommandSubject(),
@@ -404,23 +406,26 @@ func TestWhoIsAtTheHubReachesThePortalsPartAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	as := w.bus(t, name.ServiceStatus)
-	for _, key := range []events.Key{other, own} { // what is delivered of the second is after what isn't of the first
-		if _, err := as.Publish(t.Context(), key.StatusSubject(), as.NewEvent(key, key.Namespace, event.FactType(name.ServiceStatus, event.Changed), nil, time.Now())); err != nil {
-			t.Fatal(err)
+	heard := false
+	env.Eventually(t, "the portal's statuses are heard", func() error { // the hub asks the installation for them a moment later
+		for _, key := range []events.Key{other, own} { // so what is delivered of the second is after what isn't of the first
+			told := as.NewEvent(key, nuid.Next(), event.FactType(name.ServiceStatus, event.Changed), nil, time.Now())
+			if _, err := as.Publish(t.Context(), key.StatusSubject(), told); err != nil {
+				return err
+			}
 		}
-	}
-	for {
-		m, err := all.NextMsg(10 * time.Second)
-		if err != nil {
-			t.Fatal(err)
+		for !heard {
+			m, err := all.NextMsg(time.Second)
+			if err != nil {
+				return err
+			}
+			heard = m.Subject == own.StatusSubject()
+			if !heard && !strings.HasPrefix(m.Subject, "$SYS.") && !strings.HasPrefix(m.Subject, "_INBOX.") {
+				t.Errorf("heard %s", m.Subject)
+			}
 		}
-		if m.Subject == own.StatusSubject() {
-			break
-		}
-		if !strings.HasPrefix(m.Subject, "$SYS.") && !strings.HasPrefix(m.Subject, "_INBOX.") {
-			t.Errorf("heard %s", m.Subject)
-		}
-	}
+		return nil
+	})
 }
 
 // TestWhileTheWayIsCut orders at a hub whose way to the installation is a black hole.

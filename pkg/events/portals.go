@@ -137,7 +137,8 @@ func (p *Portal) rights() (publish, statuses, answers []string) {
 	return publish, statuses, answers
 }
 
-// account is the portal's part of the accounts block.
+// account is the portal's part of the accounts block. It has no limit of leaf nodes, for that would count those by which the servers
+// connect out; who has the portal's key is none, by the types of connections it is for.
 func (p *Portal) account() string {
 	publish, statuses, answers := p.rights()
 	var b strings.Builder

@@ -444,6 +444,44 @@ func TestWhoIsAtTheHubReachesThePortalsPartAlone(t *testing.T) {
 	})
 }
 
+// TestAPortalIsNoLeafNode has a server come as a leaf node with the key of a portal.
+func TestAPortalIsNoLeafNode(t *testing.T) {
+	w := start(t, 1, "")
+	seed, err := os.ReadFile(natsserver.SeedFile(w.dir, "shop"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := make(refusals, 1)
+	srv := run(t, filepath.Join(w.dir, "intruder.conf"), fmt.Sprintf("listen: 127.0.0.1:-1\nleafnodes { remotes: [{ url: %q, nkey: %s, tls { ca_file: %q } }] }\n",
+		"tls://"+w.link.Address(), seed, filepath.Join(w.dir, "authority", "ca.crt")))
+	srv.SetLoggerV2(said, false, false, false)
+	select {
+	case <-said:
+	case <-time.After(30 * time.Second):
+		t.Error("it isn't refused")
+	}
+	if n := w.hub.NumLeafNodes(); n != 1 {
+		t.Errorf("the hub has %d leaf nodes beside the installation", n-1)
+	}
+}
+
+// refusals gets something when a server says that it was refused.
+type refusals chan struct{}
+
+func (r refusals) Errorf(f string, v ...any) {
+	if strings.Contains(fmt.Sprintf(f, v...), "Authorization Violation") {
+		select {
+		case r <- struct{}{}:
+		default:
+		}
+	}
+}
+func (r refusals) Noticef(string, ...any) {}
+func (r refusals) Warnf(string, ...any)   {}
+func (r refusals) Fatalf(string, ...any)  {}
+func (r refusals) Debugf(string, ...any)  {}
+func (r refusals) Tracef(string, ...any)  {}
+
 // TestWhileTheWayIsCut orders at a hub whose way to the installation is a black hole.
 func TestWhileTheWayIsCut(t *testing.T) {
 	w := start(t, 1, "")

@@ -114,15 +114,22 @@ func TestExternal(t *testing.T) {
 
 // holed makes a cluster a black hole and has it come back.
 func holed(t *testing.T, c cluster, x env.Elsewhere) {
-	before := controlPlane(t, c).Status
+	awaitControlPlane(t, c, "Available", func(o *controlplane.KamajiControlPlane) bool { return is(o, controlplane.ConditionAvailable) })
 	x.Link.Hole(true)
 	change(t, controlPlanes, c.controlPlane, `{"spec":{"scheduler":{"extraArgs":["--v=2"]}}}`)
 	awaitControlPlane(t, c, "the outage", func(o *controlplane.KamajiControlPlane) bool {
 		is := meta.FindStatusCondition(o.Status.Conditions, controlplane.ConditionExternalClientFound)
 		return is.Status == metav1.ConditionFalse && is.Reason == controlplane.ReasonClusterUnreachable
 	})
-	if o := controlPlane(t, c); !is(o, controlplane.ConditionAvailable) || *o.Status.ReadyReplicas != *before.ReadyReplicas || o.Status.ObservedGeneration == o.Generation {
+	// The rest is as it was last seen.
+	o := controlPlane(t, c)
+	if !is(o, controlplane.ConditionTenantCreated) || !is(o, controlplane.ConditionKubeadmResourcesCreated) || *o.Status.Replicas != 2 || o.Status.ObservedGeneration == o.Generation {
 		t.Errorf("%+v", o.Status)
+	}
+	for _, seen := range o.Status.Conditions {
+		if seen.Type != controlplane.ConditionExternalClientFound && seen.Type != controlplane.ConditionPaused && (seen.ObservedGeneration == o.Generation || seen.Reason == controlplane.ReasonClusterUnreachable) {
+			t.Errorf("%+v", seen)
+		}
 	}
 	x.Link.Hole(false)
 	awaitControlPlane(t, c, "the end of the outage", func(o *controlplane.KamajiControlPlane) bool {

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -44,8 +43,6 @@ const (
 
 // source is where the kubeconfig of an external cluster is: a key of a Secret.
 type source struct{ namespace, secret, key string }
-
-func (s source) String() string { return s.namespace + "/" + s.secret + "/" + s.key }
 
 // externals are the external clusters of the control planes of this replica's partitions. It is safe for concurrent use.
 type externals struct {
@@ -135,11 +132,9 @@ type visit struct {
 	x      *externals
 	e      *external
 	client *kube.Client
-	room   *room
-	up     context.Context
-	uid    types.UID
+	up     context.Context // ends when the cluster turns out not to answer
+	uid    types.UID       // of the namespace
 	member *member
-	key    events.Key
 }
 
 // enter has a control plane be of a cluster, with its tenant at a place there, and begins a visit, which must be left. [heldError] while
@@ -192,7 +187,7 @@ func (x *externals) enter(key events.Key, of source, tenant types.NamespacedName
 	}
 	e.visits++
 	x.visits++
-	return &visit{x: x, e: e, client: e.conn.client, room: r, up: r.up, uid: r.uid, member: m, key: key}, nil
+	return &visit{x: x, e: e, client: e.conn.client, up: r.up, uid: r.uid, member: m}, nil
 }
 
 func unreached(message string, args ...any) error {
@@ -530,11 +525,6 @@ func (x *externals) seen(e *external, namespace, tenant string) {
 			x.wake(key, loop.Wake{Kind: wakeSeen})
 		}
 	}
-}
-
-// sources are the clusters there are, in order.
-func (x *externals) sources() []source {
-	return slices.SortedFunc(maps.Keys(x.all), func(a, b source) int { return strings.Compare(a.String(), b.String()) })
 }
 
 // patience is how long is waited between attempts that fail.

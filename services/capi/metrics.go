@@ -19,8 +19,8 @@ func (x *externals) register(own prometheus.Registerer) {
 	own.MustRegister(metric.AtScrape{Gauges: []*prometheus.Desc{up, controlPlanes}, Values: func(c chan<- prometheus.Metric) {
 		x.mu.Lock()
 		defer x.mu.Unlock()
-		for _, of := range x.sources() {
-			e, secret := x.all[of], of.namespace+"/"+of.secret
+		for of, e := range x.all {
+			secret := of.namespace + "/" + of.secret
 			answers := 0.0
 			if e.answers() {
 				answers = 1

@@ -3,6 +3,8 @@ package clusterapi
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,6 +38,11 @@ func TestSeveralInstallations(t *testing.T) {
 		quiet(t, tap)
 		if all := writes(tap.Messages(0)); len(all) > 0 {
 			t.Errorf("%v", all)
+		}
+		if !slices.ContainsFunc(tap.Messages(0), func(m env.Message) bool {
+			return strings.Contains(m.What, "/namespaces/"+x.Namespace+"/kamajicontrolplanes")
+		}) {
+			t.Error("it doesn't look for those of its own")
 		}
 	})
 	t.Run("nor what another installation's watch filter selects", func(t *testing.T) {

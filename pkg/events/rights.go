@@ -33,11 +33,14 @@ var wakes = withRemovals(map[string][]string{
 	"intake": {
 		"datastore.withdrawn", "datastore.migrated", "datastore.restoring", "datastore.restored", "datastore.notrestored",
 		"workload.called", "addons.idle", "intake.due", "intake.asked", "datastore.failed", "certs.failed", "workload.failed", "addons.failed", "status.failed", "capi.failed",
+		"tenantaddons.failed",
 	},
 	// capi works from watches of the management cluster, and looks at each tenant once a day, as all do.
 	"capi": {"intake.checked"},
+	// tenantaddons works from watches of the management cluster and inside tenants, and on what its templates read.
+	"tenantaddons": {"intake.accepted", "intake.deleting", "workload.available", "addons.applied", "certs.rotated", "intake.checked"},
 	// Every fact but status' own, which would wake it to find nothing new.
-	"status": {"intake.*", "certs.*", "datastore.*", "workload.*", "addons.*", "capi.*"},
+	"status": {"intake.*", "certs.*", "datastore.*", "workload.*", "addons.*", "capi.*", "tenantaddons.*"},
 })
 
 // withRemovals has each service wake when the one before it in a deletion has removed its part.
@@ -52,11 +55,12 @@ func withRemovals(facts map[string][]string) map[string][]string {
 
 // reads lists the services whose states each service reads, besides spec and its own.
 var reads = map[string][]string{
-	"datastore": {"workload"},
-	"certs":     {"workload", "datastore", "addons"},
-	"workload":  {"certs", "datastore"},
-	"addons":    {"certs", "workload"},
-	"status":    {"certs", "datastore", "workload", "addons", "capi"},
+	"datastore":    {"workload"},
+	"certs":        {"workload", "datastore", "addons"},
+	"workload":     {"certs", "datastore"},
+	"addons":       {"certs", "workload"},
+	"status":       {"certs", "datastore", "workload", "addons", "capi", "tenantaddons"},
+	"tenantaddons": {"certs", "workload", "addons"},
 }
 
 // Permissions are the subjects a NATS user may publish and subscribe to: just what its service does. They say clearly what is

@@ -50,6 +50,11 @@ func DataStore(name string) Key {
 	return Key{Kind: event.DataStores, Namespace: ClusterScoped, Name: name}
 }
 
+// TenantAddon is the key of a TenantAddon. No event is about it: the service tenantaddons has turns for it that watches wake.
+func TenantAddon(namespace, name string) Key {
+	return Key{Kind: event.TenantAddons, Namespace: namespace, Name: name}
+}
+
 // String is namespace/name, or the name alone for cluster-scoped kinds: the CloudEvents subject.
 func (k Key) String() string {
 	if k.Namespace == ClusterScoped {

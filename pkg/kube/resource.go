@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/stoker-k8s/stoker/pkg/api/controlplane"
+	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
 )
 
 // Resource is where objects of a kind are found.
@@ -58,6 +59,12 @@ var (
 	CustomResourceDefinitions = Resource{schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}, "customresourcedefinitions", "CustomResourceDefinition", false}
 )
 
+// Kinds of Stoker's own.
+var (
+	TenantAddons  = Resource{tenantaddon.GroupVersion, "tenantaddons", "TenantAddon", true}
+	AddonReleases = Resource{tenantaddon.GroupVersion, "addonreleases", "AddonRelease", true}
+)
+
 // Admission policies and webhooks of a cluster, to which no policy and no webhook applies.
 var (
 	admission                         = schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1"}
@@ -69,7 +76,11 @@ var (
 
 // filtered reports whether objects of a kind carry [name.LabelWatchFilter] where several installations share a cluster.
 func (r Resource) filtered() bool {
-	return r.GroupVersion.Group == TenantControlPlanes.GroupVersion.Group || r.GroupVersion.Group == KamajiControlPlanes.GroupVersion.Group
+	switch r.GroupVersion.Group {
+	case TenantControlPlanes.GroupVersion.Group, KamajiControlPlanes.GroupVersion.Group, TenantAddons.GroupVersion.Group:
+		return true
+	}
+	return false
 }
 
 // Path of an object, or of the collection when name is empty; of all namespaces when namespace is empty.

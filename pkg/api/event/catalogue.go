@@ -102,8 +102,13 @@ func Catalogue() []Entry {
 		fact("capi", Initialized, CAPIInitialized{}, "Cluster API may use the tenant: its API has answered, kubeconfig and authority are in the Secrets that "+
 			"Cluster API reads"),
 		fact("capi", Abandoned, CAPIAbandoned{}, "a control plane is gone, and its tenant may be left in another cluster, which couldn't be asked"),
+		fact("tenantaddons", Installed, TenantAddonInstalled{}, "a TenantAddon was installed or upgraded in the tenant"),
+		fact("tenantaddons", NotInstalled, TenantAddonNotInstalled{}, "a TenantAddon has failed in the tenant, or no longer works there"),
+		fact("tenantaddons", Repaired, TenantAddonRepaired{}, "objects of a TenantAddon were put right in the tenant"),
+		fact("tenantaddons", Uninstalled, TenantAddonUninstalled{}, "a TenantAddon is no longer in the tenant"),
+		fact("tenantaddons", Abandoned, TenantAddonAbandoned{}, "a TenantAddon could not be removed from the tenant in time, and is left there"),
 	}
-	for _, service := range []string{"intake", "datastore", "certs", "workload", "addons", "status", "capi"} {
+	for _, service := range []string{"intake", "datastore", "certs", "workload", "addons", "status", "capi", "tenantaddons"} {
 		entries = append(entries, fact(service, Failed, StepFailed{}, "a step failed"))
 	}
 	return entries

@@ -21,6 +21,8 @@ const (
 	TenantControlPlanes  = "tenantcontrolplanes"
 	DataStores           = "datastores"
 	KubeconfigGenerators = "kubeconfiggenerators"
+	// TenantAddons have no commands: they are objects of the management cluster alone.
+	TenantAddons = "tenantaddons"
 )
 
 // Verbs of commands: what they ask for. Sleep, Wake, Backup and Restore are for tenants only.
@@ -52,43 +54,46 @@ const (
 
 // What happened: the last token of a fact's subject, after the service that tells it.
 const (
-	Accepted    = "accepted"
-	Rejected    = "rejected"
-	Deleting    = "deleting"
-	Provisioned = "provisioned"
-	Checked     = "checked"
-	Asked       = "asked"
-	Measured    = "measured"
-	Issued      = "issued"
-	Rotated     = "rotated"
-	Exposed     = "exposed"
-	Available   = "available"
-	Degraded    = "degraded"
-	Upgraded    = "upgraded"
-	Slept       = "slept"
-	Called      = "called"
-	Idle        = "idle"
-	Applied     = "applied"
-	Repaired    = "repaired"
-	Rewritten   = "rewritten"
-	Removed     = "removed"
-	Released    = "released"
-	Changed     = "changed"
-	Deleted     = "deleted"
-	Failed      = "failed"
-	Due         = "due"
-	Generated   = "generated"
-	Withdrawn   = "withdrawn"
-	Migrating   = "migrating"
-	Migrated    = "migrated"
-	BackedUp    = "backedup"
-	NotBackedUp = "notbackedup"
-	Restoring   = "restoring"
-	Restored    = "restored"
-	NotRestored = "notrestored"
-	Quota       = "quota"
-	Initialized = "initialized"
-	Abandoned   = "abandoned"
+	Accepted     = "accepted"
+	Rejected     = "rejected"
+	Deleting     = "deleting"
+	Provisioned  = "provisioned"
+	Checked      = "checked"
+	Asked        = "asked"
+	Measured     = "measured"
+	Issued       = "issued"
+	Rotated      = "rotated"
+	Exposed      = "exposed"
+	Available    = "available"
+	Degraded     = "degraded"
+	Upgraded     = "upgraded"
+	Slept        = "slept"
+	Called       = "called"
+	Idle         = "idle"
+	Applied      = "applied"
+	Repaired     = "repaired"
+	Rewritten    = "rewritten"
+	Removed      = "removed"
+	Released     = "released"
+	Changed      = "changed"
+	Deleted      = "deleted"
+	Failed       = "failed"
+	Due          = "due"
+	Generated    = "generated"
+	Withdrawn    = "withdrawn"
+	Migrating    = "migrating"
+	Migrated     = "migrated"
+	BackedUp     = "backedup"
+	NotBackedUp  = "notbackedup"
+	Restoring    = "restoring"
+	Restored     = "restored"
+	NotRestored  = "notrestored"
+	Quota        = "quota"
+	Initialized  = "initialized"
+	Abandoned    = "abandoned"
+	Installed    = "installed"
+	Uninstalled  = "uninstalled"
+	NotInstalled = "notinstalled"
 )
 
 // FactType is the CloudEvents type of a fact ("dev.stoker.certs.issued.v1").
@@ -482,6 +487,62 @@ type CAPIAbandoned struct {
 	Key    string `json:"key"`
 	Tenant string `json:"tenant"`
 	// Message says why the cluster couldn't be asked.
+	Message string `json:"message"`
+}
+
+// TenantAddon names a TenantAddon in facts of the service tenantaddons.
+type TenantAddon struct {
+	// Namespace and Name of the TenantAddon.
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Revision of it, as in its status; Version that of the chart, or the beginning of the content's digest.
+	Revision string `json:"revision,omitempty"`
+	Version  string `json:"version,omitempty"`
+}
+
+// TenantAddonInstalled says: a TenantAddon was installed or upgraded in the tenant, and its objects are applied.
+type TenantAddonInstalled struct {
+	About
+	Addon TenantAddon `json:"addon"`
+	// HelmRevision is the number of the Helm release.
+	HelmRevision int `json:"helmRevision"`
+	// Objects is how many objects it has.
+	Objects int `json:"objects"`
+}
+
+// TenantAddonNotInstalled says: a revision of a TenantAddon has failed in the tenant, with a new reason; or it is installed and has stopped
+// working. It is tried again.
+type TenantAddonNotInstalled struct {
+	About
+	Addon TenantAddon `json:"addon"`
+	// Reason and Message are those of the condition Ready of the AddonRelease.
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
+// TenantAddonRepaired says: objects of a TenantAddon weren't in the tenant as they must be, and were put right.
+type TenantAddonRepaired struct {
+	About
+	Addon TenantAddon `json:"addon"`
+	// Objects are some of them, as <kind> <namespace>/<name>; Count is how many there were.
+	Objects []string `json:"objects"`
+	Count   int      `json:"count"`
+}
+
+// TenantAddonUninstalled says: a TenantAddon is no longer in the tenant, or no longer looked after there.
+type TenantAddonUninstalled struct {
+	About
+	Addon TenantAddon `json:"addon"`
+	// Kept says that its objects were left as they were, as onRemoval asks.
+	Kept bool `json:"kept,omitempty"`
+}
+
+// TenantAddonAbandoned says: a TenantAddon was to be removed from the tenant, which couldn't be reached for too long or refused it; what of it is
+// in the tenant is left.
+type TenantAddonAbandoned struct {
+	About
+	Addon TenantAddon `json:"addon"`
+	// Message says why.
 	Message string `json:"message"`
 }
 

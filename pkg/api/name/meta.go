@@ -36,6 +36,11 @@ const (
 	LabelCAPITenant  = "kamaji.clastix.io/tcp"
 	// LabelJoinToken, inside a tenant, marks the Secrets of bootstrap tokens that were made for machines to join.
 	LabelJoinToken = "stoker.dev/join-token"
+	// LabelTenantAddon and LabelTenantAddonNamespace name the TenantAddon that an AddonRelease is of, and an object inside a tenant;
+	// LabelTenant, on an AddonRelease, the tenant.
+	LabelTenantAddon          = "stoker.dev/tenant-addon"
+	LabelTenantAddonNamespace = "stoker.dev/tenant-addon-namespace"
+	LabelTenant               = "stoker.dev/tenant"
 	// LabelJobTenant and LabelJobNamespace are on migration Jobs.
 	LabelJobTenant    = "tcp.kamaji.clastix.io/name"
 	LabelJobNamespace = "tcp.kamaji.clastix.io/namespace"
@@ -264,6 +269,8 @@ const (
 	// FinalizerExternalTenant is the hold of Kamaji's provider on a KamajiControlPlane whose tenant is in another cluster: removed when
 	// found, never added.
 	FinalizerExternalTenant = "ecr.kamaji.clastix.io/finalizer"
+	// FinalizerTenantAddon holds a TenantAddon until it is removed from all tenants, and an AddonRelease until it is from its tenant.
+	FinalizerTenantAddon = "stoker.dev/tenant-addon"
 	// FinalizerEncryption is certs' hold on the Encryption Secret: whoever deletes it would lose what is encrypted by its keys.
 	FinalizerEncryption = "stoker.dev/encryption"
 	// FinalizerDatastoreSecret is Kamaji's hold on the DatastoreConfig Secret: removed when found, never added.

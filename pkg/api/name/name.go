@@ -17,26 +17,29 @@ const (
 	ServiceAddons    = "addons"
 	ServiceStatus    = "status"
 	ServiceCAPI      = "capi"
+	// ServiceTenantAddons installs what TenantAddons say; addons, what every tenant has.
+	ServiceTenantAddons = "tenantaddons"
 )
 
-// Services returns the seven services, in the order in which a tenant meets them.
+// Services returns the eight services, in the order in which a tenant meets them.
 func Services() []string {
-	return []string{ServiceIntake, ServiceCerts, ServiceDatastore, ServiceWorkload, ServiceAddons, ServiceStatus, ServiceCAPI}
+	return []string{ServiceIntake, ServiceCerts, ServiceDatastore, ServiceWorkload, ServiceAddons, ServiceStatus, ServiceCAPI, ServiceTenantAddons}
 }
 
-// Optional reports whether an installation may do without a service: capi, where there is no Cluster API. Such a service works only on
-// tenants that are made by it, and no other waits for it.
-func Optional(service string) bool { return service == ServiceCAPI }
+// Optional reports whether an installation may do without a service: capi, where there is no Cluster API, and tenantaddons, where there are no
+// TenantAddons. Such a service works only on tenants that have something of its kinds, and no other waits for it.
+func Optional(service string) bool { return service == ServiceCAPI || service == ServiceTenantAddons }
 
 // Field managers of server-side apply, one per service, so that managedFields tell who owns what.
 const (
-	FieldManagerIntake    = "stoker-intake"
-	FieldManagerCerts     = "stoker-certs"
-	FieldManagerDatastore = "stoker-datastore"
-	FieldManagerWorkload  = "stoker-workload"
-	FieldManagerAddons    = "stoker-addons"
-	FieldManagerStatus    = "stoker-status"
-	FieldManagerCAPI      = "stoker-capi"
+	FieldManagerIntake       = "stoker-intake"
+	FieldManagerCerts        = "stoker-certs"
+	FieldManagerDatastore    = "stoker-datastore"
+	FieldManagerWorkload     = "stoker-workload"
+	FieldManagerAddons       = "stoker-addons"
+	FieldManagerStatus       = "stoker-status"
+	FieldManagerCAPI         = "stoker-capi"
+	FieldManagerTenantAddons = "stoker-tenantaddons"
 )
 
 // FieldManager returns the field manager of a service.

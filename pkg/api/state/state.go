@@ -764,6 +764,21 @@ type CAPI struct {
 	Initialized bool `json:"initialized,omitempty"`
 }
 
+// TenantAddons is the data of the tenantaddons service: what each TenantAddon has come to in the tenant, by <namespace>/<name> of it. The
+// AddonReleases have more.
+type TenantAddons struct {
+	Addons map[string]TenantAddon `json:"addons,omitempty"`
+}
+
+// TenantAddon is what a TenantAddon has come to in a tenant.
+type TenantAddon struct {
+	// Revision that was tried last, Inputs all that went into it, as in the status of the AddonRelease.
+	Revision string `json:"revision,omitempty"`
+	Inputs   string `json:"inputs,omitempty"`
+	// Reason is that of the condition Ready.
+	Reason string `json:"reason,omitempty"`
+}
+
 // IssuedFor returns the generation for which certs has made everything: c.IssuedFor, or what a state written before 2026-12
 // says, whose Inputs end in that generation. 0 when there is none.
 func IssuedFor(s *State, c *Certs) int64 {

@@ -35,8 +35,8 @@ func TestWhoMayPublishAndHearWhat(t *testing.T) {
 		return "$JS.API.DIRECT.GET." + events.StreamFacts + "." + key.FactSubject(service, what)
 	}
 	const (
-		services = "addons capi certs datastore intake status workload"
-		all      = "addons capi certs datastore intake operator status workload"
+		services = "addons capi certs datastore intake status tenantaddons workload"
+		all      = "addons capi certs datastore intake operator status tenantaddons workload"
 		leader   = "$JS.API.STREAM.MSG.GET."
 		consumer = "$JS.API.CONSUMER."
 		elected  = "$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED."
@@ -68,24 +68,27 @@ func TestWhoMayPublishAndHearWhat(t *testing.T) {
 			"stoker.status.why":                    "operator",
 			"$SRV.PING":                            "operator",
 
-			"$KV." + events.BucketLeases + ".certs.x":  "certs",
-			"$KV." + events.BucketCommands + ".x":      "intake",
-			state + "spec":                             "intake",
-			state + "certs":                            "certs",
-			direct(state + "spec"):                     all,
-			direct(state + "certs"):                    "addons certs operator status workload",
-			direct(state + "datastore"):                "certs datastore operator status workload",
-			direct(state + "workload"):                 "addons certs datastore operator status workload",
-			direct(state + "addons"):                   "addons certs operator status",
-			direct(state + "status"):                   "operator status",
-			direct(state + "capi"):                     "capi operator status",
-			state + "capi":                             "capi",
-			key.FactSubject("capi", event.Initialized): "capi",
-			fact("certs", event.Issued):                "certs operator",
-			fact("addons", event.Removed):              "addons operator workload",
-			fact("workload", event.Removed):            "datastore operator workload",
-			fact("datastore", event.Removed):           "certs datastore operator",
-			fact("certs", event.Removed):               "certs intake operator",
+			"$KV." + events.BucketLeases + ".certs.x":        "certs",
+			"$KV." + events.BucketCommands + ".x":            "intake",
+			state + "spec":                                   "intake",
+			state + "certs":                                  "certs",
+			direct(state + "spec"):                           all,
+			direct(state + "certs"):                          "addons certs operator status tenantaddons workload",
+			direct(state + "datastore"):                      "certs datastore operator status workload",
+			direct(state + "workload"):                       "addons certs datastore operator status tenantaddons workload",
+			direct(state + "addons"):                         "addons certs operator status tenantaddons",
+			direct(state + "status"):                         "operator status",
+			direct(state + "capi"):                           "capi operator status",
+			state + "capi":                                   "capi",
+			direct(state + "tenantaddons"):                   "operator status tenantaddons",
+			state + "tenantaddons":                           "tenantaddons",
+			key.FactSubject("capi", event.Initialized):       "capi",
+			key.FactSubject("tenantaddons", event.Installed): "tenantaddons",
+			fact("certs", event.Issued):                      "certs operator",
+			fact("addons", event.Removed):                    "addons operator workload",
+			fact("workload", event.Removed):                  "datastore operator workload",
+			fact("datastore", event.Removed):                 "certs datastore operator",
+			fact("certs", event.Removed):                     "certs intake operator",
 
 			leader + "KV_" + key.Bucket():          all,
 			leader + events.StreamIntake:           "intake operator",
@@ -133,6 +136,7 @@ func TestWhoMayPublishAndHearWhat(t *testing.T) {
 			event.QueryInside:                         "addons operator",
 			events.ReplicaSubject("certs"):            "certs operator",
 			events.ReplicaSubject("capi"):             "capi operator",
+			events.ReplicaSubject("tenantaddons"):     "operator tenantaddons",
 			"stoker.datastore.drop":                   "datastore operator",
 			"stoker.status.get":                       "operator status",
 			"stoker.status.why":                       "operator status",

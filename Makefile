@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-MODULES := pkg services/intake services/certs services/datastore services/workload services/addons services/status services/capi \
+MODULES := pkg services/intake services/certs services/datastore services/workload services/addons services/status services/capi services/tenantaddons \
 	deployments/natsserver deployments/local deployments/compose deployments/docker deployments/stack deployments/monitoring cmd/stoker examples/portal test
 # Outside go.work, for what these take would have all others take other versions of what they share.
 APART := test/containers test/kamaji
@@ -39,7 +39,7 @@ bin/stoker: $(GO_FILES)
 	@$(GO_BUILD) -o bin/stoker ./cmd/stoker
 
 .PHONY: build
-build: ## build the stoker command and the seven services into bin/
+build: ## build the stoker command and the eight services into bin/
 	@$(GO_BUILD) -o bin/ ./cmd/stoker $(foreach s,$(SERVICES),./services/$(s)/cmd/stoker-$(s))
 
 # What `make container-images` does with the images, in this order: pushes them (REGISTRY), loads them into a container engine (LOAD=1), or

@@ -39,7 +39,7 @@ const NodeName = "stoker-local"
 const Namespace = "stoker-system"
 
 // Services are the names of Stoker's services; each has the service account stoker-<name> and a kubeconfig.
-var Services = []string{"intake", "certs", "datastore", "workload", "addons", "status", "capi"}
+var Services = []string{"intake", "certs", "datastore", "workload", "addons", "status", "capi", "tenantaddons"}
 
 // Config says what to run and where to keep it.
 type Config struct {

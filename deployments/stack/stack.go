@@ -1,4 +1,4 @@
-// Package stack is an installation of Stoker on one machine: the local management cluster, a NATS server, and the seven
+// Package stack is an installation of Stoker on one machine: the local management cluster, a NATS server, and the eight
 // services. `stoker up` runs it all in one process; tests run the services as processes of their own.
 package stack
 
@@ -28,6 +28,7 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore"
 	"github.com/stoker-k8s/stoker/services/intake"
 	"github.com/stoker-k8s/stoker/services/status"
+	"github.com/stoker-k8s/stoker/services/tenantaddons"
 	"github.com/stoker-k8s/stoker/services/workload"
 )
 
@@ -188,7 +189,7 @@ func (s *Stack) Bus(user string) (*events.Bus, error) {
 	return events.Connect(events.Config{URL: s.NATS.URL(), User: user, SeedFile: s.NATS.SeedFile(user), Replica: "local", Log: s.cfg.Log})
 }
 
-// Run runs the seven services until ctx ends or one of them fails for good.
+// Run runs the eight services until ctx ends or one of them fails for good.
 func (s *Stack) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -229,6 +230,8 @@ func (s *Stack) serve(ctx context.Context, cfg service.Config) error {
 		return status.Run(ctx, cfg)
 	case name.ServiceCAPI:
 		return capi.Run(ctx, capi.Config{Config: cfg})
+	case name.ServiceTenantAddons:
+		return tenantaddons.Run(ctx, tenantaddons.Config{Config: cfg})
 	}
 	return fmt.Errorf("no service %q; the services are %v", cfg.Name, name.Services())
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore"
 	"github.com/stoker-k8s/stoker/services/intake"
 	"github.com/stoker-k8s/stoker/services/status"
+	"github.com/stoker-k8s/stoker/services/tenantaddons"
 	"github.com/stoker-k8s/stoker/services/workload"
 )
 
@@ -57,13 +58,14 @@ const every = "every service"
 func declared() map[string][]metric.Entry {
 	all := map[string][]metric.Entry{}
 	for s, describe := range map[string]func(own, kamaji prometheus.Registerer){
-		every:                 service.DescribeMetrics,
-		name.ServiceIntake:    intake.DescribeMetrics,
-		name.ServiceCerts:     certs.DescribeMetrics,
-		name.ServiceDatastore: datastore.DescribeMetrics,
-		name.ServiceWorkload:  workload.DescribeMetrics,
-		name.ServiceStatus:    status.DescribeMetrics,
-		name.ServiceCAPI:      capi.DescribeMetrics,
+		every:                    service.DescribeMetrics,
+		name.ServiceIntake:       intake.DescribeMetrics,
+		name.ServiceCerts:        certs.DescribeMetrics,
+		name.ServiceDatastore:    datastore.DescribeMetrics,
+		name.ServiceWorkload:     workload.DescribeMetrics,
+		name.ServiceStatus:       status.DescribeMetrics,
+		name.ServiceCAPI:         capi.DescribeMetrics,
+		name.ServiceTenantAddons: tenantaddons.DescribeMetrics,
 	} {
 		c := &metric.Catalogue{}
 		describe(c, c)
@@ -122,6 +124,7 @@ func render() ([]byte, error) {
 	}
 	for _, s := range []string{
 		name.ServiceCerts, name.ServiceDatastore, name.ServiceWorkload, name.ServiceAddons, name.ServiceIntake, name.ServiceStatus, name.ServiceCAPI,
+		name.ServiceTenantAddons,
 	} {
 		data.Handlers = append(data.Handlers, handlers{s, "`" + strings.Join(metric.Handlers(s), "`, `") + "`"})
 	}

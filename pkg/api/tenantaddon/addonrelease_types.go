@@ -46,18 +46,19 @@ type AddonReleaseSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +required
 	Tenant string `json:"tenant"`
-	// Revision of the TenantAddon that the tenant may get; empty while its wave hasn't begun.
+	// Revision of the TenantAddon that the tenant may get; empty while its wave hasn't begun. Default: empty.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	Revision string `json:"revision,omitempty"`
-	// Waiting says why the tenant may not get the latest revision yet; empty when it may.
+	// Waiting says why the tenant may not get the latest revision yet; empty when it may. Default: empty.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Waiting string `json:"waiting,omitempty"`
-	// ReleaseName and TargetNamespace are those of the Helm release.
+	// ReleaseName is the name of the Helm release.
 	// +kubebuilder:validation:MaxLength=53
 	// +required
 	ReleaseName string `json:"releaseName"`
+	// TargetNamespace is the namespace of the Helm release.
 	// +kubebuilder:validation:MaxLength=63
 	// +required
 	TargetNamespace string `json:"targetNamespace"`
@@ -65,12 +66,12 @@ type AddonReleaseSpec struct {
 	// +kubebuilder:validation:Enum=Delete;Keep
 	// +required
 	OnRemoval string `json:"onRemoval"`
-	// After are TenantAddons in addon's namespace that come before this one.
+	// After are TenantAddons in addon's namespace that come before this one. Default: none.
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=set
 	// +optional
 	After []string `json:"after,omitempty"`
-	// Paused leaves everything as it is.
+	// Paused leaves everything as it is. Default: false.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 }

@@ -20,6 +20,7 @@ import (
 // +kubebuilder:printcolumn:name="Status",type="string",JSONPath=".status.conditions[?(@.type=='Ready')].reason",description="Why it is ready or isn't"
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp",description="Age"
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,51}[a-z0-9])?$')",message="metadata.name: must be at most 53 characters of a-z, 0-9 and -, as the name of a Helm release"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.after) || !(self.metadata.name in self.spec.after)",message="spec.after: must not name the TenantAddon itself"
 type TenantAddon struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -55,13 +56,13 @@ type TenantAddonSpec struct {
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 
-	// Chart is a Helm chart.
+	// Chart is a Helm chart. Default: none; one of chart, kustomization and manifests must be given.
 	// +optional
 	Chart *Chart `json:"chart,omitempty"`
-	// Kustomization is a directory that kustomize builds.
+	// Kustomization is a directory that kustomize builds. Default: none.
 	// +optional
 	Kustomization *Kustomization `json:"kustomization,omitempty"`
-	// Manifests are objects as YAML or JSON.
+	// Manifests are objects as YAML or JSON. Default: none.
 	// +optional
 	Manifests *Manifests `json:"manifests,omitempty"`
 
@@ -72,6 +73,7 @@ type TenantAddonSpec struct {
 	// +optional
 	ReleaseName string `json:"releaseName"`
 	// TargetNamespace is the release's namespace in each tenant, and that of objects which name none. It is made where it isn't there.
+	// Default: kube-system.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	// +kubebuilder:default="kube-system"
@@ -79,24 +81,26 @@ type TenantAddonSpec struct {
 	TargetNamespace string `json:"targetNamespace"`
 
 	// Values are those of the chart, the same for all tenants. For a kustomization they aren't used; for manifests, if these are templates.
+	// Default: none.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object
 	// +optional
 	Values *runtime.RawExtension `json:"values,omitempty"`
 	// ValuesFrom are ConfigMaps and Secrets of the TenantAddon's namespace that hold values, as YAML. Later ones win over earlier ones, and over
-	// values.
+	// values. Default: none.
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	// +optional
 	ValuesFrom []ValuesFrom `json:"valuesFrom,omitempty"`
 	// ValuesTemplate is a Go template, with Sprig's functions, that makes a tenant's own values, as YAML. It wins over valuesFrom. It has
 	// .Tenant with Name, Namespace, Labels, Annotations, Version, Endpoint (host:port), Host, Port, PodCIDR, ServiceCIDR, DNSDomain and DNSServiceIPs.
+	// Default: none.
 	// +kubebuilder:validation:MaxLength=65536
 	// +optional
 	ValuesTemplate string `json:"valuesTemplate,omitempty"`
 
 	// After are TenantAddons of the same namespace that must be ready in a tenant before this one is installed there, and that are removed after
-	// it. One that isn't for the tenant isn't waited for.
+	// it. One that isn't for the tenant isn't waited for. Default: none.
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=53
 	// +listType=set
@@ -117,7 +121,9 @@ type TenantAddonSpec struct {
 	// +optional
 	ReadyWhen string `json:"readyWhen,omitempty"`
 	// Timeout is how long an installation may take until it is ready, and each hook of a chart; after that it has failed. Default: 5m.
-	// +kubebuilder:validation:Format=duration
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^([0-9]+([.][0-9]+)?(ms|s|m|h))+$`
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('1h')",message="must be from 1s to 1h"
 	// +kubebuilder:default="5m"
 	// +optional
@@ -143,11 +149,11 @@ const (
 type Chart struct {
 	// Repository is an OCI repository, as oci://ghcr.io/stefanprodan/charts/podinfo, or the URL of a Helm repository, as
 	// https://charts.jetstack.io.
-	// +kubebuilder:validation:Pattern=`^(oci|https|http)://[^\s/]+.*$`
+	// +kubebuilder:validation:Pattern=`^(oci|https|http)://[^\s/@?#]+(/\S*)?$`
 	// +kubebuilder:validation:MaxLength=1024
 	// +required
 	Repository string `json:"repository"`
-	// Name of the chart in a Helm repository.
+	// Name of the chart in a Helm repository. Default: none, for an OCI repository names it.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +optional
@@ -167,11 +173,12 @@ type Chart struct {
 // +kubebuilder:validation:XValidation:rule="has(self.url) != has(self.configMap)",message="exactly one of url and configMap must be given"
 type Kustomization struct {
 	// URL is an OCI artifact, as oci://ghcr.io/org/manifests:v1 or oci://…@sha256:…, or an archive, as https://example.com/manifests.tar.gz.
-	// +kubebuilder:validation:Pattern=`^(oci|https|http)://[^\s/]+.*$`
+	// Default: none.
+	// +kubebuilder:validation:Pattern=`^(oci|https|http)://[^\s/@?#]+(/\S*)?$`
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	URL string `json:"url,omitempty"`
-	// ConfigMap of the TenantAddon's namespace whose keys are the files.
+	// ConfigMap of the TenantAddon's namespace whose keys are the files. Default: none.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +optional
@@ -188,19 +195,19 @@ type Kustomization struct {
 //
 // +kubebuilder:validation:XValidation:rule="[has(self.inline), has(self.configMap), has(self.url)].filter(x, x).size() == 1",message="exactly one of inline, configMap and url must be given"
 type Manifests struct {
-	// Inline are the objects, as YAML documents.
+	// Inline are the objects, as YAML documents. Default: none.
 	// +kubebuilder:validation:MaxLength=524288
 	// +kubebuilder:validation:MinLength=1
 	// +optional
 	Inline string `json:"inline,omitempty"`
-	// ConfigMap of the TenantAddon's namespace whose keys are files with objects.
+	// ConfigMap of the TenantAddon's namespace whose keys are files with objects. Default: none.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +optional
 	ConfigMap string `json:"configMap,omitempty"`
 	// URL is a file, as https://example.com/install.yaml, an archive of files, as https://example.com/manifests.tar.gz, or an OCI artifact, as
-	// oci://ghcr.io/org/manifests:v1.
-	// +kubebuilder:validation:Pattern=`^(oci|https|http)://[^\s/]+.*$`
+	// oci://ghcr.io/org/manifests:v1. Default: none.
+	// +kubebuilder:validation:Pattern=`^(oci|https|http)://[^\s/@?#]+(/\S*)?$`
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	URL string `json:"url,omitempty"`
@@ -224,6 +231,7 @@ type Origin struct {
 	Digest string `json:"digest,omitempty"`
 	// Credentials is a Secret of the TenantAddon's namespace: username and password, or .dockerconfigjson for an OCI registry; and ca.crt, the
 	// authority of the server's certificate. Each may be left out. Without TLS no credentials are sent.
+	// Default: none.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +optional
@@ -257,17 +265,18 @@ type Rollout struct {
 	// Waves choose tenants by their labels; a tenant belongs to the first that chooses it. All others come last, in a wave of their own.
 	// Default: one wave.
 	// +kubebuilder:validation:MaxItems=16
-	// +listType=atomic
+	// +listType=map
+	// +listMapKey=name
 	// +optional
 	Waves []Wave `json:"waves,omitempty"`
 	// MaxParallel is how many tenants may be changed at once, or which share of them ("10%", at least one). Default: 10.
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:Pattern=`^([1-9][0-9]{0,5}|[1-9][0-9]?%|100%)$`
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 999999 : self.matches('^([1-9][0-9]{0,5}|([1-9][0-9]?|100)%)$')",message="must be a number of tenants, at least 1, or a share of them from 1% to 100%"
 	// +optional
 	MaxParallel *intstr.IntOrString `json:"maxParallel,omitempty"`
 	// MaxFailures is how many tenants may have failed without stopping the rollout, or which share of them. Default: 0.
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:Pattern=`^([0-9]{1,6}|[0-9]{1,2}%|100%)$`
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 999999 : self.matches('^([0-9]{1,6}|([0-9]{1,2}|100)%)$')",message="must be a number of tenants, or a share of them from 0% to 100%"
 	// +optional
 	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
 }
@@ -283,7 +292,9 @@ type Wave struct {
 	// +required
 	Selector metav1.LabelSelector `json:"selector"`
 	// Soak is how long the wave's tenants must have been ready before the next wave begins. Default: 0s.
-	// +kubebuilder:validation:Format=duration
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^([0-9]+([.][0-9]+)?(ms|s|m|h))+$`
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('168h')",message="must be from 0s to 168h"
 	// +optional
 	Soak *metav1.Duration `json:"soak,omitempty"`

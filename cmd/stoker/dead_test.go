@@ -79,6 +79,7 @@ func TestReplicasThatAreMissing(t *testing.T) {
 		"none":                            {},
 		"an installation needs certs":     {missing: []string{"certs"}, want: "no replica of certs answers"},
 		"and may do without capi":         {missing: []string{"capi"}},
+		"and without tenantaddons":        {missing: []string{"capi", "tenantaddons"}},
 		"but not without both":            {missing: []string{"certs", "capi"}, want: "no replica of certs answers"},
 		"who asks for capi hears of that": {missing: []string{"capi"}, named: true, want: "no replica of capi answers"},
 	} {

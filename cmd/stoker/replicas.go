@@ -26,8 +26,8 @@ func replicasCommand(a *app) *cobra.Command {
 		Long: `replicas lists the replicas of each service: which build they are, whether they are ready, when they were heard last, and which of
 the 16 partitions they hold. One that holds partitions and doesn't answer is silent: others take over within seconds.
 
-Exit code 1: a service has no replica that answers, or one is silent or not ready. capi, which is for Cluster API alone, may have none,
-unless it is named.`,
+Exit code 1: a service has no replica that answers, or one is silent or not ready. capi, which is for Cluster API alone, and
+tenantaddons, which is for TenantAddons alone, may have none, unless they are named.`,
 		Example: `  stoker replicas
   stoker replicas certs -o wide`,
 		Args: cobra.MaximumNArgs(1),

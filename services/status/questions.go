@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -18,6 +20,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -151,7 +154,23 @@ func Why(key events.Key, states map[string]*state.State) event.WhyReply {
 		_ = json.Unmarshal(s.Data, &data) // what can't be read stays unsaid
 		w.Backup, w.Usage = data.Backup, data.Usage
 	}
+	w.TenantAddons = unready(states[name.ServiceTenantAddons])
 	return w
+}
+
+// unready are the TenantAddons that aren't as they must be in a tenant.
+func unready(s *state.State) (all []event.TenantAddonState) {
+	var data state.TenantAddons
+	if s != nil {
+		_ = json.Unmarshal(s.Data, &data) // what can't be read stays unsaid
+	}
+	for _, key := range slices.Sorted(maps.Keys(data.Addons)) {
+		if why := data.Addons[key].Reason; why != "" && why != tenantaddon.ReasonSucceeded {
+			namespace, n, _ := strings.Cut(key, "/")
+			all = append(all, event.TenantAddonState{Namespace: namespace, Name: n, Reason: why})
+		}
+	}
+	return all
 }
 
 // why is Why, and what should be put right about the tenant's DataStores; of those that can't be read now it says nothing.

@@ -17,6 +17,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -107,7 +108,25 @@ func TestQuestionsAreAnswered(t *testing.T) {
 		if err := json.Unmarshal(ask(event.QueryWhy, `{"namespace":"default","name":"demo"}`).Data, &r); err != nil {
 			t.Fatal(err)
 		}
-		if len(r.Services) != len(name.Services()) || r.Services[len(r.Services)-1].Step != event.Initialized {
+		if n := len(slices.DeleteFunc(name.Services(), name.Optional)); len(r.Services) != n+1 || r.Services[n].Step != event.Initialized {
+			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("and tenantaddons, if TenantAddons are for the tenant, with those that aren't as they must be", func(t *testing.T) {
+		keep(s.tenantAddons, name.ServiceTenantAddons, state.State{UID: "u1", Generation: 2, Step: event.Installed, Data: encode(t, state.TenantAddons{
+			Addons: map[string]state.TenantAddon{
+				"fleet/metrics": {Reason: tenantaddon.ReasonTimedOut}, "default/policies": {Reason: tenantaddon.ReasonTaken},
+				"fleet/cni": {Reason: tenantaddon.ReasonSucceeded}, "fleet/new": {},
+			},
+		})})
+		var r event.WhyReply
+		if err := json.Unmarshal(ask(event.QueryWhy, `{"namespace":"default","name":"demo"}`).Data, &r); err != nil {
+			t.Fatal(err)
+		}
+		want := []event.TenantAddonState{
+			{Namespace: "default", Name: "policies", Reason: tenantaddon.ReasonTaken}, {Namespace: "fleet", Name: "metrics", Reason: tenantaddon.ReasonTimedOut},
+		}
+		if len(r.Services) != len(name.Services()) || r.Services[len(r.Services)-1].Step != event.Installed || !slices.Equal(r.TenantAddons, want) {
 			t.Errorf("%+v", r)
 		}
 	})

@@ -49,6 +49,17 @@ type WhyReply struct {
 	Backup *state.Backup `json:"backup,omitempty"`
 	// Usage is how near the tenant is to its quota, absent without one.
 	Usage *state.Usage `json:"usage,omitempty"`
+	// TenantAddons are those for the tenant that aren't as they must be in it, by namespace and name.
+	TenantAddons []TenantAddonState `json:"tenantAddons,omitempty"`
+}
+
+// TenantAddonState says where a TenantAddon stands in a tenant.
+type TenantAddonState struct {
+	// Namespace and Name of the TenantAddon.
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Reason is that of the condition Ready of its AddonRelease, which says more.
+	Reason string `json:"reason"`
 }
 
 // DataStoreState says what should be put right about a DataStore.

@@ -135,6 +135,30 @@ func words(service, what string, data []byte) (string, Mood) {
 		return say(data, Bad, func(p event.CAPIAbandoned) string {
 			return "TenantControlPlane " + p.Tenant + " is left in the cluster of Secret " + p.Secret + ": " + p.Message
 		})
+	case "tenantaddons.installed":
+		return say(data, Good, func(p event.TenantAddonInstalled) string {
+			return fmt.Sprintf("%s, release %d, %d objects", addon(p.Addon), p.HelmRevision, p.Objects)
+		})
+	case "tenantaddons.notinstalled":
+		return say(data, Bad, func(p event.TenantAddonNotInstalled) string {
+			return addon(p.Addon) + ": " + p.Reason + prefix(": ", p.Message)
+		})
+	case "tenantaddons.repaired":
+		return say(data, Plain, func(p event.TenantAddonRepaired) string {
+			more := ""
+			if n := p.Count - len(p.Objects); n > 0 {
+				more = fmt.Sprintf("%d more", n)
+			}
+			return addon(p.Addon) + ": " + join(strings.Join(p.Objects, ", "), more)
+		})
+	case "tenantaddons.uninstalled":
+		return say(data, Plain, func(p event.TenantAddonUninstalled) string {
+			return join(addon(p.Addon), map[bool]string{true: "its objects are kept"}[p.Kept])
+		})
+	case "tenantaddons.abandoned":
+		return say(data, Bad, func(p event.TenantAddonAbandoned) string {
+			return addon(p.Addon) + " is left in the tenant: " + p.Message
+		})
 	case "status.changed":
 		var p event.StatusChanged
 		if json.Unmarshal(data, &p) != nil {
@@ -192,6 +216,11 @@ func say[T any](data []byte, mood Mood, text func(T) string) (string, Mood) {
 		return "", mood
 	}
 	return text(p), mood
+}
+
+// addon names a TenantAddon, with its version if there is one.
+func addon(a event.TenantAddon) string {
+	return a.Namespace + "/" + a.Name + prefix(" ", a.Version)
 }
 
 func pods(p event.WorkloadAvailable) string {

@@ -11,6 +11,7 @@ import (
 func TestEveryFactHasWords(t *testing.T) {
 	t.Parallel()
 	about := event.About{Namespace: "default", Name: "demo", Generation: 2}
+	addon := event.TenantAddon{Namespace: "fleet", Name: "metrics", Version: "1.2.3"}
 	tests := map[string]struct {
 		service, what string
 		payload       any
@@ -47,6 +48,26 @@ func TestEveryFactHasWords(t *testing.T) {
 		"what is left in another cluster is named": {
 			"capi", event.Abandoned, event.CAPIAbandoned{About: about, ControlPlane: "shop-cp", Secret: "a/far", Key: "value", Tenant: "b/kcp-1", Message: "no answer"},
 			"TenantControlPlane b/kcp-1 is left in the cluster of Secret a/far: no answer", Bad,
+		},
+		"an addon is installed in a version": {
+			"tenantaddons", event.Installed, event.TenantAddonInstalled{About: about, Addon: addon, HelmRevision: 3, Objects: 7},
+			"fleet/metrics 1.2.3, release 3, 7 objects", Good,
+		},
+		"one that isn't says why": {
+			"tenantaddons", event.NotInstalled, event.TenantAddonNotInstalled{About: about, Addon: addon, Reason: "TimedOut", Message: "Deployment a/b"},
+			"fleet/metrics 1.2.3: TimedOut: Deployment a/b", Bad,
+		},
+		"what was put right of it is named, as far as it is": {
+			"tenantaddons", event.Repaired, event.TenantAddonRepaired{About: about, Addon: addon, Objects: []string{"Deployment a/b", "Service a/b"}, Count: 5},
+			"fleet/metrics 1.2.3: Deployment a/b, Service a/b, 3 more", Plain,
+		},
+		"one that is gone may leave its objects": {
+			"tenantaddons", event.Uninstalled, event.TenantAddonUninstalled{About: about, Addon: event.TenantAddon{Namespace: "fleet", Name: "metrics"}, Kept: true},
+			"fleet/metrics, its objects are kept", Plain,
+		},
+		"one that could not be removed is left": {
+			"tenantaddons", event.Abandoned, event.TenantAddonAbandoned{About: about, Addon: addon, Message: "no answer"},
+			"fleet/metrics 1.2.3 is left in the tenant: no answer", Bad,
 		},
 		"a timer needs no words": {"certs", event.Due, event.TimerDue{About: about}, "", Plain},
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 )
 
@@ -43,6 +44,12 @@ func advice(r event.WhyReply, now time.Time) []string {
 			lines = append(lines, "DataStore "+d.Name+": "+entry.Do)
 		}
 	}
+	for _, a := range r.TenantAddons {
+		if !slices.Contains(underWay, a.Reason) {
+			lines = append(lines, fmt.Sprintf("TenantAddon %s/%s: its AddonRelease says what is wrong:", a.Namespace, a.Name),
+				fmt.Sprintf("kubectl -n %s describe addonrelease %s.%s.%s", r.Namespace, r.Name, a.Name, a.Namespace))
+		}
+	}
 	if u := r.Usage; u != nil {
 		of := map[string]string{state.QuotaNear: reason.NearQuota, state.QuotaFull: reason.QuotaFull}
 		if entry, known := reason.FindCondition(of[u.Level]); known {
@@ -59,6 +66,12 @@ func advice(r event.WhyReply, now time.Time) []string {
 		lines = append(lines, fmt.Sprintf("Nothing to do, it is under way: stoker watch %s -n %s", r.Name, r.Namespace))
 	}
 	return lines
+}
+
+// underWay are the reasons of TenantAddons that nobody need do anything about.
+var underWay = []string{
+	tenantaddon.ReasonWaiting, tenantaddon.ReasonWaitingForAddon, tenantaddon.ReasonTenantUnavailable, tenantaddon.ReasonProgressing,
+	tenantaddon.ReasonPaused, tenantaddon.ReasonDeleting,
 }
 
 // serviceAdvice says what a person can do about where one service stands; nothing when it needs nobody.
@@ -104,8 +117,8 @@ func keepsWaiting(s event.ServiceState, r event.WhyReply, now time.Time) bool {
 	return !turn.IsZero() && now.Sub(turn) > silent
 }
 
-// behind reports whether a service is still to come to a generation of the tenant. What only some tenants have, as capi's part, is none of
-// a generation's.
+// behind reports whether a service is still to come to a generation of the tenant. What only some tenants have, as capi's and tenantaddons' parts, is
+// none of a generation's.
 func behind(s event.ServiceState, generation int64) bool {
 	return s.Generation < generation && !name.Optional(s.Service)
 }

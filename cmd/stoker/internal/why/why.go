@@ -59,6 +59,9 @@ func Explain(w io.Writer, r event.WhyReply, now time.Time) error {
 		}
 		b.WriteString("\n")
 	}
+	for _, a := range r.TenantAddons {
+		fmt.Fprintf(&b, "\nTenantAddon %s/%s: %s\n", printable.Line(a.Namespace), printable.Line(a.Name), printable.Line(a.Reason))
+	}
 	if r.Backup != nil {
 		fmt.Fprintf(&b, "\nBackup %s\n", printable.Line(backups(*r.Backup, now)))
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
+	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -40,6 +41,16 @@ func TestExplain(t *testing.T) {
 			DataStores: []event.DataStoreState{
 				{Name: "main", Ready: true, Reason: reason.EtcdFull, Message: "the DataStore answers, but etcd has raised the alarm NOSPACE"},
 				{Name: "events", Reason: reason.DataStoreMissing},
+			},
+		},
+		"tenantaddons.txt": {
+			About: about, Phase: "Ready", Ready: true, Message: "Kubernetes v1.36.3 answers at 10.0.0.1:6443", AcceptedAt: clock.Add(-time.Hour),
+			Services: []event.ServiceState{
+				service("intake", "accepted", none, nil),
+				{Service: "tenantaddons", Step: event.Installed, Generation: 1, Since: clock.Add(-2 * time.Minute)},
+			},
+			TenantAddons: []event.TenantAddonState{
+				{Namespace: "fleet", Name: "metrics", Reason: tenantaddon.ReasonTimedOut}, {Namespace: "fleet", Name: "policies", Reason: tenantaddon.ReasonWaiting},
 			},
 		},
 		"backups.txt": {

@@ -46,8 +46,10 @@ const (
 	ReasonWaiting = "Waiting"
 	// ReasonWaitingForAddon means that another TenantAddon isn't ready in the tenant yet.
 	ReasonWaitingForAddon = "WaitingForAddon"
-	// ReasonTenantUnavailable means that the tenant's API can't be reached now: it isn't ready yet, asleep or away.
+	// ReasonTenantUnavailable means that the tenant's API can't be reached now: it isn't ready yet, or away.
 	ReasonTenantUnavailable = "TenantUnavailable"
+	// ReasonTenantAsleep means that the tenant sleeps; it gets what it must have once it is awake.
+	ReasonTenantAsleep = "TenantAsleep"
 	// ReasonInvalidValues means that the values can't be made for this tenant, or don't match the chart's schema.
 	ReasonInvalidValues = "InvalidValues"
 	// ReasonRenderFailed means that the chart can't be rendered with these values.

@@ -93,7 +93,7 @@ type TenantAddonSpec struct {
 	// +optional
 	ValuesFrom []ValuesFrom `json:"valuesFrom,omitempty"`
 	// ValuesTemplate is a Go template, with Sprig's functions, that makes a tenant's own values, as YAML. It wins over valuesFrom. It has
-	// .Tenant with Name, Namespace, Labels, Annotations, Version, Endpoint (host:port), Host, Port, PodCIDR, ServiceCIDR, DNSDomain and DNSServiceIPs.
+	// .Tenant with Name, Namespace, Labels, Version, Endpoint (host:port), Host, Port, PodCIDR, ServiceCIDR, DNSDomain and DNSServiceIPs.
 	// Default: none.
 	// +kubebuilder:validation:MaxLength=65536
 	// +optional
@@ -308,6 +308,12 @@ type TenantAddonStatus struct {
 	// Revision names what tenants must have: it changes with the source, its content and the values that are the same for all tenants.
 	// +optional
 	Revision string `json:"revision,omitempty"`
+	// RevisedAt is when that became what all must have: tenants that are made later get it at once.
+	// +optional
+	RevisedAt *metav1.Time `json:"revisedAt,omitempty"`
+	// Source is a hash of what the spec says of the source: while it stays, so does the content.
+	// +optional
+	Source string `json:"source,omitempty"`
 	// Version of the chart; of other sources, the beginning of the digest.
 	// +optional
 	Version string `json:"version,omitempty"`

@@ -215,19 +215,16 @@ func (s *source) checkChart(ch *chart.Chart) error {
 		}
 	}
 	if len(missing) > 0 {
-		return sourceInvalid(s.urlField, "%s: the chart doesn't hold its dependencies %s: run `helm dependency build` before `helm package`", s.shown,
-			strings.Join(missing, ", "))
+		return sourceInvalid(s.urlField, "%s: the chart doesn't hold its dependencies %s: run `helm dependency build` before `helm package`",
+			s.shown, strings.Join(missing, ", "))
 	}
 	return nil
 }
 
-// errElsewhere is that of a schema that refers to another place.
-var errElsewhere = errors.New("refers to another place")
-
 // nowhere loads no schema: Helm would read them by HTTP and from our own files.
 type nowhere struct{}
 
-func (nowhere) Load(string) (any, error) { return nil, errElsewhere }
+func (nowhere) Load(string) (any, error) { return nil, errors.New("refers to another place") }
 
 // anything is what Helm takes for a schema that is named by a URN.
 type anything struct{}
@@ -238,9 +235,10 @@ func (anything) Load(string) (any, error) { return true, nil }
 func checkSchemas(ch *chart.Chart) ([]string, error) {
 	var unchecked []string
 	if ch.Schema != nil {
+		var elsewhere *jsonschema.LoadURLError
 		err := checkSchema(ch.Schema)
 		switch {
-		case errors.Is(err, errElsewhere):
+		case errors.As(err, &elsewhere):
 			unchecked = append(unchecked, ch.ChartFullPath())
 		case err != nil:
 			return nil, fmt.Errorf("%s/values.schema.json: %w", ch.ChartFullPath(), err)

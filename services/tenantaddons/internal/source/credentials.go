@@ -25,8 +25,8 @@ type credentials struct {
 	ca []byte
 }
 
-// parseCredentials reads the data of a Secret. host is the registry's for an OCI source, and empty for others. Its errors name keys, no values.
-func parseCredentials(field string, data map[string][]byte, host string) (credentials, error) {
+// parseCredentials reads the data of a Secret. host is the registry's for an OCI source, and empty for others. Its errors name keys, never values.
+func parseCredentials(ctx context.Context, field string, data map[string][]byte, host string) (credentials, error) {
 	c := credentials{ca: data[keyCA]}
 	if len(c.ca) > 0 && !x509.NewCertPool().AppendCertsFromPEM(c.ca) {
 		return c, invalid(field, "the Secret's key %s holds no certificate in PEM", keyCA)
@@ -42,7 +42,7 @@ func parseCredentials(field string, data map[string][]byte, host string) (creden
 			return c, invalid(field, "the Secret's key %s is for an OCI registry; use the keys %s and %s", keyDockerConfig, keyUsername, keyPassword)
 		}
 		var err error
-		if c.login, err = dockerLogin(field, data[keyDockerConfig], host); err != nil {
+		if c.login, err = dockerLogin(ctx, field, data[keyDockerConfig], host); err != nil {
 			return c, err
 		}
 	case len(c.ca) == 0:
@@ -53,7 +53,7 @@ func parseCredentials(field string, data map[string][]byte, host string) (creden
 }
 
 // dockerLogin is the entry of the registry host.
-func dockerLogin(field string, config []byte, host string) (auth.Credential, error) {
+func dockerLogin(ctx context.Context, field string, config []byte, host string) (auth.Credential, error) {
 	store, err := orascredentials.NewMemoryStoreFromDockerConfig(config)
 	if err != nil {
 		// err may quote what is in it.
@@ -64,7 +64,7 @@ func dockerLogin(field string, config []byte, host string) (auth.Credential, err
 		hosts = []string{"https://index.docker.io/v1/", "index.docker.io", "docker.io", "registry-1.docker.io"}
 	}
 	for _, h := range hosts {
-		if login, err := store.Get(context.Background(), h); err == nil && login != auth.EmptyCredential {
+		if login, err := store.Get(ctx, h); err == nil && login != auth.EmptyCredential {
 			return login, nil
 		}
 	}

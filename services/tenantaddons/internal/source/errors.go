@@ -87,7 +87,8 @@ func (s *source) fetchFailed(err error) error {
 		return err
 	case errors.As(err, &refused):
 		return sourceInvalid(s.urlField, "%s: %w", s.shown, refused)
-	case errors.Is(err, content.ErrMismatchedDigest), errors.Is(err, content.ErrInvalidDescriptorSize), errors.Is(err, content.ErrTrailingData):
+	case errors.Is(err, content.ErrMismatchedDigest), errors.Is(err, content.ErrInvalidDescriptorSize),
+		errors.Is(err, content.ErrTrailingData):
 		return sourceInvalid(s.urlField, "%s: the registry's content doesn't have the digest or the size that it says", s.shown)
 	case errors.As(err, &answer):
 		status = statusError(answer.StatusCode)
@@ -99,8 +100,8 @@ func (s *source) fetchFailed(err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return unavailable(s.urlField, "%s: not fetched within %s", s.shown, fetchTimeout)
 	case errors.As(err, &authority):
-		return unavailable(s.urlField, "%s: the server's certificate is of an unknown authority: give that as ca.crt in the Secret of %s.credentials",
-			s.shown, s.field)
+		return unavailable(s.urlField, "%s: the server's certificate is of an unknown authority: give that as %s in the Secret of "+
+			"%s.credentials", s.shown, keyCA, s.field)
 	case errors.As(err, &in):
 		return unavailable(s.urlField, "%s: %s", s.shown, query.ReplaceAllString(in.Err.Error(), ""))
 	default:

@@ -37,7 +37,7 @@ func kustomize(files []file, dir string) (out []byte, err error) {
 	if !fs.IsDir(root) {
 		return nil, fmt.Errorf("there is no directory %q", dir)
 	}
-	c := &confined{fs: fs, seen: map[string]bool{}}
+	c := &confined{fs: fs, left: newBudget(), within: map[string]bool{}}
 	if err := c.check(root); err != nil {
 		return nil, err
 	}
@@ -58,16 +58,20 @@ func kustomize(files []file, dir string) (out []byte, err error) {
 
 // confined follows kustomizations.
 type confined struct {
-	fs   filesys.FileSystem
-	seen map[string]bool
+	fs filesys.FileSystem
+	// left is what may still be read. A base counts as often as it is referred to: few files may make very many objects.
+	left *budget
+	// within are the directories that are being looked at.
+	within map[string]bool
 }
 
 // check looks at the kustomization of dir, and all that it refers to.
 func (c *confined) check(dir string) error {
-	if c.seen[dir] {
-		return nil
+	if c.within[dir] {
+		return fmt.Errorf("kustomization in %s: refers to itself", shown(dir))
 	}
-	c.seen[dir] = true
+	c.within[dir] = true
+	defer delete(c.within, dir)
 	k, err := c.read(dir)
 	if err != nil {
 		return err
@@ -77,12 +81,15 @@ func (c *confined) check(dir string) error {
 	case len(k.HelmCharts) > 0:
 		return fmt.Errorf("kustomization in %s: helmCharts aren't rendered: use a TenantAddon with spec.chart", name)
 	case len(k.Generators) > 0 || len(k.Transformers) > 0 || len(k.Validators) > 0:
-		return fmt.Errorf("kustomization in %s: generators, transformers and validators are plugins, which aren't run: use kustomize's own fields, "+
-			"as configMapGenerator or patches", name)
+		return fmt.Errorf("kustomization in %s: generators, transformers and validators are plugins, which aren't run: use kustomize's own "+
+			"fields, as configMapGenerator or patches", name)
 	}
 	for _, r := range referencesOf(k) {
 		to, err := c.resolve(dir, r.path)
 		if err != nil {
+			return fmt.Errorf("kustomization in %s: %s: %w", name, r.field, err)
+		}
+		if err := c.spend(to); err != nil {
 			return fmt.Errorf("kustomization in %s: %s: %w", name, r.field, err)
 		}
 		if r.base && c.fs.IsDir(to) {
@@ -90,6 +97,22 @@ func (c *confined) check(dir string) error {
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+// spend takes what is at p from what may be read.
+func (c *confined) spend(p string) error {
+	c.left.files--
+	if !c.fs.IsDir(p) {
+		data, err := c.fs.ReadFile(p)
+		if err != nil {
+			return err
+		}
+		c.left.bytes -= int64(len(data))
+	}
+	if c.left.files < 0 || c.left.bytes < 0 {
+		return fmt.Errorf("with all that it refers to, it is more than %d files or %d MiB", maxFiles, maxUnpacked>>20)
 	}
 	return nil
 }
@@ -139,11 +162,13 @@ func referencesOf(k *types.Kustomization) []reference {
 	if p, ok := k.OpenAPI["path"]; ok {
 		add("openapi", false, p)
 	}
+	//nolint:staticcheck // Deprecated, but kustomize reads it.
 	for _, p := range k.PatchesStrategicMerge {
 		if !isInline(string(p)) {
 			add("patchesStrategicMerge", false, string(p))
 		}
 	}
+	//nolint:staticcheck // Deprecated, but kustomize reads them.
 	for _, p := range slices.Concat(k.Patches, k.PatchesJson6902) {
 		if p.Path != "" {
 			add("patches", false, p.Path)

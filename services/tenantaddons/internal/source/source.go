@@ -25,8 +25,8 @@ import (
 const (
 	// cacheSize is how many bytes of contents a Fetcher keeps.
 	cacheSize = 64 << 20
-	// maxFetches is how many sources are fetched at once: each may take some hundred megabytes for a moment.
-	maxFetches = 4
+	// maxFetches is how many sources are fetched at once: each takes some times its size for a moment.
+	maxFetches = 8
 )
 
 // Fetcher fetches what specs say, and keeps it in memory, up to 64 MiB. It is safe for concurrent use; what is asked for at the same time is
@@ -60,7 +60,7 @@ type Inputs struct {
 //
 // Errors are [*Error], or that of ctx.
 func (f *Fetcher) Resolve(ctx context.Context, spec *tenantaddon.TenantAddonSpec, in Inputs, pinned string) (*Content, error) {
-	src, err := parseSource(spec, in)
+	src, err := parseSource(ctx, spec, in)
 	if err != nil {
 		return nil, err
 	}
@@ -101,17 +101,11 @@ func (f *Fetcher) Resolve(ctx context.Context, spec *tenantaddon.TenantAddonSpec
 
 // resolve fetches src and builds it, unless that is in memory.
 func (f *Fetcher) resolve(ctx context.Context, src *source, pinned string) (*Content, error) {
-	select {
-	case f.slots <- struct{}{}:
-		defer func() { <-f.slots }()
-	case <-ctx.Done():
-		return nil, unavailable(src.urlField, "%s: too many sources are fetched now", src.shown)
-	}
 	var data []byte
 	digest := src.filesDigest
 	if src.files == nil {
 		var err error
-		if data, digest, err = src.fetch(ctx, pinned); err != nil {
+		if data, digest, err = f.fetch(ctx, src, pinned); err != nil {
 			return nil, err
 		}
 	}
@@ -125,6 +119,17 @@ func (f *Fetcher) resolve(ctx context.Context, src *source, pinned string) (*Con
 	}
 	f.cache.put(key, c)
 	return c, nil
+}
+
+// fetch fetches src, once there is room for it.
+func (f *Fetcher) fetch(ctx context.Context, src *source, pinned string) ([]byte, string, error) {
+	select {
+	case f.slots <- struct{}{}:
+		defer func() { <-f.slots }()
+		return src.fetch(ctx, pinned)
+	case <-ctx.Done():
+		return nil, "", unavailable(src.urlField, "%s: %d other sources are fetched, and take long; it is tried again", src.shown, maxFetches)
+	}
 }
 
 // fetch returns the content of a source that isn't in the management cluster, and its digest.
@@ -212,7 +217,7 @@ func (s *source) isOCI() bool { return s.url != nil && s.url.Scheme == "oci" }
 func (s *source) key(digest string) string { return s.id + digest }
 
 // parseSource reads the source of spec.
-func parseSource(spec *tenantaddon.TenantAddonSpec, in Inputs) (*source, error) {
+func parseSource(ctx context.Context, spec *tenantaddon.TenantAddonSpec, in Inputs) (*source, error) {
 	s := &source{targetNamespace: spec.TargetNamespace}
 	var origin tenantaddon.Origin
 	var place, configMap, inline string
@@ -243,7 +248,7 @@ func parseSource(spec *tenantaddon.TenantAddonSpec, in Inputs) (*source, error) 
 	var err error
 	switch {
 	case place != "":
-		err = s.parsePlace(place, origin.Credentials, in.Credentials)
+		err = s.parsePlace(ctx, place, origin.Credentials, in.Credentials)
 	case configMap != "":
 		err = s.takeFiles(configMap, in.Files)
 	case inline != "":
@@ -278,7 +283,7 @@ func (s *source) takeFiles(configMap string, data map[string][]byte) error {
 }
 
 // parsePlace reads a URL and what goes with it.
-func (s *source) parsePlace(place, secret string, data map[string][]byte) error {
+func (s *source) parsePlace(ctx context.Context, place, secret string, data map[string][]byte) error {
 	u, err := url.Parse(place)
 	switch {
 	case err != nil:
@@ -307,7 +312,7 @@ func (s *source) parsePlace(place, secret string, data map[string][]byte) error 
 	if data == nil {
 		return unavailable(field, "the Secret %q isn't there", secret)
 	}
-	s.credentials, err = parseCredentials(field, data, host)
+	s.credentials, err = parseCredentials(ctx, field, data, host)
 	return err
 }
 
@@ -350,7 +355,9 @@ func (s *source) identify() {
 		}
 		s.filesDigest = "sha256:" + hashOf(all)
 	}
-	s.id = hashOf([]any{s.kind, s.field, place, s.name, s.version, s.path, s.template, s.targetNamespace, s.credentials.login, s.credentials.ca})
+	s.id = hashOf([]any{
+		s.kind, s.field, place, s.name, s.version, s.path, s.template, s.targetNamespace, s.credentials.login, s.credentials.ca,
+	})
 }
 
 // hashOf is the SHA-256 of v as JSON, which never fails for what it is called with.

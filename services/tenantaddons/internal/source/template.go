@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
+	"strings"
 	"text/template"
 	"text/template/parse"
 	"time"
@@ -23,7 +25,7 @@ const (
 	maxOutput   = 1 << 20
 	maxValue    = 1 << 20
 	maxNumber   = 10_000
-	maxSteps    = 100_000
+	maxSteps    = 20_000
 	maxDuration = 10 * time.Second
 )
 
@@ -42,7 +44,7 @@ var (
 	}
 )
 
-// step is the function that is put into loops and templates. Nobody can write its name.
+// step is the function that is put into loops and templates. Who calls it takes a step, no more.
 const step = "stoker_step"
 
 // parseTemplate parses spec.valuesTemplate, and puts a step at the beginning of all loops and templates.
@@ -107,7 +109,8 @@ func render(text string, tenant Tenant) ([]byte, error) {
 var position = regexp.MustCompile(`^template: ` + fieldTemplate + `:(\d+)(?::\d+)?: (?:executing "[^"]*" at )?`)
 
 func templateError(err error) string {
-	return position.ReplaceAllString(err.Error(), "line $1: ")
+	text := position.ReplaceAllString(err.Error(), "line $1: ")
+	return strings.Replace(text, "<"+step+">: error calling "+step+": ", "it ", 1)
 }
 
 // bounds are what one execution of a template may use. It writes to it.
@@ -192,7 +195,7 @@ func (b *bounds) check(name string, args []reflect.Value, variadic bool) error {
 	}
 	if variadic {
 		rest := args[len(args)-1]
-		args = args[:len(args)-1]
+		args = slices.Clone(args[:len(args)-1])
 		for i := range rest.Len() {
 			args = append(args, rest.Index(i))
 		}

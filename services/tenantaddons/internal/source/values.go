@@ -1,18 +1,22 @@
 package source
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
 	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
 )
 
-// Tenant is what spec.valuesTemplate sees of a tenant, as .Tenant.
+// Tenant is what spec.valuesTemplate sees of a tenant, as .Tenant. A label or annotation that isn't there is empty, both as .Tenant.Labels.tier and
+// by index; a field that isn't there is an error.
 type Tenant struct {
 	Name, Namespace     string
 	Labels, Annotations map[string]string
@@ -27,8 +31,8 @@ type Tenant struct {
 	DNSServiceIPs  []string
 }
 
-// Values are those of a tenant: spec.values, over them spec.valuesFrom in their order, over them what spec.valuesTemplate makes. Objects are merged;
-// of all else the last one wins. As with Helm, null takes away what the chart itself says. The result is the caller's own.
+// Values are those of a tenant: spec.values, over them spec.valuesFrom in their order, over them what spec.valuesTemplate makes. Objects are
+// merged; of all else the last one wins. As with Helm, null takes away what the chart itself says. The result is the caller's own.
 func Values(spec *tenantaddon.TenantAddonSpec, in Inputs, tenant Tenant) (map[string]any, error) {
 	values, err := sharedValues(spec, in)
 	if err != nil {
@@ -67,8 +71,8 @@ func sharedValues(spec *tenantaddon.TenantAddonSpec, in Inputs) (map[string]any,
 			if from.Optional {
 				continue
 			}
-			return nil, fail(tenantaddon.ReasonValuesUnavailable, field, "the %s %q or its key %q isn't there: make it, or set optional", from.Kind, from.Name,
-				from.Key)
+			return nil, fail(tenantaddon.ReasonValuesUnavailable, field, "the %s %q or its key %q isn't there: make it, or set optional",
+				from.Kind, from.Name, from.Key)
 		}
 		more, err := parseValues(data)
 		if err != nil {
@@ -82,24 +86,33 @@ func sharedValues(spec *tenantaddon.TenantAddonSpec, in Inputs) (map[string]any,
 // yamlLine is where an error of YAML is.
 var yamlLine = regexp.MustCompile(`line \d+`)
 
-// parseValues parses YAML that must be an object; nothing is an empty one. Errors quote nothing: it may be of a Secret.
+// parseValues parses YAML that must be one object; nothing is an empty one. Errors quote nothing: it may be of a Secret.
 func parseValues(data []byte) (map[string]any, error) {
-	var values any
-	if err := yaml.Unmarshal(data, &values); err != nil {
-		if line := yamlLine.FindString(err.Error()); line != "" {
-			return nil, fmt.Errorf("isn't valid YAML (%s)", line)
+	object := map[string]any{}
+	found := false
+	for r := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
+		doc, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return object, nil
 		}
-		return nil, errors.New("isn't valid YAML")
-	}
-	if values == nil {
-		if docs := bytes.Split(data, []byte("\n---")); len(docs) > 1 {
+		var values any
+		if err == nil {
+			err = yaml.Unmarshal(doc, &values)
+		}
+		if err != nil {
+			if line := yamlLine.FindString(err.Error()); line != "" {
+				return nil, fmt.Errorf("isn't valid YAML (%s)", line)
+			}
+			return nil, errors.New("isn't valid YAML")
+		}
+		if values == nil {
+			continue
+		}
+		if found {
 			return nil, errors.New("must be one document of YAML")
 		}
-		return map[string]any{}, nil
+		if object, found = values.(map[string]any); !found {
+			return nil, errors.New("must be an object")
+		}
 	}
-	object, ok := values.(map[string]any)
-	if !ok {
-		return nil, errors.New("must be an object")
-	}
-	return object, nil
 }

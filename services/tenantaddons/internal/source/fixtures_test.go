@@ -170,7 +170,8 @@ func (s *server) repository(t *testing.T, name string) *remote.Repository {
 	if err != nil {
 		t.Fatal(err)
 	}
-	repo.Client = &auth.Client{Client: s.Client(), Credential: auth.StaticCredential(s.host, auth.Credential{Username: user, Password: password})}
+	login := auth.Credential{Username: user, Password: password}
+	repo.Client = &auth.Client{Client: s.Client(), Credential: auth.StaticCredential(s.host, login)}
 	return repo
 }
 

@@ -16,7 +16,8 @@ func byURL(url string) *tenantaddon.TenantAddonSpec {
 
 func TestAddressesThatAreRefused(t *testing.T) {
 	for addr, want := range map[string]bool{
-		"169.254.169.254": true, "169.254.0.1": true, "fe80::1": true, "fe80::1%eth0": true, "fd00:ec2::254": true, "::ffff:169.254.169.254": true,
+		"169.254.169.254": true, "169.254.0.1": true,
+		"fe80::1": true, "fe80::1%eth0": true, "fd00:ec2::254": true, "::ffff:169.254.169.254": true,
 		"64:ff9b::a9fe:a9fe": true, "100.100.100.200": true, "168.63.129.16": true, "0.0.0.0": true, "224.0.0.1": true,
 		"10.0.0.1": false, "127.0.0.1": false, "1.1.1.1": false, "fd00::1": false, "64:ff9b::101:101": false,
 	} {
@@ -30,7 +31,8 @@ func TestAddressesThatAreRefused(t *testing.T) {
 	redirects := serve(t, http.RedirectHandler("https://169.254.169.254/latest/meta-data", http.StatusFound))
 	for _, spec := range []*tenantaddon.TenantAddonSpec{
 		byURL("http://169.254.169.254/latest"), byURL("https://[fe80::1]/x"), byURL("oci://169.254.169.254/x:v1"),
-		chartSpec(tenantaddon.Chart{Repository: "https://[fd00:ec2::254]/x", Name: "x", Version: "1.0.0", Origin: secret()}), byURL(redirects.URL),
+		chartSpec(tenantaddon.Chart{Repository: "https://[fd00:ec2::254]/x", Name: "x", Version: "1.0.0", Origin: secret()}),
+		byURL(redirects.URL),
 	} {
 		_, err := resolve(t, spec, Inputs{Credentials: redirects.trust()}, "")
 		mustFail(t, err, tenantaddon.ReasonSourceInvalid, "it leads to the address")

@@ -67,7 +67,8 @@ patchesStrategicMerge:
 		var group sync.WaitGroup
 		for i := range 4 {
 			group.Go(func() {
-				if _, err := kustomizeFiles(t, map[string]string{"kustomization.yaml": "resources: [a.yaml]", "a.yaml": configMap(string(rune('a' + i)))}); err != nil {
+				content := map[string]string{"kustomization.yaml": "resources: [a.yaml]", "a.yaml": configMap(string(rune('a' + i)))}
+				if _, err := kustomizeFiles(t, content); err != nil {
 					t.Error(err)
 				}
 			})
@@ -76,9 +77,12 @@ patchesStrategicMerge:
 	})
 	t.Run("a directory that isn't the root, with a base beside it", func(t *testing.T) {
 		srv := serve(t, files{"x.tar.gz": tarball(t, map[string]string{
-			"repo/over/kustomization.yaml": "resources: [../base]\ncomponents: [../part]\nnameSuffix: -x\n", "repo/base/kustomization.yml": "resources: [a.yaml]",
-			"repo/base/a.yaml": configMap("a"), "repo/part/Kustomization": "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\nresources: [b.yaml]\n",
-			"repo/part/b.yaml": configMap("b"), "other/kustomization.yaml": "resources: [https://example.com/not-followed]",
+			"repo/over/kustomization.yaml": "resources: [../base]\ncomponents: [../part]\nnameSuffix: -x\n",
+			"repo/base/kustomization.yml":  "resources: [a.yaml]",
+			"repo/base/a.yaml":             configMap("a"),
+			"repo/part/Kustomization":      "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\nresources: [b.yaml]\n",
+			"repo/part/b.yaml":             configMap("b"),
+			"other/kustomization.yaml":     "resources: [https://example.com/not-followed]",
 		})})
 		spec := kustomizationSpec(tenantaddon.Kustomization{URL: srv.URL + "/x.tar.gz", Path: "repo/over", Origin: secret()})
 		wantNames(t, mustResolve(t, spec, Inputs{Credentials: srv.trust()}), "a-x", "b-x")
@@ -118,7 +122,7 @@ func TestKustomizationFetchesNothing(t *testing.T) {
 		"configurations":               "resources: [a.yaml]\nconfigurations: [" + srv.URL + "/a.yaml]",
 		"openapi":                      "resources: [a.yaml]\nopenapi: {path: '" + srv.URL + "'}",
 		"patches":                      "resources: [a.yaml]\npatches: [{path: '" + srv.URL + "'}]",
-		"patchesJson6902":              "resources: [a.yaml]\npatchesJson6902: [{path: '" + srv.URL + "', target: {version: v1, kind: ConfigMap, name: a}}]",
+		"patchesJson6902":              "resources: [a.yaml]\npatchesJson6902: [{path: '" + srv.URL + "', target: {kind: ConfigMap}}]",
 		"patchesStrategicMerge":        "resources: [a.yaml]\npatchesStrategicMerge: ['" + srv.URL + "']",
 		"replacements":                 "resources: [a.yaml]\nreplacements: [{path: '" + srv.URL + "'}]",
 		"files of a ConfigMap":         "configMapGenerator: [{name: x, files: ['key=" + srv.URL + "']}]",
@@ -152,8 +156,11 @@ func TestKustomizationFetchesNothing(t *testing.T) {
 		})
 	}
 	t.Run("a base refers to another place", func(t *testing.T) {
-		archive := serve(t, files{"x.tar.gz": tarball(t, map[string]string{"kustomization.yaml": "resources: [b]", "b/kustomization.yaml": "resources: [" + srv.URL + "]"})})
-		_, err := resolve(t, kustomizationSpec(tenantaddon.Kustomization{URL: archive.URL + "/x.tar.gz", Origin: secret()}), Inputs{Credentials: archive.trust()}, "")
+		archive := serve(t, files{"x.tar.gz": tarball(t, map[string]string{
+			"kustomization.yaml": "resources: [b]", "b/kustomization.yaml": "resources: [" + srv.URL + "]",
+		})})
+		spec := kustomizationSpec(tenantaddon.Kustomization{URL: archive.URL + "/x.tar.gz", Origin: secret()})
+		_, err := resolve(t, spec, Inputs{Credentials: archive.trust()}, "")
 		mustFail(t, err, tenantaddon.ReasonSourceInvalid, `kustomization in "b": resources`, srv.URL, "nothing is fetched")
 	})
 	t.Run("few files that make very many objects", func(t *testing.T) {

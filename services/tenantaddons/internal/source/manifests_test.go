@@ -3,19 +3,27 @@ package source
 import (
 	"archive/tar"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 
 	"helm.sh/helm/v4/pkg/chart/common"
-	chartv2util "helm.sh/helm/v4/pkg/chart/common/util"
+	chartcommonutil "helm.sh/helm/v4/pkg/chart/common/util"
 	"helm.sh/helm/v4/pkg/engine"
 
 	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
 )
 
 func configMap(name string) string {
-	return "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: " + name + "\ndata:\n  large: 9007199254740993\n  text: |\n    a\n    ---\n    b {{ c }}\n"
+	return "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: " + name + `
+data:
+  large: 9007199254740993
+  text: |
+    a
+    ---
+    b {{ c }}
+`
 }
 
 const crd = `apiVersion: apiextensions.k8s.io/v1
@@ -36,7 +44,8 @@ func rendered(t *testing.T, c *Content, values map[string]any) string {
 	if err := built.Chart.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	all, err := chartv2util.ToRenderValues(built.Chart, values, common.ReleaseOptions{Name: "demo", Namespace: "kube-system"}, common.DefaultCapabilities)
+	options := common.ReleaseOptions{Name: "demo", Namespace: "kube-system"}
+	all, err := chartcommonutil.ToRenderValues(built.Chart, values, options, common.DefaultCapabilities)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,13 +54,7 @@ func rendered(t *testing.T, c *Content, values map[string]any) string {
 		t.Fatal(err)
 	}
 	var text strings.Builder
-	for _, name := range slices.Sorted(func(yield func(string) bool) {
-		for k := range out {
-			if !yield(k) {
-				return
-			}
-		}
-	}) {
+	for _, name := range slices.Sorted(maps.Keys(out)) {
 		text.WriteString(out[name] + "\n")
 	}
 	return text.String()
@@ -221,7 +224,8 @@ func TestManifestsRefused(t *testing.T) {
 		"an empty list":       {"apiVersion: v1\nkind: List\nitems: []", "holds no objects"},
 		"the same twice":      {configMap("a") + "---\n" + configMap("a"), `v1 ConfigMap "a" is there twice`},
 		"the same in another version": {
-			"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n---\napiVersion: apps/v1beta1\nkind: Deployment\nmetadata: {name: a, namespace: kube-system}",
+			"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n---\n" +
+				"apiVersion: apps/v1beta1\nkind: Deployment\nmetadata: {name: a, namespace: kube-system}",
 			`Deployment "kube-system/a" is there twice`,
 		},
 	} {

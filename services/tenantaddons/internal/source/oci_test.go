@@ -236,8 +236,12 @@ func TestArtifact(t *testing.T) {
 			kustomizationSpec(tenantaddon.Kustomization{URL: url("manifests:v1"), Path: "x", Origin: secret()}),
 			tenantaddon.ReasonSourceInvalid, []string{`no directory "x"`},
 		},
-		"two digests": {manifestsSpec(tenantaddon.Manifests{URL: url("manifests@" + digest), Origin: tenantaddon.Origin{Digest: "sha256:" + strings.Repeat("1", 64), Credentials: "x"}}),
-			tenantaddon.ReasonInvalid, []string{"spec.manifests.digest", "names another"}},
+		"two digests": {
+			manifestsSpec(tenantaddon.Manifests{
+				URL: url("manifests@" + digest), Origin: tenantaddon.Origin{Digest: "sha256:" + strings.Repeat("1", 64), Credentials: "x"},
+			}),
+			tenantaddon.ReasonInvalid, []string{"spec.manifests.digest", "names another"},
+		},
 	} {
 		t.Run("refused: "+name, func(t *testing.T) {
 			_, err := resolve(t, test.spec, in, "")

@@ -30,7 +30,12 @@ func entries(t *testing.T, charts map[string][]indexEntry) []byte {
 func TestChartFromRepository(t *testing.T) {
 	demo := pack(t, newChart("demo", "1.2.3", nil))
 	other := serve(t, files{"demo.tgz": demo})
-	content := files{"charts/a/demo.tgz": demo, "charts/v.tgz": pack(t, newChart("v", "v2.0.0", nil)), "charts/wrong.tgz": pack(t, newChart("not", "1.0.0", nil)), "charts/text.tgz": []byte("<html>")}
+	content := files{
+		"charts/a/demo.tgz": demo,
+		"charts/v.tgz":      pack(t, newChart("v", "v2.0.0", nil)),
+		"charts/wrong.tgz":  pack(t, newChart("not", "1.0.0", nil)),
+		"charts/text.tgz":   []byte("<html>"),
+	}
 	srv := serve(t, login(content))
 	content["charts/index.yaml"] = entries(t, map[string][]indexEntry{
 		"demo": {
@@ -126,8 +131,10 @@ func TestChartFromRepository(t *testing.T) {
 			of("demo", "1.2.3"), Inputs{Credentials: map[string][]byte{"ca.crt": []byte("x")}},
 			tenantaddon.ReasonInvalid, []string{"ca.crt holds no certificate"},
 		},
-		"a URL with a query": {chartSpec(tenantaddon.Chart{Repository: srv.URL + "/charts?token=" + password, Name: "demo", Version: "1.2.3"}), in,
-			tenantaddon.ReasonInvalid, []string{"neither ? nor #"}},
+		"a URL with a query": {
+			chartSpec(tenantaddon.Chart{Repository: srv.URL + "/charts?token=" + password, Name: "demo", Version: "1.2.3"}), in,
+			tenantaddon.ReasonInvalid, []string{"neither ? nor #"},
+		},
 		"no URL at all": {
 			chartSpec(tenantaddon.Chart{Repository: "https://a b:" + password + "@x", Name: "demo", Version: "1.2.3"}), in,
 			tenantaddon.ReasonInvalid, []string{"must be a URL"},
@@ -154,16 +161,22 @@ func TestChartChecked(t *testing.T) {
 		return func(c *chart.Chart) { c.Schema = []byte(s) }
 	}
 	of := func(c *chart.Chart) (*Content, error) {
-		srv := serve(t, files{"demo.tgz": pack(t, c), "index.yaml": entries(t, map[string][]indexEntry{"demo": {{Version: "1.0.0", URLs: []string{"demo.tgz"}}}})})
-		return resolve(t, chartSpec(tenantaddon.Chart{Repository: srv.URL, Name: "demo", Version: "1.0.0", Origin: secret()}), Inputs{Credentials: srv.trust()}, "")
+		index := entries(t, map[string][]indexEntry{"demo": {{Version: "1.0.0", URLs: []string{"demo.tgz"}}}})
+		srv := serve(t, files{"demo.tgz": pack(t, c), "index.yaml": index})
+		spec := chartSpec(tenantaddon.Chart{Repository: srv.URL, Name: "demo", Version: "1.0.0", Origin: secret()})
+		return resolve(t, spec, Inputs{Credentials: srv.trust()}, "")
 	}
 	for name, test := range map[string]struct {
 		change func(*chart.Chart)
 		says   string
 	}{
-		"a library":           {func(c *chart.Chart) { c.Metadata.Type = "library" }, "library"},
-		"a missing chart":     {func(c *chart.Chart) { c.Metadata.Dependencies = []*chart.Dependency{{Name: "sub", Version: "1"}} }, "helm dependency build"},
-		"a CRD that is none":  {func(c *chart.Chart) { c.Files = []*common.File{{Name: "crds/a.yaml", Data: []byte("kind: X")}} }, "apiVersion is missing"},
+		"a library": {func(c *chart.Chart) { c.Metadata.Type = "library" }, "library"},
+		"a missing chart": {func(c *chart.Chart) {
+			c.Metadata.Dependencies = []*chart.Dependency{{Name: "sub", Version: "1"}}
+		}, "helm dependency build"},
+		"a CRD that is none": {func(c *chart.Chart) {
+			c.Files = []*common.File{{Name: "crds/a.yaml", Data: []byte("kind: X")}}
+		}, "apiVersion is missing"},
 		"a schema of no JSON": {func(c *chart.Chart) { c.Schema = []byte(`{"type": 7}`) }, "values.schema.json"},
 	} {
 		t.Run("refused: "+name, func(t *testing.T) {
@@ -173,7 +186,8 @@ func TestChartChecked(t *testing.T) {
 	}
 	t.Run("a schema that refers to other places isn't used, nor fetched", func(t *testing.T) {
 		asked := serve(t, files{})
-		for _, ref := range []string{asked.URL + "/x.json", "file:///etc/hostname", "other.json", strings.Replace(asked.URL, "https", "http", 1)} {
+		plain := strings.Replace(asked.URL, "https", "http", 1)
+		for _, ref := range []string{asked.URL + "/x.json", "file:///etc/hostname", "other.json", plain} {
 			c, err := of(newChart("demo", "1.0.0", schema(`{"properties": {"a": {"$ref": "`+ref+`"}}}`)))
 			if err != nil {
 				t.Fatal(err)
@@ -191,8 +205,8 @@ func TestChartChecked(t *testing.T) {
 		}
 	})
 	t.Run("a schema that refers to itself is used", func(t *testing.T) {
-		c, err := of(newChart("demo", "1.0.0", schema(
-			`{"$schema": "http://json-schema.org/draft-07/schema#", "definitions": {"x": {"type": "string"}}, "properties": {"a": {"$ref": "#/definitions/x"}}}`)))
+		c, err := of(newChart("demo", "1.0.0", schema(`{"$schema": "http://json-schema.org/draft-07/schema#",
+			"definitions": {"x": {"type": "string"}}, "properties": {"a": {"$ref": "#/definitions/x"}}}`)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +255,8 @@ func TestFetchedOnce(t *testing.T) {
 	demo := pack(t, newChart("demo", "1.0.0", nil))
 	begun, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	content := files{"demo.tgz": demo, "index.yaml": entries(t, map[string][]indexEntry{"demo": {{Version: "1.0.0", URLs: []string{"demo.tgz"}}}})}
+	index := entries(t, map[string][]indexEntry{"demo": {{Version: "1.0.0", URLs: []string{"demo.tgz"}}}})
+	content := files{"demo.tgz": demo, "index.yaml": index}
 	srv := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		once.Do(func() { close(begun) })
 		<-release

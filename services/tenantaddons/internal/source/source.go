@@ -163,7 +163,7 @@ func (s *source) checkDigest(digest, pinned string) error {
 	case s.digest != "" && digest != s.digest:
 		return sourceInvalid(s.field+".digest", "is %s, but %s has the digest %s now", s.digest, s.shown, digest)
 	case s.digest == "" && pinned != "" && digest != pinned:
-		return fail(tenantaddon.ReasonSourceChanged, s.urlField, "%s has the digest %s now, but tenants were to get %s: if the change is wanted, "+
+		return fail(tenantaddon.ReasonSourceChanged, s.urlField, "%s has the digest %s now, but tenants were to get %s: if that is wanted, "+
 			"set %s.digest to the new one, else have the old content put back", s.shown, digest, pinned, s.field)
 	}
 	return nil

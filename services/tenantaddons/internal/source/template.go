@@ -20,10 +20,11 @@ import (
 
 const fieldTemplate = "spec.valuesTemplate"
 
-// Bounds of a template: of what it makes, of each value in it (bytes and elements), of its steps, and of its time.
+// Bounds of a template: of what it makes, of each value in it, of its steps, and of its time. In a value each element counts beside its bytes.
 const (
 	maxOutput   = 1 << 20
 	maxValue    = 1 << 20
+	elementSize = 16
 	maxNumber   = 10_000
 	maxSteps    = 20_000
 	maxDuration = 10 * time.Second
@@ -227,8 +228,7 @@ func (b *bounds) check(name string, args []reflect.Value, variadic bool) error {
 
 // weigh takes the size of v from left, and says whether it fits. Values that hold themselves never do.
 func weigh(v reflect.Value, left *int) bool {
-	*left--
-	if *left < 0 {
+	if *left -= elementSize; *left < 0 {
 		return false
 	}
 	switch v.Kind() {

@@ -38,7 +38,10 @@ func wantJSON(t *testing.T, got any, want string) {
 }
 
 func TestValues(t *testing.T) {
-	from := []tenantaddon.ValuesFrom{{Kind: "ConfigMap", Name: "a", Key: "values.yaml"}, {Kind: "Secret", Name: "b", Key: "k", Optional: true}, {Kind: "Secret", Name: "c", Key: "k"}}
+	from := []tenantaddon.ValuesFrom{
+		{Kind: "ConfigMap", Name: "a", Key: "values.yaml"}, {Kind: "Secret", Name: "b", Key: "k", Optional: true},
+		{Kind: "Secret", Name: "c", Key: "k"},
+	}
 	in := Inputs{ValuesFrom: [][]byte{[]byte("a: {x: 2, w: 2}\nlist: [2]"), nil, []byte("a: {w: 3}\ngone: null")}}
 	spec := valuesSpec(`{"a": {"x": 1, "w": 1, "z": 1}, "list": [1, 1], "gone": 1, "own": 1}`,
 		"a: {z: {{ .Tenant.Name }}}\nport: {{ .Tenant.Port }}\nown: {{ .Tenant.Labels.tier | quote }}\n", from...)
@@ -151,12 +154,14 @@ func TestValuesRefused(t *testing.T) {
 		})
 	}
 	for name, test := range map[string]struct{ template, says string }{
-		"a field that isn't there":    {"a: 1\nb: {{ .Tenant.Nam }}", "line 2"},
-		"a failure":                   {`{{ fail "no zone" }}`, "no zone"},
-		"a list":                      {"- a", "must be an object"},
-		"no YAML":                     {"a: b: c", "isn't valid YAML"},
-		"endless templates":           {`{{ define "x" }}{{ template "x" }}{{ end }}{{ template "x" }}`, "it takes more than 20000 steps"},
-		"branching templates":         {`{{ define "x" }}{{ if lt . 60 }}{{ template "x" (add . 1) }}{{ template "x" (add . 1) }}{{ end }}{{ end }}{{ template "x" 0 }}`, "steps"},
+		"a field that isn't there": {"a: 1\nb: {{ .Tenant.Nam }}", "line 2"},
+		"a failure":                {`{{ fail "no zone" }}`, "no zone"},
+		"a list":                   {"- a", "must be an object"},
+		"no YAML":                  {"a: b: c", "isn't valid YAML"},
+		"endless templates":        {`{{ define "x" }}{{ template "x" }}{{ end }}{{ template "x" }}`, "it takes more than 20000 steps"},
+		"branching templates": {
+			`{{ define "x" }}{{ if lt . 60 }}{{ template "x" (add1 .) }}{{ template "x" (add1 .) }}{{ end }}{{ end }}{{ template "x" 0 }}`, "steps",
+		},
 		"an endless loop":             {`{{ range 9223372036854775807 }}{{ end }}`, "more than 20000 steps"},
 		"loops in loops":              {`{{ range until 10000 }}{{ range until 10000 }}{{ end }}{{ end }}`, "steps"},
 		"a large list":                {`{{ until 100000000 }}`, "at most 10000"},

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -81,7 +82,6 @@ func (s *source) fetchFailed(err error) error {
 	var status statusError
 	var answer *errcode.ErrorResponse
 	var authority x509.UnknownAuthorityError
-	var in *url.Error
 	switch {
 	case errors.As(err, &own):
 		return err
@@ -102,12 +102,26 @@ func (s *source) fetchFailed(err error) error {
 	case errors.As(err, &authority):
 		return unavailable(s.urlField, "%s: the server's certificate is of an unknown authority: give that as %s in the Secret of "+
 			"%s.credentials", s.shown, keyCA, s.field)
-	case errors.As(err, &in):
-		return unavailable(s.urlField, "%s: %s", s.shown, query.ReplaceAllString(in.Err.Error(), ""))
 	default:
-		return unavailable(s.urlField, "%s: %s", s.shown, query.ReplaceAllString(err.Error(), ""))
+		return unavailable(s.urlField, "%s: %s", s.shown, query.ReplaceAllString(cause(err).Error(), ""))
 	}
 	return unavailable(s.urlField, "%s: %w%s", s.shown, status, s.hint(int(status)))
+}
+
+// cause is the inner error of a request that got no answer, without what differs each time, such as our own ports.
+func cause(err error) error {
+	var lookup *net.DNSError
+	var operation *net.OpError
+	var request *url.Error
+	switch {
+	case errors.As(err, &lookup):
+		return fmt.Errorf("lookup %s: %s", lookup.Name, lookup.Err)
+	case errors.As(err, &operation):
+		return fmt.Errorf("%s: %w", operation.Op, operation.Err)
+	case errors.As(err, &request):
+		return request.Err
+	}
+	return err
 }
 
 // hint is the way out of an answer.

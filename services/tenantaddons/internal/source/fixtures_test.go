@@ -141,11 +141,21 @@ func newRegistry(t *testing.T) *server {
 	if err := os.WriteFile(htpasswd, fmt.Appendf(nil, "%s:%s\n", user, hash), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	config := &configuration.Configuration{}
+	return serve(t, newApp(t, configuration.Auth{"htpasswd": configuration.Parameters{"realm": "test", "path": htpasswd}}))
+}
+
+// newRegistryWithoutLogin is one that everybody may read and write.
+func newRegistryWithoutLogin(t *testing.T) http.Handler {
+	t.Helper()
+	return newApp(t, nil)
+}
+
+func newApp(t *testing.T, auth configuration.Auth) http.Handler {
+	t.Helper()
+	config := &configuration.Configuration{Auth: auth}
 	config.Storage = configuration.Storage{"inmemory": configuration.Parameters{}, "delete": configuration.Parameters{"enabled": true}}
-	config.Auth = configuration.Auth{"htpasswd": configuration.Parameters{"realm": "test", "path": htpasswd}}
 	logrus.SetOutput(io.Discard)
-	return serve(t, handlers.NewApp(t.Context(), config))
+	return handlers.NewApp(t.Context(), config)
 }
 
 // push pushes a chart as Helm does, and returns the digest of its manifest.

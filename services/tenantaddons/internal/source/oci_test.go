@@ -3,6 +3,8 @@ package source
 import (
 	"encoding/base64"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -173,6 +175,51 @@ func TestPinnedInRegistry(t *testing.T) {
 		reg.remove(t, "demo", second)
 		_, err := resolve(t, spec, in, first)
 		mustFail(t, err, tenantaddon.ReasonSourceUnavailable, "404")
+	})
+}
+
+// TestRegistryWithTokens has a registry whose tokens are another server's to give, as most have.
+func TestRegistryWithTokens(t *testing.T) {
+	const token = "a-token"
+	realm := "" // where tokens are
+	var reg *server
+	tokens := serve(t, login(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"token": "` + token + `"}`))
+	})))
+	app := newRegistryWithoutLogin(t)
+	reg = serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if got := r.Header.Get("Authorization"); got != "Bearer "+token {
+			if strings.HasPrefix(got, "Basic") {
+				t.Errorf("the password was sent to %s", r.URL)
+			}
+			w.Header().Set("WWW-Authenticate", `Bearer realm="`+realm+`",service="test",scope="repository:demo:pull"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		app.ServeHTTP(w, r)
+	}))
+	open := serve(t, app)
+	open.push(t, "demo", "1.0.0", pack(t, newChart("demo", "1.0.0", nil)))
+	in := Inputs{Credentials: reg.full()}
+	in.Credentials["ca.crt"] = append(in.Credentials["ca.crt"], tokens.ca...)
+	spec := chartSpec(tenantaddon.Chart{Repository: "oci://" + reg.host + "/demo", Version: "1.0.0", Origin: secret()})
+
+	realm = tokens.URL + "/token"
+	mustResolve(t, spec, in)
+	if got := tokens.authorized(); len(got) != 1 {
+		t.Errorf("tokens asked for: %q", got)
+	}
+	t.Run("the password isn't sent without TLS", func(t *testing.T) {
+		plain := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			t.Errorf("asked for %s", r.URL)
+		}))
+		t.Cleanup(plain.Close)
+		realm = plain.URL + "/token"
+		if _, err := resolve(t, spec, in, ""); err == nil {
+			t.Error("resolved")
+		} else {
+			mustFail(t, err, Reason(err), "spec.chart.repository")
+		}
 	})
 }
 

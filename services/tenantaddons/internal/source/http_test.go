@@ -1,11 +1,16 @@
 package source
 
 import (
+	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
+
+	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
 )
@@ -37,6 +42,53 @@ func TestAddressesThatAreRefused(t *testing.T) {
 		_, err := resolve(t, spec, Inputs{Credentials: redirects.trust()}, "")
 		mustFail(t, err, tenantaddon.ReasonSourceInvalid, "it leads to the address")
 	}
+}
+
+// resolveTo has all names resolved to one IPv4 address, by a DNS server, until the test ends.
+func resolveTo(t *testing.T, addr netip.Addr) {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for buf := make([]byte, 4096); ; {
+			n, from, err := conn.ReadFrom(buf)
+			if err != nil {
+				return // closed
+			}
+			var m dnsmessage.Message
+			if err := m.Unpack(buf[:n]); err != nil || len(m.Questions) != 1 {
+				continue
+			}
+			m.Response, m.Additionals = true, nil
+			if q := m.Questions[0]; q.Type == dnsmessage.TypeA {
+				m.Answers = []dnsmessage.Resource{{
+					Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 1}, Body: &dnsmessage.AResource{A: addr.As4()},
+				}}
+			}
+			if answer, err := m.Pack(); err == nil {
+				_, _ = conn.WriteTo(answer, from)
+			}
+		}
+	})
+	before := net.DefaultResolver
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "udp", conn.LocalAddr().String())
+	}}
+	t.Cleanup(func() {
+		net.DefaultResolver = before
+		_ = conn.Close()
+		serving.Wait()
+	})
+}
+
+func TestNamesOfAddressesThatAreRefused(t *testing.T) {
+	resolveTo(t, netip.MustParseAddr("169.254.169.254"))
+	in := Inputs{Credentials: map[string][]byte{"username": []byte(user), "password": []byte(password)}}
+	_, err := resolve(t, byURL("https://metadata.example.com/x.yaml"), in, "")
+	mustFail(t, err, tenantaddon.ReasonSourceInvalid, "metadata.example.com", "it leads to the address 169.254.169.254")
 }
 
 func TestRedirects(t *testing.T) {

@@ -24,6 +24,12 @@ var kustomizing sync.Mutex
 // Kustomize itself fetches by HTTP and runs git for whatever looks like a URL, and no option turns that off. So all that it would follow is
 // followed here first, and must be a file or a directory among files.
 func kustomize(files []file, dir string) (out []byte, err error) {
+	defer func() {
+		// It has panicked on bad input before.
+		if r := recover(); r != nil {
+			out, err = nil, fmt.Errorf("kustomize has failed: %v", r)
+		}
+	}()
 	fs := filesys.MakeFsInMemory()
 	for _, f := range files {
 		if f.link {
@@ -43,12 +49,6 @@ func kustomize(files []file, dir string) (out []byte, err error) {
 	}
 	kustomizing.Lock()
 	defer kustomizing.Unlock()
-	defer func() {
-		// It has panicked on bad input before.
-		if r := recover(); r != nil {
-			out, err = nil, fmt.Errorf("kustomize has failed: %v", r)
-		}
-	}()
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(fs, root)
 	if err != nil {
 		return nil, fmt.Errorf("kustomize: %s", strings.ReplaceAll(err.Error(), kustomizeRoot+"/", ""))

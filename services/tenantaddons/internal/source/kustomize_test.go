@@ -180,6 +180,16 @@ func TestKustomizationFetchesNothing(t *testing.T) {
 		c := mustResolve(t, spec, Inputs{Credentials: archive.trust()})
 		wantNames(t, c, "llla", "llra", "lrla", "lrra", "rlla", "rlra", "rrla", "rrra")
 	})
+	t.Run("files that can't lie beside each other", func(t *testing.T) {
+		for _, content := range []map[string]string{
+			{".": "x", "kustomization.yaml": "resources: [a.yaml]", "a.yaml": configMap("a")}, {"a": "x", "a/kustomization.yaml": "resources: []"},
+		} {
+			archive := serve(t, files{"x.tar.gz": tarball(t, content)})
+			spec := kustomizationSpec(tenantaddon.Kustomization{URL: archive.URL + "/x.tar.gz", Origin: secret()})
+			_, err := resolve(t, spec, Inputs{Credentials: archive.trust()}, "")
+			mustFail(t, err, tenantaddon.ReasonSourceInvalid, "spec.kustomization.url")
+		}
+	})
 	t.Run("two kustomizations in one directory", func(t *testing.T) {
 		_, err := kustomizeFiles(t, map[string]string{"kustomization.yaml": "resources: [a.yaml]", "kustomization.yml": "resources: []"})
 		mustFail(t, err, tenantaddon.ReasonSourceInvalid, "holds 2")

@@ -1,7 +1,11 @@
 package source
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -21,7 +25,10 @@ type indexEntry struct {
 	Digest  string   `json:"digest"`
 }
 
-// parsing lets one index be parsed at a time: that takes many times its size.
+// maxParsed is how much YAML of an index is parsed: that takes thirty times its size.
+const maxParsed = 5 << 20
+
+// parsing lets one index be parsed at a time.
 var parsing sync.Mutex
 
 // chartFromRepository fetches the archive of a chart from a Helm repository.
@@ -56,11 +63,11 @@ func (s *source) chartFromRepository(ctx context.Context, client *http.Client) (
 func (s *source) findEntry(data []byte) (indexEntry, error) {
 	parsing.Lock()
 	defer parsing.Unlock()
-	var idx index
-	if err := yaml.Unmarshal(data, &idx); err != nil || idx.Entries == nil {
-		return indexEntry{}, sourceInvalid(s.urlField, "%s: its index.yaml is none of a Helm repository", s.shown)
+	entries, err := parseIndex(data, s.name)
+	if err != nil {
+		return indexEntry{}, sourceInvalid(s.urlField, "%s: its index.yaml %w", s.shown, err)
 	}
-	versions, ok := idx.Entries[s.name]
+	versions, ok := entries[s.name]
 	if !ok {
 		return indexEntry{}, unavailable("spec.chart.name", "%s has no chart %q", s.shown, s.name)
 	}
@@ -72,6 +79,57 @@ func (s *source) findEntry(data []byte) (indexEntry, error) {
 		}
 	}
 	return indexEntry{}, unavailable("spec.chart.version", "%s has no version %q of %q", s.shown, s.version, s.name)
+}
+
+// parseIndex parses an index, or just the part of it that has the chart name.
+func parseIndex(data []byte, name string) (map[string][]indexEntry, error) {
+	var idx index
+	unmarshal := func(data []byte, v any) error { return yaml.Unmarshal(data, v) }
+	if json.Valid(data) {
+		unmarshal = json.Unmarshal
+	} else if part := cutEntries(data, name); part != nil {
+		data = part
+	}
+	if len(data) > maxParsed && !json.Valid(data) {
+		return nil, fmt.Errorf("has no chart %q where `helm repo index` writes it, and is too large to be read whole", name)
+	}
+	if err := unmarshal(data, &idx); err != nil || idx.Entries == nil {
+		return nil, errors.New("is none of a Helm repository")
+	}
+	return idx.Entries, nil
+}
+
+// cutEntries cuts the lines of one chart out of an index as Helm writes it: the charts are the keys below entries, one indented as all others. It
+// returns nil if the chart isn't there.
+func cutEntries(data []byte, name string) []byte {
+	const header = "entries:"
+	var part []byte
+	within, indent := false, 0
+	for line := range bytes.Lines(data) {
+		text := bytes.TrimLeft(line, " ")
+		depth := len(line) - len(text)
+		text = bytes.TrimRight(text, " \r\n")
+		switch {
+		case len(text) == 0 || text[0] == '#':
+		case depth == 0:
+			if part != nil {
+				return part
+			}
+			within, indent = string(text) == header, 0
+		case !within:
+		case indent == 0 || (depth <= indent && text[0] != '-'): // a chart
+			if part != nil {
+				return part
+			}
+			indent = depth
+			if string(bytes.Trim(text, `"':`)) == name {
+				part = append([]byte(header+"\n"), line...)
+			}
+		case part != nil:
+			part = append(part, line...)
+		}
+	}
+	return part
 }
 
 func sameVersion(a, b string) bool { return strings.TrimPrefix(a, "v") == strings.TrimPrefix(b, "v") }

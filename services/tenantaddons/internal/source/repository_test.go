@@ -156,6 +156,51 @@ func TestChartFromRepository(t *testing.T) {
 	})
 }
 
+func TestLargeIndex(t *testing.T) {
+	var all strings.Builder
+	all.WriteString("apiVersion: v1\nentries:\n")
+	for c := range 300 {
+		fmt.Fprintf(&all, "  # comment\n  chart%d:\n", c)
+		for v := range 60 {
+			all.WriteString("  - annotations:\n      images: |\n        - name: a\n\n        chart1:\n")
+			fmt.Fprintf(&all, "    description: %q\n    name: chart%d\n", strings.Repeat("x", 300), c)
+			fmt.Fprintf(&all, "    urls:\n    - https://example.com/chart%d-%d.tgz\n    version: 1.%d.0\n", c, v, v)
+		}
+	}
+	all.WriteString("generated: \"2026-01-01T00:00:00Z\"\n")
+	data := []byte(all.String())
+	if len(data) <= maxParsed {
+		t.Fatalf("the index has %d bytes only", len(data))
+	}
+	for _, name := range []string{"chart0", "chart1", "chart299"} {
+		got, err := parseIndex(data, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != 1 || len(got[name]) != 60 || got[name][59].URLs[0] != "https://example.com/"+name+"-59.tgz" {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+	if _, err := parseIndex(data, "chart300"); err == nil || !strings.Contains(err.Error(), "chart300") {
+		t.Errorf("got %v", err)
+	}
+	t.Run("in other ways of writing it", func(t *testing.T) {
+		for _, text := range []string{
+			"entries:\n    demo:\n        - version: 1.0.0\n    other:\n        - version: 2.0.0\n",
+			"entries:\n  other: []\n  \"demo\":\n  - version: 1.0.0\nentriesOf: x\n",
+			"entries: {demo: [{version: 1.0.0}]}",
+			`{"entries": {"demo": [{"version": "1.0.0"}]}}`,
+			"entries:\r\n  demo:\r\n  - version: 1.0.0\r\n",
+			"entries:\n  demo: [{version: 1.0.0}]\n",
+		} {
+			got, err := parseIndex([]byte(text), "demo")
+			if err != nil || len(got["demo"]) != 1 || got["demo"][0].Version != "1.0.0" {
+				t.Errorf("%q: got %v, %v", text, got, err)
+			}
+		}
+	})
+}
+
 func TestChartChecked(t *testing.T) {
 	schema := func(s string) func(*chart.Chart) {
 		return func(c *chart.Chart) { c.Schema = []byte(s) }

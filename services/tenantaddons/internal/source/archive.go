@@ -14,7 +14,10 @@ import (
 // Limits of archives: all that is in one, those in it included.
 const (
 	maxUnpacked = 100 << 20
+	maxChart    = 32 << 20
 	maxFiles    = 10_000
+	// maxParsed is how much YAML is parsed: that takes thirty times its size.
+	maxParsed = 5 << 20
 	// maxNested is how deep charts may lie in charts.
 	maxNested = 4
 )
@@ -29,11 +32,11 @@ type file struct {
 
 // budget is what archives may still hold.
 type budget struct {
-	bytes int64
-	files int
+	limit, bytes int64
+	files        int
 }
 
-func newBudget() *budget { return &budget{bytes: maxUnpacked, files: maxFiles} }
+func newBudget(bytes int64) *budget { return &budget{limit: bytes, bytes: bytes, files: maxFiles} }
 
 // isGzip says whether data is compressed by gzip.
 func isGzip(data []byte) bool { return bytes.HasPrefix(data, []byte{0x1f, 0x8b}) }
@@ -69,7 +72,7 @@ func untar(data []byte, left *budget) ([]file, error) {
 			return nil, fmt.Errorf("not a whole tar.gz: %w", err)
 		}
 		if left.bytes -= int64(len(content)); left.bytes < 0 {
-			return nil, fmt.Errorf("unpacked, the archive is larger than %d MiB", maxUnpacked>>20)
+			return nil, fmt.Errorf("unpacked, the archive is larger than %d MiB", left.limit>>20)
 		}
 		files = append(files, file{name: name, data: content, link: link})
 	}

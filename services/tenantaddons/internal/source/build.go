@@ -121,11 +121,14 @@ func (s *source) build(data []byte, digest string) (*Content, error) {
 	} else if files, err = s.selectManifests(files); err != nil {
 		return nil, err
 	}
+	for _, f := range files {
+		c.size += int64(len(f.data))
+	}
+	if c.size > maxParsed {
+		return nil, sourceInvalid(s.urlField, "%sholds more than %d MiB of manifests", s.place(), maxParsed>>20)
+	}
 	if s.template {
 		c.templates = files
-		for _, f := range files {
-			c.size += int64(len(f.data))
-		}
 		return c, nil
 	}
 	objects, err := allObjects(files, s.targetNamespace)
@@ -134,9 +137,6 @@ func (s *source) build(data []byte, digest string) (*Content, error) {
 	}
 	if c.manifests, c.crds, err = toYAML(objects); err != nil {
 		return nil, sourceInvalid(s.urlField, "%s%w", s.place(), err)
-	}
-	for _, f := range files {
-		c.size += int64(len(f.data))
 	}
 	return c, nil
 }
@@ -160,7 +160,7 @@ func (s *source) unpack(data []byte) ([]file, error) {
 		}
 		return []file{{name: fileName(path.Base(s.url.Path)), data: data}}, nil
 	}
-	files, err := untar(data, newBudget())
+	files, err := untar(data, newBudget(maxUnpacked))
 	if err != nil {
 		return nil, sourceInvalid(s.urlField, "%s: %w", s.shown, err)
 	}
@@ -177,7 +177,7 @@ func fileName(base string) string {
 
 // buildChart checks the archive of a chart.
 func (s *source) buildChart(data []byte, digest string) (*Content, error) {
-	if err := checkChartSize(data, newBudget(), 0); err != nil {
+	if err := checkChartSize(data, newBudget(maxChart), 0); err != nil {
 		return nil, sourceInvalid(s.urlField, "%s: %w", s.shown, err)
 	}
 	ch, err := loader.LoadArchive(bytes.NewReader(data))

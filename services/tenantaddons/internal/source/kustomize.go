@@ -43,7 +43,7 @@ func kustomize(files []file, dir string) (out []byte, err error) {
 	if !fs.IsDir(root) {
 		return nil, fmt.Errorf("there is no directory %q", dir)
 	}
-	c := &confined{fs: fs, left: newBudget(), within: map[string]bool{}}
+	c := &confined{fs: fs, left: newBudget(maxParsed), within: map[string]bool{}}
 	if err := c.check(root); err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (c *confined) spend(p string) error {
 		c.left.bytes -= int64(len(data))
 	}
 	if c.left.files < 0 || c.left.bytes < 0 {
-		return fmt.Errorf("with all that it refers to, it is more than %d files or %d MiB", maxFiles, maxUnpacked>>20)
+		return fmt.Errorf("with all that it refers to, it is more than %d files or %d MiB", maxFiles, c.left.limit>>20)
 	}
 	return nil
 }

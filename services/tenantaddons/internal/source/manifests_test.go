@@ -145,6 +145,7 @@ func TestManifestsByURL(t *testing.T) {
 		"link.tgz":   link,
 		"escape.tgz": tarball(t, map[string]string{"../../etc/x.yaml": configMap("x")}),
 		"abs.tgz":    tarball(t, map[string]string{"/etc/x.yaml": configMap("x")}),
+		"large.tgz":  tarball(t, map[string]string{"a.yaml": strings.Repeat("#", maxParsed), "b.yaml": configMap("b")}),
 		"empty.tgz":  tarball(t, map[string]string{"README.md": "x"}),
 		"broken.tgz": {0x1f, 0x8b, 1, 2, 3},
 	}))
@@ -190,6 +191,7 @@ func TestManifestsByURL(t *testing.T) {
 			of("abs.tgz", ""),
 			tenantaddon.ReasonSourceInvalid, []string{"/etc/x.yaml", "relative"},
 		},
+		"too much YAML":           {of("large.tgz", ""), tenantaddon.ReasonSourceInvalid, []string{"more than 5 MiB of manifests"}},
 		"nothing in it":           {of("empty.tgz", ""), tenantaddon.ReasonSourceInvalid, []string{"no files"}},
 		"half an archive":         {of("broken.tgz", ""), tenantaddon.ReasonSourceInvalid, []string{"tar.gz"}},
 		"a file that isn't there": {of("gone.yaml", ""), tenantaddon.ReasonSourceUnavailable, []string{"404"}},
@@ -253,7 +255,7 @@ func TestManifestsRefused(t *testing.T) {
 		for i := range maxFiles + 1 {
 			content[fmt.Sprintf("%d.yaml", i)] = ""
 		}
-		if _, err := untar(tarball(t, content), newBudget()); err == nil || !strings.Contains(err.Error(), "more than") {
+		if _, err := untar(tarball(t, content), newBudget(maxUnpacked)); err == nil || !strings.Contains(err.Error(), "more than") {
 			t.Errorf("got %v", err)
 		}
 	})

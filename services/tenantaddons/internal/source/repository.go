@@ -25,9 +25,6 @@ type indexEntry struct {
 	Digest  string   `json:"digest"`
 }
 
-// maxParsed is how much YAML of an index is parsed: that takes thirty times its size.
-const maxParsed = 5 << 20
-
 // parsing lets one index be parsed at a time.
 var parsing sync.Mutex
 

@@ -27,6 +27,8 @@ const (
 	cacheSize = 64 << 20
 	// maxFetches is how many sources are fetched at once: each takes some times its size for a moment.
 	maxFetches = 8
+	// maxBuilds is how many are unpacked and built at once.
+	maxBuilds = 2
 )
 
 // Fetcher fetches what specs say, and keeps it in memory, up to 64 MiB. It is safe for concurrent use; what is asked for at the same time is
@@ -34,12 +36,13 @@ const (
 type Fetcher struct {
 	cache  *cache
 	flight singleflight.Group
-	slots  chan struct{}
+	// fetches and builds hold one for each of them that goes on.
+	fetches, builds chan struct{}
 }
 
 // New makes a Fetcher.
 func New() *Fetcher {
-	return &Fetcher{cache: newCache(cacheSize), slots: make(chan struct{}, maxFetches)}
+	return &Fetcher{cache: newCache(cacheSize), fetches: make(chan struct{}, maxFetches), builds: make(chan struct{}, maxBuilds)}
 }
 
 // Inputs are the contents of the management cluster's objects that a spec refers to.
@@ -113,6 +116,8 @@ func (f *Fetcher) resolve(ctx context.Context, src *source, pinned string) (*Con
 	if c := f.cache.get(key); c != nil {
 		return c, nil
 	}
+	f.builds <- struct{}{} // each ends: it waits for nobody else
+	defer func() { <-f.builds }()
 	c, err := src.build(data, digest)
 	if err != nil {
 		return nil, err
@@ -124,8 +129,8 @@ func (f *Fetcher) resolve(ctx context.Context, src *source, pinned string) (*Con
 // fetch fetches src, once there is room for it.
 func (f *Fetcher) fetch(ctx context.Context, src *source, pinned string) ([]byte, string, error) {
 	select {
-	case f.slots <- struct{}{}:
-		defer func() { <-f.slots }()
+	case f.fetches <- struct{}{}:
+		defer func() { <-f.fetches }()
 		return src.fetch(ctx, pinned)
 	case <-ctx.Done():
 		return nil, "", unavailable(src.urlField, "%s: %d other sources are fetched, and take long; it is tried again", src.shown, maxFetches)

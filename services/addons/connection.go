@@ -32,7 +32,7 @@ type connection struct {
 	// access is the checksum of the Secret the kubeconfig is from, field the key in it. route is how the tenant is reached, whatever
 	// address is in the kubeconfig.
 	access, field string
-	route         *route
+	route         *kube.Route
 
 	rewriting *rewriting // nil while nothing is written anew
 
@@ -97,7 +97,7 @@ func (w *connection) api() *Cluster {
 }
 
 // way is the one by which the tenant is reached, the one before while it wasn't yet.
-func (w *connection) way(before state.Addons) string { return cmp.Or(w.route.taken(), before.Way) }
+func (w *connection) way(before state.Addons) string { return cmp.Or(w.route.Taken(), before.Way) }
 
 // connect returns the connection to the tenant, a new one when its kubeconfig changed. last is the way by which the tenant was reached
 // before this replica met it.
@@ -107,12 +107,12 @@ func (s *addons) connect(ctx context.Context, t *loop.Turn, access string, ways 
 	s.mu.Unlock()
 	wanted := t.Tenant.Annotations[name.AnnotationKubeconfigSecretKey]
 	field := kubeconfigField(t.Tenant)
-	if w != nil && w.access == access && w.field == field && w.route.wanted == wantedWay(wanted) {
-		w.route.lead(ways)
+	if w != nil && w.access == access && w.field == field && w.route.Wanted() == kube.WantedWay(wanted) {
+		w.route.Lead(ways)
 		return w, nil
 	}
 	s.drop(t.Key)
-	way := &route{wanted: wantedWay(wanted), ways: ways, last: last, changed: s.rerouted(t.Key)}
+	way := kube.NewRoute(ways, kube.WantedWay(wanted), last, s.rerouted(t.Key))
 	cluster, err := s.dial(ctx, t.Key, field, way)
 	if err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func (s *addons) rerouted(key events.Key) func() {
 }
 
 // dial reads the tenant's kubeconfig and makes a Cluster of it, to be reached by a route.
-func (s *addons) dial(ctx context.Context, key events.Key, field string, by *route) (*Cluster, error) {
+func (s *addons) dial(ctx context.Context, key events.Key, field string, by *kube.Route) (*Cluster, error) {
 	secret := &corev1.Secret{}
 	secretName := name.AdminKubeconfig(key.Name)
 	if err := s.clients.Kube.Get(ctx, kube.Secrets, key.Namespace, secretName, secret); err != nil {
@@ -151,7 +151,7 @@ func (s *addons) dial(ctx context.Context, key events.Key, field string, by *rou
 	if len(secret.Data[field]) == 0 {
 		return nil, fmt.Errorf("secret %s has no key %q (annotation %s)", secretName, field, name.AnnotationKubeconfigSecretKey)
 	}
-	cluster, err := newCluster(secret.Data[field], kube.Options{Requests: s.clients.TenantRequests, Ways: by.dialed()})
+	cluster, err := newCluster(secret.Data[field], kube.Options{Requests: s.clients.TenantRequests, Ways: by.Ways()})
 	if err != nil {
 		return nil, fmt.Errorf("secret %s, key %s: %w", secretName, field, err)
 	}

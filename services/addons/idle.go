@@ -84,7 +84,7 @@ func (s *addons) seen(ctx context.Context, key events.Key, field string, workloa
 	var all []string
 	for _, pod := range workload.Pods {
 		way := kube.Way{Name: pod, Address: pod, ServerName: name.ServiceHost(key.Name, key.Namespace)}
-		cluster, err := s.dial(ctx, key, field, &route{ways: []kube.Way{way}, changed: func() {}})
+		cluster, err := s.dial(ctx, key, field, kube.NewRoute([]kube.Way{way}, "", "", nil))
 		if err != nil {
 			return "", err
 		}

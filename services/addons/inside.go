@@ -89,9 +89,8 @@ func (s *addons) visit(ctx context.Context, key events.Key) (*Cluster, error) {
 			return nil, err
 		}
 	}
-	return s.dial(ctx, key, kubeconfigField(&tenant), &route{
-		wanted: wantedWay(tenant.Annotations[name.AnnotationKubeconfigSecretKey]), ways: waysTo(&tenant, workload), last: own.Way, changed: func() {},
-	})
+	wanted := kube.WantedWay(tenant.Annotations[name.AnnotationKubeconfigSecretKey])
+	return s.dial(ctx, key, kubeconfigField(&tenant), kube.NewRoute(kube.WaysTo(&tenant, workload), wanted, own.Way, nil))
 }
 
 // stateOf reads what a service knows of a tenant, or [events.ErrNotFound].

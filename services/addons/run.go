@@ -145,7 +145,7 @@ func (s *addons) keepUp(ctx context.Context, t *loop.Turn, input Input, certs st
 	if err := t.OwnData(&a.before); err != nil {
 		return err
 	}
-	w, err := s.connect(ctx, t, access, waysTo(t.Tenant, workload), a.before.Way)
+	w, err := s.connect(ctx, t, access, kube.WaysTo(t.Tenant, workload), a.before.Way)
 	if err != nil {
 		return err
 	}

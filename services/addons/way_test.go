@@ -5,100 +5,15 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
-	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
-func TestWaysToATenant(t *testing.T) {
-	t.Parallel()
-	for sentence, test := range map[string]struct {
-		workload state.Workload
-		port     int32
-		want     string
-	}{
-		"are the Service's name and the endpoint": {
-			state.Workload{Endpoint: "203.0.113.7:6443", Port: 6443}, 6443,
-			"service demo.shop.svc:6443 as demo.shop.svc, endpoint 203.0.113.7:6443 as 203.0.113.7",
-		},
-		"behind a gateway with a port of its own, the Service keeps the API's": {
-			state.Workload{Endpoint: "demo.example.com:443", Port: 443}, 6443,
-			"service demo.shop.svc:6443 as demo.shop.svc, endpoint demo.example.com:443 as demo.example.com",
-		},
-		"with IPv6": {
-			state.Workload{Endpoint: "[2001:db8::7]:6443", Port: 6443, LoadBalancer: "2001:db8::8"}, 6443,
-			"service demo.shop.svc:6443 as demo.shop.svc, endpoint [2001:db8::7]:6443 as 2001:db8::7, " +
-				"loadBalancer [2001:db8::8]:6443 as demo.shop.svc",
-		},
-		"and the load balancer's own address, where another is declared": {
-			state.Workload{Endpoint: "198.51.100.1:6443", Port: 6443, LoadBalancer: "203.0.113.7"}, 6443,
-			"service demo.shop.svc:6443 as demo.shop.svc, endpoint 198.51.100.1:6443 as 198.51.100.1, " +
-				"loadBalancer 203.0.113.7:6443 as demo.shop.svc",
-		},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			t.Parallel()
-			tenant := &state.Tenant{Namespace: "shop", Name: "demo"}
-			tenant.Spec.NetworkProfile.Port = test.port
-			var got []string
-			for _, w := range waysTo(tenant, test.workload) {
-				got = append(got, fmt.Sprintf("%s %s as %s", w.Name, w.Address, w.ServerName))
-			}
-			if text := strings.Join(got, ", "); text != test.want {
-				t.Errorf("got  %s\nwant %s", text, test.want)
-			}
-		})
-	}
-}
-
-func TestOrderOfWays(t *testing.T) {
-	t.Parallel()
-	ways := []kube.Way{{Name: state.WayService}, {Name: state.WayEndpoint}, {Name: state.WayLoadBalancer}}
-	for sentence, test := range map[string]struct{ annotation, last, want string }{
-		"the Service first, as Kamaji":                            {"", "", "service endpoint loadBalancer"},
-		"what worked goes before":                                 {"", "loadBalancer", "loadBalancer service endpoint"},
-		"what an annotation names goes first":                     {"super-admin.conf", "", "endpoint service loadBalancer"},
-		"also before what worked, and the others stay":            {"admin.svc", "endpoint", "service endpoint loadBalancer"},
-		"what worked goes before what nobody wants":               {"super-admin.svc", "loadBalancer", "service loadBalancer endpoint"},
-		"what worked and is there no more changes nothing":        {"", "gone", "service endpoint loadBalancer"},
-		"the annotation's may be the one that worked at the time": {"admin.conf", "endpoint", "endpoint service loadBalancer"},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			t.Parallel()
-			var got []string
-			for _, w := range inOrder(ways, wantedWay(test.annotation), test.last) {
-				got = append(got, w.Name)
-			}
-			if text := strings.Join(got, " "); text != test.want {
-				t.Errorf("got %s, want %s", text, test.want)
-			}
-		})
-	}
-}
-
-func TestARouteRemembersTheWayThatWorked(t *testing.T) {
-	t.Parallel()
-	service, endpoint := kube.Way{Name: state.WayService}, kube.Way{Name: state.WayEndpoint}
-	told := 0
-	r := &route{ways: []kube.Way{service, endpoint}, changed: func() { told++ }}
-	dialed := r.dialed()
-	dialed.Won(service)
-	dialed.Won(service)
-	if told != 0 {
-		t.Error("the first way is told as another one")
-	}
-	dialed.Won(endpoint)
-	if told != 1 || r.taken() != state.WayEndpoint || dialed.Order()[0] != endpoint {
-		t.Errorf("told %d times, taken %s, next %v", told, r.taken(), dialed.Order())
-	}
-}
-
 // reaching is a client of a tenant with an authority, by ways.
-func reaching(t testing.TB, of *authority, ways ...kube.Way) (*Cluster, *route) {
+func reaching(t testing.TB, of *authority, ways ...kube.Way) (*Cluster, *kube.Route) {
 	t.Helper()
 	key, err := x509.MarshalECPrivateKey(of.key)
 	if err != nil {
@@ -112,8 +27,8 @@ func reaching(t testing.TB, of *authority, ways ...kube.Way) (*Cluster, *route) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &route{ways: ways, changed: func() {}}
-	c, err := newCluster(kubeconfig, kube.Options{Ways: r.dialed()})
+	r := kube.NewRoute(ways, "", "", nil)
+	c, err := newCluster(kubeconfig, kube.Options{Ways: r.Ways()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,8 +64,8 @@ func TestTheWayThatWorksIsTaken(t *testing.T) {
 			t.Parallel()
 			own, asked := tenants.server(t, nil)
 			c, r := reaching(t, tenants, append(before, way("own", own.Listener.Addr().String(), host))...)
-			if err := c.Probe(t.Context()); err != nil || asked.Load() != 1 || r.taken() != "own" {
-				t.Errorf("%v, asked %d times, by %q", err, asked.Load(), r.taken())
+			if err := c.Probe(t.Context()); err != nil || asked.Load() != 1 || r.Taken() != "own" {
+				t.Errorf("%v, asked %d times, by %q", err, asked.Load(), r.Taken())
 			}
 		})
 	}
@@ -174,14 +89,14 @@ func TestAWayIsTakenUntilItEnds(t *testing.T) {
 	if err := c.Probe(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	first := r.taken() // the first one, unless this machine is so busy that the other was asked beside it
-	if order := r.dialed().Order(); other[first] == "" || order[0].Name != first {
+	first := r.Taken() // the first one, unless this machine is so busy that the other was asked beside it
+	if order := r.Ways().Order(); other[first] == "" || order[0].Name != first {
 		t.Fatalf("taken %q, next is %v", first, order)
 	}
 	servers[first].CloseClientConnections()
 	servers[first].Close()
-	if err := c.Probe(t.Context()); err != nil || r.taken() != other[first] {
-		t.Errorf("%v; taken %q after %q", err, r.taken(), first)
+	if err := c.Probe(t.Context()); err != nil || r.Taken() != other[first] {
+		t.Errorf("%v; taken %q after %q", err, r.Taken(), first)
 	}
 }
 
@@ -209,8 +124,8 @@ func TestNoWayLeadsToTheTenant(t *testing.T) {
 			var unreached *kube.UnreachedError
 			var untrusted *tls.CertificateVerificationError
 			if !errors.As(err, &unreached) || errors.As(err, &untrusted) != test.untrusted || passing(err) == test.untrusted ||
-				!strings.Contains(err.Error(), test.says) || r.taken() != "" {
-				t.Errorf("%v; taken %q", err, r.taken())
+				!strings.Contains(err.Error(), test.says) || r.Taken() != "" {
+				t.Errorf("%v; taken %q", err, r.Taken())
 			}
 		})
 	}

@@ -27,6 +27,7 @@ const Dependency = "kubernetes"
 type Client struct {
 	http    *http.Client
 	rest    *rest.RESTClient
+	host    string
 	manager string
 	health  *health.Health
 	// dependency of errors that mean that the server is away: empty for a tenant's, which concerns that tenant alone.
@@ -111,7 +112,7 @@ func New(cfg *rest.Config, o Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connection to %s: %w", cfg.Host, err)
 	}
-	c := &Client{manager: o.FieldManager, health: o.Health, dependency: Dependency, scope: o, http: &http.Client{
+	c := &Client{host: cfg.Host, manager: o.FieldManager, health: o.Health, dependency: Dependency, scope: o, http: &http.Client{
 		Transport:     fenced{transport, o.Requests},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // an API server is where it is
 	}}

@@ -51,7 +51,13 @@ func (c *Client) WatchListed(ctx context.Context, r Resource, namespace, selecto
 
 // WatchNamed is [Client.Watch] for the one object of a name, whether it exists or not: it needs rights on that name alone.
 func (c *Client) WatchNamed(ctx context.Context, r Resource, namespace, name string, changed func(Change)) error {
-	return c.watch(ctx, &watcher{resource: r, namespace: namespace, fields: "metadata.name=" + name, changed: changed, listed: func() {}})
+	return c.WatchNamedListed(ctx, r, namespace, name, changed, func() {})
+}
+
+// WatchNamedListed is [Client.WatchNamed] that also calls listed each time it was found out whether the object is there. listed must not
+// block.
+func (c *Client) WatchNamedListed(ctx context.Context, r Resource, namespace, name string, changed func(Change), listed func()) error {
+	return c.watch(ctx, &watcher{resource: r, namespace: namespace, fields: "metadata.name=" + name, changed: changed, listed: listed})
 }
 
 // WatchFiltered is [Client.WatchListed] that calls changed only for objects that wanted accepts; of these it keeps the name, of others

@@ -2,6 +2,7 @@ package release
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -138,7 +139,6 @@ func (o *operation) awaitServed(ctx context.Context, crd placed) error {
 	defer end()
 	why := ""
 	is := &apiextensionsv1.CustomResourceDefinition{}
-	fresh := false
 	err := o.cluster.await(ctx, crd.resource, "", crd.GetName(), func(u *unstructured.Unstructured) (bool, error) {
 		*is = apiextensionsv1.CustomResourceDefinition{}
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, is); err != nil {
@@ -147,7 +147,6 @@ func (o *operation) awaitServed(ctx context.Context, crd placed) error {
 		for _, c := range is.Status.Conditions {
 			switch {
 			case c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue:
-				fresh = time.Since(c.LastTransitionTime.Time) < establishPatience
 				return true, nil
 			case c.Type == apiextensionsv1.NamesAccepted && c.Status == apiextensionsv1.ConditionFalse:
 				why = ": " + c.Message
@@ -161,22 +160,20 @@ func (o *operation) awaitServed(ctx context.Context, crd placed) error {
 	if err != nil {
 		return err
 	}
+	var served kube.Resource
 	for _, v := range is.Spec.Versions {
-		if !v.Served {
-			continue
-		}
-		r := kube.Resource{
-			GroupVersion: schema.GroupVersion{Group: is.Spec.Group, Version: v.Name}, Plural: is.Spec.Names.Plural, Kind: is.Spec.Names.Kind,
-			Namespaced: is.Spec.Scope == apiextensionsv1.NamespaceScoped,
-		}
-		o.serve(r)
-		if fresh {
-			if err := o.awaitAnswer(ctx, r); err != nil {
-				return err
+		if v.Served {
+			served = kube.Resource{
+				GroupVersion: schema.GroupVersion{Group: is.Spec.Group, Version: v.Name}, Plural: is.Spec.Names.Plural, Kind: is.Spec.Names.Kind,
+				Namespaced: is.Spec.Scope == apiextensionsv1.NamespaceScoped,
 			}
+			o.serve(served)
 		}
 	}
-	return nil
+	if served.Kind == "" {
+		return nil
+	}
+	return o.awaitAnswer(ctx, served)
 }
 
 // answerPause is between two looks at whether a kind that is established is also served: what serves it learns of that by a watch of its own,
@@ -189,12 +186,12 @@ func (o *operation) awaitAnswer(ctx context.Context, r kube.Resource) error {
 	defer tick.Stop()
 	for {
 		err := o.cluster.kube.List(ctx, r, "", name.LabelTenantAddon+"=none", &metav1.PartialObjectMetadataList{})
-		if !apierrors.IsNotFound(err) {
+		if !apierrors.IsNotFound(err) && !kube.IsAway(err) { // it begins with "storage is (re)initializing"
 			return err
 		}
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return cmp.Or(err, context.Cause(ctx))
 		case <-tick.C:
 		}
 	}

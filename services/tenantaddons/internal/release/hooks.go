@@ -99,8 +99,7 @@ func (c *Cluster) await(
 func (c *Cluster) look(
 	ctx context.Context, r *kube.Resource, namespace, name string, done func(*unstructured.Unstructured) (bool, error),
 ) (bool, error) {
-	u := &unstructured.Unstructured{}
-	err := c.kube.Get(ctx, *r, namespace, name, &u.Object)
+	u, err := c.get(ctx, r, namespace, name)
 	switch {
 	case ctx.Err() != nil:
 		return false, context.Cause(ctx)

@@ -3,7 +3,6 @@ package release
 import (
 	"encoding/json"
 	"hash/fnv"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -249,7 +248,10 @@ func (in *Installed) Health() Health {
 	}
 	for _, state := range []string{Failed, Unknown, InProgress} {
 		if why := byState[state]; len(why) > 0 {
-			return Health{state, listed(append(why, slices.Concat(byState[InProgress])...), maxHealth)}
+			if state == Failed {
+				why = append(why, byState[InProgress]...)
+			}
+			return Health{state, listed(why, maxHealth)}
 		}
 	}
 	if in.unseen > 0 {

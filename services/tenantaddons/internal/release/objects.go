@@ -3,6 +3,7 @@ package release
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -338,4 +339,14 @@ func (o *operation) placeAll(manifest io.Reader) ([]placed, error) {
 func body(u *unstructured.Unstructured) ([]byte, error) {
 	data, err := u.MarshalJSON()
 	return bytes.TrimSpace(data), err
+}
+
+// get reads an object.
+func (c *Cluster) get(ctx context.Context, r *kube.Resource, namespace, object string) (*unstructured.Unstructured, error) {
+	var raw json.RawMessage
+	if err := c.kube.Get(ctx, *r, namespace, object, &raw); err != nil {
+		return nil, err
+	}
+	u := &unstructured.Unstructured{}
+	return u, u.UnmarshalJSON(raw) // which makes integers of numbers
 }

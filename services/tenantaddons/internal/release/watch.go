@@ -7,7 +7,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -211,8 +210,7 @@ func (l *looker) run(ctx context.Context) {
 
 // lookAt notes whether an object works.
 func (l *looker) lookAt(ctx context.Context, in *Installed, ref Ref, r *kube.Resource) {
-	u := &unstructured.Unstructured{}
-	err := l.cluster.kube.Get(ctx, *r, ref.Namespace, ref.Name, &u.Object)
+	u, err := l.cluster.get(ctx, r, ref.Namespace, ref.Name)
 	switch {
 	case err == nil:
 		in.work(ref, healthOf(u))

@@ -56,7 +56,7 @@ var webhookName = regexp.MustCompile(`(?:failed calling webhook|admission webhoo
 var conversionOf = regexp.MustCompile(`conversion webhook for (.+?) failed`)
 
 // takenObject finds the object that Helm won't take over. It gives nothing but text.
-var takenObject = regexp.MustCompile(`(\S+ "[^"]*" in namespace "[^"]*") exists and cannot be imported into the current release: (.*)`)
+var takenObject = regexp.MustCompile(`(\S+ "[^"]*" in namespace "[^"]*") exists and cannot be imported into the current release: `)
 
 // failed gives an error of an operation its type.
 func (o *operation) failed(ctx context.Context, err error) error {
@@ -117,8 +117,8 @@ func (o *operation) refused(err error, answered apierrors.APIStatus) error {
 // helmFailed is failed for what Helm says in text.
 func helmFailed(err error) error {
 	if found := takenObject.FindStringSubmatch(err.Error()); found != nil {
-		return newError(tenantaddon.ReasonTaken, err, "%s is there and belongs to somebody else (%s); delete it, or give it to this Helm release",
-			found[1], found[2])
+		return newError(tenantaddon.ReasonTaken, err,
+			"%s is there and isn't this Helm release's; delete it, or give it the label and the annotations by which Helm knows its own", found[1])
 	}
 	if errors.Is(err, driver.ErrReleaseExists) {
 		return newError(tenantaddon.ReasonTaken, err, "the Secret of the next revision of the Helm release is there, and can't be read as one")

@@ -32,7 +32,7 @@ func sendWithin(ctx context.Context, by http.RoundTripper, req *http.Request) (*
 	} else {
 		ctx, end = context.WithTimeout(ctx, requestTimeout)
 	}
-	detach := context.AfterFunc(req.Context(), end)
+	detach := context.AfterFunc(req.Context(), end) //nolint:contextcheck // a request ends with both
 	done := func() { detach(); end() }
 	bounded := req.Clone(ctx)
 	if !query.Has("watch") && !query.Has("timeout") {

@@ -160,20 +160,43 @@ func (o *operation) awaitServed(ctx context.Context, crd placed) error {
 	if err != nil {
 		return err
 	}
-	var served kube.Resource
-	for _, v := range is.Spec.Versions {
-		if v.Served {
-			served = kube.Resource{
-				GroupVersion: schema.GroupVersion{Group: is.Spec.Group, Version: v.Name}, Plural: is.Spec.Names.Plural, Kind: is.Spec.Names.Kind,
-				Namespaced: is.Spec.Scope == apiextensionsv1.NamespaceScoped,
-			}
-			o.serve(served)
-		}
+	served := servedBy(is)
+	for _, r := range served {
+		o.serve(r)
 	}
-	if served.Kind == "" {
+	if len(served) == 0 {
 		return nil
 	}
-	return o.awaitAnswer(ctx, served)
+	return o.awaitAnswer(ctx, served[0]) // and so for the other versions
+}
+
+// servedBy are the versions of a CRD's kind.
+func servedBy(crd *apiextensionsv1.CustomResourceDefinition) []kube.Resource {
+	var all []kube.Resource
+	for _, v := range crd.Spec.Versions {
+		if v.Served {
+			all = append(all, kube.Resource{
+				GroupVersion: schema.GroupVersion{Group: crd.Spec.Group, Version: v.Name}, Plural: crd.Spec.Names.Plural, Kind: crd.Spec.Names.Kind,
+				Namespaced: crd.Spec.Scope == apiextensionsv1.NamespaceScoped,
+			})
+		}
+	}
+	return all
+}
+
+// declare notes where the tenant's API has the kinds of a CRD once it is there.
+func (o *operation) declare(crd placed) error {
+	is := &apiextensionsv1.CustomResourceDefinition{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(crd.Object, is); err != nil {
+		return fmt.Errorf("%s: %w", refOf(crd.Unstructured), err)
+	}
+	if o.declared == nil {
+		o.declared = map[schema.GroupVersionKind]*kube.Resource{}
+	}
+	for _, r := range servedBy(is) {
+		o.declared[r.GroupVersion.WithKind(r.Kind)] = &r
+	}
+	return nil
 }
 
 // answerPause is between two looks at whether a kind that is established is also served: what serves it learns of that by a watch of its own,

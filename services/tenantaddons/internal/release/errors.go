@@ -121,7 +121,7 @@ func helmFailed(err error) error {
 			"%s is there and isn't this Helm release's; delete it, or give it the label and the annotations by which Helm knows its own", found[1])
 	}
 	if errors.Is(err, driver.ErrReleaseExists) {
-		return newError(tenantaddon.ReasonTaken, err, "the Secret of the next revision of the Helm release is there, and can't be read as one")
+		return newError(tenantaddon.ReasonTaken, err, "a Secret of the Helm release is there that can't be read as a revision of it; delete it")
 	}
 	return newError(tenantaddon.ReasonRenderFailed, err, "%v", err)
 }

@@ -34,6 +34,7 @@ type history struct {
 }
 
 func newHistory(secrets corev1client.SecretInterface, makeNamespace func() error) *history {
+	secrets = bounded{secrets}
 	h := &history{Secrets: driver.NewSecrets(secrets), secrets: secrets, makeNamespace: makeNamespace}
 	h.SetLogger(slog.DiscardHandler)
 	return h
@@ -141,6 +142,9 @@ func (h *history) note(r *release.Release, status common.Status, description str
 	r.SetStatus(status, description)
 	return h.Update(secretName(r.Name, r.Version), r)
 }
+
+// has reports whether there is a release of the TenantAddon.
+func (h *history) has(id ID) bool { return h.last() != nil && h.taken(id) == nil }
 
 // taken says whose the release is, if it isn't the TenantAddon's: it was made by somebody else. One that was given up by [Cluster.Forget]
 // is anybody's.

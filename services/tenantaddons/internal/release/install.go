@@ -105,7 +105,7 @@ func (o *operation) release(ctx context.Context, ch *chart.Chart, values map[str
 	if err := o.prune(ctx, former, objects); err != nil {
 		return nil, err
 	}
-	in := o.installed(now, append(objects, crds...))
+	in := o.installed(now, append(crds, objects...))
 	for ref, fields := range o.client.applied {
 		in.expect(ref, fields)
 	}
@@ -125,9 +125,9 @@ func (o *operation) recover() error {
 			return err
 		}
 	}
-	if superseded := o.history.in(common.StatusSuperseded); superseded != nil && last.Info.Status == common.StatusFailed &&
+	if superseded := o.history.in(common.StatusSuperseded); superseded != nil && last.Info.Status != common.StatusUninstalled &&
 		o.history.in(common.StatusDeployed) == nil {
-		return o.history.note(superseded, common.StatusDeployed, "what superseded it was interrupted")
+		return o.history.note(superseded, common.StatusDeployed, "what superseded it was interrupted, or is gone")
 	}
 	return nil
 }

@@ -20,7 +20,6 @@ import (
 var (
 	configMaps   = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	secrets      = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
-	services     = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 	namespaces   = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 	deployments  = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 	roles        = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}

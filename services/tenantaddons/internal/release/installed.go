@@ -21,7 +21,7 @@ type Installed struct {
 	Revision int
 
 	mu sync.Mutex
-	// objects are in the order of the manifest, then CRDs; the last one is the Secret of the release.
+	// objects are CRDs, then the others in the order of the manifest; the last one is the Secret of the release.
 	objects []*object
 	at      map[Ref]*object
 	// unseen is how many objects no watch has reported yet.
@@ -54,7 +54,7 @@ func fieldsOf(o metav1.Object) uint64 {
 			continue
 		}
 		var fields any // in whatever order they come
-		if json.Unmarshal(m.FieldsV1.Raw, &fields) != nil {
+		if json.Unmarshal(m.FieldsV1.GetRawBytes(), &fields) != nil {
 			return gone
 		}
 		sorted, err := json.Marshal(fields)

@@ -1,19 +1,25 @@
 package release
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"helm.sh/helm/v4/pkg/action"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
 	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
@@ -233,3 +239,97 @@ func wantNothing(t testing.TB, id ID) {
 	}
 	until(t, "the CRD is gone", func() bool { return !server.has(t, crds, "", "widgets."+group(id)) })
 }
+
+// Whoever is in the tenant may use Helm, too, and be interrupted or delete what it has noted.
+func TestInstallAfterOthersUsedHelm(t *testing.T) {
+	t.Parallel()
+	for sentence, do := range map[string]func(*testing.T, ID, *operation){
+		"rolled back": func(t *testing.T, id ID, o *operation) {
+			if err := action.NewRollback(o.helm).Run(id.Name); err == nil {
+				t.Error("it wasn't interrupted")
+			}
+			server.wantHistory(t, id, "1 superseded", "2 deployed", "3 pending-rollback")
+		},
+		"uninstalled, with history": func(t *testing.T, id ID, o *operation) {
+			un := action.NewUninstall(o.helm)
+			un.KeepHistory, un.DisableHooks = true, true
+			_, _ = un.Run(id.Name)
+		},
+		"deleted the latest revision": func(t *testing.T, id ID, _ *operation) {
+			server.delete(t, secrets, id.Namespace, secretName(id.Name, 2))
+		},
+		"deleted the first revision": func(t *testing.T, id ID, _ *operation) {
+			server.delete(t, secrets, id.Namespace, secretName(id.Name, 1))
+		},
+		"deleted all revisions": func(t *testing.T, id ID, _ *operation) {
+			server.delete(t, secrets, id.Namespace, secretName(id.Name, 1))
+			server.delete(t, secrets, id.Namespace, secretName(id.Name, 2))
+		},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			id, good := newID(), open(t, kube.Options{})
+			for _, upgraded := range []bool{false, true} {
+				if _, err := good.Install(t.Context(), everything(t, id, upgraded)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx := t.Context()
+			if sentence == "rolled back" {
+				ctx, _, _ = fenced(t, 4)
+			}
+			o, err := good.begin(ctx, id, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := o.discover(); err != nil {
+				t.Fatal(err)
+			}
+			do(t, id, o)
+			t.Log(server.history(t, id))
+			if _, err := good.Install(t.Context(), everything(t, id, true)); err != nil {
+				t.Fatal(err)
+			}
+			wantEverything(t, id, true)
+		})
+	}
+}
+
+// What is in the tenant must not cost this process its memory.
+func TestSecretsThatAreTooMuch(t *testing.T) {
+	t.Parallel()
+	c := open(t, kube.Options{})
+	secret := func(id ID, version int, data string) string {
+		return fmt.Sprintf("apiVersion: v1\nkind: Secret\nmetadata: {name: %s, labels: {owner: helm, name: %s, version: '%d', status: deployed}}\ndata: {release: %q}",
+			secretName(id.Name, version), id.Name, version, data)
+	}
+	t.Run("unpacked", func(t *testing.T) {
+		t.Parallel()
+		id := newID()
+		var bomb bytes.Buffer
+		zip := gzip.NewWriter(&bomb)
+		if _, err := io.CopyN(zip, zeros{}, largestRevision+1); err != nil {
+			t.Fatal(err)
+		}
+		_ = zip.Close()
+		encoded := base64.StdEncoding.EncodeToString([]byte(base64.StdEncoding.EncodeToString(bomb.Bytes())))
+		server.create(t, namespaces, "", "apiVersion: v1\nkind: Namespace\nmetadata: {name: "+id.Namespace+"}")
+		server.create(t, secrets, id.Namespace, secret(id, 1, encoded))
+		_, err := c.Read(t.Context(), id)
+		wantError(t, err, tenantaddon.ReasonTaken, secretName(id.Name, 1), "32 MB")
+	})
+	t.Run("in number", func(t *testing.T) {
+		t.Parallel()
+		id := newID()
+		server.create(t, namespaces, "", "apiVersion: v1\nkind: Namespace\nmetadata: {name: "+id.Namespace+"}")
+		for i := range mostRevisions + 1 {
+			server.create(t, secrets, id.Namespace, secret(id, i+1, ""))
+		}
+		_, err := c.Install(t.Context(), everything(t, id, false))
+		wantError(t, err, tenantaddon.ReasonTaken, "more than 16 Secrets", "name="+id.Name)
+	})
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }

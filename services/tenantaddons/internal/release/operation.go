@@ -38,6 +38,8 @@ type operation struct {
 	kinds        map[schema.GroupVersionKind]*kube.Resource
 	failing      map[schema.GroupVersion]error
 	capabilities *common.Capabilities
+	// declared are the kinds of the release's own CRDs, whether they are there or not.
+	declared map[schema.GroupVersionKind]*kube.Resource
 }
 
 // begin begins an operation. It doesn't ask the tenant anything.
@@ -115,8 +117,11 @@ func (o *operation) discover() error {
 	return nil
 }
 
-// serve notes that the tenant's API serves a kind.
+// serve notes that the tenant's API serves a kind, for an operation that asks what it serves.
 func (o *operation) serve(r kube.Resource) {
+	if o.kinds == nil {
+		return
+	}
 	kind := r.GroupVersion.WithKind(r.Kind)
 	if o.kinds[kind] == nil {
 		o.kinds[kind] = &r
@@ -144,6 +149,9 @@ func (o *operation) resource(kind schema.GroupVersionKind) (*kube.Resource, erro
 		}
 	}
 	found := o.kinds[kind]
+	if found == nil {
+		found = o.declared[kind]
+	}
 	if found == nil {
 		if err := o.failing[kind.GroupVersion()]; err != nil {
 			return nil, err

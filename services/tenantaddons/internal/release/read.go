@@ -50,21 +50,27 @@ func (o *operation) readInstalled(ctx context.Context) (*Installed, error) {
 	return in, nil
 }
 
-// objectsOf are all objects of a revision, as they are applied: those of its manifest, then CRDs.
+// objectsOf are all objects of a revision, as they are applied: CRDs, then those of its manifest, also of kinds whose CRD is among them and isn't
+// there now.
 func (o *operation) objectsOf(r *release.Release) ([]placed, error) {
-	objects, err := o.manifestOf(r)
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range objects {
-		o.own(p.Unstructured)
-	}
 	decided := cloneChart(r.Chart)
 	if err := chartutil.ProcessDependencies(decided, r.Config); err != nil {
 		return nil, err
 	}
 	crds, err := o.crdsOf(decided)
-	return append(objects, crds...), err
+	if err != nil {
+		return nil, err
+	}
+	for _, crd := range crds {
+		if err := o.declare(crd); err != nil {
+			return nil, err
+		}
+	}
+	objects, err := o.manifestOf(r)
+	for _, p := range objects {
+		o.own(p.Unstructured)
+	}
+	return append(crds, objects...), err
 }
 
 // Repair puts objects of a release back as they were installed, and returns those that it has changed: of what is as it should be nothing is
@@ -158,7 +164,10 @@ func (o *operation) repair(ctx context.Context, in *Installed, p placed) (change
 		return false, err
 	}
 	in.expect(ref, fieldsOf(is))
-	return is.ResourceVersion != was.ResourceVersion || is.UID != was.UID, nil
+	if was.UID == "" && *p.resource == kube.CustomResourceDefinitions { // what comes next may be of its kind
+		err = o.awaitServed(ctx, p)
+	}
+	return is.ResourceVersion != was.ResourceVersion || is.UID != was.UID, err
 }
 
 // replaceable reports whether an object can be deleted and made anew without harm: who may do what is all that it says.

@@ -9,7 +9,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
-	"log"
 	"math/big"
 	mrand "math/rand/v2"
 	"net"
@@ -38,7 +37,7 @@ var server *apiServer
 
 func TestMain(m *testing.M) {
 	if _, err := exec.LookPath("go"); err != nil {
-		fmt.Println("skipped: there is no Go to build etcd and kube-apiserver with")
+		fmt.Fprintln(os.Stderr, "skipped: there is no Go to build etcd and kube-apiserver with")
 		return
 	}
 	os.Exit(func() int {
@@ -48,7 +47,7 @@ func TestMain(m *testing.M) {
 			defer stop()
 		}
 		if err != nil {
-			log.Print(err)
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		return m.Run()

@@ -37,11 +37,11 @@ func (o *operation) uninstall(ctx context.Context, r Removal) error {
 	if err := o.history.load(o.Name); err != nil {
 		return err
 	}
-	if last := o.history.last(); last != nil && o.history.taken(o.ID) == nil {
+	if o.history.has(o.ID) {
 		if err := o.discover(); err != nil { // what is taken for a kind that is no more must be none
 			return err
 		}
-		wanted, err := o.manifestOf(last)
+		wanted, err := o.manifestOf(o.history.last())
 		if err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func (o *operation) forgetAll(ctx context.Context) error {
 	if err := o.history.load(o.Name); err != nil {
 		return err
 	}
-	if o.history.last() == nil || o.history.taken(o.ID) != nil {
+	if !o.history.has(o.ID) {
 		return nil
 	}
 	if deployed := o.history.in(common.StatusDeployed); deployed != nil {

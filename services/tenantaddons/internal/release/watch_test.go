@@ -102,8 +102,12 @@ func TestDriftIsPutBack(t *testing.T) {
 		{"an object that is deleted", config, func() { server.delete(t, configMaps, ns, app) }},
 		{"a value of a ConfigMap", config, func() { server.patch(t, configMaps, ns, app, `{"data":{"greeting":"bye"}}`) }},
 		{"a key that is deleted", config, func() { server.patch(t, configMaps, ns, app, `{"data":{"greeting":null}}`) }},
-		{"a label of ours", config, func() { server.patch(t, configMaps, ns, app, `{"metadata":{"labels":{"stoker.dev/tenant-addon":null}}}`) }},
-		{"Helm's annotation", config, func() { server.patch(t, configMaps, ns, app, `{"metadata":{"annotations":{"meta.helm.sh/release-name":"x"}}}`) }},
+		{"a label of ours", config, func() {
+			server.patch(t, configMaps, ns, app, `{"metadata":{"labels":{"stoker.dev/tenant-addon":null}}}`)
+		}},
+		{"Helm's annotation", config, func() {
+			server.patch(t, configMaps, ns, app, `{"metadata":{"annotations":{"meta.helm.sh/release-name":"x"}}}`)
+		}},
 		{"an image", deployment, func() {
 			server.patch(t, deployments, ns, app, `{"spec":{"template":{"spec":{"containers":[{"name":"web","image":"evil"}]}}}}`)
 		}},
@@ -122,7 +126,9 @@ func TestDriftIsPutBack(t *testing.T) {
 			}
 		}},
 		{"a custom resource", widget, func() { server.patch(t, widgets(id), ns, "one", `{"spec":{"size":2}}`) }},
-		{"a CRD", crd, func() { server.patch(t, crds, "", crd.Name, `{"spec":{"names":{"shortNames":["w"]},"versions":[{"name":"v1","served":false,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`) }},
+		{"a CRD", crd, func() {
+			server.patch(t, crds, "", crd.Name, `{"spec":{"names":{"shortNames":["w"]},"versions":[{"name":"v1","served":false,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
+		}},
 	} {
 		before := server.history(t, id)
 		test.do()
@@ -286,4 +292,44 @@ func TestWatchLeavesNothingRunning(t *testing.T) {
 	w.end()
 	c.Close()
 	goleak.VerifyNone(t, before)
+}
+
+// With a CRD go the objects of its kind, and with it they come back.
+func TestCRDThatIsDeletedIsPutBack(t *testing.T) {
+	t.Parallel()
+	id := newID()
+	c := open(t, kube.Options{})
+	in, err := c.Install(t.Context(), everything(t, id, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := watching(t, c, in)
+	w.settle(t)
+	crd, widget := Ref{"apiextensions.k8s.io", "CustomResourceDefinition", "", "widgets." + group(id)}, Ref{group(id), "Widget", id.Namespace, "one"}
+	server.delete(t, crds, "", crd.Name)
+	w.settle(t, crd, widget)
+	if repaired, err := c.Repair(t.Context(), in, w.Drift()); err != nil || !slices.Equal(repaired, []Ref{crd, widget}) {
+		t.Errorf("repaired %v, %v", repaired, err)
+	}
+	w.settle(t)
+	wantEverything(t, id, false)
+	w.end()
+
+	// Also by who meets the tenant without it.
+	server.delete(t, crds, "", crd.Name)
+	until(t, "the CRD is gone", func() bool { return !server.has(t, crds, "", crd.Name) })
+	other := open(t, kube.Options{})
+	if in, err = other.Read(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	w = watching(t, other, in)
+	until(t, "the CRD is missed", func() bool { return slices.Contains(w.Drift(), crd) })
+	until(t, "all is put back", func() bool {
+		if _, err := other.Repair(t.Context(), in, w.Drift()); err != nil {
+			t.Fatal(err)
+		}
+		return server.has(t, widgets(id), id.Namespace, "one")
+	})
+	w.settle(t)
+	wantEverything(t, id, false)
 }

@@ -42,13 +42,14 @@ const binaries = "/usr/bin/"
 // Images are Stoker's own: one for each service, the command line, and the node of docker-compose.yaml.
 func Images() []Image {
 	descriptions := map[string]string{
-		name.ServiceIntake:    "Turns commands into objects of the management cluster, and objects into desired state.",
-		name.ServiceCerts:     "Issues and renews the keys, certificates and kubeconfigs of tenants.",
-		name.ServiceDatastore: "Provisions tenants in their DataStores, and cleans up after them.",
-		name.ServiceWorkload:  "Runs tenants' control planes: Services, Deployments, routes and rollouts.",
-		name.ServiceAddons:    "Keeps what belongs into each tenant: kubeadm's objects, CoreDNS, kube-proxy.",
-		name.ServiceStatus:    "Tells what became of each tenant: API status, status events, answers, metrics.",
-		name.ServiceCAPI:      "Makes tenants of the control planes of Cluster API, and tells it where they stand.",
+		name.ServiceIntake:       "Turns commands into objects of the management cluster, and objects into desired state.",
+		name.ServiceCerts:        "Issues and renews the keys, certificates and kubeconfigs of tenants.",
+		name.ServiceDatastore:    "Provisions tenants in their DataStores, and cleans up after them.",
+		name.ServiceWorkload:     "Runs tenants' control planes: Services, Deployments, routes and rollouts.",
+		name.ServiceAddons:       "Keeps what belongs into each tenant: kubeadm's objects, CoreDNS, kube-proxy.",
+		name.ServiceStatus:       "Tells what became of each tenant: API status, status events, answers, metrics.",
+		name.ServiceCAPI:         "Makes tenants of the control planes of Cluster API, and tells it where they stand.",
+		name.ServiceTenantAddons: "Installs in tenants the software that TenantAddons say, wave by wave, and keeps it there.",
 	}
 	var all []Image
 	for _, service := range name.Services() {

@@ -57,7 +57,7 @@ or on () label_replace(vector(0), "code", "none", "", "")`)),
 	)
 }
 
-// services is how the seven services are.
+// services is how the eight services are.
 func services() *Dashboard {
 	// Metrics of the process have no label service of their own.
 	process := func(expr string) string {
@@ -68,7 +68,7 @@ func services() *Dashboard {
 	failures := perSecond("service", "stoker_api_requests_total", management+`, code=~"0|401|403|429|5.."`)
 	failing := "(" + failures + " or 0 * " + requests + ") / " + requests
 	return dashboard("stoker-services", "Stoker / Services",
-		"How the replicas of the seven services are, and how they get on with API server and NATS.",
+		"How the replicas of the eight services are, and how they get on with API server and NATS.",
 		[]Variable{choose("service", "Service", "label_values(stoker_build_info, service)", true)},
 		row{"Replicas", []*Panel{
 			table("Replicas", "What runs, and which build it is.", 12, 8,

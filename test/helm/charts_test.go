@@ -124,7 +124,7 @@ func TestImages(t *testing.T) {
 // Each service has the name of its pod as replica, its own account, and no other's seed.
 func TestEachServiceHasWhatIsItsOwn(t *testing.T) {
 	t.Parallel()
-	objects := render(t, "stoker", "--set", "clusterAPI.enabled=true")
+	objects := render(t, "stoker", "--set", "clusterAPI.enabled=true,tenantAddons.enabled=true")
 	for _, service := range name.Services() {
 		got := text(t, objects["StatefulSet/stoker-"+service])
 		for _, want := range []string{"serviceAccountName: stoker-" + service, "secretName: stoker-nats-" + service, "fieldPath: metadata.name"} {
@@ -141,40 +141,67 @@ func TestEachServiceHasWhatIsItsOwn(t *testing.T) {
 	}
 }
 
-// Unless it is asked for there is no capi, and nobody has its rights. Its NATS user is there, so that the servers' configuration is the same.
-func TestClusterAPI(t *testing.T) {
+// Unless they are asked for there is no capi and no tenantaddons, and nobody has their rights. Their NATS users are there, so that the servers'
+// configuration is the same.
+func TestOptionalServices(t *testing.T) {
 	t.Parallel()
 	kinds := []string{"StatefulSet", "Service", "PodDisruptionBudget", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"}
-	for set, there := range map[string]bool{"namespace=": false, "clusterAPI.enabled=true": true, "namespace=acme": false, "clusterAPI.enabled=true,namespace=acme": true} {
-		t.Run(set, func(t *testing.T) {
-			t.Parallel()
-			objects := render(t, "stoker", "--set", set)
-			for _, kind := range kinds {
-				if is := objects[kind+"/stoker-capi"] != nil; is != there {
-					t.Errorf("%s of capi: %t", kind, is)
-				}
-				if kind != "ClusterRole" && objects[kind+"/stoker-certs"] == nil {
-					t.Errorf("no %s of certs", kind)
-				}
+	for service, value := range map[string]string{name.ServiceCAPI: "clusterAPI", name.ServiceTenantAddons: "tenantAddons"} {
+		for _, there := range []bool{false, true} {
+			for _, namespace := range []string{"", "acme"} {
+				set := fmt.Sprintf("%s.enabled=%t,namespace=%s", value, there, namespace)
+				t.Run(set, func(t *testing.T) {
+					t.Parallel()
+					objects := render(t, "stoker", "--set", set)
+					for _, kind := range kinds {
+						if is := objects[kind+"/stoker-"+service] != nil; is != there {
+							t.Errorf("%s of %s: %t", kind, service, is)
+						}
+						if kind != "ClusterRole" && objects[kind+"/stoker-certs"] == nil {
+							t.Errorf("no %s of certs", kind)
+						}
+					}
+					if role := objects["Role/stoker-"+service]; namespace != "" && (role != nil) != there {
+						t.Errorf("role of %s: %t", service, role != nil)
+					}
+					if !strings.Contains(text(t, objects["Role/stoker-bootstrap"]), "stoker-nats-"+service) {
+						t.Errorf("the bootstrap may not make the user of %s", service)
+					}
+					policy, asked := text(t, objects["NetworkPolicy/stoker-services"]), text(t, objects["Pod/stoker-test"])
+					if strings.Contains(policy, "stoker-"+service) != there || strings.Contains(asked, "- "+service+"\n") != there {
+						t.Errorf("named in\n%s%s", policy, asked)
+					}
+				})
 			}
-			if role := objects["Role/stoker-capi"]; strings.HasSuffix(set, "acme") && (role != nil) != there {
-				t.Errorf("role of capi: %t", role != nil)
+		}
+	}
+}
+
+// Its policies hold whether the service runs or not, and it knows what it is told.
+func TestTenantAddons(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{"stoker-tenant-addons", "stoker-addon-releases"} {
+		for _, kind := range []string{"ValidatingAdmissionPolicy/", "ValidatingAdmissionPolicyBinding/"} {
+			if render(t, "stoker")[kind+policy] == nil {
+				t.Errorf("no %s%s", kind, policy)
 			}
-			if !strings.Contains(text(t, objects["Role/stoker-bootstrap"]), "stoker-nats-capi") {
-				t.Error("the bootstrap may not make the user of capi")
-			}
-			policy, asked := text(t, objects["NetworkPolicy/stoker-services"]), text(t, objects["Pod/stoker-test"])
-			if strings.Contains(policy, "stoker-capi") != there || strings.Contains(asked, "- capi\n") != there {
-				t.Errorf("named in\n%s%s", policy, asked)
-			}
-		})
+		}
+	}
+	set := text(t, render(t, "stoker", "--set", "tenantAddons.enabled=true,tenantAddons.abandonAfter=1h")["StatefulSet/stoker-tenantaddons"])
+	for _, want := range []string{"name: STOKER_FLEET_NAMESPACE\n          value: stoker-system\n", "name: STOKER_ABANDON_AFTER\n          value: 1h\n", "memory: 1Gi\n"} {
+		if !strings.Contains(set, want) {
+			t.Errorf("no %q in\n%s", want, set)
+		}
+	}
+	if _, err := tryHelm(t, "template", "stoker", chart("stoker"), "--namespace", "stoker-system", "--set", "tenantAddons.abandonAfter=soon"); err == nil {
+		t.Error("abandonAfter=soon is taken")
 	}
 }
 
 // A volume that values give a service is mounted where they say, and in no other service.
 func TestVolumes(t *testing.T) {
 	t.Parallel()
-	objects := render(t, "stoker", "--set", "clusterAPI.enabled=true",
+	objects := render(t, "stoker", "--set", "clusterAPI.enabled=true,tenantAddons.enabled=true",
 		"--set-json", `services.datastore.volumes=[{"name":"backups","persistentVolumeClaim":{"claimName":"kept"}}]`,
 		"--set-json", `services.datastore.volumeMounts=[{"name":"backups","mountPath":"/backups"}]`)
 	for _, service := range name.Services() {

@@ -11,10 +11,10 @@
 {{- end -}}
 {{- end -}}
 
-{{- define "stoker.services" -}}intake certs datastore workload addons status{{ if .Values.clusterAPI.enabled }} capi{{ end }}{{- end -}}
+{{- define "stoker.services" -}}intake certs datastore workload addons status{{ if .Values.clusterAPI.enabled }} capi{{ end }}{{ if .Values.tenantAddons.enabled }} tenantaddons{{ end }}{{- end -}}
 
 {{- /* NATS users of services: also of one that is switched off, so that the servers' configuration is the same. */ -}}
-{{- define "stoker.users" -}}intake certs datastore workload addons status capi operator system{{- end -}}
+{{- define "stoker.users" -}}intake certs datastore workload addons status capi tenantaddons operator system{{- end -}}
 
 {{- define "stoker.labels" -}}
 app.kubernetes.io/part-of: stoker

@@ -46,9 +46,9 @@ func upCommand(a *app) *cobra.Command {
 	var f upFlags
 	c := &cobra.Command{
 		Use:   "up",
-		Short: "Start everything on this machine: management cluster, NATS, the seven services",
+		Short: "Start everything on this machine: management cluster, NATS, the eight services",
 		Long: `up starts a real management cluster (etcd, kube-apiserver, controller manager, scheduler, a node that runs pods as
-processes), NATS and the seven services, as one process group without root or containers. What it keeps is under .stoker/;
+processes), NATS and the eight services, as one process group without root or containers. What it keeps is under .stoker/;
 the next up goes on from there. Ctrl-C or ` + "`stoker down`" + ` ends all of it.
 
 It needs Go and the module proxy to build Kubernetes the first time (some minutes), and the source tree: run it inside a

@@ -46,6 +46,7 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
 	"github.com/stoker-k8s/stoker/services/intake"
 	"github.com/stoker-k8s/stoker/services/status"
+	"github.com/stoker-k8s/stoker/services/tenantaddons"
 	"github.com/stoker-k8s/stoker/services/workload"
 	"github.com/stoker-k8s/stoker/test/env"
 )
@@ -58,7 +59,7 @@ type installation struct {
 	nats   *natsserver.Server
 }
 
-// install runs the seven services of an installation in this process until the test ends; tenants that name no DataStore are
+// install runs the eight services of an installation in this process until the test ends; tenants that name no DataStore are
 // placed. Installations without a filter work on everything, so those must not run meanwhile.
 func install(t *testing.T, filter string) *installation {
 	t.Helper()
@@ -104,6 +105,8 @@ func serve(ctx context.Context, cfg service.Config) error {
 		return addons.Run(ctx, cfg)
 	case name.ServiceCAPI:
 		return capi.Run(ctx, capi.Config{Config: cfg})
+	case name.ServiceTenantAddons:
+		return tenantaddons.Run(ctx, tenantaddons.Config{Config: cfg})
 	}
 	return status.Run(ctx, cfg)
 }

@@ -475,7 +475,7 @@ func TestInput(t *testing.T) {
 	if _, err := docker.Select([]string{"stoker-cert"}); err == nil || !strings.Contains(err.Error(), `"stoker-cert"`) || !strings.Contains(err.Error(), "stoker-certs") {
 		t.Errorf("an image that isn't: %v", err)
 	}
-	if all, err := docker.Select(nil); err != nil || len(all) != 10 {
+	if all, err := docker.Select(nil); err != nil || len(all) != 11 {
 		t.Errorf("%v, %v", all, err)
 	}
 }

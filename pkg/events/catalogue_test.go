@@ -43,7 +43,7 @@ func TestEveryFactIsReadByAnother(t *testing.T) {
 			t.Errorf("%s is not read by status: %v", e.Type, readers)
 		}
 	}
-	if got := events.Readers("certs", event.Rotated); !slices.Equal(got, []string{"addons", "status", "workload"}) {
+	if got := events.Readers("certs", event.Rotated); !slices.Equal(got, []string{"addons", "status", "tenantaddons", "workload"}) {
 		t.Errorf("certs.rotated is read by %v", got)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -65,6 +66,21 @@ func kubernetesRights(t *testing.T, key events.Key, tenant *v1alpha1.TenantContr
 			return err
 		}
 	}
+	release := func(c *kube.Client) error {
+		o := &tenantaddon.AddonRelease{
+			TypeMeta:   metav1.TypeMeta{APIVersion: kube.AddonReleases.GroupVersion.String(), Kind: kube.AddonReleases.Kind},
+			ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name + ".none." + key.Namespace},
+			Spec: tenantaddon.AddonReleaseSpec{
+				Addon: tenantaddon.AddonRef{Namespace: key.Namespace, Name: "none"}, Tenant: key.Name, ReleaseName: "none", TargetNamespace: "kube-system",
+				OnRemoval: tenantaddon.RemovalDelete, Paused: true,
+			},
+		}
+		err := c.Create(t.Context(), kube.AddonReleases, o)
+		if err == nil {
+			_, err = e.Admin.Delete(t.Context(), kube.AddonReleases, o.Namespace, o.Name, metav1.DeleteOptions{})
+		}
+		return err
+	}
 	const policy = "stoker-secret-names"
 	for what, c := range map[string]struct {
 		do       func(*kube.Client) error
@@ -75,10 +91,10 @@ func kubernetesRights(t *testing.T, key events.Key, tenant *v1alpha1.TenantContr
 	}{
 		"delete a Deployment": {
 			do: erase(kube.Deployments, key.Namespace, name.Deployment(key.Name)), may: "workload",
-			mayNot: []string{"intake", "certs", "datastore", "addons", "status", "capi"}, resource: "deployments",
+			mayNot: []string{"intake", "certs", "datastore", "addons", "status", "capi", "tenantaddons"}, resource: "deployments",
 		},
 		"make a Secret": {
-			do: create("rights-x"), may: "certs", mayNot: []string{"intake", "workload", "addons", "status"}, resource: "secrets",
+			do: create("rights-x"), may: "certs", mayNot: []string{"intake", "workload", "addons", "status", "tenantaddons"}, resource: "secrets",
 		},
 		"make a Secret that is not Cluster API's": {do: create("rights-y"), may: "certs", mayNot: []string{"capi"}, because: "stoker-cluster-api-secrets", resource: "secrets"},
 		"make a CA":                           {do: create("rights-x-ca"), may: "certs", mayNot: []string{"datastore"}, because: policy, resource: "secrets"},
@@ -89,13 +105,19 @@ func kubernetesRights(t *testing.T, key events.Key, tenant *v1alpha1.TenantContr
 				return c.MergePatch(t.Context(), kube.TenantControlPlanes, key.Namespace, key.Name,
 					map[string]any{"metadata": map[string]any{"labels": map[string]string{"x": fmt.Sprint(time.Now().UnixNano())}}}, nil)
 			},
-			may: "intake", mayNot: []string{"certs", "datastore", "workload", "addons", "status"}, resource: "tenantcontrolplanes",
+			may: "intake", mayNot: []string{"certs", "datastore", "workload", "addons", "status", "tenantaddons"}, resource: "tenantcontrolplanes",
 		},
 		"write a tenant's status": {
 			do: func(c *kube.Client) error {
 				return c.ApplyStatus(t.Context(), kube.TenantControlPlanes, &metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, map[string]any{})
 			},
-			may: "status", mayNot: []string{"intake", "certs", "datastore", "workload", "addons", "capi"}, resource: "tenantcontrolplanes",
+			may: "status", mayNot: []string{"intake", "certs", "datastore", "workload", "addons", "capi", "tenantaddons"}, resource: "tenantcontrolplanes",
+		},
+		"make an AddonRelease": {
+			do: release, may: "tenantaddons", mayNot: []string{"intake", "certs", "datastore", "workload", "addons", "status", "capi"}, resource: "addonreleases",
+		},
+		"make an AddonRelease, with every right": {
+			do: release, may: "tenantaddons", mayNot: []string{"admin"}, because: "stoker-addon-releases", resource: "addonreleases",
 		},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -6,17 +6,26 @@
 // .repaired, .uninstalled and .abandoned.
 //
 // There are two kinds of turns. That of a TenantAddon decides which tenants may have its latest revision (rollout.go, plan.go) and says so in an
-// AddonRelease for each. That of a tenant makes so what its AddonReleases say (turn.go).
+// AddonRelease for each. That of a tenant makes so what its AddonReleases say (turn.go, install.go).
 package tenantaddons
 
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/pkg/service"
+	"github.com/stoker-k8s/stoker/services/tenantaddons/internal/source"
 )
 
 // Config is the service's configuration.
@@ -32,6 +41,10 @@ type Config struct {
 // defaultAbandonAfter is Config.AbandonAfter where none is said.
 const defaultAbandonAfter = 15 * time.Minute
 
+// maxHooks is how many charts with hooks are installed side by side: each may hold a turn for as long as its hooks take, and a replica has 16
+// turns.
+const maxHooks = 4
+
 // Run runs the service until ctx ends.
 func Run(ctx context.Context, cfg Config) error {
 	after := defaultAbandonAfter
@@ -41,15 +54,84 @@ func Run(ctx context.Context, cfg Config) error {
 			return fmt.Errorf("--abandon-after %q: must be a duration, such as 15m", cfg.AbandonAfter)
 		}
 	}
-	return service.Run(ctx, cfg.Config, func(c *service.Clients) (*loop.Loop, error) {
-		s := &svc{abandonAfter: after}
-		return &loop.Loop{Bus: c.Bus, Service: name.ServiceTenantAddons, Handle: s.handle}, nil
+	var s *svc
+	err := service.Run(ctx, cfg.Config, func(c *service.Clients) (*loop.Loop, error) {
+		s = newService(c, cfg, after)
+		s.register(c.Metrics)
+		return &loop.Loop{
+			// Nothing is watched during a pause. What drifts meanwhile is found when the watch starts again.
+			Bus: c.Bus, Service: name.ServiceTenantAddons, Handle: s.handle, Watch: s.watch, Paused: func(t *loop.Turn) { s.drop(t.Key) },
+		}, nil
 	})
+	if s != nil {
+		s.keep(nil)
+	}
+	return err
 }
 
-// svc is the service.
+// svc is the service. Its methods are safe for concurrent use; turns of one TenantAddon or tenant don't overlap.
 type svc struct {
-	abandonAfter time.Duration
+	kube     *kube.Client
+	log      *slog.Logger
+	requests kube.RequestFunc
+
+	abandonAfter              time.Duration
+	fleetNamespace, namespace string
+
+	fetcher  *source.Fetcher
+	index    index
+	referred referred
+	// hooks has an element for each chart with hooks that is being installed.
+	hooks   chan struct{}
+	metrics *metrics
+
+	mu   sync.Mutex
+	wake loop.Waker
+	// known are the AddonReleases of a TenantAddon as they were read, planned is when it had a turn last, told its status as it was written last.
+	known    map[types.NamespacedName]map[types.NamespacedName]*known
+	planned  map[types.NamespacedName]time.Time
+	told     map[types.NamespacedName]tenantaddon.TenantAddonStatus
+	prepared map[types.NamespacedName]*prepared
+	tenants  map[events.Key]*tenant
 }
 
-func (s *svc) handle(context.Context, *loop.Turn) error { return nil }
+func newService(c *service.Clients, cfg Config, abandonAfter time.Duration) *svc {
+	s := &svc{
+		kube: c.Kube, log: c.Log, requests: c.TenantRequests, abandonAfter: abandonAfter, fleetNamespace: cfg.FleetNamespace, namespace: cfg.Namespace,
+		fetcher: source.New(), hooks: make(chan struct{}, maxHooks), metrics: newMetrics(),
+		known: map[types.NamespacedName]map[types.NamespacedName]*known{}, planned: map[types.NamespacedName]time.Time{},
+		told: map[types.NamespacedName]tenantaddon.TenantAddonStatus{}, prepared: map[types.NamespacedName]*prepared{}, tenants: map[events.Key]*tenant{},
+	}
+	if s.fleetNamespace == "" {
+		s.fleetNamespace = name.Namespace
+	}
+	return s
+}
+
+// fleet reports whether TenantAddons may be for tenants of several namespaces.
+func (s *svc) fleet() bool { return s.namespace == "" }
+
+// begin notes how tenants and TenantAddons are woken.
+func (s *svc) begin(wake loop.Waker) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wake = wake
+}
+
+// note notes a status that was written.
+func (s *svc) note(of types.NamespacedName, status tenantaddon.TenantAddonStatus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.told[of] = status
+}
+
+// handle is a turn: of a TenantAddon, or of a tenant.
+func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
+	switch t.Key.Kind {
+	case event.TenantControlPlanes:
+		return s.tenantTurn(ctx, t)
+	case event.TenantAddons:
+		return s.rollOut(ctx, t)
+	}
+	return nil // a DataStore's daily look
+}

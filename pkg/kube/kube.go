@@ -133,6 +133,13 @@ func (c *Client) Unscoped() *Client {
 	return &all
 }
 
+// In is the client limited to one namespace instead of Options.Namespace: what it lists and watches is there, whoever's it is.
+func (c *Client) In(namespace string) *Client {
+	other := *c
+	other.scope = Options{Namespace: namespace}
+	return &other
+}
+
 // As is the client with another field manager, over the same connection.
 func (c *Client) As(fieldManager string) *Client {
 	other := *c

@@ -37,7 +37,8 @@ func (s *svc) issue(ctx context.Context, t *loop.Turn) error {
 	own.IssuedFor = state.IssuedFor(t.Own(), &own)
 	s.expiries.note(t.Key, &own)
 	drift, referenced := drifted(t.Wakes, &own), referencedChanged(t, &own)
-	if len(t.Events) == 0 && !drift && !referenced && !t.Woken(generator.WakeKubeconfig) && t.Attempt() == 0 {
+	cluster := s.clusterDue(t, &own)
+	if len(t.Events) == 0 && !drift && !referenced && !cluster && !t.Woken(generator.WakeKubeconfig) && t.Attempt() == 0 {
 		return nil // echoes of what we wrote
 	}
 	wanted, err := s.generators.Requests(ctx, t)
@@ -52,7 +53,7 @@ func (s *svc) issue(ctx context.Context, t *loop.Turn) error {
 	in := pki.NewInput(t.UID, t.Tenant, &w)
 	in.Former = formerEndpoint(t.Tenant, &own, &w)
 	retired := retiredOf(in, &own)
-	check := drift || referenced || t.Due() || !wanted.Met(own.Generated, in.Exposed != nil) || len(retired) > 0 && !w.Konnectivity ||
+	check := drift || referenced || cluster || t.Due() || !wanted.Met(own.Generated, in.Exposed != nil) || len(retired) > 0 && !w.Konnectivity ||
 		in.Former != "" && served(&own, &w)
 	if in.Exposed == nil && t.Own() != nil && t.Own().Step == event.Issued && !check {
 		return t.Wait(ctx, waitFor(in)) // the endpoint went and will come back; what needs it stays as it is
@@ -75,11 +76,14 @@ func (s *svc) issue(ctx context.Context, t *loop.Turn) error {
 	if r.Data.Referenced, err = s.referenced(ctx, t, &own); err != nil {
 		return err
 	}
+	if err := s.register(ctx, t, in, &own, r); err != nil {
+		return err
+	}
 	failure, err := s.encrypt(ctx, t, in, &own, &w, r)
 	if err != nil {
 		return err
 	}
-	if drift && len(t.Events) == 0 {
+	if (drift || t.Woken(wakeCluster)) && len(t.Events) == 0 {
 		t.Drifted(secretsIn(t.Wakes)...)
 	}
 	return s.done(ctx, t, in, &own, r, failure)
@@ -169,8 +173,8 @@ func generatorsIn(wakes []loop.Wake) (generators []string) {
 // secretsIn are the Secrets that watches saw, for people.
 func secretsIn(wakes []loop.Wake) (secrets []string) {
 	for _, w := range wakes {
-		if w.Kind == wakeReferenced {
-			continue // somebody else's
+		if w.Kind == wakeReferenced || w.Kind == wakeClusterRetry {
+			continue // somebody else's, or nothing was seen
 		}
 		secrets = append(secrets, "Secret of "+w.Object)
 	}
@@ -226,6 +230,9 @@ func (s *svc) done(ctx context.Context, t *loop.Turn, in pki.Input, own *state.C
 		if what := announce(own, &r.Data); what != "" {
 			o.Facts = []loop.Tell{{What: what, Data: fact(t.About(), r)}}
 		}
+	}
+	if f := registered(t.About(), own.ArgoCD, r.Data.ArgoCD); f != nil {
+		o.Facts = append(o.Facts, loop.Tell{What: event.Registered, Data: f})
 	}
 	if err := t.Done(ctx, o); err != nil {
 		return err

@@ -5,6 +5,7 @@ package certs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -28,6 +29,13 @@ func (s *svc) remove(ctx context.Context, t *loop.Turn) error {
 	if err != nil {
 		return err
 	}
+	cluster, left, err := s.endCluster(ctx, t, &own)
+	if kept := (*kube.HeldError)(nil); errors.As(err, &kept) {
+		held, err = append(held, kept), nil
+	}
+	if err != nil {
+		return err
+	}
 	if len(held) > 0 {
 		return awaitSecrets(ctx, t, held)
 	}
@@ -35,7 +43,7 @@ func (s *svc) remove(ctx context.Context, t *loop.Turn) error {
 		return err
 	}
 	before.About = t.About()
-	if err := t.Removed(ctx, nil, before.With(name.ServiceCerts, removed(&own, ours))); err != nil {
+	if err := t.Removed(ctx, nil, before.With(name.ServiceCerts, removed(&own, append(ours, cluster...)), left...)); err != nil {
 		return err
 	}
 	s.expiries.forget(t.Key)
@@ -66,6 +74,9 @@ func removed(own *state.Certs, ours []string) map[string]int {
 		if g.Name != "" {
 			names[g.Name] = true
 		}
+	}
+	if own.ArgoCD != nil && own.ArgoCD.Name != "" {
+		names[own.ArgoCD.Name] = true
 	}
 	return map[string]int{kube.Secrets.Kind: len(names)}
 }

@@ -7,7 +7,8 @@
 // for a generation, certs.rotated when something of that generation was replaced later, certs.removed; certs.generated
 // about each kubeconfig of a KubeconfigGenerator, which wakes it to write that one's status.
 //
-// Files: issue.go is a tenant's turn, watch.go what wakes it besides facts, remove.go its deletion. Package pki knows what must
+// Files: issue.go is a tenant's turn, watch.go what wakes it besides facts, remove.go its deletion, argocd.go the tenant as a cluster of
+// Argo CD. Package pki knows what must
 // exist and how it is made (the names of the API server's certificate are in its san.go, whether a Secret may stay in its
 // policy.go), package generator the kubeconfigs that KubeconfigGenerators ask for.
 package certs
@@ -26,6 +27,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/pkg/service"
+	"github.com/stoker-k8s/stoker/services/certs/internal/argocd"
 	"github.com/stoker-k8s/stoker/services/certs/internal/generator"
 	"github.com/stoker-k8s/stoker/services/certs/internal/pki"
 )
@@ -37,6 +39,7 @@ type svc struct {
 	log        *slog.Logger
 	now        func() time.Time
 	expiries   *expiries
+	argocd     argocd.Config
 }
 
 func newService(bus *events.Bus, k *kube.Client, log *slog.Logger) *svc {
@@ -53,6 +56,9 @@ type Config struct {
 	// RenewBefore is how long before its end a certificate is renewed that isn't a CA's, as a duration ([service.ParseDeadline]); empty for
 	// when a third of its life is left.
 	RenewBefore string
+	// ArgoCDNamespace is where Argo CD is, whose clusters tenants become that ask for it; empty for nowhere. ArgoCDProject is the AppProject
+	// that these clusters belong to, empty for none, and ArgoCDLabels the keys of the tenants' labels that they have, comma-separated.
+	ArgoCDNamespace, ArgoCDProject, ArgoCDLabels string
 }
 
 // Run works until ctx ends. It returns early only with an error that no waiting helps. Safe to run several times in a
@@ -62,8 +68,13 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	clusters, err := argocd.ParseConfig(cfg.ArgoCDNamespace, cfg.ArgoCDProject, cfg.ArgoCDLabels)
+	if err != nil {
+		return err
+	}
 	return service.Run(ctx, cfg.Config, func(c *service.Clients) (*loop.Loop, error) {
 		s := newService(c.Bus, c.Kube, c.Log)
+		s.argocd = clusters
 		s.secrets.RenewBefore, s.expiries.within = before, max(before, expiringWithin)
 		s.secrets.Handlers, s.expiries.perTenant = c.Handlers, cfg.TenantMetrics
 		s.expiries.register(c.Metrics, c.Kamaji)
@@ -86,7 +97,7 @@ func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
 		return s.generators.Status(ctx, t)
 	case t.Tenant == nil:
 		s.expiries.forget(t.Key)
-		return nil
+		return s.orphanedCluster(ctx, t)
 	case t.Tenant.Deleting:
 		return s.remove(ctx, t)
 	}

@@ -33,6 +33,7 @@ func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) 
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.watchSecrets(ctx, held, wake) })
 	g.Go(func() error { return s.watchReferenced(ctx, held, wake) })
+	g.Go(func() error { return s.watchClusters(ctx, held, wake) })
 	g.Go(func() error { return s.generators.Watch(ctx, held, wake) })
 	g.Go(func() error {
 		for m := range held.Moves(ctx) {
@@ -87,6 +88,8 @@ func drifted(wakes []loop.Wake, own *state.Certs) bool {
 		case wakeSecret:
 		case wakeReferenced:
 			continue // see referencedChanged
+		case wakeCluster, wakeClusterRetry:
+			continue // see clusterDue
 		case generator.WakeKubeconfig:
 			g, there := own.Generated[w.Object]
 			if !there {

@@ -251,7 +251,7 @@ func specAnnotations(o *metav1.ObjectMeta) map[string]string {
 		name.AnnotationDataStore, name.AnnotationDatastoreOverrides, name.AnnotationKubeletServing, name.AnnotationUpgradeTimeout, name.AnnotationUpgradeThrough,
 		name.AnnotationSleepAt, name.AnnotationWakeAt, name.AnnotationTimeZone,
 		name.AnnotationSleptAt, name.AnnotationSleptBy, name.AnnotationWokenAt, name.AnnotationWakeOn, name.AnnotationSleepWhenIdle,
-		name.AnnotationAdopt, name.AnnotationRestoreFrom, name.AnnotationCloneOf,
+		name.AnnotationAdopt, name.AnnotationRestoreFrom, name.AnnotationCloneOf, name.AnnotationArgoCDCluster,
 		name.AnnotationBackupLocation, name.AnnotationBackupSchedule, name.AnnotationBackupKeep, name.AnnotationBackupAt,
 		name.AnnotationRestoreInPlace,
 		name.AnnotationQuotaBytes, name.AnnotationQuotaObjects,

@@ -34,6 +34,8 @@ const (
 	ConditionWriteLimited = "WriteLimited"
 	// ConditionQuota is only there for a tenant that has a quota.
 	ConditionQuota = "WithinQuota"
+	// ConditionArgoCD is only there for a tenant that asks to be known to Argo CD.
+	ConditionArgoCD = "ArgoCDRegistered"
 )
 
 // conditions returns those that hold, and the summary.
@@ -64,6 +66,9 @@ func conditions(t *state.Tenant, in States, p standing, next state.Status) (all 
 	if t.Quota != (state.Quota{}) {
 		all = append(all, withinQuota(in))
 	}
+	if a := in.Certs.Data.ArgoCD; a != nil {
+		all = append(all, registered(a))
+	}
 	return all, ready
 }
 
@@ -82,6 +87,16 @@ func withinQuota(in States) metav1.Condition {
 		c.Status, c.Reason = metav1.ConditionFalse, reason.QuotaFull
 	}
 	c.Message = u.Words() + " were used when this was found"
+	return c
+}
+
+// registered says whether Argo CD knows the tenant as a cluster.
+func registered(a *state.ArgoCD) metav1.Condition {
+	c := metav1.Condition{Type: ConditionArgoCD, Status: metav1.ConditionFalse, Reason: a.Reason, Message: a.Message}
+	if a.Reason == "" {
+		c.Status, c.Reason = metav1.ConditionTrue, reason.Registered
+		c.Message = fmt.Sprintf("Secret %s/%s leads Argo CD to %s", a.Namespace, a.Name, a.Server)
+	}
 	return c
 }
 

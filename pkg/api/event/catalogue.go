@@ -82,6 +82,7 @@ func Catalogue() []Entry {
 		fact("certs", Issued, CertsIssued{}, "every key, certificate and kubeconfig exists"),
 		fact("certs", Rotated, CertsIssued{}, "some keys or certificates were replaced"),
 		fact("certs", Generated, KubeconfigGenerated{}, "a generator's kubeconfig for a tenant was made, changed, removed, or could not be made"),
+		fact("certs", Registered, CertsRegistered{}, "Argo CD knows the tenant as a cluster, or no longer, or can't"),
 		fact("certs", Due, TimerDue{}, "a certificate is about to expire"),
 		fact("certs", Removed, Removals{}, "keys, certificates and kubeconfigs are gone"),
 		fact("workload", Exposed, WorkloadExposed{}, "the endpoint is known"),

@@ -80,6 +80,7 @@ const (
 	Failed       = "failed"
 	Due          = "due"
 	Generated    = "generated"
+	Registered   = "registered"
 	Withdrawn    = "withdrawn"
 	Migrating    = "migrating"
 	Migrated     = "migrated"
@@ -407,6 +408,16 @@ type KubeconfigGenerated struct {
 	// Secret that holds it, in the tenant's namespace; empty when there is none.
 	Secret string `json:"secret,omitempty"`
 	// Message says why it could not be made.
+	Message string `json:"message,omitempty"`
+}
+
+// CertsRegistered says: Argo CD knows the tenant as a cluster, or no longer, or can't.
+type CertsRegistered struct {
+	About
+	// Secret by which it knows it, as namespace/name; empty when there is none.
+	Secret string `json:"secret,omitempty"`
+	// Reason, and Message for people, say why there is none or why it isn't up to date.
+	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 }
 

@@ -41,6 +41,11 @@ const (
 	LabelTenantAddon          = "stoker.dev/tenant-addon"
 	LabelTenantAddonNamespace = "stoker.dev/tenant-addon-namespace"
 	LabelTenant               = "stoker.dev/tenant"
+	// LabelTenantNamespace is LabelTenant's namespace on an object that is in another one: LabelTenant and it are on the tenant's
+	// ArgoCDCluster.
+	LabelTenantNamespace = "stoker.dev/tenant-namespace"
+	// LabelArgoCDSecretType has Argo CD read a Secret as what it says: ArgoCDSecretCluster.
+	LabelArgoCDSecretType = "argocd.argoproj.io/secret-type"
 	// LabelJobTenant and LabelJobNamespace are on migration Jobs.
 	LabelJobTenant    = "tcp.kamaji.clastix.io/name"
 	LabelJobNamespace = "tcp.kamaji.clastix.io/namespace"
@@ -67,6 +72,8 @@ const (
 	WakeOnConnection = "connection"
 	// BackupLocation is the type of Secrets that say where backups go.
 	BackupLocation = "stoker.dev/backup-location"
+	// ArgoCDSecretCluster is the value of LabelArgoCDSecretType of clusters.
+	ArgoCDSecretCluster = "cluster"
 	// SleptByIdleness is the value of AnnotationSleptBy.
 	SleptByIdleness = "idleness"
 )
@@ -89,6 +96,7 @@ const (
 	ComponentKonnectivityCertificate           = "konnectivity-certificate"
 	ComponentKonnectivityKubeconfig            = "konnectivity-kubeconfig"
 	ComponentEncryption                        = "encryption"
+	ComponentArgoCDCluster                     = "argocd-cluster"
 	ComponentKubeadmConfig                     = "kubeadmconfig"
 	ComponentKonnectivityEgressSelector        = "konnectivity-egress-selector-configuration"
 	ComponentDeployment                        = "deployment"
@@ -199,6 +207,8 @@ const (
 	// and approves those that are right.
 	AnnotationKubeletServing = "stoker.dev/kubelet-serving-certificates"
 	KubeletServingApprove    = "approve"
+	// AnnotationArgoCDCluster on a TenantControlPlane with the value "true" has Argo CD know the tenant as a cluster, see ArgoCDCluster.
+	AnnotationArgoCDCluster = "stoker.dev/argocd-cluster"
 	// AnnotationUpgradeTimeout on a TenantControlPlane is how long pods of another version may take to become ready before that version is
 	// undone, see UpgradeTimeout.
 	AnnotationUpgradeTimeout = "stoker.dev/upgrade-timeout"

@@ -53,6 +53,10 @@ func FrontProxyClientCertificate(tenant string) string {
 // AdminKubeconfig is the Secret of the administrators' kubeconfigs.
 func AdminKubeconfig(tenant string) string { return tenant + "-admin-kubeconfig" }
 
+// ArgoCDCluster is the Secret, in Argo CD's own namespace, by which Argo CD knows a tenant. A namespace has no dot, so that no two tenants
+// have the same; with the longest of both it has 134 characters.
+func ArgoCDCluster(namespace, tenant string) string { return "tenant." + namespace + "." + tenant }
+
 // ControllerManagerKubeconfig is the Secret of kube-controller-manager's kubeconfig.
 func ControllerManagerKubeconfig(tenant string) string {
 	return tenant + "-controller-manager-kubeconfig"

@@ -72,6 +72,18 @@ const (
 	WithinQuota = "WithinQuota"
 	NearQuota   = "NearQuota"
 	QuotaFull   = "QuotaFull"
+	// Registered: Argo CD knows the tenant as a cluster.
+	Registered = "Registered"
+	// ArgoCDOff: the installation knows of no Argo CD.
+	ArgoCDOff = "ArgoCDOff"
+	// ArgoCDUnreadable: the annotation that asks for it has a value that says nothing.
+	ArgoCDUnreadable = "ArgoCDUnreadable"
+	// ArgoCDClusterTaken: Argo CD knows another cluster by the tenant's address or name.
+	ArgoCDClusterTaken = "ArgoCDClusterTaken"
+	// ArgoCDSecretTaken: the Secret of the tenant's name is somebody else's.
+	ArgoCDSecretTaken = "ArgoCDSecretTaken"
+	// ArgoCDRefused: the management cluster doesn't let Stoker write the Secret.
+	ArgoCDRefused = "ArgoCDRefused"
 	// WritesBlocked: kinds of writes are refused inside the tenant.
 	WritesBlocked = "WritesBlocked"
 )
@@ -164,6 +176,18 @@ func Conditions() []Entry {
 		{WithinQuota, "the tenant keeps less than four fifths of what its quota lets it", "", ""},
 		{NearQuota, "the tenant keeps four fifths of what its quota lets it, or more", "Does it need more? See the annotations stoker.dev/quota-bytes and stoker.dev/quota-objects.", ""},
 		{QuotaFull, "the tenant has reached its quota: what would grow it is refused, deletes go on", "Delete something inside the tenant, or give it a larger quota.", ""},
+		{Registered, "Argo CD knows the tenant as a cluster", "", ""},
+		{
+			ArgoCDOff, "the tenant asks to be known to Argo CD, and this installation knows of none",
+			"Say in which namespace Argo CD is (--argocd-namespace of certs, argocd.namespace in the chart), or take the annotation away.", "",
+		},
+		{ArgoCDUnreadable, "the annotation by which a tenant asks to be known to Argo CD is neither true nor false, and has no effect", "Write the annotation anew, or remove it.", ""},
+		{
+			ArgoCDClusterTaken, "Argo CD knows another cluster by the tenant's address or name, and would take one for the other; nothing is changed",
+			"Give the tenant an endpoint of its own, or remove the other cluster from Argo CD.", "",
+		},
+		{ArgoCDSecretTaken, "a Secret of the name that the tenant's has in the namespace of Argo CD is somebody else's, and is left as it is", "Delete it, or give it another name.", ""},
+		{ArgoCDRefused, "the management cluster does not let certs write the tenant's Secret in the namespace of Argo CD", "Create the namespace, and give certs its rights there.", ""},
 		{WritesBlocked, "kinds of writes are refused inside the tenant, as spec.writePermissions asks", "Set its fields to false to allow them again.", ""},
 
 		{CertificatesWaiting, "certs waits, or has not begun", why, ""},

@@ -202,6 +202,8 @@ type Certs struct {
 	Referenced map[string]Secret `json:"referenced,omitempty"`
 	// Encryption is how what the tenant stores is encrypted; absent when it isn't.
 	Encryption *Encryption `json:"encryption,omitempty"`
+	// ArgoCD is what became of the tenant's Secret in the namespace of Argo CD; absent when none is asked for.
+	ArgoCD *ArgoCD `json:"argoCD,omitempty"`
 	// CA is the PEM of the tenant's certificate authority (the certificate, never the key).
 	CA string `json:"ca,omitempty"`
 	// RenewAt is when the first certificate is to be renewed (UTC).
@@ -269,6 +271,22 @@ type Generated struct {
 	// Error says why it could not be made, or not be brought up to date; Since is when that was first seen (UTC).
 	Error string    `json:"error,omitempty"`
 	Since time.Time `json:"since,omitzero"`
+}
+
+// ArgoCD is the Secret by which Argo CD knows a tenant (name.ArgoCDCluster), or why there is none.
+type ArgoCD struct {
+	// Secret as it was last written; its name is empty when there is none. Namespace is where it is.
+	Secret
+	Namespace string `json:"namespace,omitempty"`
+	// Inputs is the fingerprint of what it was made from, or should have been.
+	Inputs string `json:"inputs,omitempty"`
+	// Server is the URL in it.
+	Server string `json:"server,omitempty"`
+	// Reason, a constant of pkg/api/reason, says why there is none or why it isn't up to date; Message says it for people, and Since is when
+	// that was first seen (UTC). All are zero when it is as it must be.
+	Reason  string    `json:"reason,omitempty"`
+	Message string    `json:"message,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
 }
 
 // Datastore is datastore's part.

@@ -20,5 +20,11 @@ func main() {
 			cfg.Config = common
 			return certs.Run(ctx, cfg)
 		},
-		func(flag service.Flag) { flag(&cfg.RenewBefore, service.FlagDeadline, "", service.UsageDeadline) })
+		func(flag service.Flag) {
+			flag(&cfg.RenewBefore, service.FlagDeadline, "", service.UsageDeadline)
+			flag(&cfg.ArgoCDNamespace, "argocd-namespace", "",
+				"`namespace` of Argo CD, where tenants that ask for it become clusters; empty for none")
+			flag(&cfg.ArgoCDProject, "argocd-project", "", "`name` of the AppProject that these clusters belong to; empty for none")
+			flag(&cfg.ArgoCDLabels, "argocd-labels", "", "`keys` of tenants' labels that these clusters have, comma-separated")
+		})
 }

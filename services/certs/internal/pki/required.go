@@ -324,10 +324,13 @@ func (in Input) port() string { return strconv.Itoa(int(in.Port)) }
 // server is the URL in a kubeconfig of the administrators' Secret, once the endpoint is known.
 func (in Input) server(key string) string {
 	if key == name.KeyAdminConf || key == name.KeySuperAdminConf {
-		return (&url.URL{Scheme: "https", Host: in.Published()}).String()
+		return ServerURL(in.Published())
 	}
 	return "https://" + net.JoinHostPort(in.serviceName(), in.port())
 }
+
+// ServerURL is the URL of an endpoint, host:port.
+func ServerURL(endpoint string) string { return (&url.URL{Scheme: "https", Host: endpoint}).String() }
 
 // Published is where kubeconfigs lead, host:port, once the endpoint is known.
 func (in Input) Published() string { return cmp.Or(in.Former, in.Exposed.Endpoint) }

@@ -40,6 +40,8 @@ const (
 	KamajiProvider   = "kamaji-provider"
 	// Flux has controllers of Flux, and their CRDs. Tests alone run them.
 	Flux = "flux"
+	// ArgoCD has Argo CD, whose one program is each of its components by the name in ARGOCD_BINARY_NAME, and its CRDs. Tests alone run it.
+	ArgoCD = "argo-cd"
 )
 
 // Manifests is the directory, beside the programs of an image, that has the manifests which its module has, by their paths there.
@@ -104,6 +106,10 @@ var catalog = []image{
 			"github.com/fluxcd/source-controller", "github.com/fluxcd/helm-controller", "github.com/fluxcd/kustomize-controller",
 		},
 		manifests: []string{"config/crd/bases"}, tests: true,
+	},
+	{
+		name: ArgoCD, version: "v3.2.11", programs: []string{"argocd"}, tools: []string{"github.com/argoproj/argo-cd/v3/cmd"},
+		manifests: []string{"manifests/crds"}, tests: true,
 	},
 	{name: Gate, dir: "../../../services/datastore", pkg: "./cmd/stoker-gate", programs: []string{Gate}, own: true},
 }

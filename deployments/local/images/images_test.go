@@ -74,7 +74,7 @@ func TestCatalog(t *testing.T) {
 			t.Errorf("%s requires nothing of version %s", img.name, img.version)
 		}
 	}
-	for _, name := range []string{S3, ClusterAPI, ClusterAPIBefore, KamajiProvider, Flux} {
+	for _, name := range []string{S3, ClusterAPI, ClusterAPIBefore, KamajiProvider, Flux, ArgoCD} {
 		if _, ok := Version(name); !ok || slices.Contains(Names(), name) {
 			t.Errorf("%s: there is one: %v; installations run %v", name, ok, Names())
 		}

@@ -167,6 +167,18 @@ func TestClustersOfArgoCD(t *testing.T) {
 			t.Errorf("%v", l)
 		}
 	})
+	within("which is told", func(t *testing.T) {
+		var last event.CertsRegistered
+		eventually(t, "the fact", func() bool {
+			select {
+			case e := <-r.facts:
+				r.must(json.Unmarshal(e.Data(), &last))
+				return e.Service == "certs" && e.What == event.Registered && last.Secret == argoNamespace+"/"+n && last.Reason == ""
+			default:
+				return false
+			}
+		})
+	})
 	within("what is edited or deleted is put back, and what others add stays", func(t *testing.T) {
 		r.must(r.admin.MergePatch(ctx, kube.Secrets, argoNamespace, n, map[string]any{
 			"metadata": map[string]any{"labels": map[string]any{"mine": "x", "tier": "iron", name.LabelPartition: nil}},

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
@@ -96,4 +99,32 @@ func TestTransitionTimes(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	})
+}
+
+// Whether Argo CD knows the tenant is apart from whether it is Ready.
+func TestTheConditionOfArgoCD(t *testing.T) {
+	t.Parallel()
+	for sentence, test := range map[string]struct {
+		argo   *state.ArgoCD
+		status metav1.ConditionStatus
+		reason string
+	}{
+		"not asked for": {},
+		"known":         {argo: &state.ArgoCD{Secret: state.Secret{Name: "tenant.default.demo"}, Namespace: "argocd", Server: "https://192.0.2.7:6443"}, status: "True", reason: reason.Registered},
+		"not known":     {argo: &state.ArgoCD{Reason: reason.ArgoCDOff, Message: "no"}, status: "False", reason: reason.ArgoCDOff},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			in := complete()
+			in.Certs.Data.ArgoCD = test.argo
+			status, _ := Compute(demo(), in, clock)
+			c := meta.FindStatusCondition(status.Conditions, ConditionArgoCD)
+			if c == nil {
+				c = &metav1.Condition{}
+			}
+			if c.Status != test.status || c.Reason != test.reason || !meta.IsStatusConditionTrue(status.Conditions, ConditionReady) {
+				t.Errorf("%+v", status.Conditions)
+			}
+		})
+	}
 }

@@ -375,7 +375,8 @@ func (s *svc) watchClusters(ctx context.Context, held *partition.Held, wake loop
 		return nil
 	}
 	changed := func(c kube.Change) {
-		if key := argocd.TenantOf(c.Object); key.Valid() {
+		key := argocd.TenantOf(c.Object)
+		if key.Valid() && s.kube.InScope(kube.Secrets, &metav1.ObjectMeta{Namespace: key.Namespace}) { // else it is another installation's
 			wake(key, loop.Wake{Kind: wakeCluster, Object: c.Object.Name, Version: c.Object.ResourceVersion, Gone: c.Type == watch.Deleted})
 		}
 	}

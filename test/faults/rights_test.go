@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -81,6 +82,25 @@ func kubernetesRights(t *testing.T, key events.Key, tenant *v1alpha1.TenantContr
 		}
 		return err
 	}
+	cluster := func(n string, labels map[string]string) func(*kube.Client) error {
+		return func(c *kube.Client) error {
+			s := secret(n)
+			s.OwnerReferences = nil
+			maps.Copy(s.Labels, labels)
+			err := c.Create(t.Context(), kube.Secrets, s)
+			if err == nil {
+				err = c.MergePatch(t.Context(), kube.Secrets, key.Namespace, n, map[string]any{"data": map[string]any{"server": []byte("x")}}, nil)
+			}
+			if err == nil {
+				_, err = c.Delete(t.Context(), kube.Secrets, key.Namespace, n, metav1.DeleteOptions{})
+			}
+			return err
+		}
+	}
+	ofArgoCD := map[string]string{
+		name.LabelComponent: name.ComponentArgoCDCluster, name.LabelArgoCDSecretType: name.ArgoCDSecretCluster,
+		name.LabelTenant: key.Name, name.LabelTenantNamespace: key.Namespace,
+	}
 	const policy = "stoker-secret-names"
 	for what, c := range map[string]struct {
 		do       func(*kube.Client) error
@@ -97,6 +117,13 @@ func kubernetesRights(t *testing.T, key events.Key, tenant *v1alpha1.TenantContr
 			do: create("rights-x"), may: "certs", mayNot: []string{"intake", "workload", "addons", "status", "tenantaddons"}, resource: "secrets",
 		},
 		"make a Secret that is not Cluster API's": {do: create("rights-y"), may: "certs", mayNot: []string{"capi"}, because: "stoker-cluster-api-secrets", resource: "secrets"},
+		"make a cluster of Argo CD": {
+			do: cluster(name.ArgoCDCluster(key.Namespace, key.Name), ofArgoCD), may: "certs", mayNot: []string{"datastore"}, because: policy, resource: "secrets",
+		},
+		"make a cluster of Argo CD that is no tenant's": {do: cluster("prod", ofArgoCD), may: "admin", mayNot: []string{"certs"}, because: policy, resource: "secrets"},
+		"make a Secret with a cluster's name": {
+			do: cluster(name.ArgoCDCluster(key.Namespace, key.Name), nil), may: "admin", mayNot: []string{"certs"}, because: policy, resource: "secrets",
+		},
 		"make a CA":                           {do: create("rights-x-ca"), may: "certs", mayNot: []string{"datastore"}, because: policy, resource: "secrets"},
 		"make a DataStore's credentials":      {do: create(name.DatastoreConfig(key.Name + "-x")), may: "datastore", mayNot: []string{"certs"}, because: policy, resource: "secrets"},
 		"delete a Secret that is no tenant's": {do: foreignSecret(t, "rights-foreign"), may: "admin", mayNot: []string{"certs", "datastore"}, because: policy, resource: "secrets"},

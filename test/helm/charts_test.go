@@ -28,6 +28,7 @@ func TestValuesThatCanNotBe(t *testing.T) {
 		{"HTTP without a certificate", "stoker", "stoker-system", "services.intake.http.enabled=true", "services.intake.http"},
 		{"a remote for the tenants of one namespace", "stoker", "stoker-system", "remote.kubeconfigSecret=a,namespace=b", "remote can't be used with namespace"},
 		{"a right on remote Secrets that there isn't", "stoker", "stoker-system", "remote.secretRights[0]=delete", "/remote/secretRights/0"},
+		{"a namespace of Argo CD that can't be", "stoker", "stoker-system", "argocd.namespace=Argo", "/argocd/namespace"},
 		{"a portal without a name", "stoker", "stoker-system", "portals[0].namespaces[0]=acme", "name"},
 		{"etcd in another namespace", "stoker-etcd", "default", "", "--namespace stoker-system"},
 		{"etcd of two members", "stoker-etcd", "stoker-system", "replicas=2", "/replicas"},
@@ -74,6 +75,7 @@ func TestWhatIsRendered(t *testing.T) {
 			"--set", "remote.kubeconfigSecret=remote,remote.namespaces=true,remote.kinds[0]=TenantControlPlane.v1alpha1.kamaji.clastix.io,remote.grace=5m",
 			"--set-json", `remote.secrets=["{name}-admin-kubeconfig"]`, "--set-json", `remote.secretRights=["create","watch"]`,
 		}},
+		{"stoker with Argo CD", "stoker", []string{"--set", "argocd.namespace=kube-public,argocd.project=tenants,argocd.labels[0]=tier,argocd.labels[1]=example.com/region"}},
 		{"stoker for one namespace", "stoker", []string{"--set", "namespace=default,watchFilter=a,logLevel=debug,podSecurity="}},
 		{"etcd", "stoker-etcd", nil},
 		{"etcd with all settings", "stoker-etcd", []string{
@@ -108,6 +110,28 @@ func TestLint(t *testing.T) {
 	t.Parallel()
 	for _, n := range []string{"stoker", "stoker-etcd"} {
 		helm(t, "lint", "--strict", "--namespace", "stoker-system", chart(n))
+	}
+}
+
+// Only where the chart is told of an Argo CD does certs know of it and have rights in its namespace.
+func TestArgoCD(t *testing.T) {
+	t.Parallel()
+	for _, object := range render(t, "stoker") {
+		if metadata, ok := object["metadata"].(map[string]any); ok && metadata["namespace"] == "argocd" {
+			t.Errorf("without a setting there is %v", metadata["name"])
+		}
+	}
+	objects := render(t, "stoker", "--set", "argocd.namespace=gitops,argocd.labels[0]=tier,argocd.labels[1]=region,namespace=default")
+	for _, n := range []string{"Role/stoker-certs-clusters", "RoleBinding/stoker-certs-clusters"} {
+		if got := text(t, objects[n]); !strings.Contains(got, "namespace: gitops\n") {
+			t.Errorf("%s: %s", n, got)
+		}
+	}
+	for n, has := range map[string]bool{"certs": true, "workload": false} {
+		got := text(t, objects["StatefulSet/stoker-"+n])
+		if strings.Contains(got, "name: STOKER_ARGOCD_NAMESPACE\n          value: gitops\n") != has || strings.Contains(got, "value: tier,region\n") != has {
+			t.Errorf("%s: %s", n, got)
+		}
 	}
 }
 

@@ -168,12 +168,12 @@ func TestClustersOfArgoCD(t *testing.T) {
 		}
 	})
 	within("which is told", func(t *testing.T) {
-		var last event.CertsRegistered
 		eventually(t, "the fact", func() bool {
 			select {
 			case e := <-r.facts:
-				r.must(json.Unmarshal(e.Data(), &last))
-				return e.Service == "certs" && e.What == event.Registered && last.Secret == argoNamespace+"/"+n && last.Reason == ""
+				var f event.CertsRegistered
+				r.must(json.Unmarshal(e.Data(), &f))
+				return e.Service == "certs" && e.What == event.Registered && f.Secret == argoNamespace+"/"+n && f.Reason == ""
 			default:
 				return false
 			}

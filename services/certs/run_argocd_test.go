@@ -3,9 +3,11 @@ package certs
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -32,7 +34,12 @@ type argoRig struct {
 func newArgoRig(t *testing.T) *argoRig {
 	t.Helper()
 	admin, limited, _ := cluster(t)
-	r := &argoRig{newRig(t, limited), admin}
+	return runArgoRig(t, admin, limited)
+}
+
+func runArgoRig(t *testing.T, admin, certs *kube.Client) *argoRig {
+	t.Helper()
+	r := &argoRig{newRig(t, certs), admin}
 	s := newService(r.bus("certs"), r.kube, testLog())
 	s.argocd = argocd.Config{Namespace: argoNamespace, Project: "tenants", Labels: []string{"tier"}}
 	r.run(&loop.Loop{Bus: r.bus("certs"), Service: "certs", Handle: s.handle, Watch: s.watch})
@@ -220,23 +227,88 @@ func TestClustersOfArgoCD(t *testing.T) {
 		eventually(t, "its end", func() bool { return r.find(w.Name()) == nil })
 	})
 	within("it goes with the tenant, which says so", func(t *testing.T) {
-		r.do("intake", r.intake, loop.Outcome{
-			Step: event.Deleting, Data: generation{2, state.Tenant{Namespace: key.Namespace, Name: key.Name, Deleting: true}},
-			Facts: []loop.Tell{{What: event.Deleting}},
-		})
-		about := event.About{Namespace: key.Namespace, Name: key.Name, UID: uid, Generation: 2}
-		r.must(r.bus("datastore").Tell(ctx, key, 2, "1", event.Removed, event.Removals{About: about, Removed: map[string]int{}}))
-		var removed event.Removals
-		eventually(t, "certs has removed its part", func() bool {
-			select {
-			case e := <-r.facts:
-				return e.Service == "certs" && e.What == event.Removed && json.Unmarshal(e.Data(), &removed) == nil
-			default:
-				return false
-			}
-		})
+		removed := r.deleted()
 		if removed.Removed["certs/Secret"] != 10 || len(removed.Left) > 0 || r.find(n) != nil {
 			t.Errorf("%+v", removed)
 		}
 	})
+}
+
+// A service for the tenants of one namespace has rights elsewhere only where the operator gives them.
+func TestClustersOfArgoCDWithoutRights(t *testing.T) {
+	t.Parallel()
+	admin, limited, _ := cluster(t)
+	ctx, n := t.Context(), name.ArgoCDCluster(key.Namespace, key.Name)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	grant := func(file, namespace string) {
+		t.Helper()
+		manifests(t, file, func(kind string, body []byte) {
+			switch kind {
+			case "ClusterRole":
+				role := &rbacv1.ClusterRole{}
+				must(json.Unmarshal(body, role))
+				must(admin.Apply(ctx, kube.ClusterRoles, role))
+			case "Role":
+				role := &rbacv1.Role{}
+				must(json.Unmarshal(body, role))
+				role.Namespace = namespace
+				must(admin.Apply(ctx, kube.Roles, role))
+				must(admin.Apply(ctx, kube.RoleBindings, &rbacv1.RoleBinding{
+					ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: role.Name},
+					RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+					Subjects:   []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "stoker-certs"}},
+				}))
+			}
+		})
+	}
+	must(admin.Create(ctx, kube.Namespaces, &corev1.Namespace{TypeMeta: kube.Namespaces.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Name: argoNamespace}}))
+	grant("rbac-namespace/certs.yaml", key.Namespace)
+	eventually(t, "the rights are small", func() bool {
+		return apierrors.IsForbidden(limited.Get(ctx, kube.Secrets, argoNamespace, n, &corev1.Secret{}))
+	})
+	r := runArgoRig(t, admin, limited.In(key.Namespace))
+	r.ask(1, "true", "gold")
+	r.expose("192.0.2.7:6443")
+	r.says(reason.ArgoCDRefused)
+	if own := r.state(); own.IssuedFor != 1 {
+		t.Errorf("%+v", own)
+	}
+	grant("rbac-argocd/certs.yaml", argoNamespace)
+	r.says("")
+	if !r.right(r.find(n)) {
+		t.Error(r.find(n).Data)
+	}
+	_, err := admin.Delete(ctx, kube.RoleBindings, argoNamespace, "stoker-certs-clusters", metav1.DeleteOptions{})
+	must(err)
+	eventually(t, "the rights are gone", func() bool {
+		return apierrors.IsForbidden(limited.Get(ctx, kube.Secrets, argoNamespace, n, &corev1.Secret{}))
+	})
+	if removed := r.deleted(); len(removed.Left) != 1 || !strings.Contains(removed.Left[0], "Secret argocd/"+n) {
+		t.Errorf("%+v", removed)
+	}
+}
+
+// deleted has the tenant deleted, and returns what certs says that it has removed.
+func (r *argoRig) deleted() (removed event.Removals) {
+	r.t.Helper()
+	r.do("intake", r.intake, loop.Outcome{
+		Step: event.Deleting, Data: generation{2, state.Tenant{Namespace: key.Namespace, Name: key.Name, Deleting: true}},
+		Facts: []loop.Tell{{What: event.Deleting}},
+	})
+	about := event.About{Namespace: key.Namespace, Name: key.Name, UID: uid, Generation: 2}
+	r.must(r.bus("datastore").Tell(r.t.Context(), key, 2, "1", event.Removed, event.Removals{About: about, Removed: map[string]int{}}))
+	eventually(r.t, "certs has removed its part", func() bool {
+		select {
+		case e := <-r.facts:
+			return e.Service == "certs" && e.What == event.Removed && json.Unmarshal(e.Data(), &removed) == nil
+		default:
+			return false
+		}
+	})
+	return removed
 }

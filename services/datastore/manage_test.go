@@ -125,7 +125,7 @@ func startManagement(t testing.TB) *management {
 		return err
 	})
 	crds := kube.Resource{GroupVersion: schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}, Plural: "customresourcedefinitions", Kind: "CustomResourceDefinition"}
-	files, err := filepath.Glob("../../deployments/crds/*.yaml")
+	files, err := filepath.Glob("../../deployments/crds/kamaji.clastix.io_*.yaml")
 	must(err)
 	for _, file := range files {
 		data, err := os.ReadFile(file)

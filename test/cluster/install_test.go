@@ -43,7 +43,7 @@ func (i *installation) charts(t *testing.T, args ...string) {
 	stoker := []string{
 		"upgrade", "--install", "stoker", i.chart("stoker"), "--create-namespace", "--wait", "--timeout", "10m",
 		"--set", "image.registry=" + i.registry + ",image.tag=" + i.tag + ",nats.image.repository=" + i.registry + "/nats",
-		"--set", fmt.Sprintf("nats.persistence.enabled=%t,clusterAPI.enabled=true", i.volumes),
+		"--set", fmt.Sprintf("nats.persistence.enabled=%t,clusterAPI.enabled=true,tenantAddons.enabled=true", i.volumes),
 		"--set", "portals[0].name=shop,portals[0].join=true,portals[0].namespaces[0]=" + namespace,
 	}
 	for _, command := range [][]string{append(stoker, args...), i.etcd("stoker-etcd")} {

@@ -23,9 +23,9 @@ type Kind struct {
 	root *schema
 }
 
-// Kinds reads the CustomResourceDefinitions of a directory; the key is the plural name.
+// Kinds reads the CustomResourceDefinitions of the kinds that there are commands for; the key is the plural name.
 func Kinds(dir string) (map[string]*Kind, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	files, err := filepath.Glob(filepath.Join(dir, "kamaji.clastix.io_*.yaml"))
 	if err != nil {
 		return nil, err
 	}

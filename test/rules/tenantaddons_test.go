@@ -3,6 +3,7 @@ package rules
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -65,6 +66,15 @@ func dynamicService(t *testing.T, service string) dynamic.Interface {
 		t.Fatal(err)
 	}
 	return d
+}
+
+// TestExampleOfTenantAddons has kubectl write the example, and list what there is by the names that the page says.
+func TestExampleOfTenantAddons(t *testing.T) {
+	config := e.Local.Kubeconfig("admin")
+	e.Kubectl(t, config, "apply", "--server-side", "--dry-run=server", "-f", filepath.Join(env.Root(), "examples", "tenantaddon.yaml"))
+	for _, kinds := range []string{"tad", "adr", "stoker"} {
+		e.Kubectl(t, config, "get", kinds, "--all-namespaces")
+	}
 }
 
 // TestTenantAddonsOfNamespaces writes TenantAddons: those for the tenants of other namespaces are made where Stoker's services are.

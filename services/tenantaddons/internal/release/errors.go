@@ -55,6 +55,9 @@ var webhookName = regexp.MustCompile(`(?:failed calling webhook|admission webhoo
 // conversionOf finds of what a conversion webhook failed.
 var conversionOf = regexp.MustCompile(`conversion webhook for (.+?) failed`)
 
+// valueOf finds a value of an object in what an API server says; it may be a Secret's.
+var valueOf = regexp.MustCompile(`got &value\.[^\n]*`)
+
 // takenObject finds the object that Helm won't take over. It gives nothing but text.
 var takenObject = regexp.MustCompile(`(\S+ "[^"]*" in namespace "[^"]*") exists and cannot be imported into the current release: `)
 
@@ -94,6 +97,7 @@ func (o *operation) failed(ctx context.Context, err error) error {
 // refused is failed for what the API server answered.
 func (o *operation) refused(err error, answered apierrors.APIStatus) error {
 	status := answered.Status()
+	message := valueOf.ReplaceAllString(status.Message, "got another type")
 	object := ""
 	if at := o.wire.refusedObject(); at != "" {
 		object = at + ": "
@@ -111,7 +115,7 @@ func (o *operation) refused(err error, answered apierrors.APIStatus) error {
 	if status.Code >= 500 && !kube.FailsAlone(cause) || apierrors.IsUnauthorized(cause) || apierrors.IsTooManyRequests(cause) {
 		return unavailable(cause)
 	}
-	return newError(tenantaddon.ReasonRefused, err, "%s%s", object, status.Message)
+	return newError(tenantaddon.ReasonRefused, err, "%s%s", object, message)
 }
 
 // helmFailed is failed for what Helm says in text.

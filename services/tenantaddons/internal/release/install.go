@@ -6,6 +6,7 @@ import (
 	"maps"
 
 	"helm.sh/helm/v4/pkg/action"
+	helmchart "helm.sh/helm/v4/pkg/chart"
 	chart "helm.sh/helm/v4/pkg/chart/v2"
 	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
 	helmkube "helm.sh/helm/v4/pkg/kube"
@@ -52,6 +53,9 @@ func (o *operation) install(ctx context.Context, r Release) (*Installed, error) 
 		return nil, err
 	}
 	made := cloneChart(decided)
+	if err := complete(decided); err != nil {
+		return nil, err
+	}
 	if err := chartutil.ProcessDependencies(decided, r.Values); err != nil {
 		return nil, newError(tenantaddon.ReasonRenderFailed, err, "dependencies of the chart: %v", err)
 	}
@@ -185,25 +189,37 @@ func (o *operation) noteFields(ctx context.Context, in *Installed) error {
 	}}, nil)
 }
 
+// complete checks that a chart has the dependencies in it that it names.
+func complete(c *chart.Chart) error {
+	var named []helmchart.Dependency
+	for _, d := range c.Metadata.Dependencies {
+		named = append(named, d)
+	}
+	if err := action.CheckDependencies(c, named); err != nil {
+		return newError(tenantaddon.ReasonRenderFailed, err, "chart %s: dependencies %v", c.Name(), err)
+	}
+	return nil
+}
+
 // cloneChart copies what Helm changes of a chart when it renders it.
 func cloneChart(c *chart.Chart) *chart.Chart {
 	if c == nil {
-		return &chart.Chart{Metadata: &chart.Metadata{}}
+		c = &chart.Chart{}
 	}
 	clone := &chart.Chart{
 		Lock: c.Lock, Templates: c.Templates, Values: cloneValues(c.Values), Schema: c.Schema, SchemaModTime: c.SchemaModTime, Files: c.Files,
 		ModTime: c.ModTime, Raw: c.Raw,
 	}
+	clone.Metadata = &chart.Metadata{}
 	if c.Metadata != nil {
-		metadata := *c.Metadata
-		metadata.Dependencies = make([]*chart.Dependency, len(c.Metadata.Dependencies))
-		for i, d := range c.Metadata.Dependencies {
+		*clone.Metadata = *c.Metadata
+		clone.Metadata.Dependencies = nil
+		for _, d := range c.Metadata.Dependencies {
 			if d != nil {
 				dependency := *d
-				metadata.Dependencies[i] = &dependency
+				clone.Metadata.Dependencies = append(clone.Metadata.Dependencies, &dependency)
 			}
 		}
-		clone.Metadata = &metadata
 	}
 	for _, d := range c.Dependencies() {
 		clone.AddDependency(cloneChart(d))

@@ -22,6 +22,7 @@ var (
 	secrets      = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 	namespaces   = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 	deployments  = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	jobs         = schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}
 	roles        = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}
 	roleBindings = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"}
 )

@@ -9,6 +9,7 @@ import (
 
 	release "helm.sh/helm/v4/pkg/release/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -35,7 +36,9 @@ type object struct {
 	// wanted and seen are its fields ([fieldsOf]) as they should be and as a watch saw them last.
 	wanted, seen uint64
 	reported     bool
-	health       objectHealth
+	// passes means that the object goes by itself: a Job that is deleted some time after its end. Made anew, it would run again.
+	passes bool
+	health objectHealth
 }
 
 const (
@@ -72,16 +75,17 @@ func fieldsOf(o metav1.Object) uint64 {
 // installed is what there is to be seen of a revision with these objects.
 func (o *operation) installed(r *release.Release, objects []placed) *Installed {
 	in := &Installed{ID: o.ID, Revision: r.Version, at: map[Ref]*object{}}
-	add := func(ref Ref, resource *kube.Resource) {
+	add := func(ref Ref, resource *kube.Resource, passes bool) {
 		if in.at[ref] == nil && ref.Name != "" {
-			in.at[ref] = &object{Ref: ref, resource: resource, wanted: unknown}
+			in.at[ref] = &object{Ref: ref, resource: resource, wanted: unknown, passes: passes}
 			in.objects = append(in.objects, in.at[ref])
 		}
 	}
 	for _, p := range objects {
-		add(refOf(p.Unstructured), p.resource)
+		_, passes, _ := unstructured.NestedFieldNoCopy(p.Object, "spec", "ttlSecondsAfterFinished")
+		add(refOf(p.Unstructured), p.resource, passes && p.GetKind() == "Job")
 	}
-	add(in.record(), &kube.Secrets)
+	add(in.record(), &kube.Secrets, false)
 	in.unseen = len(in.objects)
 	return in
 }
@@ -115,8 +119,11 @@ func (in *Installed) Drift() []Ref {
 }
 
 func (in *Installed) drifted(o *object) bool {
-	if o.Ref == in.record() {
+	switch {
+	case o.Ref == in.record():
 		return o.seen == gone
+	case o.passes && o.seen == gone:
+		return false
 	}
 	return o.seen != o.wanted
 }
@@ -156,10 +163,9 @@ func (in *Installed) miss(ref Ref) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	o := in.at[ref]
-	if looked(o.resource) {
-		o.health = objectHealth{State: InProgress, Message: "it isn't there"}
-	}
-	return in.saw(o, gone)
+	drift := in.saw(o, gone)
+	in.work(o, missing)
+	return drift
 }
 
 func (in *Installed) saw(o *object, fields uint64) bool {
@@ -171,13 +177,21 @@ func (in *Installed) saw(o *object, fields uint64) bool {
 	return in.drifted(o) && (!reported || before != fields)
 }
 
-// work notes whether an object works.
-func (in *Installed) work(ref Ref, health objectHealth) {
+// missing is the health of what isn't there.
+var missing = objectHealth{State: InProgress, Message: "it isn't there"}
+
+// works notes whether an object works.
+func (in *Installed) works(ref Ref, health objectHealth) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if o := in.at[ref]; o != nil {
-		o.health = health
+	in.work(in.at[ref], health)
+}
+
+func (in *Installed) work(o *object, health objectHealth) {
+	if o.passes && health == missing {
+		health = objectHealth{State: Current}
 	}
+	o.health = health
 }
 
 // fields are the wanted ones of all objects, as [Installed.expectAll] reads them.

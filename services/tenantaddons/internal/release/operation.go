@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path"
 	"time"
@@ -154,7 +155,7 @@ func (o *operation) resource(kind schema.GroupVersionKind) (*kube.Resource, erro
 	}
 	if found == nil {
 		if err := o.failing[kind.GroupVersion()]; err != nil {
-			return nil, err
+			return nil, unavailable(fmt.Errorf("what it serves of %s isn't known now: %w", kind.GroupVersion(), err))
 		}
 		return nil, errNoKind
 	}

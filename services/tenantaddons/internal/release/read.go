@@ -103,7 +103,7 @@ func (c *Cluster) Repair(ctx context.Context, in *Installed, refs []Ref) (repair
 			errs = append(errs, err)
 			o.wire.forget()
 		}
-		if away := kube.IsAway(err) || ctx.Err() != nil; away {
+		if kube.IsAway(err) || ctx.Err() != nil {
 			break
 		}
 	}

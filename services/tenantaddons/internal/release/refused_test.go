@@ -212,7 +212,7 @@ func TestOwnNamespace(t *testing.T) {
 
 // endHooks is the Job controller, which ends each Job of a namespace.
 func endHooks(t testing.TB, namespace, condition string) {
-	jobs := server.admin.Resource(schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}).Namespace(namespace)
+	jobs := server.admin.Resource(jobs).Namespace(namespace)
 	ctx, end := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -348,6 +348,12 @@ func TestRefusedObject(t *testing.T) {
 	}
 	wantNothing(t, id)
 
+	_, err = c.Install(t.Context(), Release{ID: newID(), Chart: newChart(map[string]string{"templates/x.yaml": "apiVersion: v1\nkind: Secret\nmetadata: {name: x}\nstringData: {key: 471108}"})})
+	wantError(t, err, tenantaddon.ReasonRefused, "secrets", "key")
+	if err != nil && strings.Contains(err.Error(), "471108") {
+		t.Error("the Secret is said aloud")
+	}
+
 	_, err = c.Install(t.Context(), Release{ID: newID(), Chart: newChart(map[string]string{"templates/x.yaml": "apiVersion: nowhere.example/v1\nkind: Thing\nmetadata: {name: x}"})})
 	wantError(t, err, tenantaddon.ReasonRefused, "Thing x", "has no kind Thing of nowhere.example/v1")
 }
@@ -374,7 +380,8 @@ func TestWhatCantBeRendered(t *testing.T) {
 			tenantaddon.ReasonRenderFailed, []string{"values.schema.json", "file:///etc/hostname", "isn't read"}, ""},
 		"a schema that refers to a URL": {map[string]string{"values.schema.json": `{"$ref":"http://127.0.0.1:1/x"}`}, nil,
 			tenantaddon.ReasonRenderFailed, []string{"http://127.0.0.1:1/x", "isn't read"}, ""},
-		"a chart for other versions": {nil, nil, tenantaddon.ReasonRenderFailed, []string{"kubeVersion"}, ""},
+		"a chart whose dependency isn't in it": {map[string]string{"incomplete": ""}, nil, tenantaddon.ReasonRenderFailed, []string{"chart web: ", "missing", "sub"}, ""},
+		"a chart for other versions":           {nil, nil, tenantaddon.ReasonRenderFailed, []string{"kubeVersion"}, ""},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			t.Parallel()
@@ -382,6 +389,9 @@ func TestWhatCantBeRendered(t *testing.T) {
 			ch := newChart(test.files)
 			if test.files == nil {
 				ch.Metadata.KubeVersion = "<1.20.0"
+			}
+			if _, incomplete := test.files["incomplete"]; incomplete {
+				ch.Metadata.Dependencies = []*chart.Dependency{{Name: "sub"}}
 			}
 			_, err := c.Install(t.Context(), Release{ID: id, Chart: ch, Values: test.values})
 			wantError(t, err, test.reason, test.says...)

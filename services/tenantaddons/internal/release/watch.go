@@ -213,9 +213,9 @@ func (l *looker) lookAt(ctx context.Context, in *Installed, ref Ref, r *kube.Res
 	u, err := l.cluster.get(ctx, r, ref.Namespace, ref.Name)
 	switch {
 	case err == nil:
-		in.work(ref, healthOf(u))
+		in.works(ref, healthOf(u))
 	case apierrors.IsNotFound(err):
-		in.work(ref, objectHealth{State: InProgress, Message: "it isn't there"})
+		in.works(ref, missing)
 	default:
 		l.look(in, ref, r) // again
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+	"helm.sh/helm/v4/pkg/chart/common"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -153,7 +154,10 @@ func TestWhatOthersAddIsNoDrift(t *testing.T) {
 	t.Parallel()
 	id := newID()
 	c := open(t, kube.Options{})
-	in, err := c.Install(t.Context(), everything(t, id, false))
+	r := everything(t, id, false)
+	r.Chart.Templates = append(r.Chart.Templates, &common.File{Name: "templates/job.yaml", Data: []byte("apiVersion: batch/v1\nkind: Job\nmetadata: {name: passing}\n" +
+		"spec: {ttlSecondsAfterFinished: 1, template: {spec: {restartPolicy: Never, containers: [{name: a, image: 'registry.example/a:1'}]}}}")})
+	in, err := c.Install(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,10 +169,11 @@ func TestWhatOthersAddIsNoDrift(t *testing.T) {
 	server.patch(t, configMaps, ns, app, `{"data":{"other":"x"}}`)
 	server.patch(t, widgets(id), ns, "one", `{"status":{"phase":"fine"}}`, "status")
 	server.patch(t, widgets(id), ns, "one", `{"spec":{"other":2}}`)
+	server.delete(t, jobs, ns, "passing") // as the Job controller does
 	// Seen after all that.
 	server.delete(t, roles, ns, app)
 	w.settle(t, Ref{"rbac.authorization.k8s.io", "Role", ns, app})
-	if repaired, err := c.Repair(t.Context(), in, in.Objects()); err != nil || len(repaired) != 1 {
+	if repaired, err := c.Repair(t.Context(), in, w.Drift()); err != nil || len(repaired) != 1 {
 		t.Errorf("repaired %v, %v", repaired, err)
 	}
 	w.settle(t)

@@ -112,13 +112,19 @@ func (o *operation) applyCRDs(ctx context.Context, crds []placed) (applied []pla
 	return applied, nil
 }
 
+func isCRD(p placed) bool { return *p.resource == kube.CustomResourceDefinitions }
+
+// keeps reports whether an object stays when the release goes.
+func keeps(p placed) bool {
+	return p.GetAnnotations()[helmkube.ResourcePolicyAnno] == helmkube.KeepPolicy
+}
+
 // mayApply reports whether a CRD is ours to apply.
 func (o *operation) mayApply(ctx context.Context, crd placed) (bool, error) {
 	is := &metav1.PartialObjectMetadata{}
 	err := o.cluster.kube.Get(ctx, *crd.resource, "", crd.GetName(), is)
 	addon := is.Labels[name.LabelTenantAddon]
 	ours := addon == o.Addon.Name && is.Labels[name.LabelTenantAddonNamespace] == o.Addon.Namespace
-	keep := crd.GetAnnotations()[helmkube.ResourcePolicyAnno] == helmkube.KeepPolicy
 	switch {
 	case apierrors.IsNotFound(err):
 		return true, nil
@@ -126,7 +132,7 @@ func (o *operation) mayApply(ctx context.Context, crd placed) (bool, error) {
 		return false, err
 	case ours, o.owns(is):
 		return true, nil
-	case keep:
+	case keeps(crd):
 		return addon == "" && is.Annotations[annotationReleaseName] == "", nil
 	}
 	return false, newError(tenantaddon.ReasonTaken, nil,

@@ -41,6 +41,9 @@ func (o *operation) readInstalled(ctx context.Context) (*Installed, error) {
 	if err != nil {
 		return nil, err
 	}
+	if objects, err = o.withoutOthers(ctx, objects); err != nil {
+		return nil, err
+	}
 	in := o.installed(deployed, objects)
 	secret := &metav1.PartialObjectMetadata{}
 	if err := o.cluster.kube.Get(ctx, kube.Secrets, o.Namespace, secretName(o.Name, deployed.Version), secret); err != nil {
@@ -73,9 +76,25 @@ func (o *operation) objectsOf(r *release.Release) ([]placed, error) {
 	return append(crds, objects...), err
 }
 
+// withoutOthers leaves out the CRDs that stay when the release goes and that are another's, as [operation.applyCRDs] does.
+func (o *operation) withoutOthers(ctx context.Context, objects []placed) ([]placed, error) {
+	var all []placed
+	for _, p := range objects {
+		if isCRD(p) && keeps(p) {
+			if ours, err := o.mayApply(ctx, p); err != nil {
+				return nil, err
+			} else if !ours {
+				continue
+			}
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
 // Repair puts objects of a release back as they were installed, and returns those that it has changed: of what is as it should be nothing is
-// written. An object that can't be put back holds up no other. The error joins an [*Error] for each, with the reasons Refused or TenantWebhook;
-// it is [ErrNotInstalled] when the release isn't there.
+// written. An object that can't be put back holds up no other. The error joins an [*Error] for each, with the reasons Refused, TenantWebhook or
+// Taken; it is [ErrNotInstalled] when the release isn't there.
 func (c *Cluster) Repair(ctx context.Context, in *Installed, refs []Ref) (repaired []Ref, err error) {
 	o, err := c.begin(ctx, in.ID, 0)
 	if err != nil {
@@ -141,6 +160,11 @@ func (o *operation) repair(ctx context.Context, in *Installed, p placed) (change
 	if err == nil && fieldsOf(was) == in.expected(ref) {
 		return false, nil
 	}
+	if isCRD(p) {
+		if ours, err := o.mayApply(ctx, p); err != nil || !ours {
+			return false, err
+		}
+	}
 	data, err := body(p.Unstructured)
 	if err != nil {
 		return false, err
@@ -164,7 +188,7 @@ func (o *operation) repair(ctx context.Context, in *Installed, p placed) (change
 		return false, err
 	}
 	in.expect(ref, fieldsOf(is))
-	if was.UID == "" && *p.resource == kube.CustomResourceDefinitions { // what comes next may be of its kind
+	if was.UID == "" && isCRD(p) { // what comes next may be of its kind
 		err = o.awaitServed(ctx, p)
 	}
 	return is.ResourceVersion != was.ResourceVersion || is.UID != was.UID, err

@@ -154,6 +154,11 @@ func TestCRDsOfACharts(t *testing.T) {
 	if in, err := c.Install(t.Context(), r); err != nil || len(in.Objects()) != 2 {
 		t.Fatalf("with another's CRD: %v, %v", in, err)
 	}
+	read, err := c.Read(t.Context(), third)
+	if err != nil || len(read.Objects()) != 2 {
+		t.Fatalf("read %v, %v", read, err)
+	}
+	watching(t, c, read).settle(t)
 	if labels := server.get(t, crds, "", at).GetLabels(); labels[name.LabelTenantAddon] != other.Addon.Name {
 		t.Errorf("the CRD has labels %v", labels)
 	}
@@ -485,7 +490,8 @@ func TestChartIsLeftAsItIs(t *testing.T) {
 	t.Parallel()
 	c := open(t, kube.Options{})
 	files := web()
-	files["crds/widgets.yaml"] = definition("shared.example")
+	unique := newID().Name + ".example"
+	files["crds/widgets.yaml"] = definition("shared." + unique)
 	sub := newChart(map[string]string{"templates/sub.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: sub}\ndata: {a: '{{ .Values.a }}'}"})
 	sub.Metadata.Name = "sub"
 	sub.Values = map[string]any{"a": "1", "exports": map[string]any{"data": map[string]any{"b": "2"}}}
@@ -493,7 +499,7 @@ func TestChartIsLeftAsItIs(t *testing.T) {
 		ch := newChart(files)
 		ch.AddDependency(cloneChart(sub))
 		ch.Metadata.Dependencies = append(ch.Metadata.Dependencies, &chart.Dependency{Name: "sub", Condition: "sub.enabled", ImportValues: []any{"data"}})
-		return &Release{Chart: ch, Values: map[string]any{"sub": map[string]any{"enabled": false}}, CRDs: objects(t, definition("other.example"))}
+		return &Release{Chart: ch, Values: map[string]any{"sub": map[string]any{"enabled": false}}, CRDs: objects(t, definition("other."+unique))}
 	}
 	shared, before := made(), made()
 	t.Run("both", func(t *testing.T) {

@@ -3,6 +3,7 @@ package tenantaddons
 // What the watches have seen of the management cluster.
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 )
 
 // seenTenant is a tenant.
@@ -52,9 +54,12 @@ type index struct {
 	releases   map[types.NamespacedName]seenRelease
 	ofTenant   map[types.NamespacedName]map[types.NamespacedName]struct{}
 	ofAddon    map[types.NamespacedName]map[types.NamespacedName]struct{}
-	// unlisted are the watches that haven't told all there is yet.
+	// unlisted are the watches that haven't told all there is yet; nil before the first.
 	unlisted map[string]struct{}
 }
+
+// errPartial means that not all there is is known yet: nothing may be concluded from what isn't there. The turn is repeated.
+var errPartial = fmt.Errorf("%w: not all TenantAddons, AddonReleases and tenants are listed yet", intent.ErrStale)
 
 // reset forgets everything; lists are those that must be told before anything is known.
 func (x *index) reset(lists ...string) {
@@ -78,12 +83,8 @@ func (x *index) noteListed(list string) (last bool) {
 	return was && len(x.unlisted) == 0
 }
 
-// whole reports whether all there is is known. Before, nothing may be concluded from what isn't there.
-func (x *index) whole() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.unlisted != nil && len(x.unlisted) == 0
-}
+// whole reports whether all there is is known; mu is held.
+func (x *index) whole() bool { return x.unlisted != nil && len(x.unlisted) == 0 }
 
 // noteTenant notes a tenant, and reports whether it is another than before to TenantAddons.
 func (x *index) noteTenant(o *metav1.PartialObjectMetadata, gone bool) (changed bool) {
@@ -131,6 +132,9 @@ func (x *index) noteRelease(o *metav1.PartialObjectMetadata, gone bool) (is seen
 	defer x.mu.Unlock()
 	of := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
 	was, there := x.releases[of]
+	if gone && there && o.UID != "" && was.uid != o.UID { // another one of its name is there by now
+		return seenRelease{}, false
+	}
 	if gone {
 		delete(x.releases, of)
 		drop(x.ofTenant, was.tenant, of)
@@ -168,17 +172,25 @@ func drop(in map[types.NamespacedName]map[types.NamespacedName]struct{}, key, of
 	}
 }
 
-// releasesIn are the AddonReleases of a tenant; releasesOf those of a TenantAddon.
-func (x *index) releasesIn(tenant types.NamespacedName) map[types.NamespacedName]seenRelease {
+// in are the AddonReleases of a tenant, and the tenant, if it is there; errPartial.
+func (x *index) in(of types.NamespacedName) (releases map[types.NamespacedName]seenRelease, t seenTenant, there bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.pick(x.ofTenant[tenant])
+	if !x.whole() {
+		return nil, t, false, errPartial
+	}
+	t, there = x.tenants[of]
+	return x.pick(x.ofTenant[of]), t, there, nil
 }
 
-func (x *index) releasesOf(addon types.NamespacedName) map[types.NamespacedName]seenRelease {
+// releasesOf are the AddonReleases of a TenantAddon; errPartial.
+func (x *index) releasesOf(addon types.NamespacedName) (map[types.NamespacedName]seenRelease, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.pick(x.ofAddon[addon])
+	if !x.whole() {
+		return nil, errPartial
+	}
+	return x.pick(x.ofAddon[addon]), nil
 }
 
 // pick copies AddonReleases; mu is held.
@@ -204,10 +216,13 @@ func (x *index) addonsFor(namespace, fleet string) []types.NamespacedName {
 }
 
 // tenantsWith are the tenants that selectors choose, by their own labels and by those of their namespaces; without one for namespaces, those
-// of one namespace.
-func (x *index) tenantsWith(selector labels.Selector, namespaces labels.Selector, namespace string) map[types.NamespacedName]seenTenant {
+// of one namespace. errPartial.
+func (x *index) tenantsWith(selector labels.Selector, namespaces labels.Selector, namespace string) (map[types.NamespacedName]seenTenant, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if !x.whole() {
+		return nil, errPartial
+	}
 	all := map[types.NamespacedName]seenTenant{}
 	for of, t := range x.tenants {
 		within := of.Namespace == namespace
@@ -219,7 +234,7 @@ func (x *index) tenantsWith(selector labels.Selector, namespaces labels.Selector
 			all[of] = t
 		}
 	}
-	return all
+	return all, nil
 }
 
 // tenant that was seen.

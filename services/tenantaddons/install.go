@@ -33,14 +33,22 @@ func (w *work) step(ctx context.Context, a *one, all []*one) error {
 	err := w.advance(ctx, a, all)
 	no := (*badError)(nil)
 	switch {
+	case errors.Is(err, errBusy):
+		w.turn.Alarm(busyAgain, loop.Wake{Kind: wakeLook})
 	case errors.As(err, &no):
 		a.fail(no)
 		w.turn.Alarm(loop.HeldAgain(a.since(tenantaddon.ConditionReady)), loop.Wake{Kind: wakeLook})
+		if a.o.DeletionTimestamp == nil {
+			w.overdue(a)
+		}
 	case err != nil:
 		return err
 	}
 	return w.tell(ctx, a)
 }
+
+// busyAgain is when it is looked again whether there is a place, should the wake at a job's end be lost.
+const busyAgain = 30 * time.Second
 
 // advance does what is to be done. A *badError is what keeps it from being done.
 func (w *work) advance(ctx context.Context, a *one, all []*one) error {
@@ -59,6 +67,7 @@ func (w *work) advance(ctx context.Context, a *one, all []*one) error {
 		of := types.NamespacedName{Namespace: spec.Addon.Namespace, Name: before}
 		if b := find(all, of); b != nil && !b.ready() && !a.installed() {
 			a.wait(tenantaddon.ReasonWaitingForAddon, fmt.Sprintf("TenantAddon %s isn't ready in the tenant yet", before))
+			w.overdue(a)
 			return nil
 		}
 	}
@@ -67,6 +76,9 @@ func (w *work) advance(ctx context.Context, a *one, all []*one) error {
 		return nil
 	}
 	if err := w.install(ctx, a); err != nil {
+		if no := (*badError)(nil); errors.As(err, &no) && a.status.Revision != spec.Revision {
+			a.tries(spec.Revision, "", "", w.now)
+		}
 		return err
 	}
 	if a.installed() {
@@ -89,33 +101,41 @@ func (a *one) wait(reason, message string) {
 	a.set(tenantaddon.ConditionReady, false, reason, message)
 }
 
-// fail notes what keeps the software from being as it must be.
+// fail notes what keeps the software from being as it must be. What may pass by itself is no failure yet, and doesn't end one.
 func (a *one) fail(e *badError) {
-	a.status.Failed = e.reason != tenantaddon.ReasonSourceUnavailable && e.reason != tenantaddon.ReasonTenantUnavailable
+	switch e.reason {
+	case tenantaddon.ReasonSourceUnavailable, tenantaddon.ReasonTenantUnavailable, tenantaddon.ReasonWaitingForAddon, tenantaddon.ReasonPaused:
+	default:
+		a.status.Failed = true
+	}
 	a.set(tenantaddon.ConditionReady, false, e.reason, e.message)
 }
 
 // install installs what the tenant may have, if it isn't installed.
 func (w *work) install(ctx context.Context, a *one) error {
 	p, err := w.revision(ctx, a)
-	if err != nil {
-		return err
+	if p == nil || err != nil {
+		return err // without an error the TenantAddon has gone on, and the tenant's turn hasn't come: it keeps what it has
 	}
-	if p == nil {
-		return nil // the TenantAddon has gone on, and the tenant's turn hasn't come: it keeps what it has
+	tenant := w.templated()
+	inputs, known := w.in.rendered(a.of, p, tenant)
+	var values map[string]any
+	if !known {
+		if values, inputs, err = w.values(a, p, tenant); err != nil {
+			return err
+		}
 	}
-	values, err := source.Values(p.spec, p.in, w.templated())
-	if err != nil {
-		a.tries(p, "", w.now)
-		return sourceError(err)
-	}
-	inputs := hashOf(p.revision, values)
 	if a.installed() && a.status.Inputs == inputs && a.status.Revision == p.revision {
 		return nil
 	}
 	if left := w.tooEarly(a, inputs); left > 0 {
 		w.turn.Alarm(left, loop.Wake{Kind: wakeLook})
 		return nil
+	}
+	if values == nil {
+		if values, _, err = w.values(a, p, tenant); err != nil {
+			return err
+		}
 	}
 	content, err := w.content(ctx, p)
 	if err != nil {
@@ -125,24 +145,30 @@ func (w *work) install(ctx context.Context, a *one) error {
 	if err != nil {
 		return sourceError(err)
 	}
-	done, free := w.hookSlot(hasHooks(built.Chart))
-	if !free {
-		w.turn.Alarm(time.Second, loop.Wake{Kind: wakeLook})
-		return nil
-	}
-	defer done()
-	a.tries(p, inputs, w.now)
-	w.in.tries(a.of, inputs, w.now)
+	a.tries(p.revision, p.version, inputs, w.now)
 	if err := w.tell(ctx, a); err != nil {
 		return err
 	}
-	began := time.Now()
-	r := release.Release{ID: a.id(), Chart: built.Chart, Values: values, Timeout: timeoutOf(p.spec)}
+	r := release.Release{ID: a.id(), Chart: built.Chart, Values: values, Timeout: w.timeout(a)}
 	if built.RemoveCRDs { // else they are the chart's
 		r.CRDs = built.CRDs
 	}
-	in, err := w.in.cluster.Install(ctx, r)
-	w.metrics.tried(err, time.Since(began))
+	return w.apply(ctx, a, r, inputs)
+}
+
+// apply has the release made so.
+func (w *work) apply(ctx context.Context, a *one, r release.Release, inputs string) error {
+	cluster, metrics := w.in.cluster, w.metrics
+	in, err := w.do(ctx, jobOf{a.of, inputs}, hasHooks(r.Chart), func(ctx context.Context) (*release.Installed, error) {
+		began := time.Now()
+		in, err := cluster.Install(ctx, r)
+		metrics.tried(err, time.Since(began))
+		return in, err
+	})
+	if errors.Is(err, errBusy) {
+		return err
+	}
+	w.in.tries(a.of, inputs, time.Now())
 	if err != nil {
 		return w.refused(err)
 	}
@@ -152,22 +178,35 @@ func (w *work) install(ctx context.Context, a *one) error {
 	return nil
 }
 
+// values are the tenant's, and inputs name all that goes into the installation.
+func (w *work) values(a *one, p *prepared, tenant source.Tenant) (values map[string]any, inputs string, err error) {
+	if values, err = source.Values(p.spec, p.in, tenant); err != nil {
+		return nil, "", sourceError(err)
+	}
+	inputs = hashOf(p.revision, values)
+	w.in.render(a.of, p, tenant, inputs)
+	return values, inputs, nil
+}
+
 // tries notes which revision is tried, and since when.
-func (a *one) tries(p *prepared, inputs string, now time.Time) {
-	if a.status.Inputs != inputs || a.status.Revision != p.revision || a.status.TriedAt == nil {
+func (a *one) tries(revision, version, inputs string, now time.Time) {
+	if inputs == "" && a.status.Inputs != "" {
+		inputs = noInputs // there is something in the tenant
+	}
+	if a.status.Inputs != inputs || a.status.Revision != revision || a.status.TriedAt == nil {
 		at := metav1.NewTime(now)
 		a.status.TriedAt, a.status.Failed = &at, false
 		const message = "it is being installed"
 		a.set(tenantaddon.ConditionInstalled, false, tenantaddon.ReasonProgressing, message)
 		a.set(tenantaddon.ConditionReady, false, tenantaddon.ReasonProgressing, message)
 	}
-	a.status.Revision, a.status.Version, a.status.Inputs = p.revision, p.version, inputs
+	a.status.Revision, a.status.Version, a.status.Inputs = revision, version, inputs
 }
 
 // tooEarly is how long what has failed waits to be tried again: as long as it has been failing, two minutes at most.
 func (w *work) tooEarly(a *one, inputs string) time.Duration {
 	last, there := w.in.lastTry(a.of)
-	if !there || last.inputs != inputs || a.status.TriedAt == nil || w.turn.Due() {
+	if !there || last.inputs != inputs || a.status.TriedAt == nil || a.installed() || w.turn.Due() {
 		return 0
 	}
 	return loop.HeldAgain(last.at.Sub(a.status.TriedAt.Time)) - w.now.Sub(last.at)
@@ -182,19 +221,6 @@ func hasHooks(c *chart.Chart) bool {
 // id is which Helm release it is.
 func (a *one) id() release.ID {
 	return release.ID{Name: a.o.Spec.ReleaseName, Namespace: a.o.Spec.TargetNamespace, Addon: a.addon()}
-}
-
-// hookSlot takes one of the places for charts with hooks.
-func (w *work) hookSlot(hooks bool) (done func(), free bool) {
-	if !hooks {
-		return func() {}, true
-	}
-	select {
-	case w.hooks <- struct{}{}:
-		return func() { <-w.hooks }, true
-	default:
-		return nil, false
-	}
 }
 
 // revision is what the tenant may have; nil when it isn't what the TenantAddon says now.
@@ -214,7 +240,11 @@ func (w *work) revision(ctx context.Context, a *one) (*prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p, err = w.prepare(ctx, o); err != nil {
+	p, err = w.prepare(ctx, o)
+	if no := (*badError)(nil); errors.As(err, &no) && a.installed() && a.status.Revision == a.o.Spec.Revision {
+		return nil, nil // what it says now can't be used; the tenant keeps what it has
+	}
+	if err != nil {
 		return nil, err
 	}
 	w.mu.Lock()
@@ -247,33 +277,19 @@ func hashOf(revision string, values map[string]any) string {
 // defaultTimeout is spec.timeout where none is said.
 const defaultTimeout = 5 * time.Minute
 
-func timeoutOf(spec *tenantaddon.TenantAddonSpec) time.Duration {
-	if spec.Timeout != nil {
-		return spec.Timeout.Duration
-	}
-	return defaultTimeout
-}
-
-// prepared is what the TenantAddon of an AddonRelease came to last; nil when nobody has looked since the start.
+// last is what the TenantAddon of an AddonRelease came to last; nil when nobody has looked since the start.
 func (w *work) last(a *one) *prepared {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.prepared[a.addon()]
 }
 
-// timeout is how long an installation may take until it is ready; readyWhen when it is.
+// timeout is how long an installation may take until it is ready.
 func (w *work) timeout(a *one) time.Duration {
-	if p := w.last(a); p != nil {
-		return timeoutOf(p.spec)
+	if t := a.o.Spec.Timeout; t != nil {
+		return t.Duration
 	}
 	return defaultTimeout
-}
-
-func (w *work) readyWhen(a *one) string {
-	if p := w.last(a); p != nil {
-		return p.spec.ReadyWhen
-	}
-	return tenantaddon.ReadyWhenHealthy
 }
 
 // repair puts right what isn't in the tenant as it must be.
@@ -299,6 +315,7 @@ func (w *work) repair(ctx context.Context, a *one) error {
 			names = append(names, r.String())
 		}
 		w.turn.Drifted(names...)
+		a.repaired = true
 		w.metrics.repaired.Add(float64(len(names)))
 		w.facts = append(w.facts, loop.Tell{What: event.Repaired, Data: event.TenantAddonRepaired{
 			About: w.turn.About(), Addon: a.about(), Objects: names[:min(len(names), maxFailing)], Count: len(names),
@@ -344,12 +361,16 @@ func (w *work) judge(a *one) {
 		return
 	}
 	health := in.Health()
-	if w.readyWhen(a) == tenantaddon.ReadyWhenApplied {
+	if a.o.Spec.ReadyWhen == tenantaddon.ReadyWhenApplied {
 		health.State = release.Current
 	}
 	switch health.State {
 	case release.Current:
 		a.status.Failed = false
+		if often := w.turn.Drifting(); often != nil && (a.repaired || a.reason() == tenantaddon.ReasonKeepsDrifting) {
+			a.set(tenantaddon.ConditionReady, true, tenantaddon.ReasonKeepsDrifting, often.Message)
+			return
+		}
 		a.set(tenantaddon.ConditionReady, true, tenantaddon.ReasonSucceeded, "")
 	case release.Failed:
 		a.status.Failed = true
@@ -358,10 +379,11 @@ func (w *work) judge(a *one) {
 		if !a.ready() && !a.status.Failed {
 			a.set(tenantaddon.ConditionReady, false, tenantaddon.ReasonProgressing, "it is looked at for the first time")
 		}
+		w.overdue(a)
 	default:
-		if a.ready() || a.reason() == tenantaddon.ReasonUnhealthy { // it has the time of an installation to come back
+		if a.ready() { // it has the time of an installation to come back
 			at := metav1.NewTime(w.now)
-			a.status.TriedAt, a.status.Failed = &at, false
+			a.status.TriedAt = &at
 		}
 		if a.reason() != tenantaddon.ReasonTimedOut {
 			a.set(tenantaddon.ConditionReady, false, tenantaddon.ReasonProgressing, health.Message)
@@ -372,7 +394,7 @@ func (w *work) judge(a *one) {
 
 // overdue notes that the software isn't ready in time.
 func (w *work) overdue(a *one) {
-	if a.status.TriedAt == nil || a.ready() || a.status.Revision != a.o.Spec.Revision || a.status.Failed || w.turn.Tenant.Sleeps() {
+	if a.status.TriedAt == nil || a.ready() || a.status.Revision != a.o.Spec.Revision || a.status.Failed || w.turn.Tenant == nil || w.turn.Tenant.Sleeps() {
 		return
 	}
 	if left := a.status.TriedAt.Add(w.timeout(a)).Sub(w.now); left > 0 {
@@ -385,7 +407,6 @@ func (w *work) overdue(a *one) {
 
 // remove removes the software from the tenant.
 func (w *work) remove(ctx context.Context, a *one, all []*one) error {
-	lasted := w.now.Sub(a.o.DeletionTimestamp.Time)
 	about := a.about()
 	err := w.uninstall(ctx, a, all)
 	no := (*badError)(nil)
@@ -397,14 +418,24 @@ func (w *work) remove(ctx context.Context, a *one, all []*one) error {
 		return nil
 	case !errors.As(err, &no):
 		return err
-	case lasted >= w.abandonAfter:
+	}
+	switch lasted := w.unremovedFor(a); no.reason {
+	case tenantaddon.ReasonTenantUnavailable, tenantaddon.ReasonTenantAsleep, tenantaddon.ReasonRemovalFailed:
+		if left := w.abandonAfter - lasted; left > 0 {
+			w.turn.Alarm(left, loop.Wake{Kind: wakeLook})
+			return no
+		}
 		w.log.Warn("a TenantAddon is left in a tenant", "tenant", w.turn.Key.String(), "addon", a.addon().String(), "error", no.message)
 		w.metrics.abandoned.Inc()
 		a.gone = &loop.Tell{What: event.Abandoned, Data: event.TenantAddonAbandoned{About: w.turn.About(), Addon: about, Message: no.message}}
 		return nil
 	}
-	w.turn.Alarm(min(loop.HeldAgain(lasted), w.abandonAfter-lasted), loop.Wake{Kind: wakeLook})
 	return no
+}
+
+// unremovedFor is how long the software couldn't be removed: not longer than it is to be removed, nor than that was seen.
+func (w *work) unremovedFor(a *one) time.Duration {
+	return min(w.now.Sub(a.o.DeletionTimestamp.Time), a.since(tenantaddon.ConditionReady))
 }
 
 // uninstall takes the software out of the tenant, or leaves it there, as is asked.
@@ -416,7 +447,7 @@ func (w *work) uninstall(ctx context.Context, a *one, all []*one) error {
 		}
 	}
 	switch {
-	case a.status.Inputs == "": // it never was there
+	case a.status.Inputs == "" && a.status.HelmRevision == 0: // it never was there
 		return nil
 	case spec.Paused:
 		return bad(tenantaddon.ReasonPaused, "it is to be removed, and the TenantAddon is paused")
@@ -424,15 +455,17 @@ func (w *work) uninstall(ctx context.Context, a *one, all []*one) error {
 		return w.away
 	}
 	w.in.take(a.of)
-	if spec.OnRemoval == tenantaddon.RemovalKeep {
-		if err := w.in.cluster.Forget(ctx, a.id()); err != nil {
-			return w.unremoved(err)
-		}
-		return nil
-	}
+	cluster, id := w.in.cluster, a.id()
+	keep := spec.OnRemoval == tenantaddon.RemovalKeep
 	// Hooks that fail are tried for half of the time that there is; then it goes without them.
-	noHooks := w.now.Sub(a.o.DeletionTimestamp.Time) > w.abandonAfter/2
-	if err := w.in.cluster.Uninstall(ctx, a.id(), release.Removal{NoHooks: noHooks}); err != nil {
+	r := release.Removal{NoHooks: w.unremovedFor(a) > w.abandonAfter/2, Timeout: w.timeout(a)}
+	_, err := w.do(ctx, jobOf{a.of, removal}, false, func(ctx context.Context) (*release.Installed, error) {
+		if keep {
+			return nil, cluster.Forget(ctx, id)
+		}
+		return nil, cluster.Uninstall(ctx, id, r)
+	})
+	if err != nil {
 		return w.unremoved(err)
 	}
 	return nil

@@ -1,12 +1,14 @@
 package tenantaddons
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
+	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/metric"
 )
 
@@ -63,6 +65,9 @@ func (s *svc) register(own prometheus.Registerer) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for of, is := range s.told {
+			if !slices.Contains(s.held, events.TenantAddon(of.Namespace, of.Name).Partition()) {
+				continue
+			}
 			for state, n := range map[string]int32{
 				"selected": is.Tenants.Selected, "current": is.Tenants.Current, "ready": is.Tenants.Ready, "failed": is.Tenants.Failed, "removing": is.Tenants.Removing,
 			} {

@@ -67,12 +67,13 @@ type rollout struct {
 	since    time.Time
 	members  []*member
 	// wave and waveReady are what the status says: the wave that was reached, empty for the first; and since when all up to it are ready, zero
-	// while they aren't. done says that all waves were through before.
+	// while they aren't. done says that all waves were through before; it counts if there was anybody to go through them.
 	wave      string
 	waveReady time.Time
 	done      bool
-	paused    bool
-	now       time.Time
+	// frozen says why nobody gets anything now; empty when they do.
+	frozen string
+	now    time.Time
 }
 
 // decision is what comes of it.
@@ -90,6 +91,8 @@ type decision struct {
 	failures, maxFailures int
 	counts                tenantaddon.TenantCounts
 	failing               []*member
+	// passedOver are those in which nothing can be done now, and that haven't the revision.
+	passedOver []*member
 }
 
 // waves are the rollout's waves with their members; the last is that of the rest.
@@ -124,9 +127,14 @@ func (r *rollout) name(wave int) string {
 	return restWave
 }
 
+// over reports whether all waves were through before, and somebody went through them.
+func (r *rollout) over() bool {
+	return r.done && slices.ContainsFunc(r.members, func(m *member) bool { return m.tried == r.revision })
+}
+
 // reached is the index of the wave that was reached before.
 func (r *rollout) reached(last int) int {
-	if r.done || r.wave == restWave {
+	if r.over() || r.wave == restWave {
 		return last
 	}
 	return max(0, slices.IndexFunc(r.spec.Waves, func(w tenantaddon.Wave) bool { return w.Name == r.wave }))
@@ -144,7 +152,8 @@ func (m *member) through(revision string) bool {
 //
 // A tenant keeps what it has until its turn comes. A wave begins when all tenants of those before are through and were so for the soak; tenants
 // that come late, because nothing could be done in them, don't close waves again. Tenants that were made since the revision was what all must have
-// run nothing yet that a wave would protect: they get it at once. When more than maxFailures tenants have failed, none gets it any more.
+// run nothing yet that a wave would protect: they get it at once, and if they fail, that says nothing about others. When more than maxFailures
+// tenants have failed, none gets it any more. Once all have it, that holds no longer for new ones.
 func (r *rollout) decide() (*decision, error) {
 	waves, err := r.waves()
 	if err != nil {
@@ -182,11 +191,11 @@ func (r *rollout) decide() (*decision, error) {
 func (r *rollout) against(d *decision, m *member, wave, reached, free int) string {
 	fresh := m.tried == "" && m.created.After(r.since)
 	switch {
-	case r.paused:
-		return "the TenantAddon is paused"
+	case r.frozen != "":
+		return r.frozen
 	case m.untouchable():
 		return "nothing can be done in the tenant now"
-	case d.stopped:
+	case d.stopped && !(fresh && r.over()):
 		return fmt.Sprintf("the rollout is stopped: %d tenants have failed, %d may", d.failures, d.maxFailures)
 	case wave > reached && !fresh:
 		return fmt.Sprintf("wave %q comes after wave %q", r.name(wave), r.name(reached))
@@ -208,11 +217,16 @@ func (r *rollout) count(d *decision) (underWay int) {
 			d.counts.Failed++
 			d.failing = append(d.failing, m)
 		}
+		if !current && m.untouchable() {
+			d.passedOver = append(d.passedOver, m)
+		}
 		switch {
 		case current && m.ready:
 			d.counts.Ready++
 		case current && m.failed:
-			d.failures++
+			if !m.created.After(r.since) {
+				d.failures++
+			}
 		case m.has(r.revision) && !m.through(r.revision):
 			underWay++
 		}
@@ -225,8 +239,10 @@ func (r *rollout) open(d *decision, waves [][]*member) (reached int) {
 	last := len(waves) - 1
 	reached = r.reached(last)
 	ready := r.waveReady
+	// A wave in which nothing could be done has shown nothing.
 	through := func(wave []*member) bool {
-		return !slices.ContainsFunc(wave, func(m *member) bool { return !m.through(r.revision) })
+		return !slices.ContainsFunc(wave, func(m *member) bool { return !m.through(r.revision) }) &&
+			(len(wave) == 0 || slices.ContainsFunc(wave, func(m *member) bool { return m.tried == r.revision }))
 	}
 	for reached < last {
 		if slices.ContainsFunc(waves[:reached+1], func(w []*member) bool { return !through(w) }) {

@@ -38,6 +38,8 @@ func stood(words ...string) []*member {
 			m.allowed, m.tried = "new", "new"
 		case "failed":
 			m.allowed, m.tried, m.ready, m.failed, m.reason = "new", "new", false, true, tenantaddon.ReasonHookFailed
+		case "freshfailed":
+			m.allowed, m.tried, m.ready, m.failed, m.created = "new", "new", false, true, planTime.Add(time.Minute)
 		case "oldfailed":
 			m.ready, m.failed = false, true
 		case "away":
@@ -72,7 +74,7 @@ func TestDecide(t *testing.T) {
 		wave     string
 		ready    time.Duration // since when the wave is ready, before now; 0: it isn't
 		done     bool
-		paused   bool
+		frozen   string
 
 		want     string // tenants that may have the new revision
 		wantWave string
@@ -87,7 +89,7 @@ func TestDecide(t *testing.T) {
 		{sentence: "one failure stops it", members: stood("a:failed", "b:trying", "c"), want: "a b", wantWave: "rest", stopped: true},
 		{sentence: "failures that may be don't", spec: tenantaddon.Rollout{MaxFailures: &two}, members: stood("a:failed", "b:failed", "c"), want: "a b c", wantWave: "rest"},
 		{sentence: "a failure of before doesn't: this may be the way out", members: stood("a:oldfailed", "b"), want: "a b", wantWave: "rest"},
-		{sentence: "nobody gets anything while it is paused", members: stood("a:trying", "b"), paused: true, want: "a", wantWave: "rest"},
+		{sentence: "nobody gets anything while it is paused", members: stood("a:trying", "b"), frozen: "it is paused", want: "a", wantWave: "rest"},
 
 		{sentence: "the first wave first", spec: waves(0), members: stood("a/canary", "b/early", "c"), want: "a", wantWave: "canary"},
 		{sentence: "the second when the first is ready", spec: waves(0), members: stood("a/canary:ready", "b/early", "c"), wave: "canary", want: "a b", wantWave: "early"},
@@ -101,17 +103,22 @@ func TestDecide(t *testing.T) {
 		{sentence: "who comes late closes no wave again", spec: waves(time.Hour), members: stood("a/canary", "b/early:ready", "c"), wave: "rest", want: "a b c", wantWave: "rest"},
 		{sentence: "nor when all were through", spec: waves(time.Hour), members: stood("a/canary", "b/early:ready", "c:ready"), done: true, want: "a b c", wantWave: "rest"},
 
-		{sentence: "a tenant that is away is passed over", spec: waves(0), members: stood("a/canary:away", "b/early"), wave: "canary", want: "b", wantWave: "early"},
+		{sentence: "a tenant that is away is passed over", spec: waves(0), members: stood("a/canary:away", "x/canary:ready", "b/early"), wave: "canary", want: "b x", wantWave: "early"},
+		{sentence: "but a wave of them alone shows nothing", spec: waves(0), members: stood("a/canary:away", "b/early"), wave: "canary", want: "", wantWave: "canary"},
 		{sentence: "it may no longer have what it wasn't given while it could", members: stood("a:allowedaway", "b"), want: "b", wantWave: "rest"},
 		{sentence: "one that went away over it holds its place", spec: tenantaddon.Rollout{MaxParallel: &two}, members: stood("a:tryingaway", "b:trying", "c"), want: "a b", wantWave: "rest"},
 		{sentence: "one that fell asleep doesn't", spec: tenantaddon.Rollout{MaxParallel: &two}, members: stood("a:tryingasleep", "b:trying", "c"), want: "a b c", wantWave: "rest"},
-		{sentence: "paused tenants are passed over", spec: waves(0), members: stood("a/canary:paused", "b/early"), wave: "canary", want: "b", wantWave: "early"},
+		{sentence: "paused tenants are passed over", spec: waves(0), members: stood("a/canary:paused", "x/canary:ready", "b/early"), wave: "canary", want: "b x", wantWave: "early"},
 
 		{sentence: "a tenant made since gets it at once", spec: waves(0), members: stood("a/canary", "b:fresh", "c:new"), want: "a b", wantWave: "canary"},
-		{sentence: "but not while it is stopped", members: stood("a:failed", "b:fresh"), want: "a", wantWave: "rest", stopped: true},
+		{sentence: "but not while it is stopped", members: stood("a:failed", "b:fresh", "c"), wave: "rest", want: "a", wantWave: "rest", stopped: true},
+		{sentence: "a failure after all had it keeps no new one from it", members: stood("a:failed", "b:fresh"), done: true, want: "a b", wantWave: "rest", stopped: true},
+		{sentence: "a new one's failure says nothing about others", members: stood("a:freshfailed", "b"), want: "a b", wantWave: "rest"},
+		{sentence: "waves that nobody was in weren't gone through", spec: waves(0), members: stood("a/canary", "b/early", "c"), done: true, want: "a", wantWave: "canary"},
+		{sentence: "who has failed on the way to it isn't under way", members: stood("a:failed", "b"), spec: tenantaddon.Rollout{MaxFailures: &two}, want: "a b", wantWave: "rest"},
 	} {
 		t.Run(c.sentence, func(t *testing.T) {
-			r := rollout{spec: c.spec, revision: "new", since: planTime, members: c.members, wave: c.wave, done: c.done, paused: c.paused, now: planTime.Add(time.Hour)}
+			r := rollout{spec: c.spec, revision: "new", since: planTime, members: c.members, wave: c.wave, done: c.done, frozen: c.frozen, now: planTime.Add(time.Hour)}
 			if c.ready > 0 {
 				r.waveReady = r.now.Add(-c.ready)
 			}

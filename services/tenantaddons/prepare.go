@@ -52,11 +52,14 @@ func (s *svc) prepare(ctx context.Context, o *tenantaddon.TenantAddon) (*prepare
 	hash, fetched := sourceOf(&o.Spec)
 	p.source = hash
 	if fetched && o.Status.Source == hash && o.Status.Digest != "" {
+		if err := source.Check(ctx, p.spec, p.in); err != nil {
+			return nil, sourceError(err)
+		}
 		p.digest, p.version = o.Status.Digest, o.Status.Version
 	} else {
-		content, err := s.fetcher.Resolve(ctx, p.spec, p.in, "")
+		content, err := s.fetch(ctx, p, "", fetched)
 		if err != nil {
-			return nil, sourceError(err)
+			return nil, err
 		}
 		p.digest, p.version = content.Digest, content.Version
 	}
@@ -66,7 +69,24 @@ func (s *svc) prepare(ctx context.Context, o *tenantaddon.TenantAddon) (*prepare
 
 // content of what was prepared, fetched if it isn't in memory.
 func (s *svc) content(ctx context.Context, p *prepared) (*source.Content, error) {
-	content, err := s.fetcher.Resolve(ctx, p.spec, p.in, p.digest)
+	_, fetched := sourceOf(p.spec)
+	return s.fetch(ctx, p, p.digest, fetched)
+}
+
+// errBusy means that something has no place now. The turn is to be repeated soon.
+var errBusy = errors.New("too much goes on at once")
+
+// fetch gets the content of a source. Servers that don't answer hold some turns, but never all.
+func (s *svc) fetch(ctx context.Context, p *prepared, pinned string, fetched bool) (*source.Content, error) {
+	if fetched {
+		select {
+		case s.fetches <- struct{}{}:
+			defer func() { <-s.fetches }()
+		default:
+			return nil, errBusy
+		}
+	}
+	content, err := s.fetcher.Resolve(ctx, p.spec, p.in, pinned)
 	if err != nil {
 		return nil, sourceError(err)
 	}

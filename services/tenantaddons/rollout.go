@@ -42,9 +42,6 @@ type rolling struct {
 // rollOut is the turn of a TenantAddon.
 func (s *svc) rollOut(ctx context.Context, t *loop.Turn) error {
 	of := types.NamespacedName{Namespace: t.Key.Namespace, Name: t.Key.Name}
-	if !s.index.whole() {
-		return nil // woken once it is
-	}
 	now := time.Now()
 	if left := s.soonest(of, t, now); left > 0 {
 		t.Alarm(left, loop.Wake{Kind: wakeLook})
@@ -52,13 +49,16 @@ func (s *svc) rollOut(ctx context.Context, t *loop.Turn) error {
 	}
 	w := &rolling{svc: s, turn: t, of: of, o: &tenantaddon.TenantAddon{}, now: now}
 	err := s.kube.Get(ctx, kube.TenantAddons, of.Namespace, of.Name, w.o)
-	if apierrors.IsNotFound(err) || err == nil && !s.kube.InScope(kube.TenantAddons, w.o) {
+	switch {
+	case apierrors.IsNotFound(err):
+		t.NoAlarm()
+		return s.orphaned(ctx, of)
+	case err != nil:
+		return err
+	case !s.kube.InScope(kube.TenantAddons, w.o): // another installation's by now
 		t.NoAlarm()
 		s.forget(of)
 		return nil
-	}
-	if err != nil {
-		return err
 	}
 	w.report = reportOn(w.o.Status.Conditions, w.o.Generation, now)
 	if w.releases, err = s.standings(ctx, of); err != nil {
@@ -72,7 +72,29 @@ func (s *svc) rollOut(ctx context.Context, t *loop.Turn) error {
 			return err
 		}
 	}
+	t.Alarm(lookEvery, loop.Wake{Kind: wakeLook})
 	return w.roll(ctx)
+}
+
+// lookEvery is how often a TenantAddon is looked at, whatever was missed.
+const lookEvery = 24 * time.Hour
+
+// orphaned removes the software of a TenantAddon that is gone: somebody has taken its finalizer off.
+func (s *svc) orphaned(ctx context.Context, of types.NamespacedName) error {
+	s.forget(of)
+	all, err := s.index.releasesOf(of)
+	if err != nil {
+		return err
+	}
+	for n, is := range all {
+		if is.deleting {
+			continue
+		}
+		if err := s.delete(ctx, n, is.uid); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // soonest is how long a turn has to wait for which nothing but AddonReleases that stand otherwise is the cause.
@@ -89,46 +111,72 @@ func (s *svc) soonest(of types.NamespacedName, t *loop.Turn, now time.Time) time
 
 // roll brings the rollout as far as it comes.
 func (w *rolling) roll(ctx context.Context) error {
-	members, err := w.members()
-	var p *prepared
-	if err == nil {
-		p, err = w.prepare(ctx, w.o)
-	}
 	status := w.o.Status
 	status.ObservedGeneration = w.o.Generation
-	bad := (*badError)(nil)
+	r := &rollout{
+		spec: w.o.Spec.Rollout, revision: status.Revision, wave: status.Wave, done: status.Revision != "" && status.Wave == "", now: w.now,
+	}
+	if w.o.Spec.Paused {
+		r.frozen = "the TenantAddon is paused"
+	}
+	var err error
+	if r.members, err = w.members(); err == nil {
+		err = w.prepareInto(ctx, &status, r)
+	}
+	no := (*badError)(nil)
 	switch {
-	case errors.As(err, &bad):
-		// Tenants keep what they have, until it is put right.
-		w.set(tenantaddon.ConditionValid, false, bad.reason, bad.message)
-		w.turn.Alarm(loop.HeldAgain(w.since(tenantaddon.ConditionValid)), loop.Wake{Kind: wakeLook})
-		w.notReady(bad.reason, bad.message)
-		return w.tell(ctx, status)
+	case errors.Is(err, errBusy):
+		w.turn.Alarm(time.Second, loop.Wake{Kind: wakeLook})
+		return nil
+	case errors.As(err, &no):
+		r.frozen = "the TenantAddon can't be used as it is: " + no.message
 	case err != nil:
 		return err
 	}
-	w.set(tenantaddon.ConditionValid, true, tenantaddon.ReasonSucceeded, "")
-	if status.Revision != p.revision {
-		now := metav1.NewTime(w.now)
-		status.Revision, status.RevisedAt, status.Wave, status.WaveReadySince = p.revision, &now, "", nil
-	}
-	status.Source, status.Digest, status.Version = p.source, p.digest, p.version
-	r := &rollout{
-		spec: w.o.Spec.Rollout, revision: p.revision, since: status.RevisedAt.Time, members: members, wave: status.Wave, paused: w.o.Spec.Paused, now: w.now,
-		done: w.o.Status.Revision == p.revision && status.Wave == "",
+	if status.RevisedAt != nil {
+		r.since = status.RevisedAt.Time
 	}
 	if status.WaveReadySince != nil {
 		r.waveReady = status.WaveReadySince.Time
 	}
-	d, err := r.decide()
-	if err != nil {
-		return invalid("%s", err)
+	d, wrong := r.decide()
+	if wrong != nil && no == nil {
+		no = &badError{tenantaddon.ReasonInvalid, wrong.Error()}
 	}
-	if err := w.write(ctx, d); err != nil {
+	var refused error
+	if r.members != nil && wrong == nil && r.revision != "" { // tenants keep what they have, until it is put right; all else is done
+		if refused, err = w.write(ctx, d); err != nil {
+			return err
+		}
+		w.conclude(&status, d)
+	}
+	if no != nil {
+		w.set(tenantaddon.ConditionValid, false, no.reason, no.message)
+		w.turn.Alarm(loop.HeldAgain(w.since(tenantaddon.ConditionValid)), loop.Wake{Kind: wakeLook})
+		w.notReady(no.reason, no.message)
+	} else {
+		w.set(tenantaddon.ConditionValid, true, tenantaddon.ReasonSucceeded, "")
+	}
+	if refused != nil {
+		w.turn.Alarm(loop.HeldAgain(w.since(tenantaddon.ConditionRolledOut)), loop.Wake{Kind: wakeLook})
+		w.notReady(tenantaddon.ReasonRefused, "the management cluster refuses AddonReleases: "+refused.Error())
+	}
+	return w.tell(ctx, status)
+}
+
+// prepareInto finds out which revision the TenantAddon is now.
+func (w *rolling) prepareInto(ctx context.Context, status *tenantaddon.TenantAddonStatus, r *rollout) error {
+	p, err := w.prepare(ctx, w.o)
+	if err != nil {
 		return err
 	}
-	w.conclude(&status, d)
-	return w.tell(ctx, status)
+	if status.Revision != p.revision {
+		now := metav1.NewTime(w.now)
+		status.Revision, status.RevisedAt, status.Wave, status.WaveReadySince = p.revision, &now, "", nil
+		r.wave, r.done = "", false
+	}
+	status.Source, status.Digest, status.Version, r.revision = p.source, p.digest, p.version, p.revision
+	return nil
 }
 
 // badError is what keeps a TenantAddon from being rolled out, or one from being installed, until something changes.
@@ -163,8 +211,12 @@ func (w *rolling) members() ([]*member, error) {
 			return nil, invalid("spec.namespaceSelector: this installation works on the tenants of one namespace alone; leave it out")
 		}
 	}
-	var all []*member
-	for of, t := range w.index.tenantsWith(selector, namespaces, w.of.Namespace) {
+	tenants, err := w.index.tenantsWith(selector, namespaces, w.of.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*member, 0, len(tenants))
+	for of, t := range tenants {
 		if t.deleting {
 			continue
 		}
@@ -185,8 +237,9 @@ func (w *rolling) release(tenant types.NamespacedName) types.NamespacedName {
 	return types.NamespacedName{Namespace: tenant.Namespace, Name: tenant.Name + "." + w.of.Name + "." + w.of.Namespace}
 }
 
-// write makes the AddonReleases as was decided, and deletes those of tenants that the TenantAddon isn't for any more.
-func (w *rolling) write(ctx context.Context, d *decision) error {
+// write makes the AddonReleases as was decided, and deletes those of tenants that the TenantAddon isn't for any more. What the management cluster
+// refuses of one tenant, as for a quota of its namespace, keeps nobody else waiting.
+func (w *rolling) write(ctx context.Context, d *decision) (refused, err error) {
 	wanted := make(map[types.NamespacedName]struct{}, len(d.allowed))
 	for tenant, revision := range d.allowed {
 		of := w.release(tenant)
@@ -196,31 +249,32 @@ func (w *rolling) write(ctx context.Context, d *decision) error {
 			continue
 		}
 		spec := w.asked(tenant.Name, revision, d.waiting[tenant])
-		k := w.releases[of]
-		switch {
+		switch k := w.releases[of]; {
 		case k != nil && k.deleting:
 			continue // made anew once it is gone
 		case k != nil && k.owner != t.uid: // an earlier tenant's of that name
-			if err := w.delete(ctx, of, k); err != nil {
-				return err
-			}
-			continue
+			err = w.delete(ctx, of, k.uid)
 		case k != nil && equality.Semantic.DeepEqual(k.spec, spec):
 			continue
+		default:
+			err = w.apply(ctx, of, t, spec)
 		}
-		if err := w.apply(ctx, of, t, spec); err != nil {
-			return err
+		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+			refused, err = errors.Join(refused, fmt.Errorf("%s: %w", of, err)), nil
+		}
+		if err != nil {
+			return refused, err
 		}
 	}
 	for of, k := range w.releases {
 		if _, there := wanted[of]; there || k.deleting {
 			continue
 		}
-		if err := w.delete(ctx, of, k); err != nil {
-			return err
+		if err := w.delete(ctx, of, k.uid); err != nil {
+			return refused, err
 		}
 	}
-	return nil
+	return refused, nil
 }
 
 // asked is what an AddonRelease asks of its tenant.
@@ -228,7 +282,8 @@ func (w *rolling) asked(tenant, revision, waiting string) tenantaddon.AddonRelea
 	spec := &w.o.Spec
 	return tenantaddon.AddonReleaseSpec{
 		Addon: tenantaddon.AddonRef{Namespace: w.of.Namespace, Name: w.of.Name}, Tenant: tenant, Revision: revision, Waiting: waiting,
-		ReleaseName: releaseName(w.o), TargetNamespace: spec.TargetNamespace, OnRemoval: spec.OnRemoval, After: spec.After, Paused: spec.Paused,
+		ReleaseName: releaseName(w.o), TargetNamespace: spec.TargetNamespace, OnRemoval: spec.OnRemoval, After: spec.After, ReadyWhen: spec.ReadyWhen,
+		Timeout: spec.Timeout, Paused: spec.Paused,
 	}
 }
 
@@ -265,8 +320,8 @@ func (w *rolling) apply(ctx context.Context, of types.NamespacedName, t seenTena
 }
 
 // delete has an AddonRelease removed, and with it the software from the tenant.
-func (w *rolling) delete(ctx context.Context, of types.NamespacedName, k *known) error {
-	_, err := w.kube.DeleteOnly(ctx, kube.AddonReleases, &metav1.ObjectMeta{Namespace: of.Namespace, Name: of.Name, UID: k.uid}, metav1.DeleteOptions{})
+func (s *svc) delete(ctx context.Context, of types.NamespacedName, uid types.UID) error {
+	_, err := s.kube.DeleteOnly(ctx, kube.AddonReleases, &metav1.ObjectMeta{Namespace: of.Namespace, Name: of.Name, UID: uid}, metav1.DeleteOptions{})
 	return err
 }
 
@@ -275,24 +330,30 @@ func (w *rolling) end(ctx context.Context) error {
 	if !slices.Contains(w.o.Finalizers, name.FinalizerTenantAddon) {
 		return nil
 	}
-	// What isn't in memory as it is read must not be missed: this is the last look.
-	if len(w.releases) == 0 && len(w.index.releasesOf(w.of)) == 0 {
+	if len(w.releases) == 0 {
+		var left metav1.PartialObjectMetadataList // the last look, which none must escape
+		if err := w.kube.List(ctx, kube.AddonReleases, "", selectorOf(w.of), &left); err != nil {
+			return err
+		}
+		if len(left.Items) > 0 {
+			return fmt.Errorf("%w: there are AddonReleases that the watch hasn't shown yet", intent.ErrStale)
+		}
 		w.referred.follow(w.of)
 		return w.finalizers(ctx, slices.DeleteFunc(slices.Clone(w.o.Finalizers), func(f string) bool { return f == name.FinalizerTenantAddon }))
 	}
 	for of, k := range w.releases {
+		// What is said while it is going counts, too.
+		spec := w.o.Spec
+		if k.spec.OnRemoval != spec.OnRemoval || k.spec.Paused != spec.Paused {
+			patch := map[string]any{"spec": map[string]any{"onRemoval": spec.OnRemoval, "paused": spec.Paused}}
+			if err := w.kube.MergePatch(ctx, kube.AddonReleases, of.Namespace, of.Name, patch, nil); err != nil && !apierrors.IsNotFound(err) {
+				return err
+			}
+		}
 		if k.deleting {
 			continue
 		}
-		if onRemoval := w.o.Spec.OnRemoval; k.spec.OnRemoval != onRemoval || k.spec.Paused != w.o.Spec.Paused {
-			k.spec.OnRemoval, k.spec.Paused = onRemoval, w.o.Spec.Paused
-			if t, there := w.index.tenant(types.NamespacedName{Namespace: of.Namespace, Name: k.spec.Tenant}); there && t.uid == k.owner {
-				if err := w.apply(ctx, of, t, k.spec); err != nil {
-					return err
-				}
-			}
-		}
-		if err := w.delete(ctx, of, k); err != nil {
+		if err := w.delete(ctx, of, k.uid); err != nil {
 			return err
 		}
 	}

@@ -41,9 +41,13 @@ type Config struct {
 // defaultAbandonAfter is Config.AbandonAfter where none is said.
 const defaultAbandonAfter = 15 * time.Minute
 
-// maxHooks is how many charts with hooks are installed side by side: each may hold a turn for as long as its hooks take, and a replica has 16
-// turns.
-const maxHooks = 4
+const (
+	// maxJobs is how many installations and removals go on side by side; maxHooked how many of them may be of charts with hooks, which may take
+	// as long as spec.timeout says.
+	maxJobs, maxHooked = 16, 8
+	// maxFetches is how many turns fetch sources side by side.
+	maxFetches = 4
+)
 
 // Run runs the service until ctx ends.
 func Run(ctx context.Context, cfg Config) error {
@@ -64,7 +68,7 @@ func Run(ctx context.Context, cfg Config) error {
 		}, nil
 	})
 	if s != nil {
-		s.keep(nil)
+		s.keep(nil, nil)
 	}
 	return err
 }
@@ -81,12 +85,14 @@ type svc struct {
 	fetcher  *source.Fetcher
 	index    index
 	referred referred
-	// hooks has an element for each chart with hooks that is being installed.
-	hooks   chan struct{}
-	metrics *metrics
+	// jobs has an element for each installation or removal that goes on, hooked for each with hooks; fetches for each source that a turn fetches.
+	jobs, hooked, fetches chan struct{}
+	metrics               *metrics
 
 	mu   sync.Mutex
 	wake loop.Waker
+	// held are the partitions that this replica holds.
+	held []int
 	// known are the AddonReleases of a TenantAddon as they were read, planned is when it had a turn last, told its status as it was written last.
 	known    map[types.NamespacedName]map[types.NamespacedName]*known
 	planned  map[types.NamespacedName]time.Time
@@ -98,7 +104,7 @@ type svc struct {
 func newService(c *service.Clients, cfg Config, abandonAfter time.Duration) *svc {
 	s := &svc{
 		kube: c.Kube, log: c.Log, requests: c.TenantRequests, abandonAfter: abandonAfter, fleetNamespace: cfg.FleetNamespace, namespace: cfg.Namespace,
-		fetcher: source.New(), hooks: make(chan struct{}, maxHooks), metrics: newMetrics(),
+		fetcher: source.New(), jobs: make(chan struct{}, maxJobs), hooked: make(chan struct{}, maxHooked), fetches: make(chan struct{}, maxFetches), metrics: newMetrics(),
 		known: map[types.NamespacedName]map[types.NamespacedName]*known{}, planned: map[types.NamespacedName]time.Time{},
 		told: map[types.NamespacedName]tenantaddon.TenantAddonStatus{}, prepared: map[types.NamespacedName]*prepared{}, tenants: map[events.Key]*tenant{},
 	}

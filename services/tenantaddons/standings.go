@@ -22,6 +22,11 @@ import (
 // listFrom is from how many AddonReleases on they are listed and not read one by one.
 const listFrom = 20
 
+// selectorOf selects the AddonReleases of a TenantAddon.
+func selectorOf(of types.NamespacedName) string {
+	return fmt.Sprintf("%s=%s,%s=%s", name.LabelTenantAddon, of.Name, name.LabelTenantAddonNamespace, of.Namespace)
+}
+
 // known is an AddonRelease as it was read.
 type known struct {
 	uid, owner types.UID
@@ -46,7 +51,10 @@ func knownOf(o *tenantaddon.AddonRelease) *known {
 // standings returns the AddonReleases of a TenantAddon, and reads those that have changed since they were read. Turns of one TenantAddon don't
 // overlap, so that what is returned belongs to the turn.
 func (s *svc) standings(ctx context.Context, of types.NamespacedName) (map[types.NamespacedName]*known, error) {
-	seen := s.index.releasesOf(of)
+	seen, err := s.index.releasesOf(of)
+	if err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	all := maps.Clone(s.known[of])
 	s.mu.Unlock()
@@ -62,8 +70,7 @@ func (s *svc) standings(ctx context.Context, of types.NamespacedName) (map[types
 	maps.DeleteFunc(all, func(n types.NamespacedName, _ *known) bool { _, there := seen[n]; return !there })
 	if len(stale) >= listFrom {
 		stale = nil
-		selector := fmt.Sprintf("%s=%s,%s=%s", name.LabelTenantAddon, of.Name, name.LabelTenantAddonNamespace, of.Namespace)
-		err := kube.Each(ctx, s.kube, kube.AddonReleases, selector, func(o *tenantaddon.AddonRelease) {
+		err := kube.Each(ctx, s.kube, kube.AddonReleases, selectorOf(of), func(o *tenantaddon.AddonRelease) {
 			all[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] = knownOf(o)
 		})
 		if err != nil {
@@ -75,7 +82,7 @@ func (s *svc) standings(ctx context.Context, of types.NamespacedName) (map[types
 		err := s.kube.Get(ctx, kube.AddonReleases, n.Namespace, n.Name, o)
 		if apierrors.IsNotFound(err) {
 			delete(all, n)
-			s.index.noteRelease(metadataOf(&o.ObjectMeta, n), true)
+			s.index.noteRelease(metadataOf(&metav1.ObjectMeta{UID: seen[n].uid}, n), true)
 			continue
 		}
 		if err != nil {

@@ -110,7 +110,16 @@ func (w *rolling) conclude(s *tenantaddon.TenantAddonStatus, d *decision) {
 	}
 	c := d.counts
 	rolled := fmt.Sprintf("%d of %d tenants have revision %s", c.Current, c.Selected, s.Revision)
+	var over []string
+	for _, m := range d.passedOver {
+		over = append(over, m.of.String()+": "+cmp.Or(m.reason, tenantaddon.ReasonPaused))
+	}
+	if len(over) > 0 {
+		rolled += fmt.Sprintf("; nothing can be done now in %d: %s", len(over), listed(over))
+	}
 	switch {
+	case c.Selected == 0:
+		w.set(tenantaddon.ConditionRolledOut, true, tenantaddon.ReasonSucceeded, "no tenant is selected")
 	case c.Current == c.Selected:
 		w.set(tenantaddon.ConditionRolledOut, true, tenantaddon.ReasonSucceeded, rolled)
 	case w.o.Spec.Paused:
@@ -122,7 +131,7 @@ func (w *rolling) conclude(s *tenantaddon.TenantAddonStatus, d *decision) {
 		w.set(tenantaddon.ConditionRolledOut, false, tenantaddon.ReasonSoaking, fmt.Sprintf("%s; wave %s is ready, and the next one begins at %s", rolled, d.wave,
 			w.now.Add(d.soak).UTC().Format(time.RFC3339)))
 	default:
-		w.set(tenantaddon.ConditionRolledOut, false, tenantaddon.ReasonRolling, fmt.Sprintf("%s; wave %s", rolled, d.wave))
+		w.set(tenantaddon.ConditionRolledOut, false, tenantaddon.ReasonRolling, fmt.Sprintf("%s; wave %s", rolled, cmp.Or(d.wave, restWave)))
 	}
 	ready := fmt.Sprintf("it is ready in %d of %d tenants", c.Ready, c.Selected)
 	at := meta.FindStatusCondition(w.conditions, tenantaddon.ConditionRolledOut)

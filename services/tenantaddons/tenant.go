@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
+	"reflect"
 	"slices"
 	"strconv"
 	"sync"
@@ -22,9 +24,11 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/services/tenantaddons/internal/release"
+	"github.com/stoker-k8s/stoker/services/tenantaddons/internal/source"
 )
 
 // tenant is the connection to a tenant. It is safe for concurrent use.
@@ -35,9 +39,13 @@ type tenant struct {
 	access, field, at string
 
 	mu sync.Mutex
+	// job is what is being installed or removed, or was until the turn that asks for it; nil for nothing.
+	job *job
 	// attempts are the last ones of what AddonReleases ask, by their names; in is what is installed.
 	attempts map[types.NamespacedName]attempt
 	in       map[types.NamespacedName]*release.Installed
+	// values are the inputs that came of rendering values.
+	values map[types.NamespacedName]rendering
 	// end ends the watch and waits for it, nil while there is none; watched is what it was begun for.
 	end     func()
 	watched []*release.Installed
@@ -54,6 +62,13 @@ const (
 	longestWatchPause = 30 * time.Second
 )
 
+// rendering is what the inputs of an installation came of.
+type rendering struct {
+	of     *prepared
+	tenant source.Tenant
+	inputs string
+}
+
 // attempt is one to install something.
 type attempt struct {
 	inputs string
@@ -63,6 +78,10 @@ type attempt struct {
 // reach connects to the tenant, or notes why nothing can be done in it.
 func (w *work) reach(ctx context.Context) error {
 	t := w.turn
+	if t.Tenant == nil { // intake writes it, and tells
+		w.away = &badError{tenantaddon.ReasonTenantUnavailable, "the tenant isn't accepted yet"}
+		return nil
+	}
 	if t.Tenant.Sleeps() {
 		w.drop(t.Key)
 		w.away = &badError{tenantaddon.ReasonTenantAsleep, "the tenant sleeps"}
@@ -125,29 +144,39 @@ func (s *svc) connect(ctx context.Context, t *state.Tenant, workload state.Workl
 	}
 	c = &tenant{
 		cluster: cluster, route: route, access: access, field: field, at: workload.Endpoint, pause: pause, attempts: map[types.NamespacedName]attempt{},
-		in: map[types.NamespacedName]*release.Installed{},
+		in: map[types.NamespacedName]*release.Installed{}, values: map[types.NamespacedName]rendering{},
 	}
 	s.mu.Lock()
-	s.tenants[key] = c
+	held := slices.Contains(s.held, key.Partition())
+	if held {
+		s.tenants[key] = c
+	}
 	s.mu.Unlock()
+	if !held { // the partition went meanwhile: nobody would end the connection
+		cluster.Close()
+		return nil, fence.ErrFenced
+	}
 	return c, nil
 }
 
-// keep ends the connections to tenants in other partitions, and forgets the TenantAddons of these.
-func (s *svc) keep(partitions []int) {
+// keep notes which partitions are held. It ends the connections to tenants in others than those that stayed, and forgets the TenantAddons of
+// these: another replica may have worked on them meanwhile.
+func (s *svc) keep(held, stayed []int) {
 	s.mu.Lock()
+	s.held = held
 	var gone []events.Key
 	for key := range s.tenants {
-		if !slices.Contains(partitions, key.Partition()) {
+		if !slices.Contains(stayed, key.Partition()) {
 			gone = append(gone, key)
 		}
 	}
-	for of := range s.told {
-		if !slices.Contains(partitions, events.TenantAddon(of.Namespace, of.Name).Partition()) {
-			delete(s.told, of)
-			delete(s.known, of)
-		}
+	lost := func(of types.NamespacedName) bool {
+		return !slices.Contains(stayed, events.TenantAddon(of.Namespace, of.Name).Partition())
 	}
+	maps.DeleteFunc(s.told, func(of types.NamespacedName, _ tenantaddon.TenantAddonStatus) bool { return lost(of) })
+	maps.DeleteFunc(s.known, func(of types.NamespacedName, _ map[types.NamespacedName]*known) bool { return lost(of) })
+	maps.DeleteFunc(s.planned, func(of types.NamespacedName, _ time.Time) bool { return lost(of) })
+	clear(s.prepared) // made anew for whoever needs it
 	s.mu.Unlock()
 	for _, key := range gone {
 		s.drop(key)
@@ -190,6 +219,20 @@ func (c *tenant) lastTry(of types.NamespacedName) (attempt, bool) {
 	return a, there
 }
 
+// rendered are the inputs that came of these before, so that no template is run while nothing changes; render notes them.
+func (c *tenant) rendered(of types.NamespacedName, p *prepared, t source.Tenant) (inputs string, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.values[of]
+	return r.inputs, r.of == p && reflect.DeepEqual(r.tenant, t)
+}
+
+func (c *tenant) render(of types.NamespacedName, p *prepared, t source.Tenant, inputs string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.values[of] = rendering{p, t, inputs}
+}
+
 // known is what is installed for an AddonRelease, as far as is known; nil for nothing.
 func (c *tenant) known(of types.NamespacedName) *release.Installed {
 	c.mu.Lock()
@@ -209,6 +252,7 @@ func (c *tenant) take(of types.NamespacedName) {
 	defer c.mu.Unlock()
 	delete(c.in, of)
 	delete(c.attempts, of)
+	delete(c.values, of)
 }
 
 // isBroken reports whether the connection can't be used any more.
@@ -222,11 +266,15 @@ func (c *tenant) isBroken() bool {
 func (c *tenant) close() {
 	c.mu.Lock()
 	c.closed = true
-	end := c.end
-	c.end = nil
+	end, j := c.end, c.job
+	c.end, c.job = nil, nil
 	c.mu.Unlock()
 	if end != nil {
 		end()
+	}
+	if j != nil {
+		j.cancel()
+		<-j.done
 	}
 	c.cluster.Close()
 }

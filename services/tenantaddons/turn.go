@@ -45,6 +45,8 @@ type one struct {
 	*report
 	// status as it will be told.
 	status tenantaddon.AddonReleaseStatus
+	// repaired says that something was put right in this turn.
+	repaired bool
 	// gone is the fact that tells that the software isn't in the tenant any more, or no longer looked after; nil while it is.
 	gone *loop.Tell
 }
@@ -82,11 +84,10 @@ func (a *one) ready() bool {
 // tenantTurn is the turn of a tenant.
 func (s *svc) tenantTurn(ctx context.Context, t *loop.Turn) error {
 	of := types.NamespacedName{Namespace: t.Key.Namespace, Name: t.Key.Name}
-	seen := s.index.releasesIn(of)
-	is, there := s.index.tenant(of)
+	seen, is, there, err := s.index.in(of)
 	switch {
-	case !s.index.whole():
-		return nil // woken once it is
+	case err != nil:
+		return err
 	case len(seen) == 0:
 		t.NoAlarm()
 		s.drop(t.Key)
@@ -94,9 +95,7 @@ func (s *svc) tenantTurn(ctx context.Context, t *loop.Turn) error {
 	case !there || is.deleting:
 		t.NoAlarm()
 		s.drop(t.Key)
-		return s.letGo(ctx, seen)
-	case t.Tenant == nil:
-		return nil // intake writes it, and tells
+		return s.letGo(ctx, of, seen)
 	}
 	w := &work{svc: s, turn: t, now: time.Now()}
 	if err := t.OwnData(&w.own); err != nil {
@@ -116,7 +115,7 @@ func (s *svc) tenantTurn(ctx context.Context, t *loop.Turn) error {
 	if i := intent.Of(failed); failed != nil && (i == intent.Reread || i == intent.HandOver) {
 		return failed
 	}
-	w.follow(all)
+	w.follow(all) //nolint:contextcheck // the watch outlives the turn
 	return errors.Join(failed, w.note(ctx, all))
 }
 
@@ -129,7 +128,16 @@ func (s *svc) nothing(ctx context.Context, t *loop.Turn) error {
 }
 
 // letGo lets the AddonReleases of a tenant go that is being deleted: what is inside it goes with its data.
-func (s *svc) letGo(ctx context.Context, all map[types.NamespacedName]seenRelease) error {
+func (s *svc) letGo(ctx context.Context, tenant types.NamespacedName, all map[types.NamespacedName]seenRelease) error {
+	t := &metav1.PartialObjectMetadata{}
+	err := s.kube.Get(ctx, kube.TenantControlPlanes, tenant.Namespace, tenant.Name, t)
+	switch {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return err
+	case t.DeletionTimestamp == nil:
+		return nil // another installation's by now, or made anew: then it is seen soon
+	}
 	for of, is := range all {
 		o := &tenantaddon.AddonRelease{}
 		err := s.kube.Get(ctx, kube.AddonReleases, of.Namespace, of.Name, o)
@@ -268,19 +276,20 @@ func (w *work) note(ctx context.Context, all []*one) error {
 			is.Reason = c.Reason
 		}
 		before, there := w.own.Addons[a.addon().String()]
-		switch {
-		case a.gone != nil:
+		if a.gone != nil {
 			if there {
 				w.facts = append(w.facts, *a.gone)
 			}
 			continue
-		case a.status.Failed && before.Reason != is.Reason:
-			w.facts = append(w.facts, loop.Tell{What: event.NotInstalled, Data: event.TenantAddonNotInstalled{
-				About: w.turn.About(), Addon: a.about(), Reason: c.Reason, Message: state.ClipMessage(c.Message),
-			}})
-		case a.installed() && before.Inputs != is.Inputs:
+		}
+		if a.installed() && before.Inputs != is.Inputs {
 			w.facts = append(w.facts, loop.Tell{What: event.Installed, Data: event.TenantAddonInstalled{
 				About: w.turn.About(), Addon: a.about(), HelmRevision: int(a.status.HelmRevision), Objects: int(a.status.Objects),
+			}})
+		}
+		if a.status.Failed && (before.Reason != is.Reason || before.Revision != is.Revision) {
+			w.facts = append(w.facts, loop.Tell{What: event.NotInstalled, Data: event.TenantAddonNotInstalled{
+				About: w.turn.About(), Addon: a.about(), Reason: c.Reason, Message: state.ClipMessage(c.Message),
 			}})
 		}
 		if !a.installed() {
@@ -288,8 +297,10 @@ func (w *work) note(ctx context.Context, all []*one) error {
 		}
 		after.Addons[a.addon().String()] = is
 	}
-	if err := w.turn.Done(ctx, loop.Outcome{Step: event.Installed, Data: after, Facts: w.facts}); err != nil {
-		return err
+	if w.turn.Tenant != nil {
+		if err := w.turn.Done(ctx, loop.Outcome{Step: event.Installed, Data: after, Facts: w.facts}); err != nil {
+			return err
+		}
 	}
 	for _, a := range all {
 		if a.gone != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
@@ -53,7 +54,7 @@ func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) 
 	}
 	g.Go(func() error {
 		for m := range held.Moves(ctx) {
-			s.keep(m.Held)
+			s.keep(m.Held, m.Stayed)
 			s.wakeAll(wake, m.Gained)
 		}
 		s.referred.end()
@@ -223,20 +224,19 @@ func (r *referred) referring(of ref) []types.NamespacedName {
 	return all
 }
 
-// watchReferred wakes those who refer to an object when it changes. What was seen first is what they have read, or will.
+// watchReferred wakes those who refer to an object when it changes, and as the watch begins.
 func (s *svc) watchReferred(ctx context.Context, r ref, wake loop.Waker) {
-	seen := ""
-	err := s.kube.WatchNamed(ctx, r.kind, r.of.Namespace, r.of.Name, func(c kube.Change) {
-		version := c.Object.ResourceVersion
-		if c.Type == watch.Deleted {
-			version = ""
+	for pause := watchPause; ctx.Err() == nil; pause = min(2*pause, longestWatchPause) {
+		err := s.kube.WatchNamed(ctx, r.kind, r.of.Namespace, r.of.Name, func(kube.Change) { s.wakeAddons(wake, s.referred.referring(r)) })
+		if ctx.Err() != nil {
+			return
 		}
-		if seen != version || c.Type == watch.Deleted {
-			s.wakeAddons(wake, s.referred.referring(r))
+		s.log.Warn("what TenantAddons refer to is not watched", "kind", r.kind.Kind, "namespace", r.of.Namespace, "name", r.of.Name, "again", pause, "error", err)
+		again := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+		case <-again.C:
 		}
-		seen = version
-	})
-	if err != nil {
-		s.log.Warn("what TenantAddons refer to is not watched", "kind", r.kind.Kind, "namespace", r.of.Namespace, "name", r.of.Name, "error", err)
+		again.Stop()
 	}
 }

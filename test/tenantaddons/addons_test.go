@@ -1,10 +1,12 @@
 package tenantaddons
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -175,6 +177,31 @@ func TestTenantAddons(t *testing.T) {
 		if m := message(r.Status.Conditions, tenantaddon.ConditionReady); !strings.Contains(m, "migrate") {
 			t.Errorf("%s", m)
 		}
+		gone(t, "hooked")
+	})
+	t.Run("a hook may take longer than a turn", func(t *testing.T) {
+		env.Long(t)
+		c := newCharts(t)
+		c.publish(t, "2.0.0", map[string]string{"templates/hook.yaml": hook})
+		put(t, "hooked", "selector: {matchLabels: {stage: canary}}\ntimeout: 3m\nchart: {repository: '"+c.URL+"', name: baseline, version: 2.0.0}\n")
+		var pods corev1.PodList
+		env.Eventually(t, "the hook's pod", func() error {
+			must(t, alpha.List(t.Context(), kube.Pods, "kube-system", "job-name=migrate", &pods))
+			if len(pods.Items) == 0 {
+				return errors.New("there is none")
+			}
+			return nil
+		})
+		longer := time.NewTimer(40 * time.Second)
+		<-longer.C
+		is, err := release(t, "alpha", "hooked")
+		must(t, err)
+		if is.Status.Failed {
+			t.Errorf("%+v", is.Status)
+		}
+		// As a kubelet says that it has ended well.
+		must(t, alpha.MergePatch(t.Context(), kube.Pods, "kube-system", pods.Items[0].Name, map[string]any{"status": map[string]any{"phase": "Succeeded"}}, nil, "status"))
+		ready(t, "hooked")
 		gone(t, "hooked")
 	})
 	t.Run("a webhook in the way is named", func(t *testing.T) {

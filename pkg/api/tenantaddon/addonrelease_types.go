@@ -71,6 +71,16 @@ type AddonReleaseSpec struct {
 	// +listType=set
 	// +optional
 	After []string `json:"after,omitempty"`
+	// ReadyWhen says when the software is ready: Applied or Healthy. Default: Healthy.
+	// +kubebuilder:validation:Enum=Applied;Healthy
+	// +optional
+	ReadyWhen string `json:"readyWhen,omitempty"`
+	// Timeout is how long an installation may take until it is ready, and each hook. Default: 5m.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^([0-9]+([.][0-9]+)?(ms|s|m|h))+$`
+	// +optional
+	Timeout *metav1.Duration `json:"timeout,omitempty"`
 	// Paused leaves everything as it is. Default: false.
 	// +optional
 	Paused bool `json:"paused,omitempty"`

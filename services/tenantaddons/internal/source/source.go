@@ -55,6 +55,18 @@ type Inputs struct {
 	ValuesFrom [][]byte
 }
 
+// Check says what is wrong with a spec and its inputs, as far as that can be told without the source's content. Errors are [*Error].
+func Check(ctx context.Context, spec *tenantaddon.TenantAddonSpec, in Inputs) error {
+	if _, err := parseSource(ctx, spec, in); err != nil {
+		return err
+	}
+	if _, err := sharedValues(spec, in); err != nil {
+		return err
+	}
+	_, err := parseTemplate(spec.ValuesTemplate)
+	return err
+}
+
 // Resolve fetches, checks and builds what spec says, or takes it from memory.
 //
 // pinned, if it isn't empty, is the digest that was resolved for this spec before: then only content with it is returned, also if a tag has

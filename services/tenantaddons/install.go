@@ -173,7 +173,7 @@ func (w *work) apply(ctx context.Context, a *one, r release.Release, inputs stri
 		return w.refused(err)
 	}
 	w.in.put(a.of, in)
-	a.status.HelmRevision, a.status.Objects, a.status.Failed = int32(in.Revision), int32(len(in.Objects())), false //nolint:gosec // small
+	a.status.HelmRevision, a.status.Objects, a.status.Failed = int32(in.Revision), int32(len(in.Objects())), false
 	a.set(tenantaddon.ConditionInstalled, true, tenantaddon.ReasonSucceeded, "")
 	return nil
 }

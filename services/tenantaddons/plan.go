@@ -195,7 +195,7 @@ func (r *rollout) against(d *decision, m *member, wave, reached, free int) strin
 		return r.frozen
 	case m.untouchable():
 		return "nothing can be done in the tenant now"
-	case d.stopped && !(fresh && r.over()):
+	case d.stopped && (!fresh || !r.over()):
 		return fmt.Sprintf("the rollout is stopped: %d tenants have failed, %d may", d.failures, d.maxFailures)
 	case wave > reached && !fresh:
 		return fmt.Sprintf("wave %q comes after wave %q", r.name(wave), r.name(reached))
@@ -207,7 +207,7 @@ func (r *rollout) against(d *decision, m *member, wave, reached, free int) strin
 
 // count counts, and returns how many tenants are being changed.
 func (r *rollout) count(d *decision) (underWay int) {
-	d.counts.Selected = int32(len(r.members)) //nolint:gosec // objects of a cluster
+	d.counts.Selected = int32(len(r.members))
 	for _, m := range r.members {
 		current := m.tried == r.revision
 		if current {

@@ -359,7 +359,7 @@ func (w *rolling) end(ctx context.Context) error {
 	}
 	status := w.o.Status
 	status.ObservedGeneration = w.o.Generation
-	status.Tenants.Removing = int32(len(w.releases)) //nolint:gosec // objects of a cluster
+	status.Tenants.Removing = int32(len(w.releases))
 	w.notReady(tenantaddon.ReasonDeleting, w.removing())
 	return w.tell(ctx, status)
 }

@@ -33,7 +33,7 @@ func TestFaults(t *testing.T) {
 		p := e.Service(t, name.ServiceTenantAddons, "a")
 		for i := 1; i <= 12; i++ {
 			put(t, "lives", of+words("lives", fmt.Sprintf("w%d", i)))
-			at := time.NewTimer(rand.N(600 * time.Millisecond)) //nolint:gosec // any time
+			at := time.NewTimer(rand.N(600 * time.Millisecond))
 			select {
 			case <-t.Context().Done():
 			case <-at.C:

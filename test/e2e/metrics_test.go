@@ -127,6 +127,7 @@ var elsewhere = map[string]string{
 	"stoker_capi_external_cluster_up": "test/clusterapi", "stoker_capi_external_cluster_control_planes": "test/clusterapi",
 	"stoker_mirror_up": "test/intake", "stoker_mirror_contact_timestamp_seconds": "test/intake", "stoker_mirror_objects": "test/intake",
 	"stoker_mirror_writes_total": "test/intake", "stoker_mirror_errors_total": "test/intake",
+	"stoker_tenantaddons_tenants": "test/tenantaddons", "stoker_tenantaddons_rollout_stopped": "test/tenantaddons", "stoker_tenantaddons_valid": "test/tenantaddons",
 }
 
 // TestMetrics holds docs/metrics.md to what services serve: after a tenant has become Ready and a DataStore has been found to be away,

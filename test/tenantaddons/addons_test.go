@@ -40,6 +40,18 @@ func TestTenantAddons(t *testing.T) {
 		if word(t, gamma, "kube-system", "words") != "" {
 			t.Error("a tenant has it that isn't selected")
 		}
+		text, err := e.Service(t, name.ServiceTenantAddons, "a").Metrics(t.Context())
+		must(t, err)
+		for _, want := range []string{
+			`stoker_tenantaddons_tenants{addon="words",namespace="default",service="tenantaddons",state="ready"} 2`,
+			`stoker_tenantaddons_rollout_stopped{addon="words",namespace="default",service="tenantaddons"} 0`,
+			`stoker_tenantaddons_valid{addon="words",namespace="default",service="tenantaddons"} 1`,
+			`stoker_tenantaddons_installations_total{result="installed",service="tenantaddons"} 2`,
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("metrics lack %s", want)
+			}
+		}
 		env.Eventually(t, "the fact", func() error {
 			if f := facts(t, "alpha"); !slices.Contains(f, "tenantaddons.installed") {
 				return fmt.Errorf("%v", f)

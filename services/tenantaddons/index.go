@@ -3,7 +3,7 @@ package tenantaddons
 // What the watches have seen of the management cluster.
 
 import (
-	"fmt"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
-	"github.com/stoker-k8s/stoker/pkg/intent"
 )
 
 // seenTenant is a tenant.
@@ -58,8 +57,8 @@ type index struct {
 	unlisted map[string]struct{}
 }
 
-// errPartial means that not all there is is known yet: nothing may be concluded from what isn't there. The turn is repeated.
-var errPartial = fmt.Errorf("%w: not all TenantAddons, AddonReleases and tenants are listed yet", intent.ErrStale)
+// errPartial means that not all there is is known yet: nothing may be concluded from what isn't there.
+var errPartial = errors.New("not all TenantAddons, AddonReleases and tenants are listed yet")
 
 // reset forgets everything; lists are those that must be told before anything is known.
 func (x *index) reset(lists ...string) {

@@ -12,7 +12,7 @@ import (
 	"github.com/stoker-k8s/stoker/services/tenantaddons/internal/release"
 )
 
-// jobPatience is how long a turn waits for a job to end before it leaves it alone; most are done by then.
+// jobPatience is how long the turn that starts a job waits for its end before it leaves it alone; most are done by then.
 const jobPatience = 3 * time.Second
 
 // jobOf is what a job is about: an AddonRelease, and the inputs that are installed, or removal.
@@ -53,13 +53,21 @@ func (w *work) do(ctx context.Context, of jobOf, hooked bool, run func(context.C
 			return nil, errBusy
 		}
 	}
+	patience := time.Duration(0)
 	if j == nil {
 		if j = w.start(ctx, of, hooked, run); j == nil {
 			w.turn.Alarm(time.Second, loop.Wake{Kind: wakeLook})
 			return nil, errBusy
 		}
+		patience = jobPatience
 	}
-	wait := time.NewTimer(jobPatience)
+	select {
+	case <-j.done: // also when there is no patience
+		c.collect(j)
+		return j.in, j.err
+	default:
+	}
+	wait := time.NewTimer(patience)
 	defer wait.Stop()
 	select {
 	case <-j.done:

@@ -11,6 +11,7 @@ package tenantaddons
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -133,11 +134,15 @@ func (s *svc) note(of types.NamespacedName, status tenantaddon.TenantAddonStatus
 
 // handle is a turn: of a TenantAddon, or of a tenant.
 func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
+	var err error
 	switch t.Key.Kind {
 	case event.TenantControlPlanes:
-		return s.tenantTurn(ctx, t)
+		err = s.tenantTurn(ctx, t)
 	case event.TenantAddons:
-		return s.rollOut(ctx, t)
+		err = s.rollOut(ctx, t)
 	}
-	return nil // a DataStore's daily look
+	if errors.Is(err, errPartial) {
+		return nil // whoever has to do with TenantAddons is woken once all is listed
+	}
+	return err
 }

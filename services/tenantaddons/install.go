@@ -103,9 +103,7 @@ func (a *one) wait(reason, message string) {
 
 // fail notes what keeps the software from being as it must be. What may pass by itself is no failure yet, and doesn't end one.
 func (a *one) fail(e *badError) {
-	switch e.reason {
-	case tenantaddon.ReasonSourceUnavailable, tenantaddon.ReasonTenantUnavailable, tenantaddon.ReasonWaitingForAddon, tenantaddon.ReasonPaused:
-	default:
+	if failure(e.reason) {
 		a.status.Failed = true
 	}
 	a.set(tenantaddon.ConditionReady, false, e.reason, e.message)
@@ -159,6 +157,10 @@ func (w *work) install(ctx context.Context, a *one) error {
 // apply has the release made so.
 func (w *work) apply(ctx context.Context, a *one, r release.Release, inputs string) error {
 	cluster, metrics := w.in.cluster, w.metrics
+	if in, last := w.in.known(a.of), w.in.last(a.of); in != nil && last.inputs == inputs && last.err == nil {
+		a.succeeded(in, w.now) // and the status couldn't be written
+		return nil
+	}
 	in, err := w.do(ctx, jobOf{a.of, inputs}, hasHooks(r.Chart), func(ctx context.Context) (*release.Installed, error) {
 		began := time.Now()
 		in, err := cluster.Install(ctx, r)
@@ -168,14 +170,21 @@ func (w *work) apply(ctx context.Context, a *one, r release.Release, inputs stri
 	if errors.Is(err, errBusy) {
 		return err
 	}
-	w.in.tries(a.of, inputs, time.Now())
+	w.in.tries(a.of, inputs, time.Now(), err)
 	if err != nil {
 		return w.refused(err)
 	}
 	w.in.put(a.of, in)
-	a.status.HelmRevision, a.status.Objects, a.status.Failed = int32(in.Revision), int32(len(in.Objects())), false
-	a.set(tenantaddon.ConditionInstalled, true, tenantaddon.ReasonSucceeded, "")
+	a.succeeded(in, time.Now())
 	return nil
+}
+
+// succeeded notes what is installed. From now on it has its time to become ready.
+func (a *one) succeeded(in *release.Installed, now time.Time) {
+	at := metav1.NewTime(now)
+	a.status.TriedAt, a.status.Failed = &at, false
+	a.status.HelmRevision, a.status.Objects = int32(in.Revision), int32(len(in.Objects()))
+	a.set(tenantaddon.ConditionInstalled, true, tenantaddon.ReasonSucceeded, "")
 }
 
 // values are the tenant's, and inputs name all that goes into the installation.
@@ -205,8 +214,8 @@ func (a *one) tries(revision, version, inputs string, now time.Time) {
 
 // tooEarly is how long what has failed waits to be tried again: as long as it has been failing, two minutes at most.
 func (w *work) tooEarly(a *one, inputs string) time.Duration {
-	last, there := w.in.lastTry(a.of)
-	if !there || last.inputs != inputs || a.status.TriedAt == nil || a.installed() || w.turn.Due() {
+	last := w.in.last(a.of)
+	if last.inputs != inputs || last.err == nil || a.status.TriedAt == nil || a.installed() || w.turn.Due() {
 		return 0
 	}
 	return loop.HeldAgain(last.at.Sub(a.status.TriedAt.Time)) - w.now.Sub(last.at)
@@ -225,7 +234,7 @@ func (a *one) id() release.ID {
 
 // revision is what the tenant may have; nil when it isn't what the TenantAddon says now.
 func (w *work) revision(ctx context.Context, a *one) (*prepared, error) {
-	of, p := a.addon(), w.last(a)
+	of, p := a.addon(), w.latest(a)
 	switch {
 	case p != nil && p.revision == a.o.Spec.Revision:
 		return p, nil
@@ -277,8 +286,8 @@ func hashOf(revision string, values map[string]any) string {
 // defaultTimeout is spec.timeout where none is said.
 const defaultTimeout = 5 * time.Minute
 
-// last is what the TenantAddon of an AddonRelease came to last; nil when nobody has looked since the start.
-func (w *work) last(a *one) *prepared {
+// latest is what the TenantAddon of an AddonRelease came to last; nil when nobody has looked since the start.
+func (w *work) latest(a *one) *prepared {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.prepared[a.addon()]
@@ -419,8 +428,13 @@ func (w *work) remove(ctx context.Context, a *one, all []*one) error {
 	case !errors.As(err, &no):
 		return err
 	}
-	switch lasted := w.unremovedFor(a); no.reason {
+	switch no.reason {
 	case tenantaddon.ReasonTenantUnavailable, tenantaddon.ReasonTenantAsleep, tenantaddon.ReasonRemovalFailed:
+		if a.status.UnremovableSince == nil {
+			at := metav1.NewTime(w.now)
+			a.status.UnremovableSince = &at
+		}
+		lasted := w.unremovableFor(a)
 		if left := w.abandonAfter - lasted; left > 0 {
 			w.turn.Alarm(left, loop.Wake{Kind: wakeLook})
 			return no
@@ -430,12 +444,16 @@ func (w *work) remove(ctx context.Context, a *one, all []*one) error {
 		a.gone = &loop.Tell{What: event.Abandoned, Data: event.TenantAddonAbandoned{About: w.turn.About(), Addon: about, Message: no.message}}
 		return nil
 	}
+	a.status.UnremovableSince = nil
 	return no
 }
 
-// unremovedFor is how long the software couldn't be removed: not longer than it is to be removed, nor than that was seen.
-func (w *work) unremovedFor(a *one) time.Duration {
-	return min(w.now.Sub(a.o.DeletionTimestamp.Time), a.since(tenantaddon.ConditionReady))
+// unremovableFor is how long the software couldn't be removed.
+func (w *work) unremovableFor(a *one) time.Duration {
+	if a.status.UnremovableSince == nil {
+		return 0
+	}
+	return w.now.Sub(a.status.UnremovableSince.Time)
 }
 
 // uninstall takes the software out of the tenant, or leaves it there, as is asked.
@@ -455,16 +473,31 @@ func (w *work) uninstall(ctx context.Context, a *one, all []*one) error {
 		return w.away
 	}
 	w.in.take(a.of)
+	lasted := w.unremovableFor(a)
+	what, r := removal, release.Removal{Timeout: min(w.timeout(a), max(w.abandonAfter/2, time.Second))}
+	switch {
+	case spec.OnRemoval == tenantaddon.RemovalKeep:
+		what = leaving
+	case lasted > w.abandonAfter/2: // hooks that fail are tried for half of the time that there is
+		what, r.NoHooks = removalNoHooks, true
+	}
+	if last := w.in.last(a.of); last.inputs == what && last.err != nil {
+		if left := loop.HeldAgain(lasted) - w.now.Sub(last.at); left > 0 {
+			w.turn.Alarm(left, loop.Wake{Kind: wakeLook})
+			return w.unremoved(last.err)
+		}
+	}
 	cluster, id := w.in.cluster, a.id()
-	keep := spec.OnRemoval == tenantaddon.RemovalKeep
-	// Hooks that fail are tried for half of the time that there is; then it goes without them.
-	r := release.Removal{NoHooks: w.unremovedFor(a) > w.abandonAfter/2, Timeout: w.timeout(a)}
-	_, err := w.do(ctx, jobOf{a.of, removal}, false, func(ctx context.Context) (*release.Installed, error) {
-		if keep {
+	_, err := w.do(ctx, jobOf{a.of, what}, what == removal, func(ctx context.Context) (*release.Installed, error) {
+		if what == leaving {
 			return nil, cluster.Forget(ctx, id)
 		}
 		return nil, cluster.Uninstall(ctx, id, r)
 	})
+	if errors.Is(err, errBusy) {
+		return err
+	}
+	w.in.tries(a.of, what, time.Now(), err)
 	if err != nil {
 		return w.unremoved(err)
 	}

@@ -143,23 +143,24 @@ func (w *rolling) roll(ctx context.Context) error {
 	if wrong != nil && no == nil {
 		no = &badError{tenantaddon.ReasonInvalid, wrong.Error()}
 	}
-	var refused error
-	if r.members != nil && wrong == nil && r.revision != "" { // tenants keep what they have, until it is put right; all else is done
-		if refused, err = w.write(ctx, d); err != nil {
-			return err
-		}
-		w.conclude(&status, d)
-	}
 	if no != nil {
 		w.set(tenantaddon.ConditionValid, false, no.reason, no.message)
-		w.turn.Alarm(loop.HeldAgain(w.since(tenantaddon.ConditionValid)), loop.Wake{Kind: wakeLook})
-		w.notReady(no.reason, no.message)
 	} else {
 		w.set(tenantaddon.ConditionValid, true, tenantaddon.ReasonSucceeded, "")
 	}
-	if refused != nil {
+	if r.members != nil && wrong == nil && r.revision != "" { // tenants keep what they have, until it is put right; all else is done
+		refused, err := w.write(ctx, d)
+		if err != nil {
+			return err
+		}
+		if refused != nil && no == nil {
+			no = &badError{tenantaddon.ReasonRefused, "the management cluster refuses AddonReleases: " + refused.Error()}
+		}
+		w.conclude(&status, d, no == nil)
+	}
+	if no != nil {
+		w.notReady(no.reason, no.message)
 		w.turn.Alarm(loop.HeldAgain(w.since(tenantaddon.ConditionRolledOut)), loop.Wake{Kind: wakeLook})
-		w.notReady(tenantaddon.ReasonRefused, "the management cluster refuses AddonReleases: "+refused.Error())
 	}
 	return w.tell(ctx, status)
 }

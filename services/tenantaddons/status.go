@@ -83,8 +83,8 @@ func listed(all []string) string {
 	return s
 }
 
-// conclude puts what was decided into the status.
-func (w *rolling) conclude(s *tenantaddon.TenantAddonStatus, d *decision) {
+// conclude puts what was decided into the status; the conditions only if nothing else is to be said in them.
+func (w *rolling) conclude(s *tenantaddon.TenantAddonStatus, d *decision, conditions bool) {
 	s.Tenants, s.Wave, s.WaveReadySince, s.Failing = d.counts, d.wave, nil, nil
 	if !d.waveReady.IsZero() {
 		at := metav1.NewTime(d.waveReady)
@@ -108,6 +108,13 @@ func (w *rolling) conclude(s *tenantaddon.TenantAddonStatus, d *decision) {
 			})
 		}
 	}
+	if conditions {
+		w.judge(s, d, failing)
+	}
+}
+
+// judge sets the conditions by what was decided.
+func (w *rolling) judge(s *tenantaddon.TenantAddonStatus, d *decision, failing []string) {
 	c := d.counts
 	rolled := fmt.Sprintf("%d of %d tenants have revision %s", c.Current, c.Selected, s.Revision)
 	var over []string

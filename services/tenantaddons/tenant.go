@@ -39,8 +39,9 @@ type tenant struct {
 	access, field, at string
 
 	mu sync.Mutex
-	// job is what is being installed or removed, or was until the turn that asks for it; nil for nothing.
-	job *job
+	// job is what is being installed or removed, nil for nothing; done what came of those that nobody has asked for since, by AddonReleases.
+	job  *job
+	done map[types.NamespacedName]*job
 	// attempts are the last ones of what AddonReleases ask, by their names; in is what is installed.
 	attempts map[types.NamespacedName]attempt
 	in       map[types.NamespacedName]*release.Installed
@@ -73,6 +74,7 @@ type rendering struct {
 type attempt struct {
 	inputs string
 	at     time.Time
+	err    error // nil for one that was successful
 }
 
 // reach connects to the tenant, or notes why nothing can be done in it.
@@ -144,7 +146,7 @@ func (s *svc) connect(ctx context.Context, t *state.Tenant, workload state.Workl
 	}
 	c = &tenant{
 		cluster: cluster, route: route, access: access, field: field, at: workload.Endpoint, pause: pause, attempts: map[types.NamespacedName]attempt{},
-		in: map[types.NamespacedName]*release.Installed{}, values: map[types.NamespacedName]rendering{},
+		in: map[types.NamespacedName]*release.Installed{}, values: map[types.NamespacedName]rendering{}, done: map[types.NamespacedName]*job{},
 	}
 	s.mu.Lock()
 	held := slices.Contains(s.held, key.Partition())
@@ -205,18 +207,17 @@ func (c *tenant) endpoint() (endpoint, host string, port int) {
 }
 
 // tries notes an attempt.
-func (c *tenant) tries(of types.NamespacedName, inputs string, at time.Time) {
+func (c *tenant) tries(of types.NamespacedName, inputs string, at time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.attempts[of] = attempt{inputs, at}
+	c.attempts[of] = attempt{inputs, at, err}
 }
 
-// lastTry is the last attempt.
-func (c *tenant) lastTry(of types.NamespacedName) (attempt, bool) {
+// last is the last attempt, zero for none.
+func (c *tenant) last(of types.NamespacedName) attempt {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	a, there := c.attempts[of]
-	return a, there
+	return c.attempts[of]
 }
 
 // rendered are the inputs that came of these before, so that no template is run while nothing changes; render notes them.
@@ -251,7 +252,6 @@ func (c *tenant) take(of types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.in, of)
-	delete(c.attempts, of)
 	delete(c.values, of)
 }
 

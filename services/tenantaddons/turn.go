@@ -95,7 +95,7 @@ func (s *svc) tenantTurn(ctx context.Context, t *loop.Turn) error {
 	case !there || is.deleting:
 		t.NoAlarm()
 		s.drop(t.Key)
-		return s.letGo(ctx, of, seen)
+		return s.letGo(ctx, t, of, seen)
 	}
 	w := &work{svc: s, turn: t, now: time.Now()}
 	if err := t.OwnData(&w.own); err != nil {
@@ -128,15 +128,15 @@ func (s *svc) nothing(ctx context.Context, t *loop.Turn) error {
 }
 
 // letGo lets the AddonReleases of a tenant go that is being deleted: what is inside it goes with its data.
-func (s *svc) letGo(ctx context.Context, tenant types.NamespacedName, all map[types.NamespacedName]seenRelease) error {
+func (s *svc) letGo(ctx context.Context, turn *loop.Turn, tenant types.NamespacedName, all map[types.NamespacedName]seenRelease) error {
 	t := &metav1.PartialObjectMetadata{}
 	err := s.kube.Get(ctx, kube.TenantControlPlanes, tenant.Namespace, tenant.Name, t)
 	switch {
 	case apierrors.IsNotFound(err):
 	case err != nil:
 		return err
-	case t.DeletionTimestamp == nil:
-		return nil // another installation's by now, or made anew: then it is seen soon
+	case t.DeletionTimestamp == nil: // another installation's by now, or made anew: then it is seen soon
+		return s.leave(ctx, turn, all)
 	}
 	for of, is := range all {
 		o := &tenantaddon.AddonRelease{}
@@ -151,6 +151,30 @@ func (s *svc) letGo(ctx context.Context, tenant types.NamespacedName, all map[ty
 			err = s.release(ctx, o)
 		}
 		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leave lets the AddonReleases go, in time, that are to be removed from a tenant which is another installation's by now. What is in it is left.
+func (s *svc) leave(ctx context.Context, turn *loop.Turn, all map[types.NamespacedName]seenRelease) error {
+	for of, is := range all {
+		o := &tenantaddon.AddonRelease{}
+		err := s.kube.Get(ctx, kube.AddonReleases, of.Namespace, of.Name, o)
+		if apierrors.IsNotFound(err) || err == nil && (o.UID != is.uid || o.DeletionTimestamp == nil) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if left := s.abandonAfter - time.Since(o.DeletionTimestamp.Time); left > 0 {
+			turn.Alarm(left, loop.Wake{Kind: wakeLook})
+			continue
+		}
+		s.log.Warn("a TenantAddon is left in a tenant of another installation", "tenant", turn.Key.String(), "addon", is.addon.String())
+		s.metrics.abandoned.Inc()
+		if err := s.release(ctx, o); err != nil {
 			return err
 		}
 	}
@@ -287,7 +311,9 @@ func (w *work) note(ctx context.Context, all []*one) error {
 				About: w.turn.About(), Addon: a.about(), HelmRevision: int(a.status.HelmRevision), Objects: int(a.status.Objects),
 			}})
 		}
-		if a.status.Failed && (before.Reason != is.Reason || before.Revision != is.Revision) {
+		if !failure(is.Reason) && a.status.Failed { // the failure goes on, and was told
+			is.Reason = before.Reason
+		} else if a.status.Failed && (before.Reason != is.Reason || before.Revision != is.Revision) {
 			w.facts = append(w.facts, loop.Tell{What: event.NotInstalled, Data: event.TenantAddonNotInstalled{
 				About: w.turn.About(), Addon: a.about(), Reason: c.Reason, Message: state.ClipMessage(c.Message),
 			}})
@@ -310,6 +336,16 @@ func (w *work) note(ctx context.Context, all []*one) error {
 		}
 	}
 	return nil
+}
+
+// failure reports whether a reason is that of a failure; others say what is waited for.
+func failure(reason string) bool {
+	switch reason {
+	case tenantaddon.ReasonTenantUnavailable, tenantaddon.ReasonTenantAsleep, tenantaddon.ReasonSourceUnavailable, tenantaddon.ReasonWaitingForAddon,
+		tenantaddon.ReasonPaused, tenantaddon.ReasonProgressing, tenantaddon.ReasonWaiting:
+		return false
+	}
+	return true
 }
 
 // about names the TenantAddon in facts.

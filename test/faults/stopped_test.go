@@ -59,7 +59,8 @@ type replica struct {
 func TestStoppedReplicaWritesNothingWhenItGoesOn(t *testing.T) {
 	e.NoServices(t)
 	replicas := map[string][2]replica{}
-	e.Service(t, name.ServiceCAPI, "a") // which has nothing to write for these tenants
+	e.Service(t, name.ServiceCAPI, "a") // which has nothing to write for these tenants, as neither has tenantaddons
+	e.Service(t, name.ServiceTenantAddons, "a")
 	for _, w := range lateWrites {
 		if testing.Short() && !w.short {
 			e.Service(t, w.service, "a")

@@ -119,6 +119,9 @@ type AddonReleaseStatus struct {
 	// Failed says that the revision that was tried last has failed; it is tried again, less and less often.
 	// +optional
 	Failed bool `json:"failed,omitempty"`
+	// UnremovableSince is since when the software, which is to be removed, can't be: the tenant is away or refuses it.
+	// +optional
+	UnremovableSince *metav1.Time `json:"unremovableSince,omitempty"`
 	// Conditions are Installed and Ready.
 	// +listType=map
 	// +listMapKey=type

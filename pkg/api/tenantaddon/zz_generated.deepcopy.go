@@ -117,6 +117,10 @@ func (in *AddonReleaseStatus) DeepCopyInto(out *AddonReleaseStatus) {
 		in, out := &in.TriedAt, &out.TriedAt
 		*out = (*in).DeepCopy()
 	}
+	if in.UnremovableSince != nil {
+		in, out := &in.UnremovableSince, &out.UnremovableSince
+		*out = (*in).DeepCopy()
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]v1.Condition, len(*in))

@@ -102,9 +102,9 @@ func TestFaults(t *testing.T) {
 		}
 	})
 	t.Run("a new authority interrupts nothing", func(t *testing.T) {
-		e.Kubectl(t, e.Local.Kubeconfig("admin"), "annotate", "secret", "one-ca", name.AnnotationRotate+"=")
 		var before corev1.Secret
 		e.Get(t, kube.Secrets, namespace, "one-ca", &before)
+		e.Kubectl(t, e.Local.Kubeconfig("admin"), "annotate", "secret", "one-ca", name.AnnotationRotate+"=")
 		env.Eventually(t, "another authority", func() error {
 			var now corev1.Secret
 			e.Get(t, kube.Secrets, namespace, "one-ca", &now)

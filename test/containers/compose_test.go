@@ -288,7 +288,7 @@ func answers(tenant kubernetes.Interface) func(context.Context) error {
 func scraped(ctx context.Context, url string) error {
 	services := len(name.Services())
 	for query, want := range map[string]string{
-		"count(up == 1)": strconv.Itoa(services + 3), // NATS' exporter, and two etcd
+		"count(up == 1)":              strconv.Itoa(services + 3), // NATS' exporter, and two etcd
 		"count(up == 0) or vector(0)": "0", "count(count by (service) (stoker_lease_held == 1))": strconv.Itoa(services),
 		"sum(stoker_nats_server_up)": "1", "sum(stoker_tenants)": "1", `count(ALERTS{alertstate="firing"}) or vector(0)`: "0",
 	} {

@@ -18,7 +18,7 @@ const (
 	tryAgainSoonest = 10 * time.Minute
 	tryAgainLatest  = 6 * time.Hour
 	// wakeAgain is the wake that ends a pause.
-	wakeAgain = "again"
+	wakeAgain = "loop.again"
 )
 
 // tryAgainAfter is how long after now what was given up is tried again, own being the state before. What failed together isn't

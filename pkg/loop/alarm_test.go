@@ -43,7 +43,7 @@ func TestAlarms(t *testing.T) {
 				a.set(demo, 20*time.Second, Wake{Kind: wakeAgain})
 				a.set(demo, 2*time.Second, Wake{Kind: "look"})
 				a.off(alarmOf{key: demo})
-			}, []string{"20s demo again"},
+			}, []string{"20s demo loop.again"},
 		},
 		"what was taken away wakes nobody": {
 			func(a *alarms) {

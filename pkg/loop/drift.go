@@ -21,7 +21,7 @@ const (
 	driftBurst = 10
 	driftEvery = 10 * time.Second
 	// wakeCalm is the wake after which everything of an object that kept drifting is looked at: it doesn't any more.
-	wakeCalm = "calm"
+	wakeCalm = "loop.calm"
 	// maxDriftTold is how many of what drifts a failure names.
 	maxDriftTold = 3
 )

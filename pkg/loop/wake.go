@@ -9,7 +9,7 @@ import (
 // Wake is why a service is to look at an object although no event says so: what a watch saw, or which alarm went off. Of
 // wakes of one kind about one object the last one counts. It is small, because one is kept for each until the turn.
 type Wake struct {
-	// Kind says what happened, a constant of the service.
+	// Kind says what happened, a constant of the service; those that begin with "loop." are the loop's own.
 	Kind string
 	// Object that was seen, as the service names it; may be empty.
 	Object string

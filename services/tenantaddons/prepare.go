@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,8 +21,6 @@ import (
 // prepared is what a TenantAddon's spec came to. It isn't changed.
 type prepared struct {
 	revision string
-	// generation of the TenantAddon.
-	generation int64
 	// source is a hash of what the spec says of the source, digest what its content is, version its name for people.
 	source, digest, version string
 
@@ -47,7 +44,7 @@ func (s *svc) prepare(ctx context.Context, o *tenantaddon.TenantAddon) (*prepare
 	if err != nil {
 		return nil, err
 	}
-	p := &prepared{generation: o.Generation, spec: o.Spec.DeepCopy(), in: *in}
+	p := &prepared{spec: o.Spec.DeepCopy(), in: *in}
 	p.spec.ReleaseName = releaseName(o)
 	hash, fetched := sourceOf(&o.Spec)
 	p.source = hash
@@ -174,7 +171,7 @@ func (s *svc) data(ctx context.Context, kind, namespace, of string) (map[string]
 			return nil, nil
 		case err != nil:
 			return nil, err
-		case o.Labels[name.LabelProject] == name.Project || strings.HasPrefix(string(o.Type), "bootstrap.kubernetes.io/"):
+		case o.Labels[name.LabelProject] == name.Project:
 			return nil, invalid("Secret %s/%s is Stoker's own; name another one", namespace, of)
 		}
 		if o.Data == nil {

@@ -32,7 +32,7 @@ func TestExternalClusters(t *testing.T) {
 		x.Secret(t, e, namespace, x.Namespace)
 		all = append(all, x)
 	}
-	before := goroutines(t, capi)
+	before := settled(t, capi)
 	all[0].Link.Hole(true)
 	of := func(i, j int) cluster { n := fmt.Sprintf("far-%d-%d", i, j); return cluster{name: n, controlPlane: n} }
 	for j := range each {
@@ -177,6 +177,21 @@ func goroutines(t *testing.T, p *env.Process) int {
 	must(t, err)
 	n, err := strconv.Atoi(regexp.MustCompile(`(?m)^go_goroutines (\d+)$`).FindStringSubmatch(text)[1])
 	must(t, err)
+	return n
+}
+
+// settled is how many goroutines a process has that holds all partitions, once they are about the same as a moment before.
+func settled(t *testing.T, p *env.Process) (n int) {
+	t.Helper()
+	env.Eventually(t, "all its goroutines", func() error {
+		was := n
+		n = goroutines(t, p)
+		if held := len(p.Held(t)); held < name.Partitions || n > was+2 || n < was-2 {
+			time.Sleep(time.Second) //nolint:forbidigo // what has been begun may not have come to it yet
+			return fmt.Errorf("%d partitions, %d goroutines, and %d before", held, n, was)
+		}
+		return nil
+	})
 	return n
 }
 

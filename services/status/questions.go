@@ -154,6 +154,13 @@ func Why(key events.Key, states map[string]*state.State) event.WhyReply {
 		_ = json.Unmarshal(s.Data, &data) // what can't be read stays unsaid
 		w.Backup, w.Usage = data.Backup, data.Usage
 	}
+	if s := states[name.ServiceCerts]; s != nil {
+		var data state.Certs
+		_ = json.Unmarshal(s.Data, &data)
+		if a := data.ArgoCD; a != nil && a.Reason != "" {
+			w.ArgoCD = &event.ArgoCDState{Reason: a.Reason, Message: a.Message, Since: a.Since}
+		}
+	}
 	w.TenantAddons = unready(states[name.ServiceTenantAddons])
 	return w
 }

@@ -130,6 +130,18 @@ func TestQuestionsAreAnswered(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	})
+	t.Run("why says why Argo CD doesn't know the tenant", func(t *testing.T) {
+		for _, is := range []state.ArgoCD{{Reason: reason.ArgoCDOff, Message: "off"}, {Server: "https://192.0.2.1"}} {
+			keep(s.certs, name.ServiceCerts, state.State{UID: "u1", Generation: 2, Data: encode(t, state.Certs{ArgoCD: &is})})
+			var r event.WhyReply
+			if err := json.Unmarshal(ask(event.QueryWhy, `{"namespace":"default","name":"demo"}`).Data, &r); err != nil {
+				t.Fatal(err)
+			}
+			if (r.ArgoCD != nil) != (is.Reason != "") || r.ArgoCD != nil && *r.ArgoCD != (event.ArgoCDState{Reason: is.Reason, Message: is.Message}) {
+				t.Errorf("%+v of %+v", r.ArgoCD, is)
+			}
+		}
+	})
 	t.Run("why says what should be put right about the tenant's DataStores", func(t *testing.T) {
 		var r event.WhyReply
 		if err := json.Unmarshal(ask(event.QueryWhy, `{"namespace":"default","name":"demo"}`).Data, &r); err != nil {

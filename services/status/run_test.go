@@ -10,7 +10,7 @@ import (
 
 // stack is a NATS server with Stoker's users, and connections as some of them.
 type stack struct {
-	intake, status, capi, tenantAddons, operator *events.Bus
+	intake, certs, status, capi, tenantAddons, operator *events.Bus
 }
 
 func start(t *testing.T) stack {
@@ -28,7 +28,10 @@ func start(t *testing.T) stack {
 		t.Cleanup(b.Close)
 		return b
 	}
-	s := stack{connect(name.ServiceIntake), connect(name.ServiceStatus), connect(name.ServiceCAPI), connect(name.ServiceTenantAddons), connect(events.UserOperator)}
+	s := stack{
+		connect(name.ServiceIntake), connect(name.ServiceCerts), connect(name.ServiceStatus), connect(name.ServiceCAPI), connect(name.ServiceTenantAddons),
+		connect(events.UserOperator),
+	}
 	if err := s.intake.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -51,6 +51,15 @@ type WhyReply struct {
 	Usage *state.Usage `json:"usage,omitempty"`
 	// TenantAddons are those for the tenant that aren't as they must be in it, by namespace and name.
 	TenantAddons []TenantAddonState `json:"tenantAddons,omitempty"`
+	// ArgoCD says why Argo CD doesn't know the tenant as it must; absent when it does, or needn't.
+	ArgoCD *ArgoCDState `json:"argoCD,omitempty"`
+}
+
+// ArgoCDState is Reason and Message of a tenant's condition ArgoCDRegistered, and since when it is so (UTC).
+type ArgoCDState struct {
+	Reason  string    `json:"reason"`
+	Message string    `json:"message,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
 }
 
 // TenantAddonState says where a TenantAddon stands in a tenant.

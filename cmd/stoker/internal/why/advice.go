@@ -50,6 +50,11 @@ func advice(r event.WhyReply, now time.Time) []string {
 				fmt.Sprintf("kubectl -n %s describe addonrelease %s.%s.%s", r.Namespace, r.Name, a.Name, a.Namespace))
 		}
 	}
+	if a := r.ArgoCD; a != nil {
+		if entry, known := reason.FindCondition(a.Reason); known && entry.Do != "" {
+			lines = append(lines, "Argo CD: "+entry.Do)
+		}
+	}
 	if u := r.Usage; u != nil {
 		of := map[string]string{state.QuotaNear: reason.NearQuota, state.QuotaFull: reason.QuotaFull}
 		if entry, known := reason.FindCondition(of[u.Level]); known {

@@ -48,26 +48,7 @@ func Explain(w io.Writer, r event.WhyReply, now time.Time) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for _, d := range r.DataStores {
-		is := "is not ready"
-		if d.Ready {
-			is = "is ready"
-		}
-		fmt.Fprintf(&b, "\nDataStore %s %s: %s", printable.Line(d.Name), is, printable.Line(d.Reason))
-		if d.Message != "" {
-			fmt.Fprintf(&b, ": %s", printable.Line(d.Message))
-		}
-		b.WriteString("\n")
-	}
-	for _, a := range r.TenantAddons {
-		fmt.Fprintf(&b, "\nTenantAddon %s/%s: %s\n", printable.Line(a.Namespace), printable.Line(a.Name), printable.Line(a.Reason))
-	}
-	if r.Backup != nil {
-		fmt.Fprintf(&b, "\nBackup %s\n", printable.Line(backups(*r.Backup, now)))
-	}
-	if r.Usage != nil {
-		fmt.Fprintf(&b, "\nQuota %s\n", printable.Line(quota(*r.Usage, now)))
-	}
+	notes(&b, r, now)
 	b.WriteString("\nHow to go on\n")
 	for _, line := range advice(r, now) {
 		fmt.Fprintf(&b, "  - %s\n", printable.Line(line))
@@ -79,6 +60,40 @@ func Explain(w io.Writer, r event.WhyReply, now time.Time) error {
 	}
 	_, err := io.WriteString(w, strings.Join(lines, "\n"))
 	return err
+}
+
+// notes writes what else is worth knowing about a tenant.
+func notes(b *strings.Builder, r event.WhyReply, now time.Time) {
+	for _, d := range r.DataStores {
+		is := "is not ready"
+		if d.Ready {
+			is = "is ready"
+		}
+		fmt.Fprintf(b, "\nDataStore %s %s: %s", printable.Line(d.Name), is, printable.Line(d.Reason))
+		if d.Message != "" {
+			fmt.Fprintf(b, ": %s", printable.Line(d.Message))
+		}
+		b.WriteString("\n")
+	}
+	for _, a := range r.TenantAddons {
+		fmt.Fprintf(b, "\nTenantAddon %s/%s: %s\n", printable.Line(a.Namespace), printable.Line(a.Name), printable.Line(a.Reason))
+	}
+	if a := r.ArgoCD; a != nil {
+		fmt.Fprintf(b, "\nArgo CD %s", printable.Line(a.Reason))
+		if !a.Since.IsZero() {
+			fmt.Fprintf(b, " for %s", age(now, a.Since))
+		}
+		if a.Message != "" {
+			fmt.Fprintf(b, ": %s", printable.Line(a.Message))
+		}
+		b.WriteString("\n")
+	}
+	if r.Backup != nil {
+		fmt.Fprintf(b, "\nBackup %s\n", printable.Line(backups(*r.Backup, now)))
+	}
+	if r.Usage != nil {
+		fmt.Fprintf(b, "\nQuota %s\n", printable.Line(quota(*r.Usage, now)))
+	}
 }
 
 // quota says in words how near to its quota a tenant is.

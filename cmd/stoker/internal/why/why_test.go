@@ -53,6 +53,13 @@ func TestExplain(t *testing.T) {
 				{Namespace: "fleet", Name: "metrics", Reason: tenantaddon.ReasonTimedOut}, {Namespace: "fleet", Name: "policies", Reason: tenantaddon.ReasonWaiting},
 			},
 		},
+		"argocd.txt": {
+			About: about, Phase: "Ready", Ready: true, Message: "Kubernetes v1.36.3 answers at 10.0.0.1:6443", AcceptedAt: clock.Add(-time.Hour),
+			Services: []event.ServiceState{service("intake", "accepted", none, nil), service("certs", "issued", none, nil)},
+			ArgoCD: &event.ArgoCDState{
+				Reason: reason.ArgoCDClusterTaken, Message: "Secret argocd/old is of the same server", Since: clock.Add(-5 * time.Minute),
+			},
+		},
 		"backups.txt": {
 			About: about, Phase: "Ready", Ready: true, Message: "Kubernetes v1.36.3 answers at 10.0.0.1:6443", AcceptedAt: clock.Add(-time.Hour),
 			Services: []event.ServiceState{service("intake", "accepted", none, nil)},

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"helm.sh/helm/v4/pkg/chart/common"
@@ -66,7 +67,7 @@ func (w *work) advance(ctx context.Context, a *one, all []*one) error {
 	for _, before := range spec.After {
 		of := types.NamespacedName{Namespace: spec.Addon.Namespace, Name: before}
 		if b := find(all, of); b != nil && !b.ready() && !a.installed() {
-			a.wait(tenantaddon.ReasonWaitingForAddon, fmt.Sprintf("TenantAddon %s isn't ready in the tenant yet", before))
+			a.wait(tenantaddon.ReasonWaitingForAddon, a.waiting(b, all))
 			w.overdue(a)
 			return nil
 		}
@@ -87,6 +88,39 @@ func (w *work) advance(ctx context.Context, a *one, all []*one) error {
 		}
 	}
 	w.judge(a)
+	return nil
+}
+
+// waiting says for people that a waits for b.
+func (a *one) waiting(b *one, all []*one) string {
+	if round := circle(a, b, all); round != nil {
+		return "spec.after goes round in a circle, " + strings.Join(round, " after ") + ", so that none of them is installed: take one name out"
+	}
+	return fmt.Sprintf("TenantAddon %s isn't ready in the tenant yet", b.addon().Name)
+}
+
+// circle are the names of the TenantAddons from a over b back to a of which each is after the next; nil if there is no such way.
+func circle(a, b *one, all []*one) []string {
+	seen := map[*one]bool{}
+	var way func(from *one) []string
+	way = func(from *one) []string {
+		if from == a {
+			return []string{a.addon().Name}
+		}
+		if from == nil || seen[from] {
+			return nil
+		}
+		seen[from] = true
+		for _, before := range from.o.Spec.After {
+			if rest := way(find(all, types.NamespacedName{Namespace: from.addon().Namespace, Name: before})); rest != nil {
+				return append([]string{from.addon().Name}, rest...)
+			}
+		}
+		return nil
+	}
+	if rest := way(b); rest != nil {
+		return append([]string{a.addon().Name}, rest...)
+	}
 	return nil
 }
 

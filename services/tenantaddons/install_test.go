@@ -8,6 +8,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/common"
 	chart "helm.sh/helm/v4/pkg/chart/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
 )
@@ -45,6 +46,30 @@ func TestInOrder(t *testing.T) {
 		}
 		if s := strings.Join(got, " "); s != want {
 			t.Errorf("%s: %s, want %s", words, s, want)
+		}
+	}
+}
+
+func TestCircle(t *testing.T) {
+	for words, want := range map[string]string{
+		"a>b b>a":            "a after b after a",
+		"a>b,c b c>d d>a":    "a after c after d after a",
+		"a>a":                "a after a",
+		"a>b b>c c>b":        "", // its circle is not a's
+		"a>b,none b>c c>d d": "",
+	} {
+		var all []*one
+		for w := range strings.FieldsSeq(words) {
+			all = append(all, stander(w))
+		}
+		var round string
+		for _, b := range all[0].o.Spec.After {
+			if to := find(all, types.NamespacedName{Namespace: "ns", Name: b}); to != nil && round == "" {
+				round = strings.Join(circle(all[0], to, all), " after ")
+			}
+		}
+		if round != want {
+			t.Errorf("%s: %q, want %q", words, round, want)
 		}
 	}
 }

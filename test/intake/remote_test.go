@@ -11,11 +11,11 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/yaml"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -25,15 +25,8 @@ import (
 // The remote API is the same server here, and its objects are told from local ones by suffixes.
 func TestARemoteSource(t *testing.T) {
 	e.Manifests(t, filepath.Join(env.Root(), "deployments", "rbac-remote"))
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	admin, err := os.ReadFile(e.Local.Kubeconfig("admin"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	admin = inside(t, admin)
-	if err := os.WriteFile(kubeconfig, admin, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rules := documented(t)
+	kubeconfig, written := follower(t, rules)
 	e.NoServices(t)
 	for flag, value := range map[string]string{
 		"KUBECONFIG": kubeconfig, "SUFFIX": "-remote", "NAMESPACE_SUFFIX": "-local", "NAMESPACES": "true", "SECRETS": "{name}-admin-kubeconfig",
@@ -71,13 +64,17 @@ func TestARemoteSource(t *testing.T) {
 		s, _, _ := unstructured.NestedString(o.Object, "status", "controlPlaneEndpoint")
 		return s
 	}
-	tell := func(value string) {
+	put := func(value string) {
 		t.Helper()
 		if err := e.Admin.MergePatch(t.Context(), kube.TenantControlPlanes, "mirrored-local", "demo", map[string]any{
 			"status": map[string]any{"controlPlaneEndpoint": value},
 		}, nil, "status"); err != nil {
 			t.Fatal(err)
 		}
+	}
+	tell := func(value string) {
+		t.Helper()
+		put(value)
 		awaitObject(t, "mirrored", "demo-remote", func(o *unstructured.Unstructured) bool { return endpoint(o) == value })
 	}
 	tell("192.0.2.1:6443")
@@ -94,7 +91,7 @@ func TestARemoteSource(t *testing.T) {
 		return e.Admin.Get(t.Context(), kube.Secrets, "mirrored", "demo-admin-kubeconfig-remote", &corev1.Secret{})
 	})
 	t.Run("another kubeconfig is read", func(t *testing.T) {
-		if err := os.WriteFile(kubeconfig, append(slices.Clone(admin), '\n'), 0o600); err != nil {
+		if err := os.WriteFile(kubeconfig, append(slices.Clone(written), '\n'), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		tell("192.0.2.2:6443")
@@ -107,7 +104,7 @@ func TestARemoteSource(t *testing.T) {
 		})
 		tell("192.0.2.3:6443")
 	})
-	err = e.Admin.Get(t.Context(), kube.TenantControlPlanes, "kube-mirrored-local", "demo", &metav1.PartialObjectMetadata{})
+	err := e.Admin.Get(t.Context(), kube.TenantControlPlanes, "kube-mirrored-local", "demo", &metav1.PartialObjectMetadata{})
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("in a forbidden namespace: %v", err)
 	}
@@ -116,6 +113,38 @@ func TestARemoteSource(t *testing.T) {
 		!strings.Contains(metrics, `stoker_mirror_objects{kind="TenantControlPlane",service="intake",state="synced"} 1`) {
 		t.Errorf("%v in metrics\n%s", err, metrics)
 	}
+	t.Run("rights that lack there are told there, and missed as long as they lack", func(t *testing.T) {
+		grant(t, slices.DeleteFunc(slices.Clone(rules), func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "tenantcontrolplanes/status") }))
+		env.Eventually(t, "a refusal, once the right is gone", func() error {
+			put("192.0.2.4:6443")
+			o := awaitObject(t, "mirrored", "demo-remote", func(*unstructured.Unstructured) bool { return true })
+			why := o.GetAnnotations()[name.Mirror(name.MirrorDomain).Message]
+			if !strings.Contains(why, "forbidden") || !strings.Contains(why, "the status of TenantControlPlane mirrored-local/demo") {
+				return fmt.Errorf("it says %q", why)
+			}
+			return nil
+		})
+		series := `stoker_mirror_objects{kind="TenantControlPlane",service="intake",state="failed"} 1`
+		if metrics, err := intake.Metrics(t.Context()); err != nil || !strings.Contains(metrics, series) {
+			t.Errorf("%v, no %s in metrics", err, series)
+		}
+		grant(t, rules)
+		awaitObject(t, "mirrored", "demo-remote", func(o *unstructured.Unstructured) bool {
+			return endpoint(o) == "192.0.2.4:6443" && o.GetAnnotations()[name.Mirror(name.MirrorDomain).Message] == ""
+		})
+	})
+	t.Run("another replica takes its part, and all of it once the first is killed", func(t *testing.T) {
+		other := e.Service(t, name.ServiceIntake, "b")
+		env.Eventually(t, "its part", func() error {
+			if len(other.Held(t)) != name.Partitions/2 {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		tell("192.0.2.5:6443")
+		intake.Kill()
+		tell("192.0.2.6:6443")
+	})
 	if _, err := e.Admin.Delete(t.Context(), kube.TenantControlPlanes, "mirrored", "demo-remote", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -126,21 +155,49 @@ func TestARemoteSource(t *testing.T) {
 	}
 }
 
-// inside is a kubeconfig without files, as one from a Secret is.
-func inside(t *testing.T, kubeconfig []byte) []byte {
+// documented are the rights at the remote API that the documents ask for, for the Secret of the tenant demo, and with all the rights to Secrets.
+func documented(t *testing.T) []rbacv1.PolicyRule {
 	t.Helper()
-	config, err := clientcmd.Load(kubeconfig)
-	if err == nil {
-		err = clientcmdapi.FlattenConfig(config)
-	}
+	doc, err := os.ReadFile(filepath.Join(env.Root(), "docs", "remote-source.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := clientcmd.Write(*config)
-	if err != nil {
+	_, after, _ := strings.Cut(string(doc), "```yaml\n")
+	text, _, _ := strings.Cut(after, "```")
+	role := rbacv1.ClusterRole{}
+	if err := yaml.UnmarshalStrict([]byte(text), &role); err != nil || len(role.Rules) == 0 {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	for i, r := range role.Rules {
+		if len(r.ResourceNames) > 0 {
+			role.Rules[i].ResourceNames = []string{"demo-admin-kubeconfig-remote"}
+		}
+	}
+	return append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create", "list", "watch"}})
+}
+
+// follower makes an account at the remote API with these rights and no other, and a kubeconfig of it in a file.
+func follower(t *testing.T, rules []rbacv1.PolicyRule) (file string, kubeconfig []byte) {
+	t.Helper()
+	admin := e.Local.Kubeconfig("admin")
+	grant(t, rules)
+	e.Kubectl(t, admin, "create", "serviceaccount", "follower", "-n", "default")
+	e.Kubectl(t, admin, "create", "clusterrolebinding", "follower", "--clusterrole=follower", "--serviceaccount=default:follower")
+	kubeconfig, _ = env.Through(t, admin, strings.TrimSpace(e.Kubectl(t, admin, "create", "token", "follower", "-n", "default")))
+	file = filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, kubeconfig, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return data
+	return file, kubeconfig
+}
+
+// grant gives the account of [follower] these rights, and takes all others.
+func grant(t *testing.T, rules []rbacv1.PolicyRule) {
+	t.Helper()
+	role := &rbacv1.ClusterRole{TypeMeta: kube.ClusterRoles.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Name: "follower"}, Rules: rules}
+	if err := e.Admin.Apply(t.Context(), kube.ClusterRoles, role); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func awaitObject(t *testing.T, namespace, n string, is func(*unstructured.Unstructured) bool) *unstructured.Unstructured {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,7 +15,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/stoker-k8s/stoker/deployments/local"
 	"github.com/stoker-k8s/stoker/deployments/local/pki"
 	"github.com/stoker-k8s/stoker/pkg/api/controlplane"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
@@ -110,6 +114,57 @@ func TestExternal(t *testing.T) {
 		awaitGone(t, kube.Secrets, namespace, "far-kubeconfig")
 	})
 	t.Run("what can't be is told, and holds nothing up at the end", func(t *testing.T) { unreachable(t, x) })
+	t.Run("another API server", func(t *testing.T) { apart(t, x) })
+}
+
+// apart places a control plane in a cluster with an API server of its own, a tenant where no Stoker is, and the test does what one would do
+// there. Then the kubeconfig leads to the management cluster, where there is a namespace of that name, too.
+func apart(t *testing.T, x env.Elsewhere) {
+	key := events.Tenant(namespace, "apart")
+	e.Apply(t, env.Tenant(key.Name, "v1.36.3"))
+	e.Ready(t, key)
+	kubeconfig, err := os.ReadFile(e.Kubeconfig(t, key))
+	must(t, err)
+	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	must(t, err)
+	must(t, local.ApplyManifests(t.Context(), config, filepath.Join(env.Root(), "deployments", "crds")))
+	there, err := kube.FromKubeconfig(kubeconfig, kube.Options{FieldManager: "test"})
+	must(t, err)
+	t.Cleanup(there.Close)
+	at := env.Elsewhere{Namespace: metav1.NamespaceDefault, Kubeconfig: kubeconfig}
+	at.Secret(t, e, namespace, "apart")
+	c := place(t, "far-apart", at.Reference("apart"), 1)
+	awaitControlPlane(t, c, "its tenant", func(o *controlplane.KamajiControlPlane) bool { return is(o, controlplane.ConditionTenantCreated) })
+	n := "kcp-" + string(controlPlane(t, c).UID)
+	tenant := &v1alpha1.TenantControlPlane{}
+	tell := func(host string) {
+		t.Helper()
+		must(t, there.Get(t.Context(), kube.TenantControlPlanes, at.Namespace, n, tenant))
+		must(t, there.ApplyStatus(t.Context(), kube.TenantControlPlanes, &tenant.ObjectMeta, map[string]any{"controlPlaneEndpoint": host + ":6443"}))
+		awaitControlPlane(t, c, "the endpoint", func(o *controlplane.KamajiControlPlane) bool { return o.Spec.ControlPlaneEndpoint.Host == host })
+	}
+	tell("192.0.2.1")
+
+	e.Kubectl(t, e.Local.Kubeconfig("admin"), "create", "clusterrolebinding", "apart", "--clusterrole=cluster-admin", "--serviceaccount="+x.Namespace+":placer")
+	env.Elsewhere{Kubeconfig: x.Kubeconfig}.Secret(t, e, namespace, "apart")
+	awaitControlPlane(t, c, "the refusal", func(o *controlplane.KamajiControlPlane) bool {
+		is := meta.FindStatusCondition(o.Status.Conditions, controlplane.ConditionExternalClientFound)
+		return is.Status == metav1.ConditionFalse && strings.Contains(is.Message, "leads to another cluster")
+	})
+	if err := e.Admin.Get(t.Context(), kube.TenantControlPlanes, at.Namespace, n, &object{}); !apierrors.IsNotFound(err) {
+		t.Errorf("in the wrong cluster: %v", err)
+	}
+	at.Secret(t, e, namespace, "apart")
+	awaitControlPlane(t, c, "its own cluster", func(o *controlplane.KamajiControlPlane) bool { return is(o, controlplane.ConditionExternalClientFound) })
+
+	_, err = e.Admin.Delete(t.Context(), clusters, namespace, c.name, metav1.DeleteOptions{})
+	must(t, err)
+	awaitGone(t, controlPlanes, namespace, c.controlPlane)
+	if err := there.Get(t.Context(), kube.TenantControlPlanes, at.Namespace, n, tenant); !apierrors.IsNotFound(err) {
+		t.Errorf("the tenant: %v", err)
+	}
+	e.Delete(t, key)
+	e.Gone(t, key)
 }
 
 // holed makes a cluster a black hole and has it come back.

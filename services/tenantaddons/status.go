@@ -145,7 +145,7 @@ func (w *rolling) judge(s *tenantaddon.TenantAddonStatus, d *decision, failing [
 	switch {
 	case c.Ready == c.Selected:
 		w.set(tenantaddon.ConditionReady, true, tenantaddon.ReasonSucceeded, ready)
-	case d.stopped || at.Status == metav1.ConditionFalse && c.Failed == 0:
+	case at.Status == metav1.ConditionFalse && (d.stopped || c.Failed == 0):
 		w.set(tenantaddon.ConditionReady, false, at.Reason, ready)
 	case c.Failed > 0:
 		w.set(tenantaddon.ConditionReady, false, tenantaddon.ReasonFailing, ready+"; "+listed(failing))

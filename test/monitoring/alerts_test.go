@@ -43,7 +43,7 @@ func hurried(t *testing.T) string {
 		from, to string
 		times    int
 	}{
-		{`for: [0-9]+[mh]`, "for: 2s", 17}, {`\[[13]0m\]`, "[30s]", 5}, {`_not_ready_seconds\) > 600`, "_not_ready_seconds) > 15", 1},
+		{`for: [0-9]+[mh]`, "for: 2s", 23}, {`\[[13]0m\]`, "[30s]", 5}, {`_not_ready_seconds\) > 600`, "_not_ready_seconds) > 15", 1},
 		{`\)\)\) > 180`, "))) > 10", 1}, {`\)\)\) > 60`, "))) > 10", 1},
 	} {
 		pattern := regexp.MustCompile(r.from)

@@ -125,6 +125,7 @@ func TestTenantAddons(t *testing.T) {
 		put(t, "slow", gold+"timeout: 2s\nmanifests: {inline: '"+deployment("slow", 1)+"'}")
 		stands(t, "alpha", "slow", tenantaddon.ReasonTimedOut)
 		await(t, "slow", tenantaddon.ConditionRolledOut, tenantaddon.ReasonSucceeded) // both had it at once
+		await(t, "slow", tenantaddon.ConditionReady, tenantaddon.ReasonFailing)
 		put(t, "slow", gold+"timeout: 2s\nreadyWhen: Applied\nmanifests: {inline: '"+deployment("slow", 1)+"'}")
 		ready(t, "slow")
 		gone(t, "slow")

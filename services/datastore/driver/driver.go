@@ -17,6 +17,7 @@
 //     before, Provision and Access make other credentials where these depend on it; the former ones end at once, or, where
 //     open connections would end with them, when pods have been replaced, or have had the time. Provision removes them then,
 //     and a Surveyor shows the account as changed until it has.
+//     PassOn gives a claimed account to another owner, for a tenant whose object is made anew elsewhere.
 //  5. Drop removes the data and user that are the owner's on record, and the record as its very last step. It, too,
 //     starts from whatever there is, and leaves alone what is another's.
 //  6. When the DataStore or its credentials change, a new driver is opened and the old one is closed after its last call
@@ -53,6 +54,10 @@ type Driver interface {
 	Validate(a Account) error
 	// Claim takes the account for its owner. A *TakenError means that it changed nothing.
 	Claim(ctx context.Context, a Account) error
+	// PassOn puts another owner on record in place of the account's, for its schema and its user, and changes nothing else: what the former
+	// owner could do the new one can, and alone. Passed on before, it does nothing. A *TakenError means that the account isn't its owner's,
+	// and that it changed nothing.
+	PassOn(ctx context.Context, a Account, to string) error
 	// Provision claims the account and makes user, schema and grants what they should be, and reports what it
 	// had to change; nothing when all was right. A *TakenError means that it changed nothing.
 	Provision(ctx context.Context, a Account) (changed []string, err error)

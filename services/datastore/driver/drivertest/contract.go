@@ -67,7 +67,7 @@ func Run(t *testing.T, s Server) {
 	c := contract{s}
 	for _, part := range []func(*testing.T){
 		c.answers, c.names, c.isolation, c.repeats, c.drift, c.certificate, c.password,
-		c.counts, c.owned, c.contested, c.listed, c.unowned, c.adopted, c.crashes,
+		c.counts, c.owned, c.passedOn, c.contested, c.listed, c.unowned, c.adopted, c.crashes,
 		c.sizes, c.atOnce, c.seal,
 		c.outage, // stops the server
 	} {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
@@ -43,6 +44,61 @@ func (c contract) owned(t *testing.T) {
 			t.Error(err)
 		}
 		c.drop(t, thief)
+	})
+}
+
+// passedOn shows that an account goes from one owner to the next, with all that is in it, and back.
+func (c contract) passedOn(t *testing.T) {
+	t.Helper()
+	d := c.Driver
+	t.Run("what is passed on is the next owner's, with what is in it, and no longer the first one's", func(t *testing.T) {
+		a, tenant := c.provision(t, "passed")
+		must(t, tenant.Write(t.Context(), a.Schema, "key", "kept"))
+		next := a
+		next.Owner = "held-by-nobody"
+		before := c.Holds(t, a)
+		must(t, d.PassOn(t.Context(), a, next.Owner))
+		must(t, d.PassOn(t.Context(), a, next.Owner)) // it does nothing
+		var taken *driver.TakenError
+		if err := d.PassOn(t.Context(), a, "uid-third"); !errors.As(err, &taken) {
+			t.Errorf("passed on by who has it no longer: %v", err)
+		}
+		c.foreignTo(t, a, a)
+		if removed, err := d.Drop(t.Context(), a); err != nil || len(removed) > 0 {
+			t.Errorf("the drop by the former owner removed %v: %v", removed, err)
+		}
+		if value, err := tenant.Read(t.Context(), a.Schema, "key"); err != nil || value != "kept" {
+			t.Errorf("the tenant reads %q: %v", value, err)
+		}
+		must(t, d.PassOn(t.Context(), next, a.Owner)) // and back
+		if after := c.Holds(t, a); !slices.Equal(before, after) {
+			t.Errorf("before %q, after %q", before, after)
+		}
+		must(t, d.PassOn(t.Context(), a, "uid-elsewhere"))
+		a.Owner = "uid-elsewhere"
+		_, err := d.Provision(t.Context(), a)
+		must(t, err)
+		access, err := d.Access(a, driver.Access{}, time.Now())
+		must(t, err)
+		if value, err := c.Connect(t, a, access).Read(t.Context(), a.Schema, "key"); err != nil || value != "kept" {
+			t.Errorf("with the next owner's access, the tenant reads %q: %v", value, err)
+		}
+		if removed := c.drop(t, a); !maps.Equal(removed, c.Removes(1)) {
+			t.Errorf("removed %v, want %v", removed, c.Removes(1))
+		}
+	})
+	t.Run("what nobody has, or has no owner, isn't passed on", func(t *testing.T) {
+		before := c.Revision(t)
+		var taken *driver.TakenError
+		if err := d.PassOn(t.Context(), account("absent"), "uid-next"); !errors.As(err, &taken) {
+			t.Error(err)
+		}
+		if err := d.PassOn(t.Context(), account("absent"), ""); err == nil {
+			t.Error("passed on to nobody")
+		}
+		if after := c.Revision(t); after != before {
+			t.Errorf("revision %s to %s", before, after)
+		}
 	})
 }
 

@@ -171,6 +171,40 @@ func (e *etcd) take(s *step.Steps, a driver.Account, free []string) {
 	})
 }
 
+// PassOn puts another owner on record, for both schema and user or for neither.
+func (e *etcd) PassOn(ctx context.Context, a driver.Account, to string) error {
+	if err := e.validate(a); err != nil {
+		return err
+	}
+	parent := ctx
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	schema, user := ownerKeys(a)
+	for {
+		have, err := e.ownersOf(ctx, a)
+		if err != nil {
+			return e.classify(parent, err)
+		}
+		needed, err := have.PassOn(a, to)
+		if err != nil || !needed {
+			return err
+		}
+		s := step.New(ctx, e.held)
+		s.Do("owner recorded", func(ctx context.Context) error {
+			done, err := e.client.Txn(ctx).If(
+				clientv3.Compare(clientv3.Value(schema), "=", have.Schema.Value), clientv3.Compare(clientv3.Value(user), "=", have.User.Value),
+			).Then(clientv3.OpPut(schema, to), clientv3.OpPut(user, to)).Commit()
+			if err == nil && !done.Succeeded {
+				err = errRaced
+			}
+			return err
+		})
+		if err := s.Err(); !errors.Is(err, errRaced) {
+			return e.classify(parent, err)
+		}
+	}
+}
+
 // release deletes the records that name the account's owner.
 func (e *etcd) release(ctx context.Context, a driver.Account, removed driver.Removed) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)

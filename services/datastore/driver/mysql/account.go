@@ -28,6 +28,20 @@ func (d *database) Claim(ctx context.Context, a driver.Account) error {
 	})
 }
 
+// PassOn puts another owner on record, for both schema and user or for neither.
+func (d *database) PassOn(ctx context.Context, a driver.Account, to string) error {
+	if err := d.validate(a); err != nil {
+		return err
+	}
+	return d.do(ctx, func(ctx context.Context, s *sqlpool.Session) error {
+		have, err := d.lock(ctx, s, a)
+		if err != nil {
+			return err
+		}
+		return owners.PassOn(s, step.New(ctx, d.held), a, have.owners, to)
+	})
+}
+
 // Provision takes the account for its owner, then makes user and database what they should be. When all is right, that
 // is three queries of the administrator and a login of the tenant, which shows that its password is the right one.
 func (d *database) Provision(ctx context.Context, a driver.Account) ([]string, error) {

@@ -22,6 +22,31 @@ func (s *server) Claim(ctx context.Context, a driver.Account) error {
 	})
 }
 
+// PassOn puts another owner on record, for all that an account has or for nothing.
+func (s *server) PassOn(ctx context.Context, a driver.Account, to string) error {
+	if err := s.validate(a); err != nil {
+		return err
+	}
+	return s.do(ctx, func(ctx context.Context, p place) error {
+		for {
+			have, err := s.read(ctx, p, a)
+			if err != nil {
+				return err
+			}
+			needed, err := have.owners().PassOn(a, to)
+			if err != nil || !needed {
+				return err
+			}
+			next := a
+			next.Owner = to
+			steps := step.New(ctx, s.held)
+			if take(steps, p, next, s.all(have)); !errors.Is(steps.Err(), errRaced) {
+				return steps.Err()
+			}
+		}
+	})
+}
+
 // do calls f with the administrator's place, again with a new one when the records were gone.
 func (s *server) do(parent context.Context, f func(context.Context, place) error) error {
 	call := func() error {

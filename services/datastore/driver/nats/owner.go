@@ -269,14 +269,14 @@ func (s *server) refuse(ctx context.Context, p place, a driver.Account, have fou
 	return nil
 }
 
-// take records the account's owner where nothing was on record, all or, with errRaced, nothing.
-func take(s *step.Steps, p place, a driver.Account, free []record) {
-	if len(free) == 0 {
+// take records the account's owner in place of records as they were read, all or, with errRaced, nothing.
+func take(s *step.Steps, p place, a driver.Account, records []record) {
+	if len(records) == 0 {
 		return
 	}
 	s.Do("owner recorded", func(ctx context.Context) error {
 		batch := nuid.Next()
-		for i, r := range free {
+		for i, r := range records {
 			m := nats.NewMsg(subjectOf(r.key))
 			m.Data = []byte(a.Owner)
 			if r.key == keySchema(a) {
@@ -285,7 +285,7 @@ func take(s *step.Steps, p place, a driver.Account, free []record) {
 			m.Header.Set("Nats-Batch-Id", batch)
 			m.Header.Set("Nats-Batch-Sequence", strconv.Itoa(i+1))
 			m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(r.sequence, 10))
-			if i < len(free)-1 {
+			if i < len(records)-1 {
 				if err := p.nc.PublishMsg(m); err != nil {
 					return err
 				}

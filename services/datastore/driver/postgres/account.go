@@ -35,6 +35,20 @@ func (p *postgres) Claim(ctx context.Context, a driver.Account) error {
 	})
 }
 
+// PassOn puts another owner on record, for both schema and user or for neither.
+func (p *postgres) PassOn(ctx context.Context, a driver.Account, to string) error {
+	if err := p.validate(a); err != nil {
+		return err
+	}
+	return p.do(ctx, func(ctx context.Context, s *sqlpool.Session) error {
+		have, err := lock(ctx, s, a)
+		if err != nil {
+			return err
+		}
+		return owners.PassOn(s, step.New(ctx, p.held), a, have.owners(), to)
+	})
+}
+
 // validate is Validate and looks that there is an owner.
 func (p *postgres) validate(a driver.Account) error {
 	if err := owner.Without(a); err != nil {

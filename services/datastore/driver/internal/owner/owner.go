@@ -34,6 +34,30 @@ func (r Records) Refuse(a driver.Account) error {
 	return nil
 }
 
+// PassOn reports whether the records must be changed for an account to be passed on. A *driver.TakenError means that it isn't its owner's.
+func (r Records) PassOn(a driver.Account, to string) (needed bool, err error) {
+	next := a
+	next.Owner = to
+	if err := errors.Join(Without(a), Without(next)); err != nil {
+		return false, err
+	}
+	for _, of := range []struct {
+		record Record
+		taken  func(a driver.Account, message string) error
+	}{{r.Schema, TakenSchema}, {r.User, TakenUser}} {
+		switch {
+		case of.record.Is(next):
+		case of.record.Is(a):
+			needed = true
+		case of.record.Recorded:
+			return false, of.taken(a, driver.TakenByTenant)
+		default:
+			return false, of.taken(a, driver.TakenUnrecorded)
+		}
+	}
+	return needed, nil
+}
+
 // Certain reports whether the account's schema and user are its owner's beyond doubt although no record says so: the service
 // remembers to have made them, or they have the names that names makes of the owner's UID.
 func Certain(a driver.Account, names func(uid string) (schema, user string)) (ofSchema, ofUser bool) {

@@ -64,6 +64,20 @@ func (t Table) take(s *sqlpool.Session, steps *step.Steps, a driver.Account, hav
 	return have, steps.Err()
 }
 
+// PassOn puts another owner into the records of an account, which are locked and were read.
+func (t Table) PassOn(s *sqlpool.Session, steps *step.Steps, a driver.Account, have Records, to string) error {
+	needed, err := have.PassOn(a, to)
+	if err != nil || !needed {
+		return err
+	}
+	update := t.statement("UPDATE " + t.Name + " SET owner = ? WHERE owner = ? AND (kind = '" + KindSchema + "' AND name = ? OR kind = '" + KindUser + "' AND name = ?)")
+	steps.Do("owner recorded", func(ctx context.Context) error {
+		_, err := s.Affect(ctx, update, to, a.Owner, a.Schema, a.User)
+		return err
+	})
+	return steps.Err()
+}
+
 // Release deletes the records that name the account's owner and counts them in removed.
 func (t Table) Release(ctx context.Context, s *sqlpool.Session, a driver.Account, removed driver.Removed) error {
 	where := "owner = ? AND (kind = '" + KindSchema + "' AND name = ? OR kind = '" + KindUser + "' AND name = ?)"

@@ -70,7 +70,7 @@ func install(t *testing.T) *installation {
 		in.must(err)
 		t.Cleanup(in.bus[user].Close)
 	}
-	in.must(in.bus[name.ServiceIntake].Provision(t.Context()))
+	drivertest.Eventually(t, time.Minute, func() error { return in.bus[name.ServiceIntake].Provision(t.Context()) }) // as intake does
 	_, err = in.bus[events.UserOperator].Conn().Subscribe("stoker.fact.*.*.*.datastore.*", func(m *nats.Msg) {
 		p := strings.Split(m.Subject, ".")
 		in.facts <- fact{p[3] + "/" + p[4], p[6], m.Data}

@@ -21,13 +21,18 @@ const (
 	most  = 850
 )
 
-// fill writes so many values of 64 KiB, or until there is no room, and deletes all but some of them.
+// fill writes so many values of 64 KiB, or until there is no room, and deletes all but some of them. It writes many by one transaction: written
+// one by one on a machine that is busy, each may have a commit of its own, which leaves holes that none of the next fits into.
 func fill(t *testing.T, server *etcdserver.Server, values, left int) (full bool) {
 	t.Helper()
+	const together = 16
 	value := strings.Repeat("x", 64<<10)
-	n := 0
-	for ; n < values && !full; n++ {
-		_, err := server.Root.Put(t.Context(), fmt.Sprintf("/fill/%04d", n), value)
+	for n := 0; n < values && !full; n += together {
+		var puts []clientv3.Op
+		for i := n; i < min(n+together, values); i++ {
+			puts = append(puts, clientv3.OpPut(fmt.Sprintf("/fill/%04d", i), value))
+		}
+		_, err := server.Root.Txn(t.Context()).Then(puts...).Commit()
 		if full = errors.Is(err, rpctypes.ErrNoSpace); err != nil && !full {
 			t.Fatal(err)
 		}

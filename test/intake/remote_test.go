@@ -115,8 +115,11 @@ func TestARemoteSource(t *testing.T) {
 	}
 	t.Run("rights that lack there are told there, and missed as long as they lack", func(t *testing.T) {
 		grant(t, slices.DeleteFunc(slices.Clone(rules), func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "tenantcontrolplanes/status") }))
+		last, tries := "", 0
 		env.Eventually(t, "a refusal, once the right is gone", func() error {
-			put("192.0.2.4:6443")
+			last = fmt.Sprintf("192.0.2.4:%d", 6443+tries)
+			tries++
+			put(last) // another each time, for what came up before the right was gone isn't written again
 			o := awaitObject(t, "mirrored", "demo-remote", func(*unstructured.Unstructured) bool { return true })
 			why := o.GetAnnotations()[name.Mirror(name.MirrorDomain).Message]
 			if !strings.Contains(why, "forbidden") || !strings.Contains(why, "the status of TenantControlPlane mirrored-local/demo") {
@@ -124,25 +127,33 @@ func TestARemoteSource(t *testing.T) {
 			}
 			return nil
 		})
-		series := `stoker_mirror_objects{kind="TenantControlPlane",service="intake",state="failed"} 1`
-		if metrics, err := intake.Metrics(t.Context()); err != nil || !strings.Contains(metrics, series) {
-			t.Errorf("%v, no %s in metrics", err, series)
-		}
+		env.Eventually(t, "the metric of what failed", func() error {
+			metrics, err := intake.Metrics(t.Context())
+			if series := `stoker_mirror_objects{kind="TenantControlPlane",service="intake",state="failed"} 1`; err == nil && !strings.Contains(metrics, series) {
+				err = fmt.Errorf("no %s in metrics", series)
+			}
+			return err
+		})
 		grant(t, rules)
 		awaitObject(t, "mirrored", "demo-remote", func(o *unstructured.Unstructured) bool {
-			return endpoint(o) == "192.0.2.4:6443" && o.GetAnnotations()[name.Mirror(name.MirrorDomain).Message] == ""
+			return endpoint(o) == last && o.GetAnnotations()[name.Mirror(name.MirrorDomain).Message] == ""
 		})
 	})
 	t.Run("another replica takes its part, and all of it once the first is killed", func(t *testing.T) {
 		other := e.Service(t, name.ServiceIntake, "b")
-		env.Eventually(t, "its part", func() error {
-			if len(other.Held(t)) != name.Partitions/2 {
-				return errors.New("not yet")
-			}
-			return nil
-		})
+		holds := func(partitions int) {
+			t.Helper()
+			env.Eventually(t, fmt.Sprintf("%d partitions", partitions), func() error {
+				if n := len(other.Held(t)); n != partitions {
+					return fmt.Errorf("it holds %d", n)
+				}
+				return nil
+			})
+		}
+		holds(name.Partitions / 2)
 		tell("192.0.2.5:6443")
 		intake.Kill()
+		holds(name.Partitions)
 		tell("192.0.2.6:6443")
 	})
 	if _, err := e.Admin.Delete(t.Context(), kube.TenantControlPlanes, "mirrored", "demo-remote", metav1.DeleteOptions{}); err != nil {

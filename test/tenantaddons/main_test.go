@@ -152,23 +152,30 @@ func inside(t testing.TB, tenant string) *kube.Client {
 // word is that of a ConfigMap in a tenant; empty for none.
 func word(t testing.TB, in *kube.Client, ns, n string) string {
 	t.Helper()
-	var o corev1.ConfigMap
-	err := in.Get(t.Context(), kube.ConfigMaps, ns, n, &o)
-	if apierrors.IsNotFound(err) {
-		return ""
-	}
+	is, err := read(t, in, ns, n)
 	must(t, err)
-	return o.Data["word"]
+	return is
+}
+
+func read(t testing.TB, in *kube.Client, ns, n string) (word string, err error) {
+	t.Helper()
+	var o corev1.ConfigMap
+	err = in.Get(t.Context(), kube.ConfigMaps, ns, n, &o)
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	return o.Data["word"], err
 }
 
 // says waits until a ConfigMap in kube-system of a tenant has a word; empty: it isn't there.
 func says(t testing.TB, in *kube.Client, n, want string) {
 	t.Helper()
 	env.Eventually(t, n+" to say "+want, func() error {
-		if is := word(t, in, "kube-system", n); is != want {
-			return fmt.Errorf("it says %q", is)
+		is, err := read(t, in, "kube-system", n)
+		if err == nil && is != want {
+			err = fmt.Errorf("it says %q", is)
 		}
-		return nil
+		return err // such as of a pod from before a new authority, which answers for a moment yet
 	})
 }
 

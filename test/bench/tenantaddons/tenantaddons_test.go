@@ -3,6 +3,7 @@ package tenantaddons
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"regexp"
@@ -24,6 +25,10 @@ import (
 var e *env.Env
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if flag.Lookup("test.bench").Value.String() == "" {
+		os.Exit(m.Run()) // no benchmark is asked for, so nothing need run for it
+	}
 	env.Main(m, func(started *env.Env) { e = started })
 }
 

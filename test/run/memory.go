@@ -1,0 +1,62 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+const (
+	// shm is where Linux has files that are in memory (tmpfs).
+	shm = "/dev/shm"
+	// room is how many bytes must be free there, and in memory.
+	room = 10 << 30
+)
+
+// scratch is the directory for the files of tests, as environment variables for go test, and what removes it: in memory, where that has room
+// and TMPDIR names no other. Databases and event streams wait for a disk with each write, though what they write is gone a minute later; and
+// to create a file takes ext4 long for minutes after others were deleted. What is compiled stays on the disk.
+func scratch() (env []string, remove func(), err error) {
+	if os.Getenv("TMPDIR") != "" || min(free(shm), available()) < room {
+		return nil, func() {}, nil
+	}
+	left, _ := filepath.Glob(filepath.Join(shm, prefix+"*"))
+	for _, dir := range left { // by a run that was killed
+		if _, err := os.Stat(filepath.Join("/proc", strings.TrimPrefix(filepath.Base(dir), prefix))); os.IsNotExist(err) {
+			_ = os.RemoveAll(dir)
+		}
+	}
+	dir := filepath.Join(shm, prefix+strconv.Itoa(os.Getpid())) // short, for the path of a socket has at most 108 bytes
+	if err := os.Mkdir(dir, 0o711); err != nil {                //nolint:gosec // database servers run as another user than root, and must pass
+		return nil, nil, err
+	}
+	return []string{"TMPDIR=" + dir, "GOTMPDIR=" + os.TempDir()}, func() { _ = os.RemoveAll(dir) }, nil
+}
+
+// prefix begins the names of directories in memory; the process follows.
+const prefix = "stoker-run-"
+
+// free is how many bytes a file system has, 0 if it isn't there.
+func free(path string) int64 {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(path, &fs); err != nil {
+		return 0
+	}
+	return int64(fs.Bavail) * fs.Bsize //nolint:gosec // less than 2^63
+}
+
+var memAvailable = regexp.MustCompile(`(?m)^MemAvailable: +(\d+) kB$`)
+
+// available is how many bytes of memory programs can have, 0 if that can't be said.
+func available() int64 {
+	data, err := os.ReadFile("/proc/meminfo")
+	found := memAvailable.FindSubmatch(data)
+	if err != nil || found == nil {
+		return 0
+	}
+	kB, _ := strconv.ParseInt(string(found[1]), 10, 64)
+	return kB << 10
+}

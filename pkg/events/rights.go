@@ -35,8 +35,8 @@ var wakes = withRemovals(map[string][]string{
 		"workload.called", "addons.idle", "intake.due", "intake.asked", "datastore.failed", "certs.failed", "workload.failed", "addons.failed", "status.failed", "capi.failed",
 		"tenantaddons.failed",
 	},
-	// capi works from watches of the management cluster, and looks at each tenant once a day, as all do.
-	"capi": {"intake.checked"},
+	// capi works from watches of the management cluster, waits for tenants to be passed on, and looks at each tenant once a day, as all do.
+	"capi": {"intake.checked", "datastore.passedon", "datastore.failed"},
 	// tenantaddons works from watches of the management cluster and inside tenants, and on what its templates read.
 	"tenantaddons": {"intake.accepted", "intake.deleting", "workload.available", "addons.applied", "certs.rotated", "intake.checked"},
 	// Every fact but status' own, which would wake it to find nothing new.
@@ -61,6 +61,7 @@ var reads = map[string][]string{
 	"addons":       {"certs", "workload"},
 	"status":       {"certs", "datastore", "workload", "addons", "capi", "tenantaddons"},
 	"tenantaddons": {"certs", "workload", "addons"},
+	"capi":         {"datastore"},
 }
 
 // Permissions are the subjects a NATS user may publish and subscribe to: just what its service does. They say clearly what is

@@ -7,9 +7,13 @@ import (
 )
 
 // Paused reports whether the tenant is paused: then nothing is changed for it, and the handler isn't called. intake sees to
-// pauses, status reports them, and capi tells them to Cluster API: they go on.
+// pauses, status reports them, and capi tells them to Cluster API: they go on. A tenant that another management cluster may take over is
+// paused, too, but for datastore, which gives its data away and takes them back.
 func (t *Turn) Paused() bool {
-	return t.Tenant != nil && t.Tenant.Paused && t.pausable()
+	if t.Tenant == nil || !t.pausable() {
+		return false
+	}
+	return t.Tenant.Paused || t.Tenant.Transfer != "" && t.loop.Service != name.ServiceDatastore
 }
 
 func (t *Turn) pausable() bool {

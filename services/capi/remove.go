@@ -28,8 +28,7 @@ func (w *work) holds() bool {
 }
 
 // hold puts the finalizer on the control plane, before there is a tenant, and records where that is, if in another cluster. One in the
-// management cluster clusterctl is kept from moving: that would delete the control plane here, and with it the tenant, which isn't among what
-// it moves.
+// management cluster clusterctl is kept from moving until that is ready for it: it would delete the tenant, and its data.
 func (w *work) hold(ctx context.Context) error {
 	meta, annotations := map[string]any{}, map[string]any{}
 	if w.placing != nil {

@@ -50,7 +50,7 @@ func tenantOf(o *controlplane.KamajiControlPlane, of *cluster) *v1alpha1.TenantC
 // notCopied begin the labels and annotations that are about the control plane's object itself: what wrote it, and where clusterctl moves it.
 var notCopied = []string{
 	"kubectl.kubernetes.io/", "meta.helm.sh/", "argocd.argoproj.io/", "kustomize.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/",
-	"clusterctl.cluster.x-k8s.io/", name.AnnotationClusterPaused,
+	"clusterctl.cluster.x-k8s.io/", name.AnnotationClusterPaused, name.AnnotationTransfer,
 }
 
 // records are the labels and annotations of a tenant that an installation's own services write.

@@ -79,7 +79,15 @@ func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
 		return err
 	}
 	if by := pausedBy(w.o, w.of); by != "" {
-		w.set(controlplane.ConditionPaused, true, controlplane.ReasonPaused, "left alone by "+by)
+		said, err := w.transfer(ctx)
+		if err != nil {
+			return err
+		}
+		message := "left alone by " + by
+		if said != "" {
+			message += "; " + said
+		}
+		w.set(controlplane.ConditionPaused, true, controlplane.ReasonPaused, message)
 		return w.keepStatus(ctx)
 	}
 	w.set(controlplane.ConditionPaused, false, controlplane.ReasonNotPaused, "")
@@ -143,6 +151,9 @@ func (w *work) steps(ctx context.Context) error {
 		return nil
 	}
 	if err := w.hold(ctx); err != nil {
+		return err
+	}
+	if err := w.stays(ctx); err != nil {
 		return err
 	}
 	if done, err := w.step(controlplane.ConditionTenantCreated, w.make(ctx)); !done {

@@ -4,15 +4,9 @@ import (
 	"cmp"
 	"context"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
-	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
@@ -22,15 +16,11 @@ import (
 // namespace could name another tenant's.
 func (s *datastore) account(ctx context.Context, t *loop.Turn, own state.Datastore) (a driver.Account, held bool, err error) {
 	if own.DataStore == "" {
-		secret := &corev1.Secret{}
-		err := s.kube.Get(ctx, kube.Secrets, t.Key.Namespace, name.DatastoreConfig(t.Key.Name), secret)
-		switch {
-		case apierrors.IsNotFound(err):
-		case err != nil:
+		secret, err := s.config(ctx, t)
+		if err != nil {
 			return a, false, err
-		case metav1.IsControlledBy(secret, &metav1.ObjectMeta{UID: types.UID(t.UID)}): // not of one that was deleted
-			held = true
 		}
+		held = secret != nil
 	}
 	return accountOf(t.Key, t.UID, t.Tenant, own), held, nil
 }
@@ -42,7 +32,7 @@ func accountOf(key events.Key, uid string, tenant *state.Tenant, own state.Datas
 	asked := cmp.Or(tenant.Spec.DataStoreUsername, name.DataStoreUser(key.Namespace, key.Name, uid))
 	a := driver.Account{
 		Owner: uid, Remembered: own.DataStore != "",
-		Schema: cmp.Or(own.Schema, tenant.Spec.DataStoreSchema, name.DataStoreSchema(key.Namespace, key.Name, uid)),
+		Schema: cmp.Or(own.Schema, tenant.Setup.Schema, tenant.Spec.DataStoreSchema, name.DataStoreSchema(key.Namespace, key.Name, uid)),
 		User:   cmp.Or(own.User, tenant.Setup.User, name.DataStoreUserLike(asked, key.Namespace, key.Name, uid)),
 	}
 	a.Adopts = tenant.Setup.Schema == a.Schema && tenant.Setup.User == a.User

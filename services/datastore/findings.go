@@ -90,7 +90,7 @@ func (p *prospect) ofTenant() (found []event.MoveFinding) {
 	if f := p.failure; f != nil && f.Reason == reason.MigrationUndone && p.tenant.Spec.DataStore == p.target && v == nil {
 		found = append(found, blocks(reason.MigrationUndone, "its move there was undone; put spec.dataStore back to %s before you ask once more", p.own.DataStore))
 	}
-	if p.tenant.Paused {
+	if p.tenant.LeftAlone() {
 		found = append(found, warns(reason.Annotated, "it is paused: its data move when the pause ends"))
 	}
 	if p.own.MeasuredAt.IsZero() {

@@ -33,13 +33,6 @@ type replacing struct {
 	facts []loop.Tell
 }
 
-// wantsInPlace reports whether a restore in place is under way that has not touched the tenant's data yet. Backups wait for its end.
-func wantsInPlace(t *loop.Turn, own state.Datastore) bool {
-	asked := t.Tenant.InPlace
-	over := own.InPlace != nil && own.InPlace.Request == asked.Request && own.InPlace.Over
-	return asked.Request != "" && asked.Stage != state.InPlaceOver && own.Move == nil && !over
-}
-
 // replace sees to it that the backup is read that a restore in place is of, and that the tenant's data are replaced once it has stopped. It
 // changes the plan's state, and returns what the tenant waits for, what is to be told, and whether the state is another.
 func (s *datastore) replace(ctx context.Context, t *loop.Turn, h home, p *plan) (wait state.Wait, changed bool, facts []loop.Tell, err error) {
@@ -55,7 +48,7 @@ func (s *datastore) replace(ctx context.Context, t *loop.Turn, h home, p *plan) 
 			facts = []loop.Tell{over(t, was, 0, 0, 0)}
 		}
 		return wait, false, facts, nil
-	case !wantsInPlace(t, p.want):
+	case !p.want.WantsInPlace(t.Tenant):
 		return wait, false, nil, nil
 	}
 	r := &replacing{s: s, t: t, home: h, p: p}
@@ -213,5 +206,5 @@ func mayReplace(ctx context.Context, t *loop.Turn, r state.Restoring) (bool, err
 	tenant := state.Tenant{}
 	spec, err := t.ReadLatest(ctx, name.ServiceIntake, &tenant)
 	is := tenant.InPlace
-	return spec != nil && is.Request == r.InPlace && is.Stage == state.InPlaceStopped && tenant.Sleeps() && !tenant.Paused, err
+	return spec != nil && is.Request == r.InPlace && is.Stage == state.InPlaceStopped && tenant.Sleeps() && !tenant.LeftAlone(), err
 }

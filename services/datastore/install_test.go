@@ -112,7 +112,7 @@ func (in *installation) await(key, what string, v any) {
 // awaitOf returns the next fact of a kind about the object of a UID.
 func (in *installation) awaitOf(key, uid, what string, v any) {
 	in.t.Helper()
-	late := time.After(90 * time.Second)
+	late := time.After(3 * time.Minute)
 	for {
 		select {
 		case f := <-in.facts:

@@ -32,10 +32,7 @@ type plan struct {
 
 // plan compares what must be with the state and with what woke the turn.
 func (s *datastore) plan(ctx context.Context, t *loop.Turn, own state.Datastore, h home) (*plan, error) {
-	account, _, err := s.account(ctx, t, own)
-	if err != nil {
-		return nil, err
-	}
+	account := accountOf(t.Key, t.UID, t.Tenant, own)
 	if own.Former {
 		workload := state.Workload{}
 		pods, err := t.Read(ctx, name.ServiceWorkload, &workload)

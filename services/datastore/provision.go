@@ -43,6 +43,9 @@ func (s *datastore) provision(ctx context.Context, t *loop.Turn) error {
 	if wait.Waits() {
 		return t.Wait(ctx, wait)
 	}
+	if noted, err := s.takeBack(ctx, t, own, home.main); noted || err != nil {
+		return err
+	}
 	p, err := s.plan(ctx, t, own, home)
 	if err != nil {
 		return err
@@ -60,7 +63,7 @@ func (s *datastore) provision(ctx context.Context, t *loop.Turn) error {
 		return err
 	}
 	restoring := restores(t, own)
-	moving := moves(t, p.want) && !wantsInPlace(t, own)
+	moving := moves(t, p.want) && !own.WantsInPlace(t.Tenant)
 	var changed bool
 	var facts []loop.Tell
 	if !restoring {
@@ -109,7 +112,7 @@ func (s *datastore) provision(ctx context.Context, t *loop.Turn) error {
 // tend does what is due of backups, of a restore in place and of a quota. It changes the plan's state, and returns what the tenant waits for,
 // whether the state is another, and what is to be told.
 func (s *datastore) tend(ctx context.Context, t *loop.Turn, home home, p *plan, moving bool) (wait state.Wait, changed bool, facts []loop.Tell, err error) {
-	if !wantsInPlace(t, p.want) {
+	if !p.want.WantsInPlace(t.Tenant) {
 		changed, facts = s.backUp(ctx, t, home, &p.want)
 	}
 	wait, replaces, told, err := s.replace(ctx, t, home, p)

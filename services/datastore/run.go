@@ -8,7 +8,8 @@
 //
 // Its rooms: registry.go, connection.go and breaker.go are the DataStores as this replica knows them, drivers.go the table of
 // drivers; resolve.go and referenced.go read and watch what DataStores refer to; credentials.go keeps the tenants' Secrets;
-// provision.go, plan.go, account.go and override.go provision a tenant, migrate.go and mover.go move its data, remove.go removes it;
+// provision.go, plan.go, account.go and override.go provision a tenant, migrate.go and mover.go move its data, transfer.go has another
+// management cluster take it over, remove.go removes it;
 // backups.go, restore.go and inplace.go keep its data elsewhere and bring them back, parts.go has what is in several DataStores be one.
 package datastore
 
@@ -108,6 +109,8 @@ func (s *datastore) handle(ctx context.Context, t *loop.Turn) error {
 		return nil
 	case t.Tenant.Deleting:
 		return s.remove(ctx, t)
+	case t.Tenant.Transfer != "":
+		return s.passOn(ctx, t)
 	}
 	err := s.provision(ctx, t)
 	if taken := (*kube.TakenError)(nil); errors.As(err, &taken) {

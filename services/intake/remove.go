@@ -38,14 +38,15 @@ func (s *intake) release(ctx context.Context, t *loop.Turn) error {
 }
 
 // vanished handles an object that is no more. If it went without our leave (its finalizer was removed by hand), what was
-// made for it is taken down all the same, also if it was paused: nobody can end the pause any more.
+// made for it is taken down all the same, also if it was paused: nobody can end the pause any more. The data of one that another management
+// cluster takes over aren't its own any more.
 func (s *intake) vanished(ctx context.Context, t *loop.Turn) error {
-	if t.Tenant == nil || t.Tenant.Deleting && !t.Tenant.Paused {
+	if t.Tenant == nil || t.Tenant.Deleting && !t.Tenant.LeftAlone() {
 		return nil
 	}
 	tenant := *t.Tenant
 	tenant.Deleting, tenant.Seen = true, seenGone
-	tenant.Paused, tenant.PausedUntil = false, time.Time{}
+	tenant.Paused, tenant.PausedUntil, tenant.Transfer = false, time.Time{}, ""
 	return t.Done(ctx, loop.Outcome{
 		Step: event.Deleting, Inputs: seenGone, Data: tenant,
 		Facts: []loop.Tell{{What: event.Deleting, Data: event.IntakeDeleting{About: t.About()}}},
@@ -88,7 +89,8 @@ func (s *intake) letObjectGo(ctx context.Context, t *loop.Turn, o *v1alpha1.Tena
 	if o.DeletionTimestamp == nil {
 		return false, nil
 	}
-	if paused, _, _ := name.Paused(o.Annotations, time.Now()); paused {
+	paused, _, _ := name.Paused(o.Annotations, time.Now())
+	if _, transferred := o.Annotations[name.AnnotationTransfer]; paused || transferred {
 		// The state must know of the pause, so that its end is told and the services say again that they are done.
 		return false, s.writeSpec(ctx, t, o, time.Now())
 	}

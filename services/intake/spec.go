@@ -246,7 +246,7 @@ func (s *intake) add(
 func specAnnotations(o *metav1.ObjectMeta) map[string]string {
 	kept := map[string]string{}
 	for _, k := range []string{
-		name.AnnotationPaused, name.AnnotationPausedUntil, name.AnnotationKubeconfigSecretKey,
+		name.AnnotationPaused, name.AnnotationPausedUntil, name.AnnotationTransfer, name.AnnotationKubeconfigSecretKey,
 		name.AnnotationMigrationTimeout, name.AnnotationMigrationGrace, name.AnnotationCleanupPriorMigration, name.AnnotationDatastoreSelector,
 		name.AnnotationDataStore, name.AnnotationDatastoreOverrides, name.AnnotationKubeletServing, name.AnnotationUpgradeTimeout, name.AnnotationUpgradeThrough,
 		name.AnnotationSleepAt, name.AnnotationWakeAt, name.AnnotationTimeZone,
@@ -282,6 +282,9 @@ func desired(
 		Namespace: o.Namespace, Name: o.Name, Annotations: specAnnotations(&o.ObjectMeta), Labels: specLabels(&o.ObjectMeta),
 		AcceptedAt: now.UTC(), Deleting: o.DeletionTimestamp != nil, Paused: paused, PausedUntil: until,
 		Seen: fingerprint(&o.ObjectMeta), TraceParent: trace, Spec: effective.Spec,
+	}
+	if asked, is := o.Annotations[name.AnnotationTransfer]; is {
+		tenant.Transfer = events.ID(asked)
 	}
 	if !tenant.Deleting {
 		tenant.InPlace, _ = inPlaceOf(o, before) // waitOf says what can't be read
@@ -379,7 +382,7 @@ func (a *acceptance) tell(about event.About, before *state.Tenant, command strin
 		return
 	}
 	accepted := acceptedOf(about, &a.tenant, command)
-	accepted.Resumed = before != nil && before.Paused && !a.tenant.Paused
+	accepted.Resumed = before != nil && before.LeftAlone() && !a.tenant.LeftAlone()
 	a.outcome.Step = event.Accepted
 	a.outcome.Facts = []loop.Tell{{What: event.Accepted, Data: accepted}}
 }
@@ -438,7 +441,7 @@ func waitOf(o *v1alpha1.TenantControlPlane, missing string, now time.Time) state
 func acceptedOf(about event.About, tenant *state.Tenant, command string) event.IntakeAccepted {
 	return event.IntakeAccepted{
 		About: about, Version: tenant.Spec.Kubernetes.Version, DataStore: tenant.Spec.DataStore,
-		Replicas: tenant.Spec.ControlPlane.Deployment.Replicas, Paused: tenant.Paused, Command: command,
+		Replicas: tenant.Spec.ControlPlane.Deployment.Replicas, Paused: tenant.LeftAlone(), Command: command,
 	}
 }
 

@@ -79,7 +79,11 @@ func pausedCondition(t *state.Tenant) metav1.Condition {
 		Type: ConditionPaused, Status: metav1.ConditionTrue, Reason: reason.Annotated,
 		Message: "annotation " + name.AnnotationPaused + " stops all services for this object until it is removed",
 	}
-	if _, forever := t.Annotations[name.AnnotationPaused]; !forever && !t.PausedUntil.IsZero() {
+	switch _, forever := t.Annotations[name.AnnotationPaused]; {
+	case !t.Paused:
+		c.Reason = reason.Transferring
+		c.Message = "annotation " + name.AnnotationTransfer + " lets another management cluster take this object over; nothing is changed until it is removed"
+	case !forever && !t.PausedUntil.IsZero():
 		c.Message = "annotation " + name.AnnotationPausedUntil + " stops all services for this object until " +
 			t.PausedUntil.UTC().Format(time.RFC3339)
 	}

@@ -137,7 +137,7 @@ func Why(key events.Key, states map[string]*state.State) event.WhyReply {
 	about, tenant, last := decode(key, states)
 	w := event.WhyReply{
 		About: about, Phase: last.Phase, Ready: last.Ready, Reason: last.Reason, Message: last.Message,
-		AcceptedAt: tenant.AcceptedAt, Deleting: tenant.Deleting, Paused: tenant.Paused, PausedUntil: tenant.PausedUntil,
+		AcceptedAt: tenant.AcceptedAt, Deleting: tenant.Deleting, Paused: tenant.LeftAlone(), PausedUntil: tenant.PausedUntil,
 	}
 	for _, service := range name.Services() {
 		if states[service] == nil && name.Optional(service) {

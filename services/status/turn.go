@@ -33,7 +33,7 @@ func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
 		t.NoAlarm()
 		s.metrics.forget(t.Key)
 		return nil
-	case t.Tenant.Paused:
+	case t.Tenant.LeftAlone():
 		return s.paused(ctx, t)
 	}
 	return s.look(ctx, t)

@@ -74,6 +74,7 @@ func Catalogue() []Entry {
 		fact("datastore", Restoring, DatastoreRestoring{}, "the tenant is to be stopped, for its data to be replaced by those of a backup"),
 		fact("datastore", Restored, DatastoreRestored{}, "the tenant has the data of a backup, or of another tenant"),
 		fact("datastore", NotRestored, DatastoreNotRestored{}, "the tenant's data can't be replaced by those of a backup, and stay"),
+		fact("datastore", PassedOn, DatastorePassedOn{}, "another management cluster may take the tenant over, with its data"),
 		fact("datastore", Checked, DatastoreChecked{}, "a DataStore was reached, or not"),
 		fact("datastore", Measured, DatastoreMeasured{}, "a tenant, or all tenants of a DataStore, hold notably more or less"),
 		fact("datastore", Quota, DatastoreQuota{}, "a tenant has come near to its quota, has reached it, or uses less of it again"),

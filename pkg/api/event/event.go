@@ -89,6 +89,7 @@ const (
 	Restoring    = "restoring"
 	Restored     = "restored"
 	NotRestored  = "notrestored"
+	PassedOn     = "passedon"
 	Quota        = "quota"
 	Initialized  = "initialized"
 	Abandoned    = "abandoned"
@@ -348,6 +349,14 @@ type DatastoreRestored struct {
 	Bytes   int64  `json:"bytes"`
 	// Milliseconds are how long it took.
 	Milliseconds int64 `json:"milliseconds"`
+}
+
+// DatastorePassedOn says: another management cluster may take the tenant over, with its data; whoever has the token in its Secret does.
+type DatastorePassedOn struct {
+	About
+	DataStore string `json:"dataStore"`
+	Schema    string `json:"schema"`
+	User      string `json:"user"`
 }
 
 // DatastoreChecked says: a DataStore was reached, or not.

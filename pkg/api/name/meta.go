@@ -162,6 +162,11 @@ const (
 	AnnotationBlockMove     = "clusterctl.cluster.x-k8s.io/block-move"
 	// AnnotationDeleteForMove is on what clusterctl deletes because it has moved it to another management cluster.
 	AnnotationDeleteForMove = "clusterctl.cluster.x-k8s.io/delete-for-move"
+	// AnnotationTransfer on a TenantControlPlane has Stoker leave it alone, as in a pause, for another management cluster to take it over with its
+	// data; its value tells one time from another. It goes with the object, and ends where it is taken off.
+	AnnotationTransfer = "stoker.dev/transfer"
+	// AnnotationTransferWhenPaused with the value "true" on a KamajiControlPlane has its tenant be so whenever its Cluster is paused.
+	AnnotationTransferWhenPaused = "stoker.dev/transfer-when-paused"
 	// AnnotationExternalTenant on a KamajiControlPlane records where its tenant is, in another cluster: JSON of services/capi.
 	AnnotationExternalTenant = "stoker.dev/external-tenant"
 	// AnnotationControlPlane on a TenantControlPlane in another cluster than its KamajiControlPlane is that one's namespace/name.

@@ -178,6 +178,10 @@ const (
 	KeyDBPassword         = "DB_PASSWORD"
 	// KeyDBReplicas is how many servers of a NATS keep the tenant's data, which kine must say.
 	KeyDBReplicas = "DB_REPLICAS"
+	// KeyTransferToken is there while another management cluster may take the tenant over: who has it gets the schema and the user, in the
+	// DataStore KeyTransferDataStore.
+	KeyTransferToken     = "TRANSFER_TOKEN"
+	KeyTransferDataStore = "TRANSFER_DATASTORE"
 
 	// KeyDatastoreCACert, KeyDatastoreCert and KeyDatastoreKey are those of the DatastoreCertificate Secret.
 	KeyDatastoreCACert = "ca.crt"

@@ -17,6 +17,8 @@ const (
 	Paused = "Paused"
 	// Annotated: an annotation pauses the tenant.
 	Annotated = "Annotated"
+	// Transferring: another management cluster may take the tenant over.
+	Transferring = "Transferring"
 	// EndpointPending: all is done, but the endpoint is not known.
 	EndpointPending = "EndpointPending"
 	// WorkloadRollingOut: pods are being replaced while others serve.
@@ -120,6 +122,10 @@ func Conditions() []Entry {
 		{Released, "the object belongs to another installation of Stoker, which goes on with it", "", ""},
 		{Paused, "the tenant was paused before anything was made for it", "Resume it: stoker resume {name} -n {namespace}", ""},
 		{Annotated, "an annotation pauses the tenant: nothing is changed for it", "Resume it: stoker resume {name} -n {namespace}", ""},
+		{
+			Transferring, "an annotation lets another management cluster take the tenant over: nothing is changed for it",
+			"When that is given up, take the annotation off, or unpause its Cluster.", "",
+		},
 		{EndpointPending, "the services are done, but it isn't known where the tenant's API is reached", why, ""},
 		{WorkloadRollingOut, "pods are being replaced while others serve", "", ""},
 		{Unknown, "a step failed, and its reason is no word that the API takes", why, ""},

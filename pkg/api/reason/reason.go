@@ -184,6 +184,12 @@ const (
 	SchemaTaken = "SchemaTaken"
 	// UserTaken: the user that the tenant names is another's.
 	UserTaken = "UserTaken"
+	// NotTransferable: another management cluster can't take the tenant over as it is now.
+	NotTransferable = "NotTransferable"
+	// TransferArriving: the Secrets of a tenant that comes from another management cluster aren't here yet; a reason to wait.
+	TransferArriving = "TransferArriving"
+	// TransferredElsewhere: the data of a tenant that was in another management cluster are in another DataStore than the one it was given here.
+	TransferredElsewhere = "TransferredElsewhere"
 	// OverrideDriver: a DataStore of an override, or the tenant's own, is no etcd.
 	OverrideDriver = "OverrideDriver"
 	// OverrideAuthority: a DataStore of an override has another authority than the tenant's own.

@@ -242,6 +242,15 @@ func Table() []Entry {
 			"Delete the tenant and create it anew without the name, or with another: such names are fixed.", "",
 		},
 		{SchemaTaken, "the schema that the tenant names is another's", "Delete the tenant and create it anew with another spec.dataStoreSchema, or none.", ""},
+		{
+			NotTransferable, "another management cluster can't take the tenant over as it is now",
+			"Take the annotation stoker.dev/transfer off (unpause its Cluster), and ask again once what the message names is done.", "",
+		},
+		{TransferArriving, "the Secrets of a tenant that comes from another management cluster aren't here yet", "", ""},
+		{
+			TransferredElsewhere, "the tenant was in another management cluster, and its data are in another DataStore than the one it has here",
+			"Set spec.dataStore to the DataStore that the message names; it must be the same database as there, under the same name.", "",
+		},
 		{UserTaken, "the user that the tenant names is another's", "Delete the tenant and create it anew with another spec.dataStoreUsername, or none.", ""},
 		{
 			OverrideDriver, "the tenant's DataStore, or one of spec.dataStoreOverrides, is no etcd",

@@ -106,6 +106,9 @@ type Tenant struct {
 	Paused bool `json:"paused,omitempty"`
 	// PausedUntil is when the pause ends by itself (UTC), zero when it doesn't.
 	PausedUntil time.Time `json:"pausedUntil,omitzero"`
+	// Transfer is the fingerprint of what has another management cluster take the tenant over (name.AnnotationTransfer), empty while none may.
+	// No service but datastore changes anything meanwhile.
+	Transfer string `json:"transfer,omitempty"`
 	// Sleep is what the schedule in the tenant's annotations says, zero without one.
 	Sleep Sleep `json:"sleep,omitzero"`
 	// Backups is what its annotations say of its backups, zero without any.
@@ -139,6 +142,9 @@ type Sleep struct {
 	// Until is when the schedule wakes it, or puts it to sleep next (UTC); zero when it doesn't.
 	Until time.Time `json:"until,omitzero"`
 }
+
+// LeftAlone reports whether the tenant is paused, or another management cluster may take it over.
+func (t *Tenant) LeftAlone() bool { return t.Paused || t.Transfer != "" }
 
 // Sleeps reports whether the tenant is to have no pods: by its schedule, or because its object asks for none.
 func (t *Tenant) Sleeps() bool {
@@ -319,6 +325,9 @@ type Datastore struct {
 	Move *Move `json:"move,omitempty"`
 	// Kept are the data that the tenant had before moves, until they are removed.
 	Kept []Kept `json:"kept,omitempty"`
+	// PassedOn is the value of Tenant.Transfer for which schema and user belong to whoever has the token in Config; empty while they are the
+	// tenant's.
+	PassedOn string `json:"passedOn,omitempty"`
 	// Backup is what became of the tenant's backups, nil before the first was due.
 	Backup *Backup `json:"backup,omitempty"`
 	// Usage is how near the tenant is to its quota, nil without one and before it is known.
@@ -495,6 +504,31 @@ type BackupFailure struct {
 	Since time.Time `json:"since"`
 	Tries int       `json:"tries"`
 	Next  time.Time `json:"next"`
+}
+
+// WantsInPlace reports whether a restore in place is under way that has not touched the tenant's data yet.
+func (d *Datastore) WantsInPlace(t *Tenant) bool {
+	asked := t.InPlace
+	over := d.InPlace != nil && d.InPlace.Request == asked.Request && d.InPlace.Over
+	return asked.Request != "" && asked.Stage != InPlaceOver && d.Move == nil && !over
+}
+
+// Untransferable says why another management cluster can't take a tenant over now, empty when it can: all of its data must be in one place, and
+// stay there.
+func (d *Datastore) Untransferable(t *Tenant) string {
+	switch {
+	case d.Move != nil:
+		return "its data are being moved to DataStore " + d.Move.DataStore
+	case len(d.Kept) > 0:
+		return "data of before a move are kept in DataStore " + d.Kept[0].DataStore + " still"
+	case d.Restoring != nil:
+		return "it gets the data of " + d.Restoring.From
+	case d.WantsInPlace(t):
+		return "its data are to be replaced by those of a backup"
+	case len(t.Spec.DataStoreOverrides)+len(d.Overrides) > 0:
+		return "some of its data are in other DataStores (spec.dataStoreOverrides)"
+	}
+	return ""
 }
 
 // Replacing is a restore in place before the tenant's data are touched, and what it came to.

@@ -109,6 +109,10 @@ func words(service, what string, data []byte) (string, Mood) {
 		return say(data, Good, func(p event.DatastoreRestored) string {
 			return fmt.Sprintf("%s: %d keys, %d bytes, in %d ms", p.From, p.Keys, p.Bytes, p.Milliseconds)
 		})
+	case "datastore.passedon":
+		return say(data, Plain, func(p event.DatastorePassedOn) string {
+			return fmt.Sprintf("schema %s, user %s on %s: another management cluster may take them over", p.Schema, p.User, p.DataStore)
+		})
 	case "workload.exposed":
 		return say(data, Plain, func(p event.WorkloadExposed) string { return p.Endpoint })
 	case "workload.available":

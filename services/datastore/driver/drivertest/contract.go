@@ -138,7 +138,7 @@ func Persist(step func() error) (err error) {
 // Eventually calls step until it succeeds.
 func Eventually(t testing.TB, within time.Duration, step func() error) {
 	t.Helper()
-	deadline := time.Now().Add(max(within, time.Minute)) // on a machine that is busy
+	deadline := time.Now().Add(max(within, 3*time.Minute)) // on a machine that is busy
 	for {
 		err := step()
 		if err == nil {

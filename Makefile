@@ -23,10 +23,11 @@ GO_BUILD = go run -trimpath ./deployments/local/cmd/gobuild -ldflags "$(LDFLAGS)
 # of 15 s. test/env builds the services in the same way.
 RACE = -race -gcflags=github.com/k3s-io/kine/pkg/ttl=-race=false
 # Race detector everywhere: a part without it compiles all its dependencies once more, which takes longer than it saves.
+# Without go vet, which is a part of `make lint`.
 # Always run: Go takes a result from its cache although a file of another module that the test read (a CRD, a page) is another.
 # Much of what programs in Go do while they start is collect garbage, and tests start hundreds of API servers: with GOGC as here they take an
 # eighth less of the processor, and more memory, of which tests at two at a time take 4 GB.
-TEST = GOGC=$(or $(GOGC),400) go run ./test/run $(MODULES) -- $(RACE) -count=1 -timeout 45m
+TEST = GOGC=$(or $(GOGC),400) go run ./test/run $(MODULES) -- $(RACE) -vet=off -count=1 -timeout 45m
 # What the race detector keeps from being tested runs once more without it: tests that a data race of a dependency ends, and bounds
 # of memory. test/run/norace_test.go holds this list to the files that are built without it.
 NORACE = go run ./test/run services/addons test/e2e -- -count=1 -timeout 45m -run '^(TestWatchMemory|TestTheNATSPage)$$'

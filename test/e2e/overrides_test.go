@@ -116,6 +116,35 @@ func TestOverrides(t *testing.T) {
 			usedBy(t, n, parts)
 		}
 	})
+	t.Run("deletion leaves nothing in either", func(t *testing.T) {
+		o := overriding(asleep("parts-asleep"), "/pods#second")
+		key := events.Tenant(o.Namespace, o.Name)
+		e.Apply(t, o)
+		env.Eventually(t, "its account in both", func() error {
+			o := &v1alpha1.TenantControlPlane{}
+			if err := e.Admin.Get(t.Context(), kube.TenantControlPlanes, key.Namespace, key.Name, o); err != nil {
+				return err
+			}
+			if o.Status.Storage.DataStoreName == "" {
+				return fmt.Errorf("%+v", o.Status.Conditions)
+			}
+			return nil
+		})
+		e.Delete(t, key)
+		s := e.Gone(t, key)
+		if s.Removed["datastore/User"] != 2 || s.Removed["datastore/Role"] != 2 || len(s.Left) > 0 {
+			t.Errorf("removed %v, left %v", s.Removed, s.Left)
+		}
+	})
+	if testing.Short() {
+		e.Delete(t, parts)
+		e.Gone(t, parts)
+		for n := range servers {
+			erase(t, kube.DataStores, "", n)
+			vanished(t, kube.DataStores, "", n)
+		}
+	}
+	env.Long(t) // services/datastore has moves of resources, and e2e those of whole tenants
 	t.Run("its own moves while clients work, and they stay", func(t *testing.T) {
 		if code, text := stoker(t, "migrate", parts.Name, "--to", "third", "--plan"); code != 1 || !strings.Contains(text, reason.OverridesSet) {
 			t.Errorf("to where its Events are: exit %d\n%s", code, text)
@@ -204,28 +233,7 @@ func TestOverrides(t *testing.T) {
 			t.Errorf("on record is %q", got)
 		}
 	})
-	t.Run("deletion leaves nothing in either", func(t *testing.T) {
-		o := overriding(asleep("parts-asleep"), "/pods#second")
-		key := events.Tenant(o.Namespace, o.Name)
-		e.Apply(t, o)
-		env.Eventually(t, "its account in both", func() error {
-			o := &v1alpha1.TenantControlPlane{}
-			if err := e.Admin.Get(t.Context(), kube.TenantControlPlanes, key.Namespace, key.Name, o); err != nil {
-				return err
-			}
-			if o.Status.Storage.DataStoreName == "" {
-				return fmt.Errorf("%+v", o.Status.Conditions)
-			}
-			return nil
-		})
-		e.Delete(t, key)
-		s := e.Gone(t, key)
-		if s.Removed["datastore/User"] != 2 || s.Removed["datastore/Role"] != 2 || len(s.Left) > 0 {
-			t.Errorf("removed %v, left %v", s.Removed, s.Left)
-		}
-	})
 	t.Run("with one of them away it ends, too, and says what is left there", func(t *testing.T) {
-		env.Long(t)
 		servers["first"].Kill(t)
 		e.Delete(t, parts)
 		s := e.Gone(t, parts)
@@ -236,10 +244,6 @@ func TestOverrides(t *testing.T) {
 		empty(t, "second")
 		empty(t, "fourth")
 	})
-	if testing.Short() {
-		e.Delete(t, parts)
-		e.Gone(t, parts)
-	}
 	for _, n := range []string{"first", "second", "fourth"} {
 		erase(t, kube.DataStores, "", n)
 		vanished(t, kube.DataStores, "", n)

@@ -122,6 +122,21 @@ func Main(m *testing.M, set func(*Env), opts ...Option) {
 	}())
 }
 
+// Another is an installation in another management cluster, with a NATS of its own, until the end of the test.
+func Another(t testing.TB) *Env {
+	t.Helper()
+	e, err := start(t.TempDir(), options{services: name.Services()})
+	if err != nil {
+		t.Fatal("another installation:", err)
+	}
+	t.Cleanup(func() {
+		if err := e.close(); err != nil {
+			t.Error("another installation:", err)
+		}
+	})
+	return e
+}
+
 func start(dir string, o options) (*Env, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
@@ -196,7 +211,7 @@ func Portal() events.Portal {
 
 // build makes the services' binaries, with the race detector, which STOKER_TEST_RACE=0 leaves out.
 func (e *Env) build(o options) error {
-	args := []string{"build", "-o", e.bins + "/"}
+	args := []string{"build", "-ldflags=-s -w", "-o", e.bins + "/"}
 	if os.Getenv("STOKER_TEST_RACE") != "0" {
 		args = append(args, "-race", "-gcflags=github.com/k3s-io/kine/pkg/ttl=-race=false") // the Makefile says why
 	}
@@ -323,10 +338,11 @@ func Long(t testing.TB) {
 	}
 }
 
-// Eventually waits for a condition.
+// Eventually waits for a condition. The longer that takes the less often it is looked at: each look takes time from what is waited for.
 func Eventually(t testing.TB, what string, is func() error) {
 	t.Helper()
-	deadline := time.Now().Add(5 * time.Minute)
+	began := time.Now()
+	deadline := began.Add(5 * time.Minute)
 	for {
 		err := is()
 		if err == nil {
@@ -338,7 +354,7 @@ func Eventually(t testing.TB, what string, is func() error) {
 		select {
 		case <-t.Context().Done():
 			t.Fatalf("%s: %v", what, err)
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(min(20*time.Millisecond+time.Since(began)/10, 150*time.Millisecond)):
 		}
 	}
 }

@@ -138,7 +138,8 @@ func Persist(step func() error) (err error) {
 // Eventually calls step until it succeeds.
 func Eventually(t testing.TB, within time.Duration, step func() error) {
 	t.Helper()
-	deadline := time.Now().Add(max(within, 3*time.Minute)) // on a machine that is busy
+	began := time.Now()
+	deadline := began.Add(max(within, 3*time.Minute)) // on a machine that is busy
 	for {
 		err := step()
 		if err == nil {
@@ -150,7 +151,7 @@ func Eventually(t testing.TB, within time.Duration, step func() error) {
 		select {
 		case <-t.Context().Done():
 			t.Fatal(t.Context().Err())
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(min(10*time.Millisecond+time.Since(began)/10, 100*time.Millisecond)): // each look takes time from what is waited for
 		}
 	}
 }

@@ -74,7 +74,7 @@ func TestWhoMayPublishAndHearWhat(t *testing.T) {
 			state + "certs":                                  "certs",
 			direct(state + "spec"):                           all,
 			direct(state + "certs"):                          "addons certs operator status tenantaddons workload",
-			direct(state + "datastore"):                      "certs datastore operator status workload",
+			direct(state + "datastore"):                      "capi certs datastore operator status workload",
 			direct(state + "workload"):                       "addons certs datastore operator status tenantaddons workload",
 			direct(state + "addons"):                         "addons certs operator status tenantaddons",
 			direct(state + "status"):                         "operator status",

@@ -156,6 +156,20 @@ func TestPause(t *testing.T) {
 		}
 	})
 
+	t.Run("one that another management cluster may take over is left alone by all but datastore", func(t *testing.T) {
+		w, d := &witness{}, &witness{}
+		stop := run(t, w.loop(s.Connect(t, "addons", ""), "addons"))
+		defer stop()
+		stopDatastore := run(t, d.loop(s.Connect(t, "datastore", ""), "datastore"))
+		defer stopDatastore()
+		key := tenant("goes")
+		w.passes(t, key, func() { want(t, portal, key, state.Tenant{Transfer: "x"}) })
+		natstest.Eventually(t, "datastore's turn", func() bool { return len(d.saw(key)) == 1 })
+		if len(w.saw(key)) > 0 || d.count(key) > 0 {
+			t.Errorf("addons saw %q", w.saw(key))
+		}
+	})
+
 	t.Run("it outlives the replica: whoever works on the tenant at its end looks at everything", func(t *testing.T) {
 		a, b := &witness{}, &witness{}
 		stop := run(t, a.loop(s.Connect(t, "certs", "a"), "certs"))

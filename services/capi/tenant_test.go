@@ -118,7 +118,8 @@ func TestTenantOf(t *testing.T) {
 		"the control plane is the controller": {nil, func(x *v1alpha1.TenantControlPlane) any { return metav1.GetControllerOf(x).UID }, minimal().UID},
 		"labels and annotations are copied, but for those of tools that made the control plane, and of intake": {func(o *controlplane.KamajiControlPlane, _ *cluster) {
 			o.Labels = map[string]string{"team": "a", "kustomize.toolkit.fluxcd.io/name": "x"}
-			o.Annotations = map[string]string{"note": "b", "stoker.dev/datastore-selector": "tier=gold", "stoker.dev/datastore": "x", "kubectl.kubernetes.io/last-applied-configuration": "{}", name.AnnotationClusterPaused: ""}
+			o.Annotations = map[string]string{"note": "b", "stoker.dev/datastore-selector": "tier=gold", "stoker.dev/datastore": "x", "kubectl.kubernetes.io/last-applied-configuration": "{}", name.AnnotationClusterPaused: "",
+				name.AnnotationTransferWhenPaused: "true"}
 		}, func(x *v1alpha1.TenantControlPlane) any { return []any{x.Labels, x.Annotations} },
 			[]any{map[string]string{"team": "a"}, map[string]string{"note": "b", "stoker.dev/datastore-selector": "tier=gold"}}},
 		"networks, port and domain are the Cluster's": {func(_ *controlplane.KamajiControlPlane, of *cluster) {

@@ -44,6 +44,14 @@ func TestDesired(t *testing.T) {
 				t.Errorf("%s: %+v", what, d)
 			}
 		}
+		transferred := o.DeepCopy()
+		transferred.Annotations = map[string]string{name.AnnotationTransfer: "first"}
+		first := desired(transferred, "default", &base, 2, "", now)
+		transferred.Annotations[name.AnnotationTransfer] = "second"
+		second := desired(transferred, "default", &base, 2, "", now)
+		if !first.LeftAlone() || first.Paused || first.Transfer == "" || first.Transfer == second.Transfer {
+			t.Errorf("%+v %+v", first, second)
+		}
 		if d := desired(until, "default", &base, 2, "", now); !d.Paused || !d.PausedUntil.Equal(now.Add(time.Hour)) {
 			t.Errorf("%v %v", d.Paused, d.PausedUntil)
 		}

@@ -44,6 +44,11 @@ func TestHold(t *testing.T) {
 			"AddonsReady CertificatesReady DatastoreReady EndpointReachable Paused Ready WorkloadAvailable", "Ready", 1,
 			"annotation stoker.dev/paused-until stops all services for this object until 2026-11-05T13:00:03Z",
 		},
+		"one that goes to another management cluster says so": {
+			[]func(*state.Tenant){func(t *state.Tenant) { t.Transfer = "x" }}, 1, func(*States) {},
+			"AddonsReady CertificatesReady DatastoreReady EndpointReachable Paused Ready WorkloadAvailable", "Ready", 1,
+			"annotation stoker.dev/transfer lets another management cluster take this object over; nothing is changed until it is removed",
+		},
 		"a pause without end outlasts one with": {
 			[]func(*state.Tenant){until, annotated}, 1, func(*States) {},
 			"AddonsReady CertificatesReady DatastoreReady EndpointReachable Paused Ready WorkloadAvailable", "Ready", 1,

@@ -11,18 +11,20 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
-// account names the tenant's schema and user. held says that without a state of them, as after the loss of NATS, the tenant has
-// its Secret: then there may be something of it. The names in that are not asked for: whoever may write Secrets in the
-// namespace could name another tenant's.
-func (s *datastore) account(ctx context.Context, t *loop.Turn, own state.Datastore) (a driver.Account, held bool, err error) {
+// account names the tenant's schema and user. held is, without a state of them, as after the loss of NATS, what the tenant's Secret says
+// they are, nil without one: whoever may write Secrets in the namespace could name another tenant's, so it takes the database's word for it.
+func (s *datastore) account(ctx context.Context, t *loop.Turn, own state.Datastore) (a driver.Account, held *driver.Account, err error) {
+	a = accountOf(t.Key, t.UID, t.Tenant, own)
 	if own.DataStore == "" {
 		secret, err := s.config(ctx, t)
 		if err != nil {
-			return a, false, err
+			return a, nil, err
 		}
-		held = secret != nil
+		if secret != nil {
+			held = &driver.Account{Owner: t.UID, Schema: string(secret.Data[name.KeyDBSchema]), User: string(secret.Data[name.KeyDBUser])}
+		}
 	}
-	return accountOf(t.Key, t.UID, t.Tenant, own), held, nil
+	return a, held, nil
 }
 
 // accountOf names the tenant's schema and user: those it has, by the state or its object's status, else those made of its spec. Of
@@ -32,7 +34,7 @@ func accountOf(key events.Key, uid string, tenant *state.Tenant, own state.Datas
 	asked := cmp.Or(tenant.Spec.DataStoreUsername, name.DataStoreUser(key.Namespace, key.Name, uid))
 	a := driver.Account{
 		Owner: uid, Remembered: own.DataStore != "",
-		Schema: cmp.Or(own.Schema, tenant.Setup.Schema, tenant.Spec.DataStoreSchema, name.DataStoreSchema(key.Namespace, key.Name, uid)),
+		Schema: cmp.Or(own.Schema, tenant.Spec.DataStoreSchema, name.DataStoreSchema(key.Namespace, key.Name, uid)),
 		User:   cmp.Or(own.User, tenant.Setup.User, name.DataStoreUserLike(asked, key.Namespace, key.Name, uid)),
 	}
 	a.Adopts = tenant.Setup.Schema == a.Schema && tenant.Setup.User == a.User

@@ -187,7 +187,12 @@ func (s *datastore) dropAll(ctx context.Context, t *loop.Turn, own *state.Datast
 	if err != nil {
 		return nil, err
 	}
-	places[0].certain = places[0].certain || held
+	if held != nil {
+		places[0].certain = true
+		if other := held.Schema != account.Schema || held.User != account.User; other && held.Schema != "" { // from another management cluster
+			places = append(places, place{dataStore: places[0].dataStore, schema: held.Schema, user: held.User})
+		}
+	}
 	type result struct {
 		removed driver.Removed
 		left    string
@@ -201,7 +206,7 @@ func (s *datastore) dropAll(ctx context.Context, t *loop.Turn, own *state.Datast
 			account := account
 			account.Remembered = account.Remembered && i == 0
 			if p.schema != "" {
-				account = driver.Account{Owner: account.Owner, Schema: p.schema, User: p.user, Remembered: true}
+				account = driver.Account{Owner: account.Owner, Schema: p.schema, User: p.user, Remembered: p.certain}
 			}
 			r.removed, r.left, r.err = s.drop(ctx, t, p, account, since)
 		})

@@ -189,7 +189,11 @@ func TestTransfer(t *testing.T) {
 			return nil
 		})
 	})
-	t.Run("deleted where it is, all of it goes", func(t *testing.T) {
+	t.Run("deleted where it is, all of it goes, also where its names are forgotten", func(t *testing.T) {
+		lost := nats.NewMsg("$KV." + there.key.Bucket() + ".datastore")
+		lost.Header.Set("KV-Operation", "PURGE")
+		_, err := in.bus[name.ServiceDatastore].JetStream().PublishMsg(ctx, lost)
+		in.must(err)
 		there.remove()
 		removed := next[event.Removals](there, event.Removed)
 		if removed.Removed["datastore/Key"] != 1 || removed.Removed["datastore/User"] != 1 || len(removed.Left) > 0 {

@@ -89,8 +89,7 @@ func (s *intake) letObjectGo(ctx context.Context, t *loop.Turn, o *v1alpha1.Tena
 	if o.DeletionTimestamp == nil {
 		return false, nil
 	}
-	paused, _, _ := name.Paused(o.Annotations, time.Now())
-	if _, transferred := o.Annotations[name.AnnotationTransfer]; paused || transferred {
+	if paused, _, _ := name.Paused(o.Annotations, time.Now()); paused || transferOf(o, nil) != "" {
 		// The state must know of the pause, so that its end is told and the services say again that they are done.
 		return false, s.writeSpec(ctx, t, o, time.Now())
 	}

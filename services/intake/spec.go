@@ -246,7 +246,7 @@ func (s *intake) add(
 func specAnnotations(o *metav1.ObjectMeta) map[string]string {
 	kept := map[string]string{}
 	for _, k := range []string{
-		name.AnnotationPaused, name.AnnotationPausedUntil, name.AnnotationTransfer, name.AnnotationKubeconfigSecretKey,
+		name.AnnotationPaused, name.AnnotationPausedUntil, name.AnnotationTransfer, name.AnnotationDeleteForMove, name.AnnotationKubeconfigSecretKey,
 		name.AnnotationMigrationTimeout, name.AnnotationMigrationGrace, name.AnnotationCleanupPriorMigration, name.AnnotationDatastoreSelector,
 		name.AnnotationDataStore, name.AnnotationDatastoreOverrides, name.AnnotationKubeletServing, name.AnnotationUpgradeTimeout, name.AnnotationUpgradeThrough,
 		name.AnnotationSleepAt, name.AnnotationWakeAt, name.AnnotationTimeZone,
@@ -283,9 +283,7 @@ func desired(
 		AcceptedAt: now.UTC(), Deleting: o.DeletionTimestamp != nil, Paused: paused, PausedUntil: until,
 		Seen: fingerprint(&o.ObjectMeta), TraceParent: trace, Spec: effective.Spec,
 	}
-	if asked, is := o.Annotations[name.AnnotationTransfer]; is {
-		tenant.Transfer = events.ID(asked)
-	}
+	tenant.Transfer = transferOf(o, before)
 	if !tenant.Deleting {
 		tenant.InPlace, _ = inPlaceOf(o, before) // waitOf says what can't be read
 	}
@@ -313,6 +311,20 @@ func desired(
 		}
 	}
 	return tenant
+}
+
+// transferOf tells one transfer to another management cluster from the next; empty for none. Before clusterctl deletes what it has moved, it
+// writes one annotation over all others.
+func transferOf(o *v1alpha1.TenantControlPlane, before *state.Tenant) string {
+	asked, is := o.Annotations[name.AnnotationTransfer]
+	_, moved := o.Annotations[name.AnnotationDeleteForMove]
+	if moved && !is && before != nil && before.Transfer != "" {
+		return before.Transfer
+	}
+	if moved || is {
+		return events.ID(asked)
+	}
+	return ""
 }
 
 // acceptance is what follows from a tenant's object for its spec.

@@ -49,6 +49,14 @@ func TestDesired(t *testing.T) {
 		first := desired(transferred, "default", &base, 2, "", now)
 		transferred.Annotations[name.AnnotationTransfer] = "second"
 		second := desired(transferred, "default", &base, 2, "", now)
+		moved := o.DeepCopy()
+		moved.Annotations = map[string]string{name.AnnotationDeleteForMove: ""}
+		if last := desired(moved, "default", &second, 2, "", now); last.Transfer != second.Transfer {
+			t.Errorf("clusterctl deletes it, and it is taken back: %+v", last)
+		}
+		if last := desired(moved, "default", &base, 2, "", now); !last.LeftAlone() {
+			t.Errorf("%+v", last)
+		}
 		if !first.LeftAlone() || first.Paused || first.Transfer == "" || first.Transfer == second.Transfer {
 			t.Errorf("%+v %+v", first, second)
 		}

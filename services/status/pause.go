@@ -80,8 +80,12 @@ func pausedCondition(t *state.Tenant) metav1.Condition {
 		Message: "annotation " + name.AnnotationPaused + " stops all services for this object until it is removed",
 	}
 	switch _, forever := t.Annotations[name.AnnotationPaused]; {
-	case !t.Paused:
+	case t.Transfer != "" && !t.Paused:
 		c.Reason = reason.Transferring
+		if _, moved := t.Annotations[name.AnnotationDeleteForMove]; moved {
+			c.Message = "clusterctl has moved this object to another management cluster, and deletes it here (annotation " + name.AnnotationDeleteForMove + ")"
+			break
+		}
 		c.Message = "annotation " + name.AnnotationTransfer + " lets another management cluster take this object over; nothing is changed until it is removed"
 	case !forever && !t.PausedUntil.IsZero():
 		c.Message = "annotation " + name.AnnotationPausedUntil + " stops all services for this object until " +

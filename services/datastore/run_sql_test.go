@@ -268,7 +268,7 @@ func TestManyAtOnce(t *testing.T) {
 	const connections = 20
 	tenants := 200
 	if testing.Short() {
-		tenants = 50
+		tenants = 20
 	}
 	d := onPostgres(t, fmt.Sprint("max_connections=", connections))
 	in := install(t)

@@ -209,7 +209,11 @@ func TestAMindThatChanges(t *testing.T) {
 		}
 		return target
 	}
-	for range 2000 {
+	times := 2000
+	if testing.Short() {
+		times = 300
+	}
+	for range times {
 		target := draw()
 		for len(target.Resources) == 0 {
 			target = draw()

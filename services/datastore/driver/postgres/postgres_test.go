@@ -322,6 +322,10 @@ func TestContract(t *testing.T) {
 }
 
 func TestManyTenantsFewConnections(t *testing.T) {
+	tenants := 200
+	if testing.Short() {
+		tenants = 60
+	}
 	server := postgresserver.Start(t, "max_connections=20")
 	d := open(t, server.Config())
 	var most atomic.Int64
@@ -340,7 +344,7 @@ func TestManyTenantsFewConnections(t *testing.T) {
 	each := func(what string, step func(a driver.Account) error) {
 		began := time.Now()
 		var wg sync.WaitGroup
-		for i := range 200 {
+		for i := range tenants {
 			wg.Go(func() {
 				n := fmt.Sprint("tenant", i)
 				a := driver.Account{Owner: n, Schema: n, User: n, Password: "password"}
@@ -350,7 +354,7 @@ func TestManyTenantsFewConnections(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		t.Logf("%s of 200 at once: %s", what, time.Since(began).Round(time.Millisecond))
+		t.Logf("%s of %d at once: %s", what, tenants, time.Since(began).Round(time.Millisecond))
 	}
 	each("provision", func(a driver.Account) error { _, err := d.Provision(t.Context(), a); return err })
 	each("provision again", func(a driver.Account) error {
@@ -364,13 +368,13 @@ func TestManyTenantsFewConnections(t *testing.T) {
 	var sizes map[string]driver.Size
 	read := func() (err error) { sizes, err = d.(driver.Sizer).Sizes(t.Context()); return err }
 	err := drivertest.Persist(read)
-	if err != nil || len(sizes) != 200 {
+	if err != nil || len(sizes) != tenants {
 		t.Errorf("%d sizes: %v", len(sizes), err)
 	}
-	t.Logf("sizes of 200, all new: %s", time.Since(began).Round(time.Millisecond))
+	t.Logf("sizes of %d, all new: %s", tenants, time.Since(began).Round(time.Millisecond))
 	began = time.Now()
 	check(t, drivertest.Persist(read))
-	t.Logf("sizes of 200, none changed: %s", time.Since(began).Round(time.Millisecond))
+	t.Logf("sizes of %d, none changed: %s", tenants, time.Since(began).Round(time.Millisecond))
 	each("drop", func(a driver.Account) error { _, err := d.Drop(t.Context(), a); return err })
 	cancel()
 	<-watched

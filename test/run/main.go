@@ -49,6 +49,22 @@ func main() {
 	}
 }
 
+// packages are those of the modules that have tests, or may have, in the order of the modules. Those below bench have benchmarks alone, and to
+// link them takes long; the linters see that they can be built.
+func packages(ctx context.Context, modules []string) (all []string, err error) {
+	args := []string{"list"}
+	for _, m := range modules {
+		args = append(args, "./"+m+"/...")
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	return slices.DeleteFunc(strings.Fields(string(out)), func(p string) bool { return strings.Contains(p+"/", "/bench/") }), nil
+}
+
 // test runs go test and gives what it says to the report.
 func test(ctx context.Context, r *report, modules, flags []string) error {
 	env, remove, err := scratch()
@@ -56,10 +72,11 @@ func test(ctx context.Context, r *report, modules, flags []string) error {
 		return err
 	}
 	defer remove()
-	args := append([]string{"test", "-json"}, flags...)
-	for _, m := range modules {
-		args = append(args, "./"+m+"/...")
+	all, err := packages(ctx, modules)
+	if err != nil {
+		return err
 	}
+	args := append(append([]string{"test", "-json"}, flags...), all...)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

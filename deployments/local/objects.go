@@ -148,9 +148,9 @@ func (d DataStoreObjects) Apply(ctx context.Context, admin *rest.Config) error {
 	}
 	return wait(ctx, 50*time.Millisecond, "DataStore "+d.name, func(ctx context.Context) error {
 		_, err := client.Resource(dataStores).Apply(ctx, d.name, &unstructured.Unstructured{Object: object}, applyOptions())
-		if err != nil && !apierrors.IsNotFound(err) {
+		if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) {
 			return stopWaiting{fmt.Errorf("DataStore %s: %w", d.name, err)}
 		}
-		return err // established, yet not served for another moment
+		return err // established, yet not served for another moment; or the machine is busy
 	})
 }

@@ -84,6 +84,7 @@ spec:
 			t.Errorf("%+v", gone)
 		}
 		e = second
+		provision(t, c.infrastructure) // as its provider would there: clusterctl moves no status
 		c.available(t, "v1.36.3", 1)
 		c.works(t)
 		now := tenant(t, c)

@@ -30,7 +30,7 @@ func scratch() (env []string, remove func(), err error) {
 		}
 	}
 	dir := filepath.Join(shm, prefix+strconv.Itoa(os.Getpid())) // short, for the path of a socket has at most 108 bytes
-	if err := os.Mkdir(dir, 0o711); err != nil {                //nolint:gosec // database servers run as another user than root, and must pass
+	if err := os.Mkdir(dir, 0o711); err != nil {                // database servers run as another user than root, and must pass
 		return nil, nil, err
 	}
 	return []string{"TMPDIR=" + dir, "GOTMPDIR=" + os.TempDir()}, func() { _ = os.RemoveAll(dir) }, nil
@@ -45,7 +45,7 @@ func free(path string) int64 {
 	if err := syscall.Statfs(path, &fs); err != nil {
 		return 0
 	}
-	return int64(fs.Bavail) * fs.Bsize //nolint:gosec // less than 2^63
+	return int64(fs.Bavail) * fs.Bsize
 }
 
 var memAvailable = regexp.MustCompile(`(?m)^MemAvailable: +(\d+) kB$`)

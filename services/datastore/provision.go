@@ -43,7 +43,7 @@ func (s *datastore) provision(ctx context.Context, t *loop.Turn) error {
 	if wait.Waits() {
 		return t.Wait(ctx, wait)
 	}
-	if noted, err := s.takeBack(ctx, t, own, home.main); noted || err != nil {
+	if err := s.takeBack(ctx, t, &own, home.main); err != nil {
 		return err
 	}
 	p, err := s.plan(ctx, t, own, home)

@@ -105,34 +105,33 @@ func (s *datastore) passOn(ctx context.Context, t *loop.Turn) error {
 
 // takeBack takes the account of a tenant that may be taken over no more, or that was in another management cluster, by the token in its
 // Secret, and notes that it was made. So it does where nothing is known of the tenant, as after the loss of NATS, and the database says that
-// the account in its Secret is its own, with the names that another management cluster gave it. It reports whether the turn ends with that:
-// only the next one takes the token off.
-func (s *datastore) takeBack(ctx context.Context, t *loop.Turn, own state.Datastore, st *store) (noted bool, err error) {
+// the account in its Secret is its own, with the names that another management cluster gave it. The token is taken off after that is noted (apply).
+func (s *datastore) takeBack(ctx context.Context, t *loop.Turn, own *state.Datastore, st *store) error {
 	if own.DataStore != "" && own.PassedOn == "" {
-		return false, nil
+		return nil
 	}
 	secret, err := s.config(ctx, t)
 	if err != nil || secret == nil {
-		return false, err
+		return err
 	}
 	token := secret.Data[name.KeyTransferToken]
 	account := driver.Account{Owner: t.UID, Schema: string(secret.Data[name.KeyDBSchema]), User: string(secret.Data[name.KeyDBUser])}
 	switch in := string(secret.Data[name.KeyTransferDataStore]); {
 	case token == nil:
-		if usual := accountOf(t.Key, t.UID, t.Tenant, own); usual.Schema == account.Schema && usual.User == account.User {
-			return false, nil
+		if usual := accountOf(t.Key, t.UID, t.Tenant, *own); usual.Schema == account.Schema && usual.User == account.User {
+			return nil
 		}
 	case in != st.name:
-		return false, &intent.Permanent{Reason: reason.TransferredElsewhere, Message: "its data are in DataStore " + in + ", and it was given " + st.name + " here"}
+		return &intent.Permanent{Reason: reason.TransferredElsewhere, Message: "its data are in DataStore " + in + ", and it was given " + st.name + " here"}
 	default:
 		account.Owner = ownerBy(token)
 	}
 	err = st.do(ctx, func(d driver.Driver) error { return d.PassOn(ctx, account, t.UID) })
 	if taken := (*driver.TakenError)(nil); token == nil && errors.As(err, &taken) {
-		return false, nil // of a Secret that others have written
+		return nil // of a Secret that others have written
 	}
 	if err != nil {
-		return false, intentOf(t, st, err)
+		return intentOf(t, st, err)
 	}
 	own.DataStore, own.Schema, own.User, own.PassedOn = st.name, account.Schema, account.User, ""
 	// What the tenant was to get before it began its work, or in place of what it had, it got where it was.
@@ -142,6 +141,5 @@ func (s *datastore) takeBack(ctx context.Context, t *loop.Turn, own state.Datast
 	if asked := t.Tenant.InPlace.Request; own.InPlace == nil && asked != "" {
 		own.InPlace = &state.Replacing{Request: asked, Over: true}
 	}
-	t.Alarm(0, loop.Wake{Kind: wakeJob})
-	return true, t.Done(ctx, loop.Outcome{Step: event.Provisioned, Data: own})
+	return t.Done(ctx, loop.Outcome{Step: event.Provisioned, Data: own})
 }

@@ -81,7 +81,7 @@ func (b *Bus) AnswerQuestions(ctx context.Context, q Questions) (stop func(), er
 		// Answers may take long, and requests of a connection come one after the other.
 		handler := micro.HandlerFunc(func(r micro.Request) {
 			mu.Lock()
-			begun := !stopped && answers.TryGo(func() error { question.answer(ctx, r); return nil })
+			begun := !stopped && answers.TryGo(func() error { return b.nc.PublishMsg(question.answer(ctx, r)) })
 			mu.Unlock()
 			if !begun {
 				_ = r.Error("503", fmt.Sprintf("this replica stops, or answers %d questions already; ask again", q.AtOnce), nil)
@@ -96,7 +96,8 @@ func (b *Bus) AnswerQuestions(ctx context.Context, q Questions) (stop func(), er
 	return stop, nil
 }
 
-func (q Question) answer(ctx context.Context, r micro.Request) {
+// answer returns the message to send back. It sends none itself, for micro reads what its Request did as soon as the handler returns.
+func (q Question) answer(ctx context.Context, r micro.Request) *nats.Msg {
 	ctx, cancel := context.WithTimeout(ctx, q.Timeout)
 	defer cancel()
 	answer := q.AnswerOn
@@ -104,15 +105,17 @@ func (q Question) answer(ctx context.Context, r micro.Request) {
 		answer = func(ctx context.Context, _ string, question []byte) (any, error) { return q.Answer(ctx, question) }
 	}
 	reply, err := answer(ctx, r.Subject(), r.Data())
-	var refused *Refusal
-	switch {
-	case errors.As(err, &refused):
-		_ = r.Error(refused.Code, refused.Message, nil)
-	case err != nil:
-		_ = r.Error("503", err.Error(), nil)
-	default:
-		_ = r.RespondJSON(reply)
+	m := nats.NewMsg(r.Reply())
+	if err == nil {
+		m.Data, err = json.Marshal(reply)
 	}
+	if err != nil {
+		refused := &Refusal{Code: "503", Message: err.Error()}
+		_ = errors.As(err, &refused)
+		m.Header.Set(micro.ErrorCodeHeader, refused.Code)
+		m.Header.Set(micro.ErrorHeader, refused.Message)
+	}
+	return m
 }
 
 // Ask puts a question to a service, over the connection of whoever may, and decodes its answer. It waits until ctx ends. The error is a

@@ -22,15 +22,19 @@ GO_BUILD = go run -trimpath ./deployments/local/cmd/gobuild -ldflags "$(LDFLAGS)
 # lease that ends is kept for a moment longer; the detector would end whoever reads a tenant's data for longer than its API server's lease
 # of 15 s. test/env builds the services in the same way.
 RACE = -race -gcflags=github.com/k3s-io/kine/pkg/ttl=-race=false
-# Race detector everywhere: a part without it compiles all its dependencies once more, which takes longer than it saves.
+# With the race detector: it makes programs three times slower. Tests of whole installations are without it, for the services that they start have
+# it, as their own tests; and so is the contract of the databases' drivers, of which each has tests with it. Much of what those tests do is wait,
+# so that three packages are tested at once.
 # Without go vet, which is a part of `make lint`.
 # Always run: Go takes a result from its cache although a file of another module that the test read (a CRD, a page) is another.
 # Much of what programs in Go do while they start is collect garbage, and tests start hundreds of API servers: with GOGC as here they take an
-# eighth less of the processor, and more memory, of which tests at two at a time take 4 GB.
-TEST = GOGC=$(or $(GOGC),400) go run ./test/run $(MODULES) -- $(RACE) -vet=off -count=1 -timeout 45m
-# What the race detector keeps from being tested runs once more without it: tests that a data race of a dependency ends, and bounds
-# of memory. test/run/norace_test.go holds this list to the files that are built without it.
-NORACE = go run ./test/run services/addons test/e2e -- -count=1 -timeout 45m -run '^(TestWatchMemory|TestTheNATSPage)$$'
+# eighth less of the processor, and more memory, of which tests at three at a time take 6 GB.
+# The third group is what the race detector keeps from being tested: bounds of memory. test/run/norace_test.go holds it to the files that are
+# built without the detector.
+DRIVERTEST = services/datastore/driver/drivertest
+TEST = GOGC=$(or $(GOGC),400) go run ./test/run $(filter-out test,$(MODULES)) '!$(DRIVERTEST)' -- $(RACE) $(GO_TEST) \
+	-- $(DRIVERTEST) test -- -p 3 $(GO_TEST) -- services/addons -- $(GO_TEST) -run '^TestWatchMemory$$'
+GO_TEST = -vet=off -count=1 -timeout 45m $(SHORT) $(TEST_FLAGS)
 
 .PHONY: help
 help: ## list the targets
@@ -74,14 +78,13 @@ down: bin/stoker ## end what `make up` started; its data stays in .stoker/
 	bin/stoker down
 
 .PHONY: test
+test: SHORT = -short
 test: images ## run the tests with real servers (NATS, Kubernetes, databases), without the long ones
-	@$(TEST) -short $(TEST_FLAGS)
-	@$(NORACE)
+	@$(TEST)
 
 .PHONY: test-all
 test-all: images ## run every test, the long ones too
-	@$(TEST) $(TEST_FLAGS)
-	@$(NORACE)
+	@$(TEST)
 
 .PHONY: test-containers
 test-containers: images ## run the tests that need a container engine, by testcontainers-go: docker-compose.yaml, the drivers of DataStores on official images

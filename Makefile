@@ -22,19 +22,19 @@ GO_BUILD = go run -trimpath ./deployments/local/cmd/gobuild -ldflags "$(LDFLAGS)
 # lease that ends is kept for a moment longer; the detector would end whoever reads a tenant's data for longer than its API server's lease
 # of 15 s. test/env builds the services in the same way.
 RACE = -race -gcflags=github.com/k3s-io/kine/pkg/ttl=-race=false
-# With the race detector: it makes programs three times slower. Tests of whole installations are without it, for the services that they start have
-# it, as their own tests; and so is the contract of the databases' drivers, of which each has tests with it. Much of what those tests do is wait,
-# so that three packages are tested at once.
+# With the race detector, which makes programs three times slower. Tests of whole installations are without it, for the services that they start
+# have it, as their own tests; and those of the databases' drivers are, but for `make test-all`, for services/datastore works on all of them with it.
 # Without go vet, which is a part of `make lint`.
 # Always run: Go takes a result from its cache although a file of another module that the test read (a CRD, a page) is another.
+# Three packages at once, on two cores, too: tests often wait, and one is linked meanwhile.
 # Much of what programs in Go do while they start is collect garbage, and tests start hundreds of API servers: with GOGC as here they take an
 # eighth less of the processor, and more memory, of which tests at three at a time take 6 GB.
-# The third group is what the race detector keeps from being tested: bounds of memory. test/run/norace_test.go holds it to the files that are
+# The last group is what the race detector keeps from being tested: bounds of memory. test/run/norace_test.go holds it to the files that are
 # built without the detector.
-DRIVERTEST = services/datastore/driver/drivertest
-TEST = GOGC=$(or $(GOGC),400) go run ./test/run $(filter-out test,$(MODULES)) '!$(DRIVERTEST)' -- $(RACE) $(GO_TEST) \
-	-- $(DRIVERTEST) test -- -p 3 $(GO_TEST) -- services/addons -- $(GO_TEST) -run '^TestWatchMemory$$'
-GO_TEST = -vet=off -count=1 -timeout 45m $(SHORT) $(TEST_FLAGS)
+DRIVERS = services/datastore/driver
+GO_TEST = -p 3 -vet=off -count=1 -timeout 45m $(SHORT) $(TEST_FLAGS)
+TEST = GOGC=$(or $(GOGC),400) go run ./test/run $(filter-out test,$(MODULES)) '!$(DRIVERS)' -- $(RACE) $(GO_TEST) \
+	-- $(DRIVERS) -- $(DRIVERS_RACE) $(GO_TEST) -- test -- $(GO_TEST) -- services/addons -- $(GO_TEST) -run '^TestWatchMemory$$'
 
 .PHONY: help
 help: ## list the targets
@@ -83,6 +83,7 @@ test: images ## run the tests with real servers (NATS, Kubernetes, databases), w
 	@$(TEST)
 
 .PHONY: test-all
+test-all: DRIVERS_RACE = $(RACE)
 test-all: images ## run every test, the long ones too
 	@$(TEST)
 

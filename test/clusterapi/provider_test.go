@@ -74,6 +74,7 @@ func TestProvider(t *testing.T) {
 		awaitTenant(t, c, "its replicas", func(o *v1alpha1.TenantControlPlane) bool { return *o.Spec.ControlPlane.Deployment.Replicas == 1 })
 	})
 	t.Run("while the Cluster is paused nothing is done", func(t *testing.T) { paused(t, c) })
+	t.Run("a pause makes one that may be moved ready for that, and its end takes that back", func(t *testing.T) { transferable(t, c) })
 	t.Run("replicas and version come from the control plane object", func(t *testing.T) {
 		change(t, controlPlanes, c.controlPlane, `{"spec":{"replicas":2}}`)
 		c.available(t, "v1.35.4", 2)
@@ -196,6 +197,33 @@ func paused(t *testing.T, c cluster) {
 	awaitControlPlane(t, c, "the end of the pause", func(o *controlplane.KamajiControlPlane) bool {
 		return !is(o, controlplane.ConditionPaused) && o.Generation == o.Status.ObservedGeneration
 	})
+}
+
+// transferable pauses a Cluster whose control plane says that it may be moved to another management cluster, and lets it go on here.
+func transferable(t *testing.T, c cluster) {
+	change(t, controlPlanes, c.controlPlane, `{"metadata":{"annotations":{"`+name.AnnotationTransferWhenPaused+`":"true"}}}`)
+	change(t, clusters, c.name, `{"spec":{"paused":true}}`)
+	awaitControlPlane(t, c, "to be movable", func(o *controlplane.KamajiControlPlane) bool {
+		return is(o, controlplane.ConditionPaused) && !blocked(o)
+	})
+	if at := tenant(t, c).Annotations; at[name.AnnotationTransfer] == "" {
+		t.Errorf("it may be moved, but nobody may take its tenant over: %v", at)
+	}
+	change(t, clusters, c.name, `{"spec":{"paused":false}}`)
+	awaitControlPlane(t, c, "to be blocked again", blocked)
+	awaitTenant(t, c, "to stay", func(o *v1alpha1.TenantControlPlane) bool {
+		_, transferring := o.Annotations[name.AnnotationTransfer]
+		return !transferring
+	})
+	change(t, controlPlanes, c.controlPlane, `{"metadata":{"annotations":{"`+name.AnnotationTransferWhenPaused+`":null}}}`)
+	e.Ready(t, c.key())
+	c.works(t)
+}
+
+// blocked is whether clusterctl may not move a control plane yet.
+func blocked(o *controlplane.KamajiControlPlane) bool {
+	_, is := o.Annotations[name.AnnotationBlockMove]
+	return is
 }
 
 func is(o *controlplane.KamajiControlPlane, condition string) bool {

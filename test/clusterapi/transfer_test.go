@@ -51,10 +51,6 @@ spec:
 	in := clientIn(t, c)
 	kept := &corev1.ConfigMap{TypeMeta: kube.ConfigMaps.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kept"}, Data: map[string]string{"word": "here"}}
 	must(t, in.Create(t.Context(), kube.ConfigMaps, kept))
-	blocked := func(o *controlplane.KamajiControlPlane) bool {
-		_, is := o.Annotations[name.AnnotationBlockMove]
-		return is
-	}
 	was := tenant(t, c)
 
 	t.Run("a pause makes it ready, and its end takes that back", func(t *testing.T) {

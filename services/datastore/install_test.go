@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -123,9 +124,22 @@ func (in *installation) awaitOf(key, uid, what string, v any) {
 			in.must(json.Unmarshal(f.data, v))
 			return
 		case <-late:
-			in.t.Fatalf("no %s of %s", what, key)
+			in.t.Fatalf("no %s of %s; at work are\n%s", what, key, working())
 		}
 	}
+}
+
+// working are the stacks of the goroutines that are in this module's code.
+func working() string {
+	all := make([]byte, 4<<20)
+	all = all[:runtime.Stack(all, true)]
+	var own []string
+	for stack := range strings.SplitSeq(string(all), "\n\n") {
+		if strings.Contains(stack, "stoker/services/datastore.") || strings.Contains(stack, "stoker/services/datastore/") {
+			own = append(own, stack)
+		}
+	}
+	return strings.Join(own, "\n\n")
 }
 
 // dataStore is the object of one, which goes with the test.

@@ -51,7 +51,7 @@ type mover struct {
 
 // moverAt is how far a mover is.
 type moverAt struct {
-	phase       string // state.MoveCopying, …Following, …GoingOver, …Done
+	phase       string // state.MoveCopying, …Following, …GoingOver; state.MoveDone is for who has noted where the data are now
 	keys, bytes int64
 	held        time.Duration
 	// apart says that the two stores are not one.
@@ -365,7 +365,7 @@ func (o *mover) follow(ctx context.Context, m *move.Move) error {
 			held, err := m.GoOver(ctx, gates)
 			switch {
 			case err == nil, errors.Is(err, move.ErrMoved):
-				o.set(func(at *moverAt) { at.held, at.phase = held, state.MoveDone })
+				o.set(func(at *moverAt) { at.held = held })
 				return nil
 			case !errors.Is(err, move.ErrGates):
 				return err

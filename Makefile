@@ -32,7 +32,7 @@ RACE = -race -gcflags=github.com/k3s-io/kine/pkg/ttl=-race=false
 # The last group is what the race detector keeps from being tested: bounds of memory. test/run/norace_test.go holds it to the files that are
 # built without the detector.
 DRIVERS = services/datastore/driver
-GO_TEST = -p 3 -vet=off -count=1 -timeout 45m $(SHORT) $(TEST_FLAGS)
+GO_TEST = -p 3 -vet=off -count=1 -timeout 60m $(SHORT) $(TEST_FLAGS)
 TEST = GOGC=$(or $(GOGC),400) go run ./test/run $(filter-out test,$(MODULES)) '!$(DRIVERS)' -- $(RACE) $(GO_TEST) \
 	-- $(DRIVERS) -- $(DRIVERS_RACE) $(GO_TEST) -- test -- $(GO_TEST) -- services/addons -- $(GO_TEST) -run '^TestWatchMemory$$'
 

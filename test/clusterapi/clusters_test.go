@@ -18,14 +18,18 @@ import (
 	"github.com/stoker-k8s/stoker/test/env"
 )
 
-// TestExternalClusters has a hundred control planes in ten other clusters, of which one is a black hole. Nothing but capi works on them.
+// TestExternalClusters has a hundred control planes in ten other clusters, with -short eighteen in six, of which one is a black hole. Nothing but
+// capi works on them.
 func TestExternalClusters(t *testing.T) {
 	whole := t // what is started in a part of the test goes on after it
 	t.Setenv("STOKER_FEATURE_GATES", env.ExternalGates)
 	e.NoServices(t)
 	core(t)
 	capi, _ := e.Tapped(t, name.ServiceCAPI, "a")
-	const clusters, each = 10, 10
+	clusters, each := 10, 10
+	if testing.Short() {
+		clusters, each = 6, 3
+	}
 	var all []env.Elsewhere
 	for i := range clusters {
 		x := e.Elsewhere(t, fmt.Sprintf("cluster-%d", i))

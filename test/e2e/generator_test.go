@@ -99,6 +99,7 @@ func counts(t testing.TB, generator string, resources, available int) {
 }
 
 func TestKubeconfigGenerators(t *testing.T) {
+	env.Long(t) // services/certs has the service with generators
 	e.Services(t)
 	one, two := events.Tenant("default", "gen-one"), events.Tenant("default", "gen-two")
 	tenant := func(key events.Key, labels map[string]string) {

@@ -102,27 +102,38 @@ func TestFaults(t *testing.T) {
 		}
 	})
 	t.Run("a new authority interrupts nothing", func(t *testing.T) {
-		var before corev1.Secret
+		var before, former corev1.Secret
 		e.Get(t, kube.Secrets, namespace, "one-ca", &before)
+		e.Get(t, kube.Secrets, namespace, name.AdminKubeconfig("one"), &former)
 		e.Kubectl(t, e.Local.Kubeconfig("admin"), "annotate", "secret", "one-ca", name.AnnotationRotate+"=")
-		env.Eventually(t, "another authority", func() error {
-			var now corev1.Secret
+		env.Eventually(t, "another authority, and a kubeconfig of it", func() error {
+			var now, kubeconfig corev1.Secret
 			e.Get(t, kube.Secrets, namespace, "one-ca", &now)
-			if string(now.Data["ca.crt"]) == string(before.Data["ca.crt"]) {
-				return errors.New("it is the same")
+			e.Get(t, kube.Secrets, namespace, name.AdminKubeconfig("one"), &kubeconfig)
+			if string(now.Data["ca.crt"]) == string(before.Data["ca.crt"]) || string(kubeconfig.Data[name.KeyAdminConf]) == string(former.Data[name.KeyAdminConf]) {
+				return errors.New("one of them is the same")
 			}
 			return nil
 		})
 		e.Ready(t, events.Tenant(namespace, "one"))
-		k := in["one"]
-		env.Eventually(t, "the tenant to be reached by its new kubeconfig", func() error {
-			k = inside(t, "one")
-			return k.MergePatch(t.Context(), kube.ConfigMaps, "kube-system", "lives", map[string]any{"data": map[string]any{"word": "drift"}}, nil)
+		// A pod from before may answer yet, by the kubeconfig from before.
+		env.Eventually(t, "the tenant to be reached by its kubeconfig", func() error {
+			return inside(t, "one").MergePatch(t.Context(), kube.ConfigMaps, "kube-system", "lives", map[string]any{"data": map[string]any{"word": "drift"}}, nil)
 		})
-		says(t, k, "lives", "one1")
+		said := func(want string) {
+			t.Helper()
+			env.Eventually(t, "lives to say "+want, func() error {
+				is, err := read(t, inside(t, "one"), "kube-system", "lives")
+				if err == nil && is != want {
+					err = fmt.Errorf("it says %q", is)
+				}
+				return err
+			})
+		}
+		said("one1")
 		put(t, "lives", of+words("lives", "rotated"))
 		ready(t, "lives")
-		says(t, k, "lives", "rotated")
+		said("rotated")
 	})
 	t.Run("a Secret with values that goes is said, and takes nothing away", func(t *testing.T) {
 		secret := &corev1.Secret{

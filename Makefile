@@ -22,13 +22,13 @@ GO_BUILD = go run -trimpath ./deployments/local/cmd/gobuild -ldflags "$(LDFLAGS)
 # lease that ends is kept for a moment longer; the detector would end whoever reads a tenant's data for longer than its API server's lease
 # of 15 s. test/env builds the services in the same way.
 RACE = -race -gcflags=github.com/k3s-io/kine/pkg/ttl=-race=false
-# With the race detector, which makes programs three times slower. Tests of whole installations are without it, for the services that they start
-# have it, as their own tests; and those of the databases' drivers are, but for `make test-all`, for services/datastore works on all of them with it.
+# The race detector makes programs three times slower. Tests of whole installations run without it: the services that they start are built with it.
+# Tests of the databases' drivers have it in `make test-all` alone: services/datastore, which has it always, works on all databases.
 # Without go vet, which is a part of `make lint`.
 # Always run: Go takes a result from its cache although a file of another module that the test read (a CRD, a page) is another.
 # Three packages at once, on two cores, too: tests often wait, and one is linked meanwhile.
 # Much of what programs in Go do while they start is collect garbage, and tests start hundreds of API servers: with GOGC as here they take an
-# eighth less of the processor, and more memory, of which tests at three at a time take 6 GB.
+# eighth less of the processor, and more memory, of which three packages at a time take up to 12 GB.
 # The last group is what the race detector keeps from being tested: bounds of memory. test/run/norace_test.go holds it to the files that are
 # built without the detector.
 DRIVERS = services/datastore/driver

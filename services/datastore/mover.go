@@ -51,7 +51,7 @@ type mover struct {
 
 // moverAt is how far a mover is.
 type moverAt struct {
-	phase       string // state.MoveCopying, …Following, …GoingOver; state.MoveDone is for who has noted where the data are now
+	phase       string // state.MoveCopying, …Following, …GoingOver; never state.MoveDone, which is noted together with where the data are
 	keys, bytes int64
 	held        time.Duration
 	// apart says that the two stores are not one.

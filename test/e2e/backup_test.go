@@ -93,7 +93,7 @@ func TestBackup(t *testing.T) {
 		e.Gone(t, other)
 	})
 	t.Run("a clone, while the tenant works", func(t *testing.T) {
-		env.Long(t) // of a backup the copy is the same
+		env.Long(t) // the part before makes another tenant of a backup
 		if code, out := stoker(t, "clone", key.Name, key.Name); code != 1 || !strings.Contains(out, "there is a tenant") {
 			t.Errorf("exit code %d: %s", code, out)
 		}

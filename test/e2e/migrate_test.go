@@ -133,7 +133,9 @@ func TestMigration(t *testing.T) {
 	})
 	for _, at := range []string{state.MoveCopying, state.MoveGoingOver} {
 		t.Run("a service that is killed goes on with a move that is "+at, func(t *testing.T) {
-			env.Long(t) // services/datastore has movers that are killed
+			if at == state.MoveCopying {
+				env.Long(t)
+			}
 			w := watchAndWrite(t, c)
 			moveTo(t, key, "moved-sql")
 			stage(t, key, at)

@@ -18,7 +18,6 @@ import (
 )
 
 func TestAPlanSaysWhatAnUpgradeMeetsAndChangesNothing(t *testing.T) {
-	env.Long(t) // services/workload has plans, services/addons what they find inside
 	e.Services(t)
 	key := events.Tenant("default", "planned")
 	tenant := env.Tenant(key.Name, "v1.35.4")

@@ -59,7 +59,7 @@ func parse(args []string) (groups []group) {
 		var g group
 		g.directories, args = cut(args)
 		g.flags, args = cut(args)
-		if len(g.directories) == 0 || strings.HasPrefix(g.directories[0], "-") {
+		if len(modules([]group{g})) == 0 || strings.HasPrefix(g.directories[0], "-") {
 			return nil
 		}
 		groups = append(groups, g)

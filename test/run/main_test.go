@@ -12,6 +12,7 @@ func TestTheCommandLineNamesGroups(t *testing.T) {
 	}{
 		"nothing":                   {},
 		"flags alone":               {args: []string{"--", "-race"}},
+		"what is left out alone":    {args: []string{"!pkg"}},
 		"a flag for a directory":    {args: []string{"-race"}},
 		"a second without any":      {args: []string{"pkg", "--", "-race", "--", "--"}},
 		"directories without flags": {args: []string{"pkg", "test"}, want: []group{{directories: []string{"pkg", "test"}}}},

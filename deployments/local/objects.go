@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/stoker-k8s/stoker/deployments/local/pki"
 )
@@ -47,7 +48,7 @@ func ApplyManifests(ctx context.Context, admin *rest.Config, dirs ...string) err
 			return err
 		}
 		for _, object := range objects {
-			if err := apply(ctx, object); err != nil {
+			if err := retry.OnError(retry.DefaultBackoff, busy, func() error { return apply(ctx, object) }); err != nil {
 				return fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err)
 			}
 		}
@@ -62,6 +63,11 @@ func ApplyManifests(ctx context.Context, admin *rest.Config, dirs ...string) err
 		mapper.Reset()
 	}
 	return nil
+}
+
+// busy reports whether an API server didn't get to a request, for which it has half a minute.
+func busy(err error) bool {
+	return apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
 }
 
 // DataStoreObjects are a DataStore and the Secrets that it refers to, in [Namespace].

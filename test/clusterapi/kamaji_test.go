@@ -22,6 +22,7 @@ import (
 
 // TestKamajisProvider has the control plane provider of Kamaji, as it is published, in front of Stoker.
 func TestKamajisProvider(t *testing.T) {
+	env.Long(t) // TestProvider has Stoker's own
 	core(t)
 	provider, tap := kamajisProvider(t)
 	taps := []*env.Tap{tap}

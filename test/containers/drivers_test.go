@@ -50,6 +50,9 @@ func TestDrivers(t *testing.T) {
 				if db.standIn == "" {
 					t.Skipf("the driver's tests run on Debian's server only, not on %s", r.image)
 				}
+				if testing.Short() {
+					t.Skipf("the driver's tests run on the same program as a process; on its image only make test-containers runs them")
+				}
 				build(t, db.standIn)
 				r.image = environment(t, nil, "deployments/compose/built.env")[db.image]
 			}

@@ -156,13 +156,16 @@ func TestBackup(t *testing.T) {
 		e.Delete(t, other)
 		e.Gone(t, other)
 	})
-	t.Run("by a schedule, also after a service that was killed", func(t *testing.T) {
+	t.Run("at a time, also after a service that was killed", func(t *testing.T) {
 		annotate(t, key, name.AnnotationBackupKeep, "1")
 		annotate(t, key, name.AnnotationBackupLocation, "offsite")
 		services[name.ServiceDatastore].Kill()
 		annotate(t, key, name.AnnotationBackupAt, time.Now().UTC().Format(time.RFC3339))
 		services[name.ServiceDatastore].Restart(t)
 		backups(t, key, 2)
+	})
+	t.Run("by a schedule", func(t *testing.T) {
+		env.Long(t) // services/intake has schedules
 		annotate(t, key, name.AnnotationBackupSchedule, "* * * * *") // the tenant is older than a minute: one is due at once
 		backups(t, key, 3)
 		annotate(t, key, name.AnnotationBackupSchedule, nil)

@@ -31,6 +31,7 @@ import (
 
 // TestDrivers puts a tenant on each database that needs kine; etcd is what all other tests run on.
 func TestDrivers(t *testing.T) {
+	env.Long(t) // TestMigration has a tenant on kine
 	e.Services(t)
 	for driver, open := range map[string]func(testing.TB, *v1alpha1.DataStore) database{
 		local.DriverPostgres: openPostgres,
@@ -38,9 +39,6 @@ func TestDrivers(t *testing.T) {
 		local.DriverNATS:     openNATS,
 	} {
 		t.Run(driver, func(t *testing.T) {
-			if driver != local.DriverPostgres {
-				env.Long(t)
-			}
 			must(t, e.Local.AddDataStore(t.Context(), local.DataStore{Name: driver, Driver: driver}))
 			db := open(t, readStore(t, driver))
 			key := events.Tenant("default", "on-"+driver)

@@ -85,24 +85,32 @@ func TestMigration(t *testing.T) {
 		})
 		from = to
 	}
-	t.Run("stoker migrate moves them and says when they are there, and stoker drain moves all out of a DataStore", func(t *testing.T) {
+	t.Run("stoker migrate moves them and says when they are there", func(t *testing.T) {
 		w := watchAndWrite(t, c)
-		for _, step := range []struct{ args, says, arrived string }{
-			{"migrate moving --to moved-sql --wait --timeout 5m", "default/moving: the data are in DataStore moved-sql; writes waited for ", "moved-sql"},
-			{"drain moved-sql --to " + from + " --plan", "default     moving", ""},
-			{"drain moved-sql --to " + from + " --timeout 5m", "moved are the data of 1 of 1 tenants", from},
-			{"drain moved-sql --to " + from, "no data are to be moved from DataStore moved-sql", ""},
-		} {
-			args := strings.Fields(step.args)
-			code, text := stoker(t, args[0], args[1:]...)
-			if code != 0 || !strings.Contains(text, step.says) {
-				t.Errorf("stoker %s: exit %d\n%s", step.args, code, text)
-			}
-			t.Logf("stoker %s\n%s", step.args, text)
-			if step.arrived != "" { // until then its pods have gates still
-				arrived(t, key, step.arrived)
-			}
+		code, text := stoker(t, "migrate", key.Name, "--to", "moved-sql", "--wait", "--timeout", "5m")
+		if code != 0 || !strings.Contains(text, "default/moving: the data are in DataStore moved-sql; writes waited for ") {
+			t.Errorf("exit %d\n%s", code, text)
 		}
+		arrived(t, key, "moved-sql") // until then its pods have gates still
+		w.end(t)
+	})
+	t.Run("stoker drain moves all out of a DataStore, and a service that is killed goes on with a move that is "+state.MoveGoingOver, func(t *testing.T) {
+		w := watchAndWrite(t, c)
+		drain := func(says string, flags ...string) {
+			code, text := stoker(t, "drain", append([]string{"moved-sql", "--to", from}, flags...)...)
+			if code != 0 || !strings.Contains(text, says) {
+				t.Errorf("stoker drain %s: exit %d\n%s", flags, code, text)
+			}
+			t.Logf("stoker drain %s\n%s", flags, text)
+		}
+		drain("default     moving", "--plan")
+		var draining sync.WaitGroup
+		draining.Go(func() { drain("moved are the data of 1 of 1 tenants", "--timeout", "5m") })
+		stage(t, key, state.MoveGoingOver)
+		killed(t)
+		draining.Wait()
+		arrived(t, key, from)
+		drain("no data are to be moved from DataStore moved-sql")
 		w.end(t)
 	})
 	t.Run("a move that is taken back leaves the tenant as it was", func(t *testing.T) {
@@ -131,23 +139,17 @@ func TestMigration(t *testing.T) {
 		moveTo(t, key, from)
 		arrived(t, key, from)
 	})
-	for _, at := range []string{state.MoveCopying, state.MoveGoingOver} {
-		t.Run("a service that is killed goes on with a move that is "+at, func(t *testing.T) {
-			if at == state.MoveCopying {
-				env.Long(t)
-			}
-			w := watchAndWrite(t, c)
-			moveTo(t, key, "moved-sql")
-			stage(t, key, at)
-			services := e.Services(t)
-			services[name.ServiceDatastore].Kill()
-			services[name.ServiceDatastore].Restart(t)
-			arrived(t, key, "moved-sql")
-			w.end(t)
-			moveTo(t, key, from)
-			arrived(t, key, from)
-		})
-	}
+	t.Run("a service that is killed goes on with a move that is "+state.MoveCopying, func(t *testing.T) {
+		env.Long(t)
+		w := watchAndWrite(t, c)
+		moveTo(t, key, "moved-sql")
+		stage(t, key, state.MoveCopying)
+		killed(t)
+		arrived(t, key, "moved-sql")
+		w.end(t)
+		moveTo(t, key, from)
+		arrived(t, key, from)
+	})
 	t.Run("nothing is left where the data were", func(t *testing.T) {
 		env.Eventually(t, "the data of before to be removed", func() error {
 			if d := storedAs(t, key); len(d.Kept) > 0 || d.Move != nil {
@@ -161,6 +163,14 @@ func TestMigration(t *testing.T) {
 		t.Errorf("left behind: %v", s.Left)
 	}
 	nothingLeft(t, key)
+}
+
+// killed is the datastore service, and runs again.
+func killed(t *testing.T) {
+	t.Helper()
+	services := e.Services(t)
+	services[name.ServiceDatastore].Kill()
+	services[name.ServiceDatastore].Restart(t)
 }
 
 // moveTo asks for another DataStore.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"path"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,8 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/test/env"
 )
+
+var bootstrapToken = regexp.MustCompile(`(?m)^([a-z0-9]{6})\.[a-z0-9]{16}$`)
 
 func TestFromAnEventToALiveAPI(t *testing.T) {
 	e.Services(t)
@@ -73,15 +76,16 @@ func TestFromAnEventToALiveAPI(t *testing.T) {
 		}
 	})
 	t.Run("nodes can join: kubeadm makes a token, cluster-info is signed with it", func(t *testing.T) {
-		token := strings.TrimSpace(e.Kubeadm(t, kubeconfig, "token", "create", "--kubeconfig", kubeconfig))
-		id, _, ok := strings.Cut(token, ".")
-		if !ok {
-			t.Fatalf("no token: %s", token)
+		said := e.Kubeadm(t, kubeconfig, "token", "create", "--kubeconfig", kubeconfig)
+		token := bootstrapToken.FindStringSubmatch(said) // warnings may stand before it
+		if token == nil {
+			t.Fatalf("no token: %s", said)
 		}
+		id := token[1]
 		env.Eventually(t, "the signature in cluster-info", func() error {
 			out := e.Kubectl(t, kubeconfig, "get", "cm", "-n", "kube-public", "cluster-info", "-o", "yaml")
 			if !strings.Contains(out, "jws-kubeconfig-"+id) {
-				return errors.New(out)
+				return fmt.Errorf("token %s in\n%s", id, out)
 			}
 			return nil
 		})

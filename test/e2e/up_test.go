@@ -160,14 +160,14 @@ func TestUp(t *testing.T) {
 			}
 		}
 	}
-	var before map[string]string
+	kubeconfig := filepath.Join(t.TempDir(), "demo.kubeconfig")
+	if err := os.WriteFile(kubeconfig, []byte(must("certificate-authority-data", "kubeconfig", "demo")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e.Kubectl(t, kubeconfig, "create", "configmap", "kept", "--from-literal=a=b")
+	before := who(t)
 	t.Run("the tenant goes on after down and up", func(t *testing.T) {
-		kubeconfig := filepath.Join(t.TempDir(), "demo.kubeconfig")
-		if err := os.WriteFile(kubeconfig, []byte(must("certificate-authority-data", "kubeconfig", "demo")), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		e.Kubectl(t, kubeconfig, "create", "configmap", "kept", "--from-literal=a=b")
-		before = who(t)
+		env.Long(t) // it goes on after kill -9 and up
 		must("ended", "down")
 		nothingRuns(t, dir)
 		must("stoker is up", up...)

@@ -53,7 +53,7 @@ var dataStores = []string{"main", "spare"}
 func TestTenThousandRandomObjects(t *testing.T) {
 	n := all
 	if testing.Short() {
-		n = all / 5
+		n = all / 10
 		t.Logf("make test sends %d, make test-all %d", n, all)
 	}
 	if s := os.Getenv("STOKER_TEST_OBJECTS"); s != "" {

@@ -135,7 +135,11 @@ func test(ctx context.Context, r *report, groups []group) error {
 
 // test runs go test once. An error is none that the report tells.
 func (g group) test(ctx context.Context, r *report, env []string) error {
-	args := append(append([]string{"test", "-json"}, g.flags...), g.packages...)
+	args := append([]string{"test", "-json"}, g.flags...)
+	if env != nil {
+		args = append(args, "-exec", "env -u GOTMPDIR")
+	}
+	args = append(args, g.packages...)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

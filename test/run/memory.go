@@ -18,7 +18,8 @@ const (
 
 // scratch is the directory for the files of tests, as environment variables for go test, and what removes it: in memory, where that has room
 // and TMPDIR names no other. Databases and event streams wait for a disk with each write, though what they write is gone a minute later; and
-// to create a file takes ext4 long for minutes after others were deleted. What is compiled stays on the disk.
+// to create a file takes ext4 long for minutes after others were deleted. What is compiled stays on the disk, by GOTMPDIR, which tests themselves must
+// not see: t.TempDir would be there, too.
 func scratch() (env []string, remove func(), err error) {
 	if os.Getenv("TMPDIR") != "" || min(free(shm), available()) < room {
 		return nil, func() {}, nil

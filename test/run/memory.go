@@ -38,7 +38,7 @@ func scratch() (env []string, remove func(), err error) {
 }
 
 // prefix begins the names of directories in memory; the process follows.
-const prefix = "stoker-run-"
+const prefix = "stoker."
 
 // free is how many bytes a file system has, 0 if it isn't there.
 func free(path string) int64 {

@@ -87,7 +87,7 @@ func (c *cluster) must(err error) {
 	}
 }
 
-// eventually waits for a condition, also on a machine that is busy. The longer that takes the less often it looks.
+// eventually waits for a condition, also on a machine that is busy.
 func eventually(t *testing.T, what string, is func() error) {
 	t.Helper()
 	for began := time.Now(); ; {
@@ -95,11 +95,10 @@ func eventually(t *testing.T, what string, is func() error) {
 		if err == nil {
 			return
 		}
-		waited := time.Since(began)
-		if waited > 3*time.Minute {
+		if time.Since(began) > 3*time.Minute {
 			t.Fatalf("never happened: %s: %v", what, err)
 		}
-		time.Sleep(min(10*time.Millisecond+waited/10, 100*time.Millisecond)) //nolint:forbidigo // between two looks at a condition
+		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // between two looks at a condition
 	}
 }
 

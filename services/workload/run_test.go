@@ -35,8 +35,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/yaml"
@@ -58,7 +61,8 @@ type cluster struct {
 	t *testing.T
 	// admin may do everything, own what deployments/rbac says.
 	admin, own *kube.Client
-	lists      lists // that own asked for
+	config     *rest.Config // admin's
+	lists      lists        // that own asked for
 	nats       *natsserver.Server
 	bus        map[string]*events.Bus
 }
@@ -141,6 +145,8 @@ func (c *cluster) apiServer() {
 		c.must(err)
 		if token == "own" {
 			cfg.Wrap(c.lists.of)
+		} else {
+			c.config = rest.CopyConfig(cfg)
 		}
 		k, err := kube.New(cfg, kube.Options{FieldManager: manager})
 		c.must(err)
@@ -204,16 +210,17 @@ func (l *lists) take() []string {
 	return all
 }
 
-// crd applies a CRD and waits until the kind is served.
+// crd makes a CRD and waits until the kind is served. A busy API server takes longer for that than the services give it for a request.
 func (c *cluster) crd(file string, r kube.Resource) {
 	c.t.Helper()
 	data, err := os.ReadFile(file)
 	c.must(err)
-	crds := kube.Resource{GroupVersion: schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"},
-		Plural: "customresourcedefinitions", Kind: "CustomResourceDefinition"}
-	eventually(c.t, r.Plural+" are defined", func() error { // which takes a busy API server long
-		return c.admin.ApplyRaw(c.t.Context(), crds, "", r.Plural+"."+r.GroupVersion.Group, data, nil)
-	})
+	object := &unstructured.Unstructured{}
+	c.must(yaml.Unmarshal(data, &object.Object))
+	client, err := dynamic.NewForConfig(c.config)
+	c.must(err)
+	_, err = client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).Create(c.t.Context(), object, metav1.CreateOptions{})
+	c.must(err)
 	eventually(c.t, r.Plural+" are served", func() error {
 		return c.admin.List(c.t.Context(), r, "", "", &metav1.PartialObjectMetadataList{})
 	})

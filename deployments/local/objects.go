@@ -67,7 +67,7 @@ func ApplyManifests(ctx context.Context, admin *rest.Config, dirs ...string) err
 
 // busy reports whether an API server didn't get to a request, for which it has half a minute.
 func busy(err error) bool {
-	return apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
+	return apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
 }
 
 // DataStoreObjects are a DataStore and the Secrets that it refers to, in [Namespace].

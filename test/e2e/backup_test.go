@@ -165,7 +165,8 @@ func TestBackup(t *testing.T) {
 		backups(t, key, 2)
 	})
 	t.Run("by a schedule", func(t *testing.T) {
-		env.Long(t)                                                  // services/intake has schedules
+		env.Long(t) // services/intake has schedules
+
 		annotate(t, key, name.AnnotationBackupSchedule, "* * * * *") // the tenant is older than a minute: one is due at once
 		backups(t, key, 3)
 		annotate(t, key, name.AnnotationBackupSchedule, nil)

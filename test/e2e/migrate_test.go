@@ -105,9 +105,10 @@ func TestMigration(t *testing.T) {
 		}
 		drain("default     moving", "--plan")
 		var draining sync.WaitGroup
+		defer draining.Wait()
 		draining.Go(func() { drain("moved are the data of 1 of 1 tenants", "--timeout", "5m") })
 		stage(t, key, state.MoveGoingOver)
-		killed(t)
+		killDatastore(t)
 		draining.Wait()
 		arrived(t, key, from)
 		drain("no data are to be moved from DataStore moved-sql")
@@ -144,7 +145,7 @@ func TestMigration(t *testing.T) {
 		w := watchAndWrite(t, c)
 		moveTo(t, key, "moved-sql")
 		stage(t, key, state.MoveCopying)
-		killed(t)
+		killDatastore(t)
 		arrived(t, key, "moved-sql")
 		w.end(t)
 		moveTo(t, key, from)
@@ -165,8 +166,8 @@ func TestMigration(t *testing.T) {
 	nothingLeft(t, key)
 }
 
-// killed is the datastore service, and runs again.
-func killed(t *testing.T) {
+// killDatastore kills the service datastore and starts it again.
+func killDatastore(t *testing.T) {
 	t.Helper()
 	services := e.Services(t)
 	services[name.ServiceDatastore].Kill()

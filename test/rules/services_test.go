@@ -110,6 +110,9 @@ type newSecret struct {
 func newSecrets() map[string]newSecret {
 	return map[string]newSecret{
 		"a tenant's certificate":                                    {service: name.ServiceCerts, secret: secret("demo-ca", nil)},
+		"the CA of a Cluster": {service: name.ServiceCerts, secret: secret("demo-ca", ofCluster("demo"))},
+		"the CA of another Cluster":                                 {service: name.ServiceCerts, secret: secret("demo-ca", ofCluster("other")), refused: "is of type cluster.x-k8s.io/secret"},
+		"another Secret of a Cluster":                               {service: name.ServiceCerts, secret: secret("demo-admin-kubeconfig", ofCluster("demo")), refused: "is of type cluster.x-k8s.io/secret"},
 		"a tenant's credentials":                                    {service: name.ServiceDatastore, secret: secret("demo-datastore-config", nil)},
 		"credentials by certs":                                      {service: name.ServiceCerts, secret: secret("demo-datastore-config", nil), refused: "does not write"},
 		"the token of an account":                                   {service: name.ServiceCerts, secret: secret("demo-token", token), refused: "is of type kubernetes.io/service-account-token"},
@@ -267,6 +270,13 @@ func TestSecretsThatServicesWrite(t *testing.T) {
 func token(s *corev1.Secret) {
 	s.Type = corev1.SecretTypeServiceAccountToken
 	s.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
+}
+
+// ofCluster makes a Secret one that Cluster API reads.
+func ofCluster(cluster string) func(*corev1.Secret) {
+	return func(s *corev1.Secret) {
+		s.Type, s.Labels[name.LabelClusterName] = name.SecretTypeClusterAPI, cluster
+	}
 }
 
 var authority = map[string][]byte{name.KeyCACert: []byte("a"), name.KeyCAKey: []byte("b")}

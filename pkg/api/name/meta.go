@@ -29,6 +29,8 @@ const (
 	LabelDataStore = "stoker.dev/datastore"
 	// LabelClusterName is the name of the Cluster of Cluster API that an object belongs to.
 	LabelClusterName = "cluster.x-k8s.io/cluster-name"
+	// SecretTypeClusterAPI is the type of Secrets that Cluster API reads.
+	SecretTypeClusterAPI = "cluster.x-k8s.io/secret"
 	// LabelCAPISecret, LabelCAPICluster and LabelCAPITenant are on the Secrets that Cluster API reads: what it is (kubeconfig or ca), the
 	// Cluster, and the tenant, which is named as its KamajiControlPlane.
 	LabelCAPISecret  = "kamaji.clastix.io/secret"

@@ -4,6 +4,7 @@ package pki
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -24,6 +25,7 @@ func labelsOf(in Input, w *Want) map[string]string {
 	if w.Generator != "" {
 		labels[name.LabelManagedBy], labels[name.LabelManagedFor] = w.Generator, in.Name
 	}
+	maps.Copy(labels, w.Labels)
 	return labels
 }
 

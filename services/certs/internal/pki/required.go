@@ -42,6 +42,8 @@ type Input struct {
 	Konnectivity bool `json:",omitempty"`
 	// Former is the endpoint where kubeconfigs lead while pods have no certificate for the one in Exposed; empty at all other times.
 	Former string `json:",omitempty"`
+	// ClusterAPI has the labels by which Cluster API finds the authority of a Cluster with the tenant's name; nil for none.
+	ClusterAPI map[string]string `json:",omitempty"`
 }
 
 // Exposed is the part of workload's state that certificates depend on.
@@ -58,6 +60,12 @@ func NewInput(uid string, t *state.Tenant, w *state.Workload) Input {
 		Namespace: t.Namespace, Name: t.Name, UID: uid,
 		Port: n.Port, ClusterDomain: n.ClusterDomain, ServiceCIDRs: n.ServiceCIDRs, CertSANs: n.CertSANs,
 		AdvertiseAddress: n.AdvertiseAddress, Konnectivity: t.Spec.Addons.Konnectivity != nil,
+	}
+	if t.Labels[name.LabelClusterName] == t.Name {
+		in.ClusterAPI = map[string]string{name.LabelClusterName: t.Name}
+		if filter, ok := t.Labels[name.LabelWatchFilter]; ok { // Cluster API sees no Secret without it then
+			in.ClusterAPI[name.LabelWatchFilter] = filter
+		}
 	}
 	if w.Endpoint != "" {
 		in.Exposed = &Exposed{
@@ -93,8 +101,10 @@ const (
 // Want is a Secret as it must be.
 type Want struct {
 	Component, Secret string
-	// Type of the Secret; empty is Opaque.
+	// Type of the Secret when it is made; empty is Opaque. One that is there keeps its own.
 	Type corev1.SecretType
+	// Labels besides those that all Secrets of tenants have.
+	Labels map[string]string
 	// Generator is the KubeconfigGenerator it is made for, empty for the tenant's own.
 	Generator string
 	Kind      Kind
@@ -197,7 +207,7 @@ func Required(in Input) (roots, leaves []Want, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	roots, leaves = requiredRoots(), in.requiredClients()
+	roots, leaves = in.requiredRoots(), in.requiredClients()
 	if in.Konnectivity {
 		leaves = append(leaves, in.requiredOfKonnectivity()...)
 	}
@@ -216,12 +226,17 @@ func Required(in Input) (roots, leaves []Want, err error) {
 	return roots, leaves, nil
 }
 
-// requiredRoots are the authorities and the keys that nothing signs.
-func requiredRoots() []Want {
-	return []Want{{
-		Component: name.ComponentCA, Kind: Authority, CommonName: "kubernetes",
+// requiredRoots are the authorities and the keys that nothing signs. The Secret of a tenant's CA, <tenant>-ca, is also the one of the Cluster with the
+// tenant's name, which Cluster API wants to be of a type and to have a label (its contract for control plane providers).
+func (in Input) requiredRoots() []Want {
+	ca := Want{
+		Component: name.ComponentCA, Kind: Authority, CommonName: "kubernetes", Labels: in.ClusterAPI,
 		Keys: [][2]string{{name.KeyCACert, name.KeyCAKey}, {name.KeyTLSCert, name.KeyTLSKey}},
-	}, {
+	}
+	if in.ClusterAPI != nil {
+		ca.Type = name.SecretTypeClusterAPI
+	}
+	return []Want{ca, {
 		Component: name.ComponentFrontProxyCA, Kind: Authority, CommonName: "front-proxy-ca",
 		Keys: [][2]string{{name.KeyFrontProxyCACert, name.KeyFrontProxyCAKey}},
 	}, {

@@ -13,8 +13,9 @@ type Metrics struct {
 	writes, errors     *prometheus.CounterVec
 	up, contact, state *prometheus.Desc
 
-	mu      sync.Mutex
-	running map[*mirror]struct{}
+	mu       sync.Mutex
+	expected int
+	running  map[*mirror]struct{}
 }
 
 // NewMetrics registers the metrics.
@@ -37,6 +38,17 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}
 	r.MustRegister(m.writes, m.errors, metric.AtScrape{Gauges: []*prometheus.Desc{m.up, m.contact, m.state}, Values: m.values})
 	return m
+}
+
+// Expect has the remote API counted as away while no mirror runs, as when there is no kubeconfig that can be used, until stop is called.
+func (m *Metrics) Expect() (stop func()) {
+	add := func(n int) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.expected += n
+	}
+	add(1)
+	return func() { add(-1) }
 }
 
 func (m *Metrics) wrote(kind, what string) {
@@ -85,5 +97,8 @@ func (m *Metrics) values(c chan<- prometheus.Metric) {
 			}
 		}
 		return
+	}
+	if m.expected > 0 {
+		c <- metric.Gauge(m.up, metric.Bool(false), remote.String())
 	}
 }

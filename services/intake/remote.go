@@ -113,6 +113,7 @@ func newSource(cfg Config, local *kube.Client, not forbidden, log *slog.Logger, 
 // follow mirrors what is in the partitions that are held until ctx ends. It begins anew with each content of the kubeconfig, and waits
 // for one that can be used. An error is one of the configuration.
 func (s *source) follow(ctx context.Context, held *partition.Held) error {
+	defer s.mirror.Metrics.Expect()()
 	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 10, Cap: time.Minute}
 	for ctx.Err() == nil {
 		file := &watchedFile{path: s.Kubeconfig}

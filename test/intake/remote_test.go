@@ -35,7 +35,27 @@ func TestARemoteSource(t *testing.T) {
 		t.Setenv("STOKER_REMOTE_"+flag, value)
 	}
 	t.Cleanup(func() { e.NoServices(t) })
+	if err := os.WriteFile(kubeconfig, bytes.ReplaceAll(written, []byte("token: "), []byte("tokenFile: ")), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	intake := e.Service(t, name.ServiceIntake, "a")
+	env.Eventually(t, "a kubeconfig that can't be used to be told, and to count as an outage", func() error {
+		log, err := os.ReadFile(intake.Log())
+		if err == nil && !bytes.Contains(log, []byte("users[].user.tokenFile")) {
+			err = errors.New("the log doesn't say it")
+		}
+		if err != nil {
+			return err
+		}
+		metrics, err := intake.Metrics(t.Context())
+		if err == nil && !strings.Contains(metrics, `stoker_mirror_up{service="intake",side="remote"} 0`) {
+			err = errors.New("it is no outage")
+		}
+		return err
+	})
+	if err := os.WriteFile(kubeconfig, written, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	ns := &corev1.Namespace{TypeMeta: kube.Namespaces.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Name: "mirrored"}}
 	if err := e.Admin.Create(t.Context(), kube.Namespaces, ns); err != nil {
 		t.Fatal(err)

@@ -15,11 +15,11 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
 )
 
-// Tenant is what spec.valuesTemplate sees of a tenant, as .Tenant. A label or annotation that isn't there is empty, both as .Tenant.Labels.tier and
+// Tenant is what spec.valuesTemplate sees of a tenant, as .Tenant. A label that isn't there is empty, both as .Tenant.Labels.tier and
 // by index; a field that isn't there is an error.
 type Tenant struct {
-	Name, Namespace     string
-	Labels, Annotations map[string]string
+	Name, Namespace string
+	Labels          map[string]string
 	// Version of Kubernetes, such as v1.35.1.
 	Version string
 	// Endpoint of the API, as host:port, and its parts.

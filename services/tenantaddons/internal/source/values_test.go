@@ -72,7 +72,6 @@ func TestValuesTemplate(t *testing.T) {
 		`a: {{ index .Tenant.Labels "example.com/zone" }}`:                                         `{"a": "b"}`,
 		`a: {{ index .Tenant.Labels "not" | quote }}`:                                              `{"a": ""}`,
 		`a: {{ .Tenant.Labels.not | default "x" }}`:                                                `{"a": "x"}`,
-		`a: {{ .Tenant.Annotations.not | default "x" }}`:                                           `{"a": "x"}`,
 		`a: {{ .Tenant.DNSServiceIPs | toYaml | nindent 2 }}`:                                      `{"a": ["10.96.0.10"]}`,
 		`a: {{ (fromYaml "b: 1").b }}`:                                                             `{"a": 1}`,
 		`a: [{{ range $i := until 3 }}{{ $i }},{{ end }}]`:                                         `{"a": [0, 1, 2]}`,

@@ -206,6 +206,12 @@ func (c cluster) gone(t testing.TB) {
 	t.Helper()
 	_, err := e.Admin.Delete(t.Context(), clusters, namespace, c.name, metav1.DeleteOptions{})
 	must(t, err)
+	c.away(t)
+}
+
+// away waits until nothing is left of a Cluster that is deleted.
+func (c cluster) away(t testing.TB) {
+	t.Helper()
 	for _, o := range []struct {
 		resource kube.Resource
 		name     string
@@ -214,15 +220,21 @@ func (c cluster) gone(t testing.TB) {
 		{kube.Secrets, c.name + "-kubeconfig"}, {kube.Secrets, c.name + "-ca"},
 	} {
 		env.Eventually(t, "the end of "+o.resource.Kind+" "+o.name, func() error {
-			err := e.Admin.Get(t.Context(), o.resource, namespace, o.name, &object{})
-			if err == nil {
+			if !missing(t, o.resource, o.name) {
 				return errors.New("it is there")
 			}
-			if apierrors.IsNotFound(err) {
-				return nil
-			}
-			return err
+			return nil
 		})
 	}
 	e.Gone(t, c.key())
+}
+
+// missing reports whether an object isn't there.
+func missing(t testing.TB, r kube.Resource, name string) bool {
+	t.Helper()
+	err := e.Admin.Get(t.Context(), r, namespace, name, &object{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	return err != nil
 }

@@ -77,6 +77,7 @@ func TestClusterctl(t *testing.T) {
 		provision(t, c.infrastructure)
 		c.available(t, "v1.36.3", 1)
 		c.works(t)
+		contractOfSecrets(t, c)
 	})
 	t.Run("clusterctl describe tells the conditions", func(t *testing.T) {
 		out := ctl.run(t, "describe", "cluster", c.name, "-n", namespace, "--show-conditions=all")

@@ -86,6 +86,12 @@ func contract(t *testing.T, c cluster) {
 		}
 		t.Errorf("%+v", controlPlane(t, c).Status.Conditions)
 	})
+	contractOfSecrets(t, c)
+}
+
+// contractOfSecrets is what the contract says of the Secrets that Cluster API reads.
+func contractOfSecrets(t *testing.T, c cluster) {
+	t.Helper()
 	for purpose, keys := range map[string][]string{"kubeconfig": {"value"}, "ca": {"tls.crt", "tls.key"}} {
 		t.Run("Secret <cluster>-"+purpose, func(t *testing.T) {
 			s := secret(t, c.name+"-"+purpose)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -25,53 +24,12 @@ import (
 	"github.com/stoker-k8s/stoker/test/env"
 )
 
-// step is a write of a service for a tenant: the nth of those that look the same but for the tenant's name.
-type step struct {
-	what string
-	nth  int
-}
-
-func (s step) String() string { return fmt.Sprintf("%s (%d)", s.what, s.nth) }
-
-// varies is what differs between two tenants' messages beside their names: the partition.
-var varies = regexp.MustCompile(`stoker\.(fact|timer|dead)\.[0-9]+`)
-
 // general is text about a tenant that another's would equal.
-func general(text string, key events.Key) string {
-	for old, to := range map[string]string{key.Name: "NAME", strings.ReplaceAll(key.Name, "-", "_"): "NAME"} {
-		text = strings.ReplaceAll(text, old, to)
-	}
-	return varies.ReplaceAllString(text, "stoker.$1.P")
-}
-
-// steps are a tenant's writes among messages, in order.
-func steps(messages []env.Message, key events.Key) (all []step) {
-	count := map[string]int{}
-	for _, m := range messages {
-		if m.Write && m.About(key.Name) {
-			what := general(m.What, key)
-			count[what]++
-			all = append(all, step{what, count[what]})
-		}
-	}
-	return all
-}
-
-// at tells the message that is a step of a tenant's, of those that are sent from now on.
-func (s step) at(key events.Key) func(env.Message) bool {
-	n := 0
-	return func(m env.Message) bool {
-		if !m.Write || !m.About(key.Name) || general(m.What, key) != s.what {
-			return false
-		}
-		n++
-		return n == s.nth
-	}
-}
+func general(text string, key events.Key) string { return env.General(text, key.Name) }
 
 // life is what becomes of a tenant that is made and deleted, and what each service writes meanwhile.
 type life struct {
-	made, removed map[string][]step
+	made, removed map[string][]env.Step
 	end           map[string]string
 	facts         []string
 }
@@ -80,7 +38,7 @@ type life struct {
 func undisturbed(t *testing.T, taps map[string]*env.Tap) life {
 	t.Helper()
 	key := events.Tenant("default", "kill-nobody")
-	l := life{made: map[string][]step{}, removed: map[string][]step{}}
+	l := life{made: map[string][]env.Step{}, removed: map[string][]env.Step{}}
 	e.Apply(t, env.Tenant(key.Name, "v1.36.3"))
 	e.Ready(t, key)
 	quiet(t, key)
@@ -88,21 +46,21 @@ func undisturbed(t *testing.T, taps map[string]*env.Tap) life {
 	marks := map[string]int{}
 	for service, tap := range taps {
 		all := tap.Messages(0)
-		marks[service], l.made[service] = len(all), steps(all, key)
+		marks[service], l.made[service] = len(all), env.Steps(all, key.Name)
 	}
 	accounts := account(t, key)
 	e.Delete(t, key)
 	e.Gone(t, key)
 	nothingLeft(t, key, accounts)
 	for service, tap := range taps {
-		l.removed[service] = steps(tap.Messages(marks[service]), key)
+		l.removed[service] = env.Steps(tap.Messages(marks[service]), key.Name)
 		// Every service works on a tenant: a tap that has seen nothing would have nobody killed.
-		for what, all := range map[string][]step{"made": l.made[service], "removed": l.removed[service]} {
-			toBus := func(s step) bool { return strings.HasPrefix(s.what, "PUB ") }
+		for what, all := range map[string][]env.Step{"made": l.made[service], "removed": l.removed[service]} {
+			toBus := func(s env.Step) bool { return strings.HasPrefix(s.What, "PUB ") }
 			if !slices.ContainsFunc(all, toBus) {
 				t.Fatalf("while the tenant was %s, the tap saw nothing that %s wrote to NATS: %v", what, service, all)
 			}
-			toAPI := func(s step) bool { return !toBus(s) }
+			toAPI := func(s env.Step) bool { return !toBus(s) }
 			if writes := service != name.ServiceAddons; writes && what == "made" && !slices.ContainsFunc(all, toAPI) {
 				t.Fatalf("while the tenant was %s, the tap saw nothing that %s wrote to the API server: %v", what, service, all)
 			}
@@ -221,13 +179,13 @@ func nothingLeft(t *testing.T, key events.Key, before []string) {
 
 // killAt kills a service at a step of a tenant's, after or before the write is made, and starts it again. A write that is one of several
 // alike may not be needed, when the tenant's life has come to a phase without it.
-func killAt(t *testing.T, p *env.Process, tap *env.Tap, key events.Key, s step, after bool, begin func(), phase string) {
+func killAt(t *testing.T, p *env.Process, tap *env.Tap, key events.Key, s env.Step, after bool, begin func(), phase string) {
 	t.Helper()
 	kill := tap.KillBefore
 	if after {
 		kill = tap.KillAfter
 	}
-	killed := kill(p, s.at(key))
+	killed := kill(p, s.At(key.Name))
 	defer tap.Clear()
 	begin()
 	defer func() {
@@ -253,7 +211,7 @@ func killAt(t *testing.T, p *env.Process, tap *env.Tap, key events.Key, s step, 
 	})
 	if came {
 		p.Restart(t)
-	} else if s.nth == 1 {
+	} else if s.Nth == 1 {
 		e.Explain(t, key)
 		t.Fatalf("it ended without %s", s)
 	}
@@ -321,13 +279,13 @@ func TestKilledAtEachStep(t *testing.T) {
 }
 
 // trap is the step that `make test` kills a service at, too: its state is written, and the fact about that is not told yet.
-func trap(all []step) int {
+func trap(all []env.Step) int {
 	last := -1
 	for i, s := range all {
 		switch {
-		case strings.HasPrefix(s.what, "PUB $KV."):
+		case strings.HasPrefix(s.What, "PUB $KV."):
 			last = i
-		case strings.HasPrefix(s.what, "PUB stoker.fact.") && last >= 0:
+		case strings.HasPrefix(s.What, "PUB stoker.fact.") && last >= 0:
 			return last
 		}
 	}
@@ -335,9 +293,9 @@ func trap(all []step) int {
 }
 
 // middle is the step of a deletion that `make test` kills a service at, too.
-func middle(all []step) int {
+func middle(all []env.Step) int {
 	for i := len(all) / 2; i > 0; i-- {
-		if all[i].nth == 1 {
+		if all[i].Nth == 1 {
 			return i
 		}
 	}
@@ -345,7 +303,7 @@ func middle(all []step) int {
 }
 
 // makes makes a tenant, has a service killed meanwhile, and looks that the end is the one of a tenant that was left alone.
-func (l life) makes(t *testing.T, p *env.Process, tap *env.Tap, key events.Key, s step, after bool) {
+func (l life) makes(t *testing.T, p *env.Process, tap *env.Tap, key events.Key, s env.Step, after bool) {
 	t.Helper()
 	count := oneCA(t, key)
 	killAt(t, p, tap, key, s, after, func() { e.Apply(t, env.Tenant(key.Name, "v1.36.3")) }, "Ready")

@@ -110,7 +110,7 @@ type newSecret struct {
 func newSecrets() map[string]newSecret {
 	return map[string]newSecret{
 		"a tenant's certificate":                                    {service: name.ServiceCerts, secret: secret("demo-ca", nil)},
-		"the CA of a Cluster": {service: name.ServiceCerts, secret: secret("demo-ca", ofCluster("demo"))},
+		"the CA of a Cluster":                                       {service: name.ServiceCerts, secret: secret("demo-ca", ofCluster("demo"))},
 		"the CA of another Cluster":                                 {service: name.ServiceCerts, secret: secret("demo-ca", ofCluster("other")), refused: "is of type cluster.x-k8s.io/secret"},
 		"another Secret of a Cluster":                               {service: name.ServiceCerts, secret: secret("demo-admin-kubeconfig", ofCluster("demo")), refused: "is of type cluster.x-k8s.io/secret"},
 		"a tenant's credentials":                                    {service: name.ServiceDatastore, secret: secret("demo-datastore-config", nil)},

@@ -68,29 +68,27 @@ func (o *object) is(condition string) bool {
 // make writes a Cluster, its infrastructure, which is provisioned, and its control plane of one replica.
 func (c cluster) make(t testing.TB, version string) {
 	t.Helper()
-	for _, o := range []struct {
-		resource kube.Resource
-		name     string
-		manifest string
-	}{
-		{infrastructures, c.infrastructure, `
-metadata: {annotations: {cluster.x-k8s.io/managed-by: kamaji}}
-spec: {}`},
-		{controlPlanes, c.controlPlane, `
+	put(t, controlPlanes, c.controlPlane, `
 metadata: {labels: {team: a}, annotations: {team.example/note: kept}}
 spec:
-  version: ` + version + `
+  version: `+version+`
   replicas: 1
   network: {serviceType: LoadBalancer}
-  addons: {coreDNS: {}}`},
-		{clusters, c.name, fmt.Sprintf(`
+  addons: {coreDNS: {}}`)
+	c.around(t)
+}
+
+// around writes a Cluster, and its infrastructure, which is provisioned.
+func (c cluster) around(t testing.TB) {
+	t.Helper()
+	put(t, infrastructures, c.infrastructure, `
+metadata: {annotations: {cluster.x-k8s.io/managed-by: kamaji}}
+spec: {}`)
+	put(t, clusters, c.name, fmt.Sprintf(`
 spec:
   clusterNetwork: {services: {cidrBlocks: [10.96.0.0/16]}, pods: {cidrBlocks: [10.244.0.0/16]}}
   infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: KubevirtCluster, name: %s}
-  controlPlaneRef: {apiGroup: controlplane.cluster.x-k8s.io, kind: KamajiControlPlane, name: %s}`, c.infrastructure, c.controlPlane)},
-	} {
-		put(t, o.resource, o.name, o.manifest)
-	}
+  controlPlaneRef: {apiGroup: controlplane.cluster.x-k8s.io, kind: KamajiControlPlane, name: %s}`, c.infrastructure, c.controlPlane))
 	provision(t, c.infrastructure)
 }
 

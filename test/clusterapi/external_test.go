@@ -103,6 +103,17 @@ func TestExternal(t *testing.T) {
 		c.works(t)
 	})
 	t.Run("while the cluster is a black hole its tenant stays Available, and that is said", func(t *testing.T) { holed(t, c, x) })
+	t.Run("its Secret is taken away, and comes back", func(t *testing.T) {
+		_, err := e.Admin.Delete(t.Context(), kube.Secrets, namespace, "elsewhere", metav1.DeleteOptions{})
+		must(t, err)
+		awaitControlPlane(t, c, "that it is missed", func(o *controlplane.KamajiControlPlane) bool {
+			is := meta.FindStatusCondition(o.Status.Conditions, controlplane.ConditionExternalClientFound)
+			return is.Status == metav1.ConditionFalse && strings.Contains(is.Message, "is not there")
+		})
+		c.works(t)
+		x.Secret(t, e, namespace, "elsewhere")
+		awaitControlPlane(t, c, "the cluster", func(o *controlplane.KamajiControlPlane) bool { return is(o, controlplane.ConditionExternalClientFound) })
+	})
 	t.Run("a tenant isn't moved, or made twice", func(t *testing.T) { unmoved(t, c, x, there) })
 	t.Run("at the end the control plane stays until its tenant is gone there", func(t *testing.T) {
 		_, err := e.Admin.Delete(t.Context(), clusters, namespace, c.name, metav1.DeleteOptions{})

@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/stoker-k8s/stoker/deployments/local"
 	"github.com/stoker-k8s/stoker/deployments/local/progress"
@@ -165,7 +166,8 @@ func (s *Stack) provision(ctx context.Context) error {
 		return err
 	}
 	defer b.Close()
-	return b.Provision(ctx)
+	slow := func(err error) bool { return errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil } // a disk, which has hundreds of files to write
+	return retry.OnError(retry.DefaultBackoff, slow, func() error { return b.Provision(ctx) })
 }
 
 // Stop ends everything; nothing is left running.

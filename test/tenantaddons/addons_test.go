@@ -181,6 +181,26 @@ func TestTenantAddons(t *testing.T) {
 		gone(t, "baseline")
 		says(t, alpha, "baseline", "")
 	})
+	t.Run("a kustomization, of a ConfigMap that changes", func(t *testing.T) {
+		files := func(word string) {
+			must(t, e.Admin.Apply(t.Context(), kube.ConfigMaps, &corev1.ConfigMap{
+				TypeMeta: kube.ConfigMaps.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "files"}, Data: map[string]string{
+					"kustomization.yaml": "resources: [words.yaml]\nnamePrefix: built-\n",
+					"words.yaml":         "{apiVersion: v1, kind: ConfigMap, metadata: {name: words}, data: {word: " + word + "}}\n",
+				},
+			}))
+		}
+		files("first")
+		put(t, "built", gold+"kustomization: {configMap: files}\n")
+		ready(t, "built")
+		says(t, alpha, "built-words", "first")
+		files("second")
+		says(t, alpha, "built-words", "second")
+		says(t, beta, "built-words", "second")
+		ready(t, "built")
+		gone(t, "built")
+		says(t, alpha, "built-words", "")
+	})
 	t.Run("a hook that doesn't end is a failure that says so", func(t *testing.T) {
 		c := newCharts(t)
 		c.publish(t, "2.0.0", map[string]string{"templates/hook.yaml": hook})

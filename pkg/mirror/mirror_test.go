@@ -49,6 +49,7 @@ var semantics = []test{
 	{"a deleted remote object takes its local one along, and the namespace that was made for it", testDeleted},
 	{"a namespace stays that holds anything else", testNamespaceHolds},
 	{"a remote object is held until the local one is gone", testHeldRemote},
+	{"what depends on a local object is deleted before it, after it, or stays", testPropagation},
 	{"suffixes and prefix", testNames},
 }
 
@@ -310,6 +311,41 @@ func testHeldRemote(t *testing.T, r *rig) {
 	s.patch(local, "x", map[string]any{"metadata": map[string]any{"finalizers": nil}})
 	s.gone(remote, "x")
 	s.gone(local, "x")
+}
+
+func testPropagation(t *testing.T, r *rig) {
+	deleted := func(o *unstructured.Unstructured) bool { return o.GetDeletionTimestamp() != nil }
+	for policy, check := range map[metav1.DeletionPropagation]func(*site){
+		metav1.DeletePropagationForeground: func(s *site) {
+			s.is(local, "x", "it waits", func(o *unstructured.Unstructured) bool {
+				return slices.Contains(o.GetFinalizers(), metav1.FinalizerDeleteDependents)
+			})
+			s.is(local, "of-x", "deleted", deleted)
+			s.is(remote, "x", "it is held", r.held)
+		},
+		metav1.DeletePropagationBackground: func(s *site) {
+			s.gone(remote, "x")
+			s.is(local, "of-x", "deleted", deleted)
+		},
+		metav1.DeletePropagationOrphan: func(s *site) {
+			s.gone(remote, "x")
+			s.is(local, "of-x", "nobody's", func(o *unstructured.Unstructured) bool { return len(o.GetOwnerReferences()) == 0 && !deleted(o) })
+		},
+	} {
+		s := r.site(t, func(c *Config) { c.Propagation = policy })
+		s.namespace(local, s.ns()) // one that was made for it would be waited for, with what depends on it
+		s.thing(remote, "x", 1)
+		_, here := s.synced("x", 1)
+		s.thing(local, "of-x", 1, func(o *unstructured.Unstructured) {
+			o.SetFinalizers([]string{"example.com/wait"})
+			o.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(here, here.GroupVersionKind())})
+		})
+		s.delete(remote, "x")
+		check(s)
+		s.patch(local, "of-x", map[string]any{"metadata": map[string]any{"finalizers": nil}})
+		s.gone(remote, "x")
+		s.gone(local, "x")
+	}
 }
 
 func (r *rig) held(o *unstructured.Unstructured) bool {

@@ -15,7 +15,9 @@ func TestBefore(t *testing.T) {
 	e.ClusterAPIBefore(t)
 	e.Manifests(t, filepath.Join("testdata", "infrastructure"))
 	const crd = "crd/kubevirtclusters.infrastructure.cluster.x-k8s.io"
-	contractOf := func(change ...string) { e.Kubectl(t, e.Local.Kubeconfig("admin"), append([]string{"label", crd}, change...)...) }
+	contractOf := func(change ...string) {
+		e.Kubectl(t, e.Local.Kubeconfig("admin"), append([]string{"label", crd}, change...)...)
+	}
 	contractOf("cluster.x-k8s.io/v1beta1=v1alpha1", "cluster.x-k8s.io/v1beta2-")
 	c := cluster{name: "former", controlPlane: "former-cp", infrastructure: "former-infra"}
 	c.make(t, "v1.35.4")

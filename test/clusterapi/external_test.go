@@ -115,6 +115,23 @@ func TestExternal(t *testing.T) {
 		awaitControlPlane(t, c, "the cluster", func(o *controlplane.KamajiControlPlane) bool { return is(o, controlplane.ConditionExternalClientFound) })
 	})
 	t.Run("a tenant isn't moved, or made twice", func(t *testing.T) { unmoved(t, c, x, there) })
+	t.Run("an address that comes later is told, and the Cluster keeps its own", func(t *testing.T) {
+		before := read(t, clusters, c.name).Spec.ControlPlaneEndpoint
+		change(t, controlPlanes, c.controlPlane, `{"spec":{"network":{"ingress":{"className":"none","hostname":"far.example.com"}}}}`)
+		awaitControlPlane(t, c, "the address", func(o *controlplane.KamajiControlPlane) bool {
+			is := meta.FindStatusCondition(o.Status.Conditions, controlplane.ConditionEndpointPatched)
+			return o.Spec.ControlPlaneEndpoint == (controlplane.APIEndpoint{Host: "far.example.com", Port: 443}) &&
+				is.Status == metav1.ConditionTrue && strings.Contains(is.Message, "stays host "+before.Host)
+		})
+		if now := read(t, clusters, c.name).Spec.ControlPlaneEndpoint; now != before {
+			t.Errorf("%+v", now)
+		}
+		change(t, controlPlanes, c.controlPlane, `{"spec":{"network":{"ingress":null}}}`)
+		awaitControlPlane(t, c, "the former address", func(o *controlplane.KamajiControlPlane) bool {
+			return o.Spec.ControlPlaneEndpoint.Host == before.Host &&
+				meta.FindStatusCondition(o.Status.Conditions, controlplane.ConditionEndpointPatched).Message == ""
+		})
+	})
 	t.Run("at the end the control plane stays until its tenant is gone there", func(t *testing.T) {
 		_, err := e.Admin.Delete(t.Context(), clusters, namespace, c.name, metav1.DeleteOptions{})
 		must(t, err)
@@ -126,6 +143,47 @@ func TestExternal(t *testing.T) {
 	})
 	t.Run("what can't be is told, and holds nothing up at the end", func(t *testing.T) { unreachable(t, x) })
 	t.Run("another API server", func(t *testing.T) { apart(t, x) })
+	t.Run("what Kamaji's provider has placed is taken over", func(t *testing.T) { placedBefore(t, x) })
+}
+
+// placedBefore has a control plane that Kamaji's provider placed: the control plane has its finalizer, and the tenant says by its name alone whose it
+// is.
+func placedBefore(t *testing.T, x env.Elsewhere) {
+	x.Secret(t, e, namespace, "before")
+	c := cluster{name: "before", controlPlane: "before"}
+	put(t, controlPlanes, c.controlPlane, fmt.Sprintf(`
+metadata: {finalizers: [%s], annotations: {cluster.x-k8s.io/paused: ""}, labels: {tier: gold}}
+spec: {version: v1.36.3, replicas: 0, apiServer: {extraArgs: [--v=3]}, deployment: {externalClusterReference: %s}}`, name.FinalizerExternalTenant, x.Reference("before")))
+	n := "kcp-" + string(controlPlane(t, c).UID)
+	there := fmt.Sprintf(`{apiVersion: kamaji.clastix.io/v1alpha1, kind: TenantControlPlane, metadata: {name: %s, namespace: %s, labels: {tier: gold}},
+		spec: {controlPlane: {deployment: {replicas: 0, extraArgs: {apiServer: [--v=3]}}, service: {serviceType: LoadBalancer}},
+		kubernetes: {version: v1.36.3, kubelet: {cgroupfs: systemd, preferredAddressTypes: [InternalIP, ExternalIP, Hostname]}}}}`, n, x.Namespace)
+	out, err := e.TryKubectl(t.Context(), e.Local.Kubeconfig("admin"), strings.NewReader(there), "create", "-f", "-", "--field-manager=manager")
+	if err != nil {
+		t.Fatal(out)
+	}
+	before := remote(t, x, n)
+	put(t, clusters, c.name, "spec: {controlPlaneRef: {apiGroup: controlplane.cluster.x-k8s.io, kind: KamajiControlPlane, name: before}}")
+	change(t, controlPlanes, c.controlPlane, `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":null}}}`)
+	awaitControlPlane(t, c, "its tenant", func(o *controlplane.KamajiControlPlane) bool { return is(o, controlplane.ConditionTenantCreated) })
+	after := remote(t, x, n)
+	if after.UID != before.UID || after.Annotations[name.AnnotationControlPlane] != "default/before" || after.Generation != before.Generation {
+		t.Errorf("UID %s, not %s; annotations %v; generation %d, not %d", after.UID, before.UID, after.Annotations, after.Generation, before.Generation)
+	}
+	if o := controlPlane(t, c); !slices.Equal(o.Finalizers, []string{name.FinalizerControlPlane}) {
+		t.Errorf("%v", o.Finalizers)
+	}
+	change(t, controlPlanes, c.controlPlane, `{"spec":{"apiServer":{"extraArgs":null}}}`)
+	env.Eventually(t, "what is taken off", func() error {
+		if remote(t, x, n).Spec.ControlPlane.Deployment.ExtraArgs != nil {
+			return errNotYet
+		}
+		return nil
+	})
+	_, err = e.Admin.Delete(t.Context(), clusters, namespace, c.name, metav1.DeleteOptions{})
+	must(t, err)
+	awaitGone(t, controlPlanes, namespace, c.controlPlane)
+	awaitGone(t, kube.TenantControlPlanes, x.Namespace, n)
 }
 
 // apart places a control plane in a cluster with an API server of its own, a tenant where no Stoker is, and the test does what one would do

@@ -1,7 +1,6 @@
 package clusterapi
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/test/env"
 )
@@ -37,6 +37,7 @@ func TestKilledAtEachStep(t *testing.T) {
 	if len(made) < 8 || len(removed) < 2 {
 		t.Fatal("the tap saw too little")
 	}
+	told := name.ServiceCAPI + "." + event.Initialized // which is the last
 	for i, s := range made {
 		for _, after := range []bool{true, false} {
 			t.Run(fmt.Sprintf("killed %s %s", when(after), s), func(t *testing.T) {
@@ -44,7 +45,7 @@ func TestKilledAtEachStep(t *testing.T) {
 					env.Long(t)
 				}
 				c := named(fmt.Sprintf("kill-%d-%s", i, when(after)))
-				killAt(t, p, tap, s, after, c, func() { c.make(t, "v1.36.3") }, func() bool { return read(t, controlPlanes, c.controlPlane).is("Available") })
+				s.Kill(t, p, after, c.name, func() { c.make(t, "v1.36.3") }, func() bool { return slices.Contains(e.Facts(t, c.key()), told) })
 				c.available(t, "v1.36.3", 1)
 				quiet(t, tap)
 				if got := picture(t, c); !maps.Equal(got, want) {
@@ -61,7 +62,7 @@ func TestKilledAtEachStep(t *testing.T) {
 				c := named(fmt.Sprintf("kill-del-%d-%s", i, when(after)))
 				c.make(t, "v1.36.3")
 				c.available(t, "v1.36.3", 1)
-				killAt(t, p, tap, s, after, c, func() {
+				s.Kill(t, p, after, c.name, func() {
 					_, err := e.Admin.Delete(t.Context(), clusters, namespace, c.name, metav1.DeleteOptions{})
 					must(t, err)
 				}, func() bool { return missing(t, clusters, c.name) })
@@ -81,37 +82,6 @@ func when(after bool) string {
 		return "after"
 	}
 	return "before"
-}
-
-// killAt kills capi at a step for a Cluster, after or before the write is made, and starts it again. A write that is one of several alike may not be
-// needed, when all is over without it.
-func killAt(t *testing.T, p *env.Process, tap *env.Tap, s env.Step, after bool, c cluster, begin func(), over func() bool) {
-	t.Helper()
-	kill := tap.KillBefore
-	if after {
-		kill = tap.KillAfter
-	}
-	killed := kill(p, s.At(c.name))
-	defer tap.Clear()
-	begin()
-	came := false
-	env.Eventually(t, s.String(), func() error {
-		select {
-		case <-killed:
-			came = true
-			return nil
-		default:
-		}
-		if over() {
-			return nil
-		}
-		return errors.New("not yet")
-	})
-	if came {
-		p.Restart(t)
-	} else if s.Nth == 1 {
-		t.Fatalf("it ended without %s", s)
-	}
 }
 
 // picture is what there is of a Cluster in the end, but for what differs from Cluster to Cluster.

@@ -1,9 +1,11 @@
 package env
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
+	"testing"
 )
 
 // Step is a write of a process about an object: the nth of those that look the same but for the object's name.
@@ -48,4 +50,36 @@ func (s Step) At(name string) func(Message) bool {
 		n++
 		return n == s.Nth
 	}
+}
+
+// Kill kills a process that is tapped at the step for an object, before or after the write is made, and starts it again. It waits for that from begin
+// on. A step that is one of several alike may not be needed, when all is over without it.
+func (s Step) Kill(t testing.TB, p *Process, after bool, name string, begin func(), over func() bool) {
+	t.Helper()
+	kill := p.tap.KillBefore
+	if after {
+		kill = p.tap.KillAfter
+	}
+	killed := kill(p, s.At(name))
+	defer p.tap.Clear()
+	begin()
+	Eventually(t, s.String(), func() error {
+		select {
+		case <-killed:
+			return nil
+		default:
+		}
+		if over() {
+			return nil
+		}
+		return errors.New("it has not come, and nothing is over")
+	})
+	if p.tap.Clear() {
+		if s.Nth == 1 {
+			t.Fatalf("it ended without %s", s)
+		}
+		return
+	}
+	<-killed
+	p.Restart(t)
 }

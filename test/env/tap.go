@@ -228,11 +228,14 @@ func (p *Tap) KillAfter(process *Process, is func(Message) bool) <-chan struct{}
 	return p.set(&trap{is: is, after: process.Kill})
 }
 
-// Clear takes back what was to happen at a message, and lets everything through.
-func (p *Tap) Clear() {
+// Clear takes back what was to happen at a message, and lets everything through. It reports whether there was something to take back: else the message
+// has come.
+func (p *Tap) Clear() (was bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	was = p.trap != nil
 	p.trap, p.cut = nil, false
+	return was
 }
 
 // Messages are those that the process sent so far, in order, from a number on.

@@ -181,40 +181,16 @@ func nothingLeft(t *testing.T, key events.Key, before []string) {
 // alike may not be needed, when the tenant's life has come to a phase without it.
 func killAt(t *testing.T, p *env.Process, tap *env.Tap, key events.Key, s env.Step, after bool, begin func(), phase string) {
 	t.Helper()
-	kill := tap.KillBefore
-	if after {
-		kill = tap.KillAfter
-	}
-	killed := kill(p, s.At(key.Name))
-	defer tap.Clear()
-	begin()
 	defer func() {
 		if t.Failed() {
+			e.Explain(t, key)
 			all := tap.Messages(0)
 			for _, m := range all[max(0, len(all)-20):] {
 				t.Logf("%s %s, lost: %v", m.Time.Format(time.StampMilli), m.What, m.Lost)
 			}
 		}
 	}()
-	came, ended := false, over(t, key, phase)
-	env.Eventually(t, s.String(), func() error {
-		select {
-		case <-killed:
-			came = true
-			return nil
-		default:
-		}
-		if ended() {
-			return nil
-		}
-		return errNotYet
-	})
-	if came {
-		p.Restart(t)
-	} else if s.Nth == 1 {
-		e.Explain(t, key)
-		t.Fatalf("it ended without %s", s)
-	}
+	s.Kill(t, p, after, key.Name, begin, over(t, key, phase))
 }
 
 // when says whether a kill is before or after a write.

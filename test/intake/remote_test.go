@@ -184,6 +184,30 @@ func TestARemoteSource(t *testing.T) {
 	if !slices.Contains(there.GetFinalizers(), name.Mirror(name.MirrorDomain).Finalizer) {
 		t.Errorf("the remote object isn't held until the local one is gone: %v", there.GetFinalizers())
 	}
+	t.Run("with a watch filter nothing is followed but what has its label", func(t *testing.T) {
+		e.NoServices(t)
+		for n, labels := range map[string]map[string]string{"plain": nil, "green": {name.LabelWatchFilter: "green"}, "blue": {name.LabelWatchFilter: "blue"}} {
+			o := o.DeepCopy()
+			o.SetResourceVersion("")
+			o.SetUID("")
+			o.SetName(n + "-remote")
+			o.SetLabels(labels)
+			if err := e.Admin.Create(t.Context(), kube.TenantControlPlanes, o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Setenv("STOKER_WATCH_FILTER", "blue")
+		e.Service(t, name.ServiceIntake, "a")
+		awaitObject(t, "mirrored-local", "blue", func(o *unstructured.Unstructured) bool {
+			return o.GetLabels()[name.LabelWatchFilter] == "blue" && len(o.GetFinalizers()) > 0
+		})
+		for _, n := range []string{"plain", "green"} {
+			err := e.Admin.Get(t.Context(), kube.TenantControlPlanes, "mirrored-local", n, &metav1.PartialObjectMetadata{})
+			if there := awaitObject(t, "mirrored", n+"-remote", func(*unstructured.Unstructured) bool { return true }); !apierrors.IsNotFound(err) || len(there.GetFinalizers()) > 0 {
+				t.Errorf("%s: %v, finalizers %v", n, err, there.GetFinalizers())
+			}
+		}
+	})
 }
 
 // documented are the rights at the remote API that the documents ask for, for the Secret of the tenant demo, and with all the rights to Secrets.

@@ -64,6 +64,9 @@ func TestARemoteControlPlane(t *testing.T) {
 		})
 	}
 	c := cluster{name: "shop", controlPlane: "shop", infrastructure: "shop-infra"}
+	env.Eventually(t, "it to come down", func() error {
+		return e.Admin.Get(t.Context(), controlPlanes, namespace, c.controlPlane, &object{})
+	})
 	c.around(t)
 	c.available(t, "v1.36.3", 1)
 	c.works(t)

@@ -39,8 +39,9 @@ const namespace = "default"
 
 var errNotYet = errors.New("not yet")
 
-// BenchmarkAvailable makes tenants one after the other, bare ones and those of Clusters, in turns: seconds from the write to the condition
-// that users wait for (Ready of the tenant, Available of the Cluster), and what services and Cluster API take of the processor for each.
+// BenchmarkAvailable makes tenants one after the other, bare ones and those of Clusters, in turns: seconds from the write to the conditions that users
+// wait for, and what services and Cluster API take of the processor for each. A Cluster is Available once Cluster API has a connection to it, too, which
+// it first tries when the infrastructure is there, here at once, and for the second time 30 s later.
 func BenchmarkAvailable(b *testing.B) {
 	services := e.Services(b)
 	services["cluster-api-core"] = e.ClusterAPI(b)
@@ -49,10 +50,10 @@ func BenchmarkAvailable(b *testing.B) {
 		name string
 		make func(b *testing.B, n string)
 		r    kube.Resource
-		is   string
+		are  []string
 	}{
-		{"bare tenant", bare, kube.TenantControlPlanes, reason.Ready},
-		{"Cluster", ofCluster, kube.Clusters, "Available"},
+		{"bare tenant", bare, kube.TenantControlPlanes, []string{reason.Ready}},
+		{"Cluster", ofCluster, kube.Clusters, []string{"ControlPlaneAvailable", "Available"}},
 	}
 	const rounds = 5
 	seconds, cpu := map[string][]float64{}, map[string]map[string]float64{}
@@ -62,37 +63,40 @@ func BenchmarkAvailable(b *testing.B) {
 				n := fmt.Sprintf("bench-%d-%d", i, round)
 				before, began := used(b, services), time.Now()
 				k.make(b, n)
-				await(b, k.r, n, k.is)
-				took, after := time.Since(began).Seconds(), used(b, services)
-				gone(b, k.r, n)
-				if round == 0 {
-					continue // what happens once isn't measured
+				for _, is := range k.are {
+					await(b, k.r, n, is)
+					if round > 0 { // what happens once isn't measured
+						seconds[is] = append(seconds[is], time.Since(began).Seconds())
+					}
 				}
-				seconds[k.name] = append(seconds[k.name], took)
+				after := used(b, services)
+				gone(b, k.r, n)
 				for s := range services {
 					if cpu[s] == nil {
 						cpu[s] = map[string]float64{}
 					}
-					cpu[s][k.name] += (after[s] - before[s]) / rounds
+					if round > 0 {
+						cpu[s][k.name] += (after[s] - before[s]) / rounds
+					}
 				}
 			}
 		}
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(w, "\n\tbare tenant\tCluster\t\n")
-	for _, s := range seconds {
-		slices.Sort(s)
+	fmt.Fprint(w, "\n\tmedian s\tmost s\t\n")
+	for _, k := range kinds {
+		for _, is := range k.are {
+			slices.Sort(seconds[is])
+			fmt.Fprintf(w, "%s %s\t%.2f\t%.2f\t\n", k.name, is, seconds[is][rounds/2], seconds[is][rounds-1])
+		}
 	}
-	at, most := rounds/2, rounds-1
-	fmt.Fprintf(w, "median s\t%.2f\t%.2f\t\n", seconds[kinds[0].name][at], seconds[kinds[1].name][at])
-	fmt.Fprintf(w, "most s\t%.2f\t%.2f\t\n", seconds[kinds[0].name][most], seconds[kinds[1].name][most])
+	fmt.Fprintf(w, "\nCPU s\t%s\t%s\t\n", kinds[0].name, kinds[1].name)
 	for _, s := range append(name.Services(), "cluster-api-core") {
-		fmt.Fprintf(w, "CPU s %s\t%.3f\t%.3f\t\n", s, cpu[s][kinds[0].name], cpu[s][kinds[1].name])
+		fmt.Fprintf(w, "%s\t%.3f\t%.3f\t\n", s, cpu[s][kinds[0].name], cpu[s][kinds[1].name])
 	}
 	if err := w.Flush(); err != nil {
 		b.Fatal(err)
 	}
-	b.ReportMetric(seconds[kinds[1].name][at]-seconds[kinds[0].name][at], "s-more")
 }
 
 // used is what each process has used of the processor so far, in seconds.

@@ -40,10 +40,15 @@ const (
 	atOnce = 3
 )
 
-// idle is a tenant that takes as little as it can while nobody uses it: the two that could elect a leader are alone, and don't.
+// idle is a tenant that takes as little as it can while nobody uses it, so that two cores bear 50: those that could elect a leader are alone, and don't,
+// the one controller is what Kubernetes itself needs, and probes are rare and patient.
 func idle(n string) *v1alpha1.TenantControlPlane {
-	o, alone := env.Tenant(n, "v1.36.3"), []string{"--leader-elect=false"}
-	o.Spec.ControlPlane.Deployment.ExtraArgs = &v1alpha1.ControlPlaneExtraArgs{ControllerManager: alone, Scheduler: alone}
+	o, alone := env.Tenant(n, "v1.36.3"), "--leader-elect=false"
+	patient := &v1alpha1.ProbeSpec{PeriodSeconds: new(int32(20)), TimeoutSeconds: new(int32(20)), FailureThreshold: new(int32(10))}
+	o.Spec.ControlPlane.Deployment.ExtraArgs = &v1alpha1.ControlPlaneExtraArgs{
+		ControllerManager: []string{alone, "--controllers=root-ca-certificate-publisher-controller"}, Scheduler: []string{alone},
+	}
+	o.Spec.ControlPlane.Deployment.Probes = &v1alpha1.ControlPlaneProbes{Liveness: patient, Readiness: patient}
 	return o
 }
 

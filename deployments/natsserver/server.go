@@ -109,6 +109,21 @@ func (s *Server) moveStreams() error {
 
 // Restart starts the server again after Stop, on the same address.
 func (s *Server) Restart(ctx context.Context) error {
+	_, port, _ := net.SplitHostPort(s.addr)
+	for tries := 1; ; tries++ {
+		err := s.begin(ctx)
+		if port != "0" || tries == 3 || !errors.Is(err, errFatal) {
+			return err
+		}
+		// Somebody else may have taken the port that was free.
+	}
+}
+
+// errFatal is that of a server that can't work, such as without its port.
+var errFatal = errors.New("nats server did not start")
+
+// begin starts the server once.
+func (s *Server) begin(ctx context.Context) error {
 	conf, err := s.configure()
 	if err != nil {
 		return err
@@ -125,15 +140,24 @@ func (s *Server) Restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	srv.SetLoggerV2(logger{s.log}, false, false, false)
+	fatal := make(chan string, 1)
+	srv.SetLoggerV2(logger{s.log, fatal}, false, false, false)
 	srv.Start()
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		deadline = time.Now().Add(30 * time.Second)
 	}
-	if !srv.ReadyForConnections(time.Until(deadline)) {
-		srv.Shutdown()
-		return errors.New("nats server on " + s.addr + " did not start: is the port taken?")
+	for !srv.ReadyForConnections(100 * time.Millisecond) {
+		select {
+		case why := <-fatal:
+			srv.Shutdown()
+			return fmt.Errorf("%w: %s", errFatal, why)
+		default:
+		}
+		if time.Now().After(deadline) {
+			srv.Shutdown()
+			return errors.New("nats server on " + s.addr + " did not start in time")
+		}
 	}
 	s.srv, s.addr = srv, srv.Addr().String()
 	return s.writeContexts()
@@ -205,11 +229,21 @@ func ensureKey(file string) (string, error) {
 }
 
 // logger passes the server's warnings and errors on.
-type logger struct{ log *slog.Logger }
+type logger struct {
+	log   *slog.Logger
+	fatal chan<- string // gets the first thing for which the server can't work
+}
 
 func (l logger) Noticef(f string, v ...any) { l.log.Debug("nats: " + fmt.Sprintf(f, v...)) }
 func (l logger) Warnf(f string, v ...any)   { l.log.Warn("nats: " + fmt.Sprintf(f, v...)) }
-func (l logger) Fatalf(f string, v ...any)  { l.log.Error("nats: " + fmt.Sprintf(f, v...)) }
-func (l logger) Errorf(f string, v ...any)  { l.log.Error("nats: " + fmt.Sprintf(f, v...)) }
-func (l logger) Debugf(string, ...any)      {}
-func (l logger) Tracef(string, ...any)      {}
+func (l logger) Fatalf(f string, v ...any) {
+	why := fmt.Sprintf(f, v...)
+	l.log.Error("nats: " + why)
+	select {
+	case l.fatal <- why:
+	default:
+	}
+}
+func (l logger) Errorf(f string, v ...any) { l.log.Error("nats: " + fmt.Sprintf(f, v...)) }
+func (l logger) Debugf(string, ...any)     {}
+func (l logger) Tracef(string, ...any)     {}

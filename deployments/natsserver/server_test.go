@@ -3,6 +3,7 @@ package natsserver_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"strconv"
 	"strings"
 	"testing"
@@ -55,6 +56,23 @@ func TestPartitionIsTheServers(t *testing.T) {
 		t.Errorf("5000 random tenants use %d of %d partitions", len(seen), name.Partitions)
 	}
 }
+
+func TestAPortThatIsTaken(t *testing.T) {
+	t.Parallel()
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	defer l.Close()
+
+	_, err = natsserver.Start(t.Context(), t.TempDir(), l.Addr().String(), nil)
+	if err == nil || !strings.Contains(err.Error(), "address already in use") {
+		t.Errorf("%v", err)
+	}
+}
+
 func randomLabel(random *rand.Rand) string {
 	const letters = "abcdefghijklmnopqrstuvwxyz"
 

@@ -4,6 +4,7 @@ package natstest
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -108,7 +109,8 @@ func (s *Server) Restart(ctx context.Context) error {
 	defer s.mu.Unlock()
 	// It ends with its standard input, not with ctx.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), bin, s.dir, s.addr)
-	cmd.Stderr = os.Stderr
+	var said bytes.Buffer
+	cmd.Stderr = io.MultiWriter(os.Stderr, &said)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -122,7 +124,8 @@ func (s *Server) Restart(ctx context.Context) error {
 	}
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
-		return errors.Join(fmt.Errorf("natsserver did not start: %w", err), cmd.Wait())
+		err = errors.Join(err, cmd.Wait())
+		return fmt.Errorf("natsserver did not start: %w: %s", err, said.String())
 	}
 	s.cmd, s.stdin, s.addr = cmd, stdin, strings.TrimPrefix(strings.TrimSpace(line), "nats://")
 	return nil

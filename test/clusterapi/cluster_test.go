@@ -2,7 +2,6 @@ package clusterapi
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"testing"
 
@@ -217,12 +216,7 @@ func (c cluster) away(t testing.TB) {
 		{clusters, c.name}, {controlPlanes, c.controlPlane}, {infrastructures, c.infrastructure}, {kube.TenantControlPlanes, c.controlPlane},
 		{kube.Secrets, c.name + "-kubeconfig"}, {kube.Secrets, c.name + "-ca"},
 	} {
-		env.Eventually(t, "the end of "+o.resource.Kind+" "+o.name, func() error {
-			if !missing(t, o.resource, o.name) {
-				return errors.New("it is there")
-			}
-			return nil
-		})
+		awaitGone(t, o.resource, namespace, o.name)
 	}
 	e.Gone(t, c.key())
 }

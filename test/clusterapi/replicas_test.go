@@ -53,12 +53,16 @@ func TestTwoReplicas(t *testing.T) {
 		t.Errorf("%d and %d of %d", byA, byB, len(all))
 	}
 
-	for _, c := range all {
-		change(t, controlPlanes, c.controlPlane, `{"metadata":{"labels":{"tier":"gold"}}}`)
+	ask := func(tier string) {
+		for _, c := range all {
+			change(t, controlPlanes, c.controlPlane, `{"metadata":{"labels":{"tier":"`+tier+`"}}}`)
+		}
 	}
+	ask("gold")
 	a.Kill()
+	ask("platinum")
 	for _, c := range all {
-		awaitTenant(t, c, "what was asked for meanwhile", func(o *v1alpha1.TenantControlPlane) bool { return o.Labels["tier"] == "gold" })
+		awaitTenant(t, c, "what was asked for after one was killed", func(o *v1alpha1.TenantControlPlane) bool { return o.Labels["tier"] == "platinum" })
 	}
 	quiet(t, ofB)
 	a.Restart(t)

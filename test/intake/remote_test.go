@@ -186,7 +186,8 @@ func TestARemoteSource(t *testing.T) {
 	}
 	t.Run("with a watch filter nothing is followed but what has its label", func(t *testing.T) {
 		e.NoServices(t)
-		for n, labels := range map[string]map[string]string{"plain": nil, "green": {name.LabelWatchFilter: "green"}, "blue": {name.LabelWatchFilter: "blue"}} {
+		create := func(n string, labels map[string]string) {
+			t.Helper()
 			o := o.DeepCopy()
 			o.SetResourceVersion("")
 			o.SetUID("")
@@ -196,11 +197,17 @@ func TestARemoteSource(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		create("plain", nil)
+		create("green", map[string]string{name.LabelWatchFilter: "green"})
 		t.Setenv("STOKER_WATCH_FILTER", "blue")
 		e.Service(t, name.ServiceIntake, "a")
-		awaitObject(t, "mirrored-local", "blue", func(o *unstructured.Unstructured) bool {
-			return o.GetLabels()[name.LabelWatchFilter] == "blue" && len(o.GetFinalizers()) > 0
-		})
+		// Were the others followed, they would be here before what is made once the first of its colour is.
+		for _, n := range []string{"blue", "later"} {
+			create(n, map[string]string{name.LabelWatchFilter: "blue"})
+			awaitObject(t, "mirrored-local", n, func(o *unstructured.Unstructured) bool {
+				return o.GetLabels()[name.LabelWatchFilter] == "blue" && len(o.GetFinalizers()) > 0
+			})
+		}
 		for _, n := range []string{"plain", "green"} {
 			err := e.Admin.Get(t.Context(), kube.TenantControlPlanes, "mirrored-local", n, &metav1.PartialObjectMetadata{})
 			if there := awaitObject(t, "mirrored", n+"-remote", func(*unstructured.Unstructured) bool { return true }); !apierrors.IsNotFound(err) || len(there.GetFinalizers()) > 0 {

@@ -110,9 +110,8 @@ type newSecret struct {
 func newSecrets() map[string]newSecret {
 	return map[string]newSecret{
 		"a tenant's certificate":                                    {service: name.ServiceCerts, secret: secret("demo-ca", nil)},
-		"the CA of a Cluster":                                       {service: name.ServiceCerts, secret: secret("demo-ca", readByClusterAPI("demo"))},
-		"the CA of another Cluster":                                 {service: name.ServiceCerts, secret: secret("demo-ca", readByClusterAPI("other")), refused: "is of type cluster.x-k8s.io/secret"},
-		"another Secret of a Cluster":                               {service: name.ServiceCerts, secret: secret("demo-admin-kubeconfig", readByClusterAPI("demo")), refused: "is of type cluster.x-k8s.io/secret"},
+		"the CA of a Cluster":                                       {service: name.ServiceCerts, secret: secret("demo-ca", readByClusterAPI)},
+		"another Secret of a Cluster":                               {service: name.ServiceCerts, secret: secret("demo-admin-kubeconfig", readByClusterAPI), refused: "is of type cluster.x-k8s.io/secret"},
 		"a tenant's credentials":                                    {service: name.ServiceDatastore, secret: secret("demo-datastore-config", nil)},
 		"credentials by certs":                                      {service: name.ServiceCerts, secret: secret("demo-datastore-config", nil), refused: "does not write"},
 		"the token of an account":                                   {service: name.ServiceCerts, secret: secret("demo-token", token), refused: "is of type kubernetes.io/service-account-token"},
@@ -272,11 +271,9 @@ func token(s *corev1.Secret) {
 	s.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
 }
 
-// readByClusterAPI makes a Secret one that Cluster API reads.
-func readByClusterAPI(cluster string) func(*corev1.Secret) {
-	return func(s *corev1.Secret) {
-		s.Type, s.Labels[name.LabelClusterName] = name.SecretTypeClusterAPI, cluster
-	}
+// readByClusterAPI gives a Secret the type of those that Cluster API reads.
+func readByClusterAPI(s *corev1.Secret) {
+	s.Type = name.SecretTypeClusterAPI
 }
 
 var authority = map[string][]byte{name.KeyCACert: []byte("a"), name.KeyCAKey: []byte("b")}

@@ -71,13 +71,14 @@ func BenchmarkAvailable(b *testing.B) {
 				}
 				after := used(b, services)
 				gone(b, k.r, n)
+				if round == 0 {
+					continue
+				}
 				for s := range services {
 					if cpu[s] == nil {
 						cpu[s] = map[string]float64{}
 					}
-					if round > 0 {
-						cpu[s][k.name] += (after[s] - before[s]) / rounds
-					}
+					cpu[s][k.name] += (after[s] - before[s]) / rounds
 				}
 			}
 		}

@@ -40,8 +40,8 @@ const (
 	atOnce = 3
 )
 
-// idle is a tenant that takes as little as it can while nobody uses it, so that two cores bear 50: those that could elect a leader are alone, and don't,
-// the one controller is what Kubernetes itself needs, and probes are rare and patient.
+// idle is a tenant that takes as little as it can while nobody uses it; of such ones two cores bear some 30. Those that could elect a leader are alone, and
+// don't, the controller manager runs one controller, and probes are rare and patient.
 func idle(n string) *v1alpha1.TenantControlPlane {
 	o, alone := env.Tenant(n, "v1.36.3"), "--leader-elect=false"
 	patient := &v1alpha1.ProbeSpec{PeriodSeconds: new(int32(20)), TimeoutSeconds: new(int32(20)), FailureThreshold: new(int32(10))}

@@ -40,6 +40,8 @@ func TestCluster(t *testing.T) {
 	i.report.took(t, begun, "the first tenant, its images pulled")
 	step("tenants by each type of Service", eachType)
 	step("a tenant by event", byEvent)
+	step("a control plane by Cluster API", byClusterAPI)
+	step("what every tenant runs", everyTenantRuns)
 	step("tenants that sleep are woken by a connection", wakeByConnection)
 	step("a tenant that can't come up says why", saysWhy)
 	step("upgrade of a tenant", upgradeTenant)

@@ -69,11 +69,14 @@ func (i *installation) install(t *testing.T) {
 		t.Fatal(err)
 	}
 	i.report.took(t, begun, "both charts installed, `helm test` passed")
-	// What a portal may not name by itself: the registry.
+	// What neither a portal nor Cluster API may name by itself: the registry.
 	_, err := i.core.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "stoker-privileged-fields"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: name.SystemNamespace, Name: "stoker-intake"}},
+		Subjects: []rbacv1.Subject{
+			{Kind: rbacv1.ServiceAccountKind, Namespace: name.SystemNamespace, Name: "stoker-intake"},
+			{Kind: rbacv1.ServiceAccountKind, Namespace: name.SystemNamespace, Name: "stoker-capi"},
+		},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)

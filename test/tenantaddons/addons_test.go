@@ -98,10 +98,24 @@ func TestTenantAddons(t *testing.T) {
 		says(t, alpha, "words", "second")
 		says(t, beta, "words", "second")
 	})
+	t.Run("a wave soaks before the others have it", func(t *testing.T) {
+		wave := func(soak string) string {
+			return gold + "rollout: {waves: [{name: canary, selector: {matchLabels: {stage: canary}}, soak: " + soak + "}]}\n"
+		}
+		put(t, "words", wave("1h")+words("words", "soaked"))
+		await(t, "words", tenantaddon.ConditionRolledOut, tenantaddon.ReasonSoaking)
+		says(t, alpha, "words", "soaked")
+		if is := word(t, beta, "kube-system", "words"); is != "second" {
+			t.Errorf("beta says %q", is)
+		}
+		put(t, "words", wave("1s")+words("words", "soaked"))
+		ready(t, "words")
+		says(t, beta, "words", "soaked")
+	})
 	t.Run("a paused one is left alone", func(t *testing.T) {
 		put(t, "words", gold+"paused: true\n"+words("words", "third"))
 		await(t, "words", tenantaddon.ConditionRolledOut, tenantaddon.ReasonPaused)
-		if is := word(t, alpha, "kube-system", "words"); is != "second" {
+		if is := word(t, alpha, "kube-system", "words"); is != "soaked" {
 			t.Errorf("it says %q", is)
 		}
 		put(t, "words", gold+words("words", "third"))
@@ -180,6 +194,31 @@ func TestTenantAddons(t *testing.T) {
 		says(t, alpha, "baseline", "alpha-gold from elsewhere 1.0.0")
 		gone(t, "baseline")
 		says(t, alpha, "baseline", "")
+	})
+	t.Run("a chart of an OCI registry", func(t *testing.T) {
+		put(t, "packed", gold+"chart: {repository: 'oci://"+registry(t, "3.0.0")+"/charts/baseline', version: 3.0.0, credentials: registry}\n")
+		if o := ready(t, "packed"); o.Status.Version != "3.0.0" {
+			t.Errorf("%+v", o.Status)
+		}
+		says(t, alpha, "baseline", "default from default 3.0.0")
+		gone(t, "packed")
+		says(t, alpha, "baseline", "")
+	})
+	t.Run("one for the tenants of all namespaces with a label", func(t *testing.T) {
+		fleet := func(label any) {
+			must(t, e.Admin.MergePatch(t.Context(), kube.Namespaces, "", namespace, map[string]any{"metadata": map[string]any{"labels": map[string]any{"fleet": label}}}, nil))
+		}
+		must(t, tryPutIn(t, name.SystemNamespace, "everywhere", "selector: {}\nnamespaceSelector: {matchLabels: {fleet: theirs}}\n"+words("everywhere", "here")))
+		fleet("theirs")
+		for _, in := range []*kube.Client{alpha, beta, gamma} {
+			says(t, in, "everywhere", "here")
+		}
+		fleet(nil)
+		for _, in := range []*kube.Client{alpha, beta, gamma} {
+			says(t, in, "everywhere", "")
+		}
+		_, err := e.Admin.Delete(t.Context(), kube.TenantAddons, name.SystemNamespace, "everywhere", metav1.DeleteOptions{})
+		must(t, err)
 	})
 	t.Run("a kustomization, of a ConfigMap that changes", func(t *testing.T) {
 		files := func(word string) {

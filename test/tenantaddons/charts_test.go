@@ -5,13 +5,24 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
+	"encoding/pem"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/distribution/distribution/v3/configuration"
+	"github.com/distribution/distribution/v3/registry/handlers"
+	_ "github.com/distribution/distribution/v3/registry/storage/driver/inmemory" // where the registry keeps its content
+	helmregistry "helm.sh/helm/v4/pkg/registry"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
 // charts is a repository of Helm charts over HTTP.
@@ -42,8 +53,8 @@ func newCharts(t testing.TB) *charts {
 	return c
 }
 
-// publish adds a version of the chart baseline: a ConfigMap with a word of its values, and further files.
-func (c *charts) publish(t testing.TB, version string, more map[string]string) {
+// chart is a version of the chart baseline, packed: a ConfigMap with a word of its values, and further files.
+func chart(t testing.TB, version string, more map[string]string) []byte {
 	t.Helper()
 	files := map[string]string{
 		"Chart.yaml":               "apiVersion: v2\nname: baseline\nversion: " + version + "\n",
@@ -61,9 +72,37 @@ func (c *charts) publish(t testing.TB, version string, more map[string]string) {
 	}
 	must(t, w.Close())
 	must(t, zip.Close())
+	return data.Bytes()
+}
+
+// publish adds a version of the chart.
+func (c *charts) publish(t testing.TB, version string, more map[string]string) {
+	t.Helper()
+	data := chart(t, version, more)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	path := "/baseline-" + version + ".tgz"
-	c.files[path] = data.Bytes()
-	fmt.Fprintf(&c.index, "    - {apiVersion: v2, name: baseline, version: %s, digest: %x, urls: [%s]}\n", version, sha256.Sum256(data.Bytes()), c.URL+path)
+	c.files[path] = data
+	fmt.Fprintf(&c.index, "    - {apiVersion: v2, name: baseline, version: %s, digest: %x, urls: [%s]}\n", version, sha256.Sum256(data), c.URL+path)
+}
+
+// registry is an OCI registry with a version of the chart, and the Secret "registry" has the authority of its certificate.
+func registry(t testing.TB, version string) (host string) {
+	t.Helper()
+	s := httptest.NewTLSServer(handlers.NewApp(t.Context(), &configuration.Configuration{
+		Storage: configuration.Storage{"inmemory": configuration.Parameters{}},
+		Log:     configuration.Log{Level: "panic"},
+	}))
+	t.Cleanup(s.Close)
+	host = strings.TrimPrefix(s.URL, "https://")
+	client, err := helmregistry.NewClient(helmregistry.ClientOptHTTPClient(s.Client()),
+		helmregistry.ClientOptCredentialsFile(filepath.Join(t.TempDir(), "config.json")))
+	must(t, err)
+	_, err = client.Push(chart(t, version, nil), host+"/charts/baseline:"+version)
+	must(t, err)
+	must(t, e.Admin.Apply(t.Context(), kube.Secrets, &corev1.Secret{
+		TypeMeta: kube.Secrets.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "registry"},
+		Data: map[string][]byte{"ca.crt": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})},
+	}))
+	return host
 }

@@ -57,6 +57,11 @@ func put(t testing.TB, n, spec string) {
 
 func tryPut(t testing.TB, n, spec string) error {
 	t.Helper()
+	return tryPutIn(t, namespace, n, spec)
+}
+
+func tryPutIn(t testing.TB, namespace, n, spec string) error {
+	t.Helper()
 	var of any
 	must(t, yaml.Unmarshal([]byte(spec), &of))
 	body, err := json.Marshal(map[string]any{

@@ -266,8 +266,10 @@ func (c *container) plan(ctx context.Context, m *mounts, program images.Program)
 	}
 	env.preset("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 	env.preset("HOME", home)
-	if collect, ok := os.LookupEnv("GOGC"); ok { // most that runs here is written in Go, and much of its start is garbage
-		env.preset("GOGC", collect)
+	for _, name := range []string{"GOGC", "GOMAXPROCS"} { // most that runs here is written in Go
+		if value, ok := os.LookupEnv(name); ok {
+			env.preset(name, value)
+		}
 	}
 	return process.Spec{
 		Path: path, Args: t.command(filepath.Base(path), command), Env: env.list(t.path), Dir: dir, Log: c.log(),

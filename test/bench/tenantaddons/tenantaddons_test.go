@@ -41,12 +41,12 @@ const (
 )
 
 // idle is a tenant that takes as little as it can while nobody uses it; of such ones two cores bear some 30. Those that could elect a leader are alone, and
-// don't, the controller manager runs one controller, and probes are rare and patient.
+// don't, the controller manager has the controllers alone that the objects need, and probes are rare and patient.
 func idle(n string) *v1alpha1.TenantControlPlane {
 	o, alone := env.Tenant(n, "v1.36.3"), "--leader-elect=false"
 	patient := &v1alpha1.ProbeSpec{PeriodSeconds: new(int32(20)), TimeoutSeconds: new(int32(20)), FailureThreshold: new(int32(10))}
 	o.Spec.ControlPlane.Deployment.ExtraArgs = &v1alpha1.ControlPlaneExtraArgs{
-		ControllerManager: []string{alone, "--controllers=root-ca-certificate-publisher-controller"}, Scheduler: []string{alone},
+		ControllerManager: []string{alone, "--controllers=root-ca-certificate-publisher-controller,deployment-controller,replicaset-controller"}, Scheduler: []string{alone},
 	}
 	o.Spec.ControlPlane.Deployment.Probes = &v1alpha1.ControlPlaneProbes{Liveness: patient, Readiness: patient}
 	return o

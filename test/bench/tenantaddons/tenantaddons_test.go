@@ -33,20 +33,22 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	// variable says how many tenants there are; each takes some 300 MB.
+	// variable says how many tenants there are. Each takes some 300 MB, and two cores bear 40 of them, if GOMAXPROCS is 1.
 	variable = "STOKER_BENCH_TENANTS"
 	rest     = 30 * time.Second
 	// atOnce is how many tenants are started side by side: with more, pods on two cores don't answer their probes in time and are started anew.
 	atOnce = 3
 )
 
-// idle is a tenant that takes as little as it can while nobody uses it; of such ones two cores bear some 30. Those that could elect a leader are alone, and
-// don't, the controller manager has the controllers alone that the objects need, and probes are rare and patient.
+// idle is a tenant that takes as little as it can while nobody uses it: no pod waits for a node, leaders are elected once, the controller manager has
+// the controllers alone that the objects need, and probes are rare and patient.
 func idle(n string) *v1alpha1.TenantControlPlane {
-	o, alone := env.Tenant(n, "v1.36.3"), "--leader-elect=false"
+	o := env.Tenant(n, "v1.36.3")
+	o.Spec.Addons = v1alpha1.AddonsSpec{}
 	patient := &v1alpha1.ProbeSpec{PeriodSeconds: new(int32(20)), TimeoutSeconds: new(int32(20)), FailureThreshold: new(int32(10))}
 	o.Spec.ControlPlane.Deployment.ExtraArgs = &v1alpha1.ControlPlaneExtraArgs{
-		ControllerManager: []string{alone, "--controllers=root-ca-certificate-publisher-controller,deployment-controller,replicaset-controller"}, Scheduler: []string{alone},
+		ControllerManager: []string{"--leader-elect=false", "--controllers=root-ca-certificate-publisher-controller,deployment-controller,replicaset-controller"},
+		Scheduler:         []string{"--leader-elect-retry-period=1h", "--leader-elect-renew-deadline=2h", "--leader-elect-lease-duration=3h"},
 	}
 	o.Spec.ControlPlane.Deployment.Probes = &v1alpha1.ControlPlaneProbes{Liveness: patient, Readiness: patient}
 	return o

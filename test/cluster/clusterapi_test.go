@@ -52,7 +52,7 @@ func byClusterAPI(t *testing.T, i *installation) {
 	i.report.took(t, begun, "it is deleted, and its control plane with it")
 }
 
-// define defines the kinds of the provider, which Helm doesn't, until the test ends.
+// define defines the kinds of the provider, which Helm doesn't, until the step ends. The cluster had none of them (refuse).
 func (i *installation) define(t *testing.T) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(env.Root(), "deployments", "cluster-api", "crds", "*.yaml"))
@@ -114,18 +114,7 @@ func (i *installation) controlled(t *testing.T, n, version string) {
 // put is `kubectl apply` of an object, whose spec is YAML.
 func (i *installation) put(t *testing.T, r kube.Resource, n, spec string) {
 	t.Helper()
-	var of any
-	err := yaml.Unmarshal([]byte(spec), &of)
-	var body []byte
-	if err == nil {
-		body, err = json.Marshal(map[string]any{
-			"apiVersion": r.GroupVersion.String(), "kind": r.Kind, "metadata": map[string]any{"name": n, "namespace": namespace}, "spec": of,
-		})
-	}
-	if err == nil {
-		err = i.objects.ApplyRaw(t.Context(), r, namespace, n, body, nil)
-	}
-	if err != nil {
+	if err := env.ApplySpec(t.Context(), i.objects, r, namespace, n, spec); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -109,7 +109,8 @@ func open(t *testing.T) *installation {
 	return i
 }
 
-// refuse ends the test on a cluster that has Stoker, or Kamaji, whose tenants are of the same kind: at its end the test removes everything.
+// refuse ends the test on a cluster that has Stoker, Kamaji, whose tenants are of the same kind, or a control plane provider of theirs: at its
+// end the test removes everything.
 func (i *installation) refuse(t *testing.T) {
 	t.Helper()
 	if _, err := i.core.CoreV1().Namespaces().Get(t.Context(), name.SystemNamespace, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -117,6 +118,9 @@ func (i *installation) refuse(t *testing.T) {
 	}
 	if _, err := i.objects.Metadata(t.Context(), kube.TenantControlPlanes, ""); !apierrors.IsNotFound(err) {
 		t.Fatalf("the cluster has TenantControlPlanes already, or they can't be looked for (%v): this test is for one without Stoker and Kamaji", err)
+	}
+	if _, err := i.objects.Metadata(t.Context(), controlPlanes, ""); !apierrors.IsNotFound(err) {
+		t.Fatalf("the cluster has KamajiControlPlanes already, or they can't be looked for (%v): this test is for one without their provider", err)
 	}
 }
 

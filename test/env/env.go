@@ -401,6 +401,21 @@ func (e *Env) Apply(t testing.TB, o *v1alpha1.TenantControlPlane) {
 	e.Command(t, events.Tenant(o.Namespace, o.Name), event.TenantApply, JSON(t, o))
 }
 
+// ApplySpec is `kubectl apply` of an object, whose spec is YAML.
+func ApplySpec(ctx context.Context, c *kube.Client, r kube.Resource, namespace, n, spec string) error {
+	var of any
+	if err := yaml.Unmarshal([]byte(spec), &of); err != nil {
+		return err
+	}
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": r.GroupVersion.String(), "kind": r.Kind, "metadata": map[string]any{"name": n, "namespace": namespace}, "spec": of,
+	})
+	if err != nil {
+		return err
+	}
+	return c.ApplyRaw(ctx, r, namespace, n, body, nil)
+}
+
 // Delete publishes the command to delete a tenant.
 func (e *Env) Delete(t testing.TB, key events.Key) {
 	t.Helper()

@@ -208,7 +208,8 @@ func TestTenantAddons(t *testing.T) {
 		fleet := func(label any) {
 			must(t, e.Admin.MergePatch(t.Context(), kube.Namespaces, "", namespace, map[string]any{"metadata": map[string]any{"labels": map[string]any{"fleet": label}}}, nil))
 		}
-		must(t, tryPutIn(t, name.SystemNamespace, "everywhere", "selector: {}\nnamespaceSelector: {matchLabels: {fleet: theirs}}\n"+words("everywhere", "here")))
+		must(t, env.ApplySpec(t.Context(), e.Admin, kube.TenantAddons, name.SystemNamespace, "everywhere",
+			"selector: {}\nnamespaceSelector: {matchLabels: {fleet: theirs}}\n"+words("everywhere", "here")))
 		fleet("theirs")
 		for _, in := range []*kube.Client{alpha, beta, gamma} {
 			says(t, in, "everywhere", "here")

@@ -91,7 +91,6 @@ func registry(t testing.TB, version string) (host string) {
 	t.Helper()
 	s := httptest.NewTLSServer(handlers.NewApp(t.Context(), &configuration.Configuration{
 		Storage: configuration.Storage{"inmemory": configuration.Parameters{}},
-		Log:     configuration.Log{Level: "panic"},
 	}))
 	t.Cleanup(s.Close)
 	host = strings.TrimPrefix(s.URL, "https://")

@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
@@ -57,18 +56,7 @@ func put(t testing.TB, n, spec string) {
 
 func tryPut(t testing.TB, n, spec string) error {
 	t.Helper()
-	return tryPutIn(t, namespace, n, spec)
-}
-
-func tryPutIn(t testing.TB, namespace, n, spec string) error {
-	t.Helper()
-	var of any
-	must(t, yaml.Unmarshal([]byte(spec), &of))
-	body, err := json.Marshal(map[string]any{
-		"apiVersion": tenantaddon.GroupVersion.String(), "kind": kube.TenantAddons.Kind, "metadata": map[string]any{"name": n, "namespace": namespace}, "spec": of,
-	})
-	must(t, err)
-	return e.Admin.ApplyRaw(t.Context(), kube.TenantAddons, namespace, n, body, nil)
+	return env.ApplySpec(t.Context(), e.Admin, kube.TenantAddons, namespace, n, spec)
 }
 
 // words are manifests of a ConfigMap of a name, with a word, as a spec's source.

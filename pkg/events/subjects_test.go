@@ -30,14 +30,10 @@ func TestPartitionIsTheServers(t *testing.T) {
 	for i := range 50 {
 		key := events.Tenant(fmt.Sprintf("ns-%d", i*7), fmt.Sprintf("name-%d", i*i))
 		e := portal.NewEvent(key, fmt.Sprintf("p-%d", i), event.TenantApply, map[string]string{}, time.Now())
-		if _, err := portal.Publish(t.Context(), key.CommandSubject(), e); err != nil {
-			t.Fatal(err)
-		}
+		natstest.Publish(t, portal, key.CommandSubject(), e)
 	}
 	dotted := events.DataStore("main.eu-1")
-	if _, err := portal.Publish(t.Context(), dotted.CommandSubject(), portal.NewEvent(dotted, "dotted", event.DataStoreDelete, nil, time.Now())); err != nil {
-		t.Fatal(err)
-	}
+	natstest.Publish(t, portal, dotted.CommandSubject(), portal.NewEvent(dotted, "dotted", event.DataStoreDelete, nil, time.Now()))
 	info, err := st.Info(t.Context(), jetstream.WithSubjectFilter(">"))
 	if err != nil {
 		t.Fatal(err)
@@ -90,9 +86,7 @@ func TestSubjectsKeepUsersApart(t *testing.T) {
 	t.Run("workload may", func(t *testing.T) {
 		b := s.Connect(t, name.ServiceWorkload, "")
 		e := b.NewEvent(key, "x", event.FactType("workload", event.Available), nil, time.Now())
-		if _, err := b.Publish(t.Context(), key.FactSubject("workload", event.Available), e); err != nil {
-			t.Error(err)
-		}
+		natstest.Publish(t, b, key.FactSubject("workload", event.Available), e)
 	})
 	t.Run("a portal may not read a tenant's bucket, as intake may", func(t *testing.T) {
 		portal := s.Connect(t, events.UserPortal, "")

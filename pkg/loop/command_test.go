@@ -109,9 +109,7 @@ func (x *ending) send(t *testing.T, id, inbox string) string {
 	if inbox != "" {
 		e.SetExtension(events.ExtReplyTo, inbox)
 	}
-	if _, err := x.portal.Publish(t.Context(), x.key.CommandSubject(), e); err != nil {
-		t.Fatal(err)
-	}
+	natstest.Publish(t, x.portal, x.key.CommandSubject(), e)
 	if inbox == "" {
 		return ""
 	}

@@ -268,9 +268,7 @@ func TestWhatADeadReplicaHeldDoesNotWaitForWhatMovesAmongTheOthers(t *testing.T)
 	delete(replicas, third)
 	for _, p := range dead {
 		e := in.NewEvent(tenantIn(p), fmt.Sprint("after-", p), event.FactType("intake", event.Accepted), map[string]string{}, time.Now())
-		if _, err := in.Publish(t.Context(), tenantIn(p).FactSubject("intake", event.Accepted), e); err != nil {
-			t.Fatal(err)
-		}
+		natstest.Publish(t, in, tenantIn(p).FactSubject("intake", event.Accepted), e)
 	}
 	natstest.Eventually(t, "its partitions' events have turns while none of the others' ends", func() bool {
 		mu.Lock()
@@ -501,9 +499,7 @@ func TestAnEventThatWaitedThroughManyDeliveriesIsDone(t *testing.T) {
 	in := s.Connect(t, "intake", "")
 	key := tenantIn(2)
 	e := in.NewEvent(key, "1", event.FactType("intake", event.Accepted), map[string]string{}, time.Now())
-	if _, err := in.Publish(t.Context(), key.FactSubject("intake", event.Accepted), e); err != nil {
-		t.Fatal(err)
-	}
+	natstest.Publish(t, in, key.FactSubject("intake", event.Accepted), e)
 	// What replicas that ended before its turn leave behind.
 	bus := s.Connect(t, "certs", "")
 	for range 25 {
@@ -551,9 +547,7 @@ func TestOnlyEventsInWorkAreKeptAlive(t *testing.T) {
 	publish := func(i int) {
 		t.Helper()
 		e := in.NewEvent(key, fmt.Sprint(i), event.FactType("intake", event.Accepted), map[string]string{}, time.Now())
-		if _, err := in.Publish(t.Context(), key.FactSubject("intake", event.Accepted), e); err != nil {
-			t.Fatal(err)
-		}
+		natstest.Publish(t, in, key.FactSubject("intake", event.Accepted), e)
 	}
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	var once sync.Once

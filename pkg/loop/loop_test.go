@@ -62,11 +62,7 @@ func intake(b *events.Bus) *loop.Loop {
 
 func apply(t *testing.T, b *events.Bus, key events.Key, id string) {
 	t.Helper()
-	e := b.NewEvent(key, id, event.TenantApply, map[string]string{}, time.Now())
-	natstest.Eventually(t, "command "+id+" to be stored", func() bool { // the connection may be about to come back
-		_, err := b.Publish(t.Context(), key.CommandSubject(), e)
-		return err == nil
-	})
+	natstest.Publish(t, b, key.CommandSubject(), b.NewEvent(key, id, event.TenantApply, map[string]string{}, time.Now()))
 }
 
 func TestCommandsBecomeFactsOfOtherServices(t *testing.T) {
@@ -97,9 +93,7 @@ func TestCommandsBecomeFactsOfOtherServices(t *testing.T) {
 	t.Run("a fact delivered by its id twice is one", func(t *testing.T) {
 		key, certs := events.Tenant("default", "t0"), s.Connect(t, "certs", "")
 		e := certs.NewEvent(key, "twice", event.FactType("certs", event.Rotated), nil, time.Now())
-		if _, err := certs.Publish(t.Context(), key.FactSubject("certs", event.Rotated), e); err != nil {
-			t.Fatal(err)
-		}
+		natstest.Publish(t, certs, key.FactSubject("certs", event.Rotated), e)
 		dup, err := certs.Publish(t.Context(), key.FactSubject("certs", event.Rotated), e)
 		if err != nil || !dup {
 			t.Errorf("duplicate %v, error %v", dup, err)

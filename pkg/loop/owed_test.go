@@ -173,9 +173,7 @@ func TestAFactIsOwedThoughThatOfAnEarlierTenantIsLaterByItsClock(t *testing.T) {
 	}
 	subject := key.FactSubject("certs", event.Issued)
 	ahead := certs.FactEvent(key, 7, "", fact("old", time.Now().Add(24*time.Hour)))
-	if _, err := certs.Publish(t.Context(), subject, ahead); err != nil {
-		t.Fatal(err)
-	}
+	natstest.Publish(t, certs, subject, ahead)
 	own := &state.State{UID: "new", Generation: 1, Step: event.Issued, Facts: []state.Fact{fact("new", time.Now())}}
 	if _, err := certs.WriteState(t.Context(), key, "certs", own, 0); err != nil {
 		t.Fatal(err)

@@ -49,9 +49,7 @@ func pausable(b *events.Bus) *loop.Loop {
 func want(t *testing.T, portal *events.Bus, key events.Key, tenant state.Tenant) {
 	t.Helper()
 	e := portal.NewEvent(key, fmt.Sprint("want-", time.Now().UnixNano()), event.TenantApply, tenant, time.Now())
-	if _, err := portal.Publish(t.Context(), key.CommandSubject(), e); err != nil {
-		t.Fatal(err)
-	}
+	natstest.Publish(t, portal, key.CommandSubject(), e)
 }
 
 // witness notes what a service's handler and its Paused are called with.

@@ -41,9 +41,7 @@ func TestAFactIsNotHandledBeforeItsState(t *testing.T) {
 	put(1, now.Add(-time.Minute))
 	about := event.About{Namespace: "default", Name: "demo", UID: "u", Generation: 2}
 	e := in.NewEvent(key, "2", event.FactType("intake", event.Accepted), event.IntakeAccepted{About: about}, now)
-	if _, err := in.Publish(t.Context(), key.FactSubject("intake", event.Accepted), e); err != nil {
-		t.Fatal(err)
-	}
+	natstest.Publish(t, in, key.FactSubject("intake", event.Accepted), e)
 	cfg, asked := s.Config("certs", ""), make(chan struct{}, 100)
 	cfg.Log = natstest.LogTo(func(message string) {
 		if message == "state is behind an event, reading it again" {
@@ -173,9 +171,7 @@ func TestStateThatCanNotBeRead(t *testing.T) {
 		n++
 		about := event.About{Namespace: "default", Name: "demo", UID: "u", Generation: 1}
 		e := in.NewEvent(key, fmt.Sprint("wake-", n), event.FactType("intake", event.Accepted), event.IntakeAccepted{About: about}, time.Time{})
-		if _, err := in.Publish(t.Context(), key.FactSubject("intake", event.Accepted), e); err != nil {
-			t.Fatal(err)
-		}
+		natstest.Publish(t, in, key.FactSubject("intake", event.Accepted), e)
 	}
 	for _, data := range []string{"\xff not JSON", `{"uid":"u","generation":1,"data":"no tenant"}`} {
 		corrupt("intake", data)

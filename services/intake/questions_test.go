@@ -76,7 +76,7 @@ func TestReplayingCommands(t *testing.T) {
 	l.bury(fresh, "cut", "{", events.HeaderTruncated, "70000")
 	l.bury(store, "secret", `{"spec":{"basicAuth":{"password":{"content":"redacted"}}}}`)
 	accepted := l.bus.NewEvent(changed, "later", event.FactType(name.ServiceIntake, event.Accepted), event.IntakeAccepted{}, time.Now().Add(time.Hour))
-	if _, err := l.bus.Publish(t.Context(), changed.FactSubject(name.ServiceIntake, event.Accepted), accepted); err != nil {
+	if _, err := l.bus.JetStream().PublishMsg(t.Context(), events.Encode(changed.FactSubject(name.ServiceIntake, event.Accepted), accepted)); err != nil {
 		t.Fatal(err)
 	}
 	replay := func(question string) (replayed, left string) {

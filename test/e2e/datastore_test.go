@@ -336,8 +336,8 @@ func TestDataStores(t *testing.T) {
 	t.Run("one made by a command is written once, with its DataStore", func(t *testing.T) {
 		o := asleep("spread-3")
 		four = events.Tenant(o.Namespace, o.Name)
-		_, err := in.portal.Publish(t.Context(), four.CommandSubject(), in.portal.NewEvent(four, "four", event.TenantApply, env.JSON(t, o), time.Now()))
-		must(t, err)
+		command := in.portal.NewEvent(four, "four", event.TenantApply, env.JSON(t, o), time.Now())
+		env.Publish(t, in.portal, events.Encode(four.CommandSubject(), command))
 		env.Eventually(t, "the object", func() error {
 			return e.Admin.Get(t.Context(), kube.TenantControlPlanes, four.Namespace, four.Name, o)
 		})

@@ -20,12 +20,14 @@ import (
 	"testing"
 	"time"
 
+	ce "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/nats-io/nkeys"
 	"go.uber.org/goleak"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/intent"
 )
 
 // Server is a running NATS server. It is safe for concurrent use.
@@ -230,6 +232,19 @@ func Main(m *testing.M) {
 		}
 	}
 	os.Exit(code)
+}
+
+// Publish has a user publish an event, again under its id while the server's receipt doesn't come: a portal does the same.
+func Publish(t testing.TB, b *events.Bus, subject string, e ce.Event) {
+	t.Helper()
+	Eventually(t, "event "+e.ID()+" to be stored", func() bool {
+		_, err := b.Publish(t.Context(), subject, e)
+		var unavailable *intent.Unavailable
+		if err != nil && !errors.As(err, &unavailable) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 }
 
 // Eventually waits until something is so.

@@ -141,9 +141,39 @@ func TestExternal(t *testing.T) {
 		}
 		awaitGone(t, kube.Secrets, namespace, "far-kubeconfig")
 	})
+	t.Run("a ClusterClass places it, by a variable", func(t *testing.T) { placedByClass(t, x, taps) })
 	t.Run("what can't be is told, and holds nothing up at the end", func(t *testing.T) { unreachable(t, x) })
 	t.Run("another API server", func(t *testing.T) { apart(t, x) })
 	t.Run("what Kamaji's provider has placed is taken over", func(t *testing.T) { placedBefore(t, x) })
+}
+
+// placedByClass has a Cluster of a ClusterClass, in which a variable says where the control plane is; it is upgraded there by its topology.
+func placedByClass(t *testing.T, x env.Elsewhere, taps []*env.Tap) {
+	e.Manifests(t, filepath.Join("testdata", "class"), filepath.Join("testdata", "placed"))
+	put(t, clusters, "placed", fmt.Sprintf(`
+spec:
+  topology:
+    classRef: {name: placed}
+    version: v1.35.4
+    controlPlane: {replicas: 1}
+    variables: [{name: managementCluster, value: {secret: elsewhere, namespace: %s}}]`, x.Namespace))
+	c := ofTopology(t, "placed")
+	c.available(t, "v1.35.4", 1)
+	c.works(t)
+	there := "kcp-" + string(controlPlane(t, c).UID)
+	before := remote(t, x, there)
+	quiet(t, taps...)
+	change(t, clusters, c.name, `{"spec":{"topology":{"version":"v1.36.3"}}}`)
+	c.available(t, "v1.36.3", 1)
+	if o := remote(t, x, there); o.UID != before.UID || o.Spec.Kubernetes.Version != "v1.36.3" {
+		t.Errorf("UID %s, not %s; version %s", o.UID, before.UID, o.Spec.Kubernetes.Version)
+	}
+	_, err := e.Admin.Delete(t.Context(), clusters, namespace, c.name, metav1.DeleteOptions{})
+	must(t, err)
+	awaitGone(t, clusters, namespace, c.name)
+	awaitGone(t, infrastructures, namespace, c.infrastructure)
+	awaitGone(t, controlPlanes, namespace, c.controlPlane)
+	awaitGone(t, kube.TenantControlPlanes, x.Namespace, there)
 }
 
 // placedBefore has a control plane that Kamaji's provider placed: the control plane has its finalizer, and the tenant says by its name alone whose it

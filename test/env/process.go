@@ -1,6 +1,7 @@
 package env
 
 import (
+	"cmp"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -67,7 +68,7 @@ func (p *Process) start() error {
 		"STOKER_REPLICA="+p.Replica, "STOKER_HTTP="+p.http, "STOKER_DATASTORE="+stack.DefaultDataStore,
 		"STOKER_ACTIVATOR_ADDRESS="+p.env.Local.Block().Management().String(),
 		"STOKER_STREAM_REPLICAS="+strconv.Itoa(cfg.StreamReplicas),
-		"STOKER_LOG_LEVEL="+logLevel(), "GORACE=halt_on_error=1")
+		"STOKER_LOG_LEVEL="+logLevel(), "GORACE=halt_on_error=1 atexit_sleep_ms=0")
 	return p.run(cmd)
 }
 
@@ -92,13 +93,9 @@ func FreeAddress(host string) (string, error) {
 // given are the addresses that FreeAddress gave.
 var given sync.Map
 
-// logLevel of the services: all that they may ever log is searched for what must not be there, but what is measured is what runs.
-func logLevel() string {
-	if os.Getenv("STOKER_TEST_RACE") == "0" {
-		return "info"
-	}
-	return "debug"
-}
+// logLevel of the services. Tests search all that services may ever log for secrets; benchmarks set STOKER_TEST_LOG_LEVEL to what runs in
+// production.
+func logLevel() string { return cmp.Or(os.Getenv("STOKER_TEST_LOG_LEVEL"), "debug") }
 
 // run starts a program as this process.
 func (p *Process) run(cmd *exec.Cmd) (err error) {

@@ -16,7 +16,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,6 +23,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/stoker-k8s/stoker/pkg/internal/checkout"
 )
 
 // Server is a running API server whose administrator the configuration is.
@@ -47,9 +48,12 @@ func StartAll(t testing.TB, n int) []*Server {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("there is no Go to build etcd and kube-apiserver with")
 	}
-	_, file, _, _ := runtime.Caller(0)
-	build := exec.CommandContext(t.Context(), "go", "run", "./cmd/images", "etcd", "kubernetes-v1.36.3")
-	build.Dir, build.Stderr = filepath.Join(filepath.Dir(file), "..", "..", "..", "deployments", "local"), os.Stderr
+	root, err := checkout.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := exec.CommandContext(t.Context(), "go", "run", "-trimpath", "./cmd/images", "etcd", "kubernetes-v1.36.3")
+	build.Dir, build.Stderr = filepath.Join(root, "deployments", "local"), os.Stderr
 	out, err := build.Output()
 	if err != nil {
 		t.Fatal(err)

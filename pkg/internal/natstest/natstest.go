@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -28,6 +27,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/intent"
+	"github.com/stoker-k8s/stoker/pkg/internal/checkout"
 )
 
 // Server is a running NATS server. It is safe for concurrent use.
@@ -90,11 +90,16 @@ func (s *Server) writePortals(all []events.Portal) error {
 	return os.WriteFile(filepath.Join(s.dir, events.PortalsFile), []byte(events.Portals(all)), 0o600)
 }
 
-// built is the server's binary.
+// built is the server's binary, which test/run has built before it starts any test.
 var built = sync.OnceValues(func() (string, error) {
-	_, file, _, _ := runtime.Caller(0)
-	module := filepath.Join(filepath.Dir(file), "..", "..", "..", "deployments", "natsserver")
-	bin := filepath.Join(module, "..", "..", "bin", "test", "natsserver")
+	root, err := checkout.Root()
+	if err != nil {
+		return "", err
+	}
+	module, bin := filepath.Join(root, "deployments", "natsserver"), filepath.Join(root, "bin", "test", "natsserver")
+	if os.Getenv("STOKER_TEST_BUILT") != "" {
+		return bin, nil
+	}
 	build := exec.Command("go", "build", "-o", bin, "./cmd/natsserver")
 	build.Dir, build.Stderr = module, os.Stderr
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")

@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -38,13 +37,28 @@ func Run(t testing.TB, variable, command string, args ...string) []byte {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skipf("needs Go to find %s; set %s to a program", strings.Join(args, " "), variable)
 	}
-	_, file, _, _ := runtime.Caller(0)
-	cmd := exec.Command("go", append([]string{"run", command}, args...)...)
-	cmd.Dir = filepath.Join(filepath.Dir(file), "..", "..", "..", "..", "deployments", "local")
-	cmd.Stderr = os.Stderr
+	cmd := exec.Command("go", append([]string{"run", "-trimpath", command}, args...)...)
+	cmd.Dir, cmd.Stderr = filepath.Join(root(t), "deployments", "local"), os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%s %s: %v; or set %s to a program", command, strings.Join(args, " "), err, variable)
 	}
 	return out
+}
+
+// root of the repository, above the package whose tests run.
+func root(t testing.TB) string {
+	t.Helper()
+	at, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir := at; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			t.Fatalf("no go.work in or above %s", at)
+		}
+	}
 }

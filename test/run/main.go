@@ -1,165 +1,171 @@
-// Command run runs the tests of all modules, and says at the end what ran and how long each part took. A part that fails keeps none from
-// running.
+// Command run builds the tests of all modules, runs them side by side, and reports what ran, what it cost and what was skipped. A package
+// that fails stops no other.
 package main
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
 )
 
-const usage = `Usage: run DIRECTORY… [-- FLAG…] [-- DIRECTORY… -- FLAG…]…
+const help = `Usage: run [FLAG…] [DIRECTORY…] [-- FLAG OF GO TEST…]
 
-Runs the tests in the directories and below them, but not in !DIRECTORY, with the flags of go test; then those of the next group, with its
-flags. Like go test it prints a line for each package that passes, and all that a failed test wrote. At the end come a table of the parts, the
-slowest tests, why tests were skipped, what failed, and a line such as "1234 passed, 0 failed, 5 skipped in 16m40s".
+Builds the tests of all packages first, so that no compiler competes with a running test, then runs the test binaries side by side, the
+longest first. Directories limit it to the packages in and below them.
 
-Examples:
-  run pkg services/certs -- -race -short
-  run services '!services/addons' -- -race -- services/addons test/e2e -- -p 3
+  -long          run the long tests too (without it, as "go test -short")
+  -slice K/N     run only the long tests of slice K of N, as test/run/long.txt lists them
+  -race          run with the race detector, and only packages whose code starts goroutines or shares memory between them
+  -since REV     run only packages that depend on a file that changed since this commit; with -race, those of the -slice, too
+  -budget D      start nothing new after this time, except long tests of slice K, and say what is due; the slices after K follow while time
+                 is left
+  -alone         run one package at a time
 
 Tests keep their files in memory, in /dev/shm, where 10 GB of it are free; TMPDIR names another directory.
+
+Examples:
+  run                                    # what make test runs
+  run pkg/loop -- -run TestPause -count 20
+  run -race -since HEAD~3
+  run -slice 2/6 -budget 8m
 
 Exit codes: 0 all passed, 1 something failed, 2 wrong usage.
 `
 
+// options of the command line.
+type options struct {
+	long, race, alone bool
+	slice             slice
+	since             string
+	budget            time.Duration
+	directories       []string
+	flags             []string // of the test binaries
+}
+
 func main() {
-	groups := parse(os.Args[1:])
-	if groups == nil {
-		fmt.Fprint(os.Stderr, usage)
+	if len(os.Args) > 1 && os.Args[1] == measureCommand {
+		os.Exit(measure(os.Args[2], os.Args[3:]))
+	}
+	if dir := os.Getenv(stashVariable); dir != "" {
+		if err := stash(dir, os.Args[1]); err != nil {
+			fmt.Fprintln(os.Stderr, "run:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	o, err := parse(os.Args[1:])
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "run: %v\n\n%s", err, help)
 		os.Exit(2)
 	}
-	// An interrupt goes to all of the terminal's processes; go test ends by it, and what ran is still told.
+	// An interrupt reaches every process of the terminal; the tests end by it, and the report still says what ran.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	r := newReport(os.Stdout, modules(groups))
-	err := test(ctx, r, groups)
+	ok, err := run(ctx, o, os.Stdout)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "run:", err)
 	}
-	if r.summary(); err != nil || r.failed() {
+	if err != nil || !ok {
+		stop()
 		os.Exit(1)
 	}
 }
 
-// group of packages that are tested with the same flags of go test.
-type group struct{ directories, flags, packages []string }
-
-// parse reads the command line. It returns nil for one that is wrong.
-func parse(args []string) (groups []group) {
-	for len(args) > 0 {
-		var g group
-		g.directories, args = cut(args)
-		g.flags, args = cut(args)
-		if len(modules([]group{g})) == 0 || strings.HasPrefix(g.directories[0], "-") {
-			return nil
-		}
-		groups = append(groups, g)
-	}
-	return groups
-}
-
-// cut returns what is before the first "--", and after it.
-func cut(args []string) (before, after []string) {
-	if i := slices.Index(args, "--"); i >= 0 {
-		return args[:i], args[i+1:]
-	}
-	return args, nil
-}
-
-// modules are the directories of all groups.
-func modules(groups []group) (all []string) {
-	for _, g := range groups {
-		for _, d := range g.directories {
-			if !strings.HasPrefix(d, not) {
-				all = append(all, d)
-			}
+// parse reads the command line.
+func parse(args []string) (options, error) {
+	var o options
+	f := flag.NewFlagSet("run", flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.BoolVar(&o.long, "long", false, "")
+	f.BoolVar(&o.race, "race", false, "")
+	f.BoolVar(&o.alone, "alone", false, "")
+	f.Var(&o.slice, "slice", "")
+	f.StringVar(&o.since, "since", "", "")
+	f.DurationVar(&o.budget, "budget", 0, "")
+	own, flags := args, []string(nil)
+	for i, arg := range args {
+		if arg == "--" {
+			own, flags = args[:i], args[i+1:]
+			break
 		}
 	}
-	return all
+	if err := f.Parse(own); err != nil {
+		return o, err
+	}
+	for _, d := range f.Args() {
+		if strings.HasPrefix(d, "-") {
+			return o, fmt.Errorf("%q: flags come before directories", d)
+		}
+		o.directories = append(o.directories, strings.Trim(strings.TrimPrefix(d, "./"), "/"))
+	}
+	for _, arg := range flags {
+		o.flags = append(o.flags, testFlag(arg))
+	}
+	if o.long && o.slice.of > 0 {
+		return o, errors.New("-long and -slice exclude each other")
+	}
+	return o, nil
 }
 
-// not begins a directory whose packages aren't tested.
-const not = "!"
-
-// list finds the packages of the group that have tests, or may have, in the order of the directories. Those below bench have benchmarks alone,
-// and to link them takes long; the linters see that they can be built.
-func (g *group) list(ctx context.Context) error {
-	args := []string{"list"}
-	for _, d := range modules([]group{*g}) {
-		args = append(args, "./"+d+"/...")
+// testFlag is a flag of go test as the test binary knows it; the value of one is what it is.
+func testFlag(arg string) string {
+	name, isFlag := strings.CutPrefix(arg, "-")
+	name = strings.TrimPrefix(name, "-")
+	if !isFlag || strings.HasPrefix(name, "test.") || strings.HasPrefix(name, "update") {
+		return arg
 	}
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return fmt.Errorf("go list: %w", err)
-	}
-	g.packages = slices.DeleteFunc(strings.Fields(string(out)), func(p string) bool {
-		p = strings.TrimPrefix(p, repository) + "/"
-		return strings.Contains(p, "/bench/") || slices.ContainsFunc(g.directories, func(d string) bool {
-			d, found := strings.CutPrefix(d, not)
-			return found && strings.HasPrefix(p, d+"/")
-		})
-	})
-	return nil
+	return "-test." + name
 }
 
-// test runs go test for each group and gives what it says to the report.
-func test(ctx context.Context, r *report, groups []group) error {
-	env, remove, err := scratch()
+// run builds and runs the tests. It reports whether all passed.
+func run(ctx context.Context, o options, out io.Writer) (bool, error) {
+	began := time.Now()
+	r := newReport(out)
+	env, remove, note, err := scratch()
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer remove()
-	for i := range groups {
-		if err := groups[i].list(ctx); err != nil {
-			return err
+	if note != "" {
+		r.line("%s", note)
+	}
+	all, err := packages(ctx, o)
+	if err != nil {
+		return false, err
+	}
+	if o.since != "" {
+		if all, err = affected(ctx, all, o.since, o.slice); err != nil {
+			return false, err
 		}
 	}
-	for _, g := range groups {
-		if len(g.packages) > 0 && ctx.Err() == nil {
-			err = errors.Join(err, g.test(ctx, r, env))
-		}
+	jobs, err := plan(all, o)
+	if err != nil {
+		return false, err
 	}
-	return err
+	b, err := build(ctx, r, jobs, o.race)
+	if err != nil {
+		return false, err
+	}
+	defer b.remove()
+	r.line("built %d packages in %s", len(b.binaries), time.Since(began).Round(time.Second))
+	p := pool{report: r, built: b, env: env, options: o, deadline: deadline(began, o.budget)}
+	p.run(ctx, jobs)
+	p.again(ctx)
+	r.summary()
+	return !r.failed() && ctx.Err() == nil, nil
 }
 
-// test runs go test once. An error is none that the report tells.
-func (g group) test(ctx context.Context, r *report, env []string) error {
-	args := append([]string{"test", "-json"}, g.flags...)
-	if env != nil {
-		args = append(args, "-exec", "env -u GOTMPDIR")
+// deadline is when a budget is used up; the zero time without a budget.
+func deadline(began time.Time, budget time.Duration) time.Time {
+	if budget == 0 {
+		return time.Time{}
 	}
-	args = append(args, g.packages...)
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Env = append(os.Environ(), env...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = time.Minute
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	if err := r.read(out); err != nil {
-		_, _ = io.Copy(io.Discard, out) // what isn't read keeps go test from ending
-		return errors.Join(err, cmd.Wait())
-	}
-	err = cmd.Wait()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && r.failed() {
-		return nil // the report says what failed
-	}
-	return err
+	return began.Add(budget)
 }

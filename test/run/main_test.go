@@ -3,26 +3,33 @@ package main
 import (
 	"reflect"
 	"testing"
+	"time"
 )
 
-func TestTheCommandLineNamesGroups(t *testing.T) {
+func TestCommandLine(t *testing.T) {
 	for name, c := range map[string]struct {
-		args []string
-		want []group
+		args  []string
+		want  options
+		wrong bool
 	}{
-		"nothing":                   {},
-		"flags alone":               {args: []string{"--", "-race"}},
-		"what is left out alone":    {args: []string{"!pkg"}},
-		"a flag for a directory":    {args: []string{"-race"}},
-		"a second without any":      {args: []string{"pkg", "--", "-race", "--", "--"}},
-		"directories without flags": {args: []string{"pkg", "test"}, want: []group{{directories: []string{"pkg", "test"}}}},
-		"two": {
-			args: []string{"pkg", "!pkg/loop", "--", "-race", "--", "test", "--", "-p", "3"},
-			want: []group{{directories: []string{"pkg", "!pkg/loop"}, flags: []string{"-race"}}, {directories: []string{"test"}, flags: []string{"-p", "3"}}},
+		"nothing":                  {},
+		"directories":              {args: []string{"./pkg/", "test/e2e"}, want: options{directories: []string{"pkg", "test/e2e"}}},
+		"a flag after a directory": {args: []string{"pkg", "-race"}, wrong: true},
+		"an unknown flag":          {args: []string{"-fast"}, wrong: true},
+		"a slice":                  {args: []string{"-slice", "2/6", "-budget", "8m"}, want: options{slice: slice{2, 6}, budget: 8 * time.Minute}},
+		"a slice that isn't there": {args: []string{"-slice", "7/6"}, wrong: true},
+		"a slice of all":           {args: []string{"-long", "-slice", "2/6"}, wrong: true},
+		"flags of go test": {
+			args: []string{"-race", "pkg", "--", "-run", "TestX", "-count=3", "-update"},
+			want: options{race: true, directories: []string{"pkg"}, flags: []string{"-test.run", "TestX", "-test.count=3", "-update"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if have := parse(c.args); len(have) != len(c.want) || len(have) > 0 && !reflect.DeepEqual(have, c.want) {
+			have, err := parse(c.args)
+			if (err != nil) != c.wrong {
+				t.Fatalf("parse(%q): %v", c.args, err)
+			}
+			if err == nil && !reflect.DeepEqual(have, c.want) {
 				t.Errorf("parse(%q) = %+v", c.args, have)
 			}
 		})

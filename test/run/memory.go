@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,19 +11,26 @@ import (
 )
 
 const (
-	// shm is where Linux has files that are in memory (tmpfs).
+	// shm is a file system in memory (tmpfs).
 	shm = "/dev/shm"
 	// room is how many bytes must be free there, and in memory.
 	room = 10 << 30
 )
 
-// scratch is the directory for the files of tests, as environment variables for go test, and what removes it: in memory, where that has room
+// diskVariable tells tests that their files are on a disk.
+const diskVariable = "STOKER_TEST_ON_DISK"
+
+// scratch is the directory for the files of tests, as environment variables, and a function that removes it: in memory, where that has room
 // and TMPDIR names no other. Databases and event streams wait for a disk with each write, though what they write is gone a minute later; and
-// to create a file takes ext4 long for minutes after others were deleted. What is compiled stays on the disk, by GOTMPDIR, which tests themselves must
-// not see: t.TempDir would be there, too.
-func scratch() (env []string, remove func(), err error) {
-	if os.Getenv("TMPDIR") != "" || min(free(shm), available()) < room {
-		return nil, func() {}, nil
+// ext4 takes long to create a file for minutes after others were deleted. The note, if any, warns that the files are on a disk.
+func scratch() (env []string, remove func(), note string, err error) {
+	disk := []string{diskVariable + "=1"}
+	if dir := os.Getenv("TMPDIR"); dir != "" {
+		return disk, func() {}, "the tests' files are in TMPDIR, " + dir, nil
+	}
+	if has := min(free(shm), available()); has < room {
+		return disk, func() {}, fmt.Sprintf("the tests' files are on the disk, which makes servers slow and tests fail: %s and memory have %d MB free, and %d are needed",
+			shm, has>>20, room>>20), nil
 	}
 	left, _ := filepath.Glob(filepath.Join(shm, prefix+"*"))
 	for _, dir := range left { // by a run that was killed
@@ -32,9 +40,9 @@ func scratch() (env []string, remove func(), err error) {
 	}
 	dir := filepath.Join(shm, prefix+strconv.Itoa(os.Getpid())) // short, for the path of a socket has at most 108 bytes
 	if err := os.Mkdir(dir, 0o711); err != nil {                // database servers run as another user than root, and must pass
-		return nil, nil, err
+		return nil, nil, "", err
 	}
-	return []string{"TMPDIR=" + dir, "GOTMPDIR=" + os.TempDir()}, func() { _ = os.RemoveAll(dir) }, nil
+	return []string{"TMPDIR=" + dir}, func() { _ = os.RemoveAll(dir) }, "", nil
 }
 
 // prefix begins the names of directories in memory; the process follows.

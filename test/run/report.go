@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 )
@@ -21,26 +23,35 @@ type line struct {
 	Elapsed                       float64 // seconds
 }
 
-// part of the tests: a module, or a package of the module test.
-type part struct {
-	took                              time.Duration // of its packages, added up
-	packages, passed, failed, skipped int
+// run of a package's tests, or of a part of them.
+type packageRun struct {
+	usage
+	stalled                 time.Duration // how long the machine stood still during it
+	passed, failed, skipped int
 }
 
-// report prints what happens, and remembers it for the summary.
+// waited is the time in which the package kept no core busy: it waited for a server, a lease or a limit.
+func (p packageRun) waited() time.Duration { return max(p.Wall-p.CPU, 0) }
+
+// report prints what happens, and remembers it for the summary. It is safe for concurrent use.
 type report struct {
+	mu      sync.Mutex
 	out     io.Writer
-	modules []string
 	started time.Time
-	parts   map[string]*part
-	// wrote is what the tests of a package wrote that haven't passed, by name; the package itself is "".
-	wrote map[string]map[string][]string
-	// failures are the failed tests of a package that has not ended.
-	failures map[string]int
+	machine *machine
+	runs    map[string]*packageRun // by the job's name
+	// wrote is what the tests of a job wrote that haven't passed, by name; the job itself is "".
+	wrote    map[string]map[string][]string
 	skips    map[string]map[string]int // by reason, then by test: how many of its cases, or itself
 	slowest  []slow                    // the tests that took longest, the longest first
-	broken   []string                  // what failed, by name: tests, and packages without a failed test
+	broken   []failure
+	notRun   []job    // when the budget was used up
+	repeats  []string // what the second runs of failed jobs showed
+	progress progress
 }
+
+// failure is what failed: a test, or a job without a failed test.
+type failure struct{ job, what string }
 
 // slow is a test with its cases.
 type slow struct {
@@ -48,34 +59,47 @@ type slow struct {
 	name string
 }
 
-// slowTests are told at the end.
+// slowTests are listed at the end.
 const slowTests = 40
 
-func newReport(out io.Writer, modules []string) *report {
+func newReport(out io.Writer) *report {
 	return &report{
-		out: out, modules: modules, started: time.Now(), parts: map[string]*part{}, wrote: map[string]map[string][]string{},
-		failures: map[string]int{}, skips: map[string]map[string]int{},
+		out: out, started: time.Now(), runs: map[string]*packageRun{}, wrote: map[string]map[string][]string{}, skips: map[string]map[string]int{},
 	}
 }
 
-const repository = "github.com/stoker-k8s/stoker/"
-
-// part returns the part that a package belongs to.
-func (r *report) part(pkg string) *part {
-	pkg = strings.TrimPrefix(pkg, repository)
-	name := pkg
-	for _, m := range r.modules {
-		if m != "test" && strings.HasPrefix(pkg+"/", m+"/") {
-			name = m
-		}
+// run returns the run of a job.
+func (r *report) run(job string) *packageRun {
+	if r.runs[job] == nil {
+		r.runs[job] = &packageRun{}
 	}
-	if r.parts[name] == nil {
-		r.parts[name] = &part{}
-	}
-	return r.parts[name]
+	return r.runs[job]
 }
 
-// read reads until go test has nothing more to say.
+// line prints a line.
+func (r *report) line(format string, args ...any) { r.write(fmt.Sprintf(format+"\n", args...)) }
+
+func (r *report) write(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, _ = io.WriteString(r.out, text)
+}
+
+// begin is called before the first job starts.
+func (r *report) begin(jobs []job, capacity float64, m *machine) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.machine, r.progress = m, newProgress(jobs, capacity)
+}
+
+// starts is called when a job starts.
+func (r *report) starts(j job) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.progress.starts(j)
+}
+
+// read reads what a job's tests say until they have ended.
 func (r *report) read(from io.Reader) error {
 	lines := bufio.NewReader(from)
 	for {
@@ -83,7 +107,7 @@ func (r *report) read(from io.Reader) error {
 		if len(text) > 0 {
 			var l line
 			if json.Unmarshal(text, &l) != nil {
-				_, _ = r.out.Write(text) // go's own words, such as what is wrong with the command line
+				r.write(string(text))
 			} else {
 				r.take(l)
 			}
@@ -98,9 +122,9 @@ func (r *report) read(from io.Reader) error {
 }
 
 func (r *report) take(l line) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	switch {
-	case l.Action == "build-output":
-		_, _ = io.WriteString(r.out, l.Output)
 	case l.Action == "output":
 		if r.wrote[l.Package] == nil {
 			r.wrote[l.Package] = map[string][]string{}
@@ -108,20 +132,17 @@ func (r *report) take(l line) {
 		r.wrote[l.Package][l.Test] = append(r.wrote[l.Package][l.Test], l.Output)
 	case l.Test != "":
 		r.testEnded(l)
-	case l.Action == "pass" || l.Action == "fail" || l.Action == "skip":
-		r.packageEnded(l)
 	}
 }
 
 func (r *report) testEnded(l line) {
-	p := r.part(l.Package)
+	p := r.run(l.Package)
 	switch l.Action {
 	case "pass":
 		p.passed++
 	case "fail":
 		p.failed++
-		r.failures[l.Package]++
-		r.broken = append(r.broken, strings.TrimPrefix(l.Package, repository)+" "+l.Test)
+		r.broken = append(r.broken, failure{l.Package, l.Package + " " + l.Test})
 		r.print(r.wrote[l.Package][l.Test])
 	case "skip":
 		p.skipped++
@@ -130,46 +151,112 @@ func (r *report) testEnded(l line) {
 			r.skips[why] = map[string]int{}
 		}
 		test, _, _ := strings.Cut(l.Test, "/")
-		r.skips[why][strings.TrimPrefix(l.Package, repository)+" "+test]++
+		r.skips[why][packageOf(l.Package)+" "+test]++
 	default:
 		return // it goes on
 	}
 	delete(r.wrote[l.Package], l.Test)
 	if !strings.Contains(l.Test, "/") {
-		r.slowest = append(r.slowest, slow{time.Duration(l.Elapsed * float64(time.Second)), strings.TrimPrefix(l.Package, repository) + " " + l.Test})
+		r.slowest = append(r.slowest, slow{time.Duration(l.Elapsed * float64(time.Second)), packageOf(l.Package) + " " + l.Test})
 		slices.SortStableFunc(r.slowest, func(a, b slow) int { return cmp.Compare(b.took, a.took) })
 		r.slowest = r.slowest[:min(len(r.slowest), slowTests)]
 	}
 }
 
-func (r *report) packageEnded(l line) {
-	wrote := r.wrote[l.Package]
-	delete(r.wrote, l.Package)
-	if l.Action == "skip" {
-		return // it has no tests
+// packageOf is the package of a job.
+func packageOf(job string) string {
+	pkg, _, _ := strings.Cut(job, " ")
+	return pkg
+}
+
+// ends is called when a job has ended, with what kept it from running or being measured. It reports whether the job failed.
+func (r *report) ends(j job, u usage, wrong error) (failed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.run(j.name)
+	p.usage = u
+	now := time.Now()
+	p.stalled = r.machine.stalled(now.Add(-u.Wall), now)
+	wrote := r.wrote[j.name]
+	delete(r.wrote, j.name)
+	crashed := slices.ContainsFunc(wrote[""], func(s string) bool { return strings.HasPrefix(s, "FAIL") || strings.HasPrefix(s, "exit status") })
+	if wrong != nil {
+		wrote = addTo(wrote, wrong.Error()+"\n")
 	}
-	p := r.part(l.Package)
-	p.packages++
-	p.took += time.Duration(l.Elapsed * float64(time.Second))
-	if l.Action == "pass" {
-		for _, text := range wrote[""] {
-			if strings.HasPrefix(text, "ok ") {
-				r.print([]string{text})
-			}
-		}
-		return
+	if (crashed || wrong != nil) && p.failed == 0 {
+		p.failed++ // it panicked, took too long, or failed outside its tests
+		r.broken = append(r.broken, failure{j.name, j.name})
 	}
-	if r.failures[l.Package] == 0 {
-		p.failed++ // it didn't compile, panicked, took too long, or failed outside its tests
-		r.broken = append(r.broken, strings.TrimPrefix(l.Package, repository))
+	for _, left := range u.Left {
+		r.progressLine("%s left a process running, which was ended: %s", j.name, left)
+	}
+	r.progress.ends(j)
+	if p.failed == 0 {
+		r.progressLine("ok    %s  %s, %s of CPU%s", j.name, seconds(u.Wall), seconds(u.CPU), r.progress.text())
+		return false
 	}
 	for _, test := range slices.Sorted(maps.Keys(wrote)) {
-		if test != "" {
-			r.broken = append(r.broken, strings.TrimPrefix(l.Package, repository)+" "+test+", which was running when its package ended")
-			r.print(wrote[test]) // it was running when the package ended
+		if test != "" { // it was running when the binary ended
+			r.broken = append(r.broken, failure{j.name, j.name + " " + test + ", which was running when its package ended"})
+			r.print(wrote[test])
 		}
 	}
 	r.print(wrote[""])
+	r.progressLine("FAIL  %s  %s, %s of CPU%s", j.name, seconds(u.Wall), seconds(u.CPU), r.progress.text())
+	return true
+}
+
+func addTo(wrote map[string][]string, text string) map[string][]string {
+	if wrote == nil {
+		wrote = map[string][]string{}
+	}
+	wrote[""] = append(wrote[""], text)
+	return wrote
+}
+
+func (r *report) progressLine(format string, args ...any) { fmt.Fprintf(r.out, format+"\n", args...) }
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
+
+// notBuilt is called for a package that doesn't compile.
+func (r *report) notBuilt(name string, wrote []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.run(name).failed++
+	r.broken = append(r.broken, failure{name, name})
+	r.print(wrote)
+}
+
+// due is called with the jobs that didn't start.
+func (r *report) due(jobs []job) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.notRun = jobs
+}
+
+// takeFailures forgets that a job failed, and returns how.
+func (r *report) takeFailures(j job) (first []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range r.broken {
+		if f.job == j.name {
+			first = append(first, f.what)
+		}
+	}
+	r.broken = slices.DeleteFunc(r.broken, func(f failure) bool { return f.job == j.name })
+	delete(r.runs, j.name)
+	return first
+}
+
+// repeated notes both results of a job that ran twice.
+func (r *report) repeated(j job, first []string, passed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	second := "failed again"
+	if passed {
+		second = "passed"
+	}
+	r.repeats = append(r.repeats, fmt.Sprintf("%s failed while the machine stood still (%s), and %s alone", j.name, strings.Join(first, "; "), second))
 }
 
 // print prints what a test wrote, without go's notes of which test is speaking.
@@ -193,10 +280,19 @@ func reason(wrote []string) string {
 	return "no reason"
 }
 
-// failed reports whether anything has.
+// setUp begins the reason of a test that was skipped because the machine lacks something that it could have.
+const setUp = "set-up: "
+
+// failed reports whether anything has failed. In CI a test may not be skipped for a missing step of the set-up.
 func (r *report) failed() bool {
-	for _, p := range r.parts {
-		if p.failed > 0 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.broken) > 0 || os.Getenv("CI") != "" && r.lacksSetUp()
+}
+
+func (r *report) lacksSetUp() bool {
+	for why := range r.skips {
+		if strings.HasPrefix(why, setUp) {
 			return true
 		}
 	}
@@ -205,15 +301,37 @@ func (r *report) failed() bool {
 
 // summary prints what ran.
 func (r *report) summary() {
-	var all part
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all packageRun
 	t := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(t, "\ntook\tpackages\tpassed\tfailed\tskipped\t\n")
-	for _, name := range slices.Sorted(maps.Keys(r.parts)) {
-		p := r.parts[name]
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t  %s\n", p.took.Round(time.Second), p.packages, p.passed, p.failed, p.skipped, name)
+	fmt.Fprint(t, "\nwall\tCPU\twaited\tstalled\tmemory\tpassed\tfailed\tskipped\t\n")
+	byWall := slices.SortedFunc(maps.Keys(r.runs), func(a, b string) int {
+		return cmp.Or(cmp.Compare(r.runs[b].Wall, r.runs[a].Wall), cmp.Compare(a, b))
+	})
+	for _, name := range byWall {
+		p := r.runs[name]
+		p.row(t, name)
+		all.Wall, all.CPU, all.Memory = all.Wall+p.Wall, all.CPU+p.CPU, max(all.Memory, p.Memory)
 		all.passed, all.failed, all.skipped = all.passed+p.passed, all.failed+p.failed, all.skipped+p.skipped
 	}
+	all.row(t, "all")
 	_ = t.Flush()
+	r.details()
+	if r.machine != nil {
+		fmt.Fprintf(r.out, "\n%s\n", r.machine.said())
+	}
+	fmt.Fprintf(r.out, "\n%d passed, %d failed, %d skipped in %s\n", all.passed, all.failed, all.skipped, time.Since(r.started).Round(time.Second))
+}
+
+// row of the table. Memory is the largest process's, in MB.
+func (p packageRun) row(t io.Writer, name string) {
+	fmt.Fprintf(t, "%.1f\t%.1f\t%.1f\t%.1f\t%d\t%d\t%d\t%d\t  %s\n", p.Wall.Seconds(), p.CPU.Seconds(), p.waited().Seconds(), p.stalled.Seconds(),
+		p.Memory>>20, p.passed, p.failed, p.skipped, name)
+}
+
+// details are what took long, what was left out and why, and what failed.
+func (r *report) details() {
 	fmt.Fprintln(r.out, "\nslowest:")
 	for _, test := range r.slowest {
 		fmt.Fprintf(r.out, "%8s  %s\n", test.took.Round(time.Second), test.name)
@@ -224,11 +342,25 @@ func (r *report) summary() {
 			fmt.Fprintf(r.out, "%5d of %s\n", r.skips[why][test], test)
 		}
 	}
-	if len(r.broken) > 0 {
-		fmt.Fprintln(r.out, "\nfailed:")
-		for _, name := range r.broken {
-			fmt.Fprintln(r.out, "  "+name)
+	if len(r.notRun) > 0 {
+		fmt.Fprintln(r.out, "\ndue, because the time was used up:")
+		for _, j := range r.notRun {
+			fmt.Fprintf(r.out, "  %s, slice %d, %s\n", j.name, j.slice, j.pattern)
 		}
 	}
-	fmt.Fprintf(r.out, "\n%d passed, %d failed, %d skipped in %s\n", all.passed, all.failed, all.skipped, time.Since(r.started).Round(time.Second))
+	if len(r.repeats) > 0 {
+		fmt.Fprintln(r.out, "\nrun twice:")
+		for _, text := range r.repeats {
+			fmt.Fprintln(r.out, "  "+text)
+		}
+	}
+	if len(r.broken) > 0 {
+		fmt.Fprintln(r.out, "\nfailed:")
+		for _, f := range r.broken {
+			fmt.Fprintln(r.out, "  "+f.what)
+		}
+	}
+	if r.lacksSetUp() && os.Getenv("CI") != "" {
+		fmt.Fprintln(r.out, "\nfailed: tests were skipped for a missing step of the set-up (above)")
+	}
 }

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// kine v0.16.4 reads when a lease ends while it notes that it was renewed (pkg/ttl: handle, save). It deletes by revision, so that at worst a
+// lease that ends is kept for a moment longer; the detector would end whoever reads a tenant's data for longer than its API server's lease
+// of 15 s. The Makefile and test/env build the services in the same way.
+const raceFlags = "-race -gcflags=github.com/k3s-io/kine/pkg/ttl=-race=false"
+
+// stashVariable names the directory in which this program, as the -exec of go test, keeps a test binary in place of running it. go test -c
+// can't write two binaries of the same name.
+const stashVariable = "STOKER_TEST_STASH"
+
+// builtVariable tells tests that the programs in bin/test are up to date, so that no test compiles.
+const builtVariable = "STOKER_TEST_BUILT"
+
+// binaries are the compiled tests, by import path.
+type built struct {
+	dir      string
+	binaries map[string]string
+}
+
+func (b *built) remove() { _ = os.RemoveAll(b.dir) }
+
+// stash keeps the test binary of the package whose directory is the current one.
+func stash(dir, binary string) error {
+	at, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	to := filepath.Join(dir, stashName(at))
+	if os.Link(binary, to) == nil {
+		return nil
+	}
+	return os.Rename(binary, to)
+}
+
+// stashName is the file's name for the binary of a package in a directory.
+func stashName(dir string) string {
+	return strings.ReplaceAll(strings.Trim(dir, "/"), "/", "+") + ".test"
+}
+
+// build compiles the programs that tests start, and the tests of each job's package. Packages that don't compile are reported as failed and
+// have no binary.
+func build(ctx context.Context, r *report, jobs []job, race bool) (*built, error) {
+	// Binaries stay on the disk: memory is for the files of tests.
+	dir, err := os.MkdirTemp("", "stoker-run-")
+	if err != nil {
+		return nil, err
+	}
+	b := &built{dir: dir, binaries: map[string]string{}}
+	dirs, paths := map[string]string{}, []string(nil)
+	for _, j := range jobs {
+		if dirs[j.pkg.ImportPath] == "" {
+			dirs[j.pkg.ImportPath] = j.pkg.Dir
+			paths = append(paths, j.pkg.ImportPath)
+		}
+	}
+	if len(paths) == 0 {
+		return b, nil
+	}
+	if err := programs(ctx); err != nil {
+		return b, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return b, err
+	}
+	args := []string{"test", "-json", "-vet=off", "-count=1", "-trimpath", "-ldflags=-s -w", "-exec", self}
+	if race {
+		args = append(args, strings.Fields(raceFlags)...)
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, paths...)...)
+	cmd.Env = append(os.Environ(), stashVariable+"="+dir)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return b, err
+	}
+	if err := cmd.Start(); err != nil {
+		return b, err
+	}
+	if err := buildOutput(r, out); err != nil {
+		return b, errors.Join(err, cmd.Wait())
+	}
+	_ = cmd.Wait() // its error is that a package failed, which its output says
+	for path, at := range dirs {
+		if file := filepath.Join(dir, stashName(at)); exists(file) {
+			b.binaries[path] = file
+		}
+	}
+	return b, ctx.Err()
+}
+
+// buildOutput reports the packages that don't compile.
+func buildOutput(r *report, from io.Reader) error {
+	wrote := map[string][]string{}
+	lines := bufio.NewReader(from)
+	for {
+		text, err := lines.ReadBytes('\n')
+		var l line
+		switch {
+		case len(text) == 0:
+		case json.Unmarshal(text, &l) != nil || l.Action == "build-output":
+			r.write(l.Output)
+		case l.Action == "output":
+			wrote[l.Package] = append(wrote[l.Package], l.Output)
+		case l.Action == "fail" && l.Test == "":
+			r.notBuilt(strings.TrimPrefix(l.Package, repository), wrote[l.Package])
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// programs builds what tests start: the services and the command line into bin/test, without the race detector, and the NATS server.
+func programs(ctx context.Context) error {
+	services, err := filepath.Glob("services/*/cmd/stoker-*")
+	if err != nil {
+		return err
+	}
+	args := []string{"build", "-trimpath", "-ldflags=-s -w", "-o", "bin/test/", "./cmd/stoker", "./deployments/natsserver/cmd/natsserver"}
+	for _, s := range services {
+		args = append(args, "./"+s)
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("build the services: %w", err)
+	}
+	return nil
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
+}

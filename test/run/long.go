@@ -1,0 +1,87 @@
+package main
+
+import (
+	"cmp"
+	_ "embed"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+)
+
+//go:embed long.txt
+var longText string
+
+// longTest is a test that is skipped with -short, or of which cases are.
+type longTest struct {
+	pkg, test string
+	wall      time.Duration
+}
+
+// longTests reads long.txt.
+func longTests(text string) (all []longTest, err error) {
+	rows, err := table(text, 3)
+	if err != nil {
+		return nil, fmt.Errorf("test/run/long.txt: %w", err)
+	}
+	for _, row := range rows {
+		seconds, err := strconv.Atoi(row[2])
+		if err != nil {
+			return nil, fmt.Errorf("test/run/long.txt: %s %s: %w", row[0], row[1], err)
+		}
+		all = append(all, longTest{row[0], row[1], time.Duration(seconds) * time.Second})
+	}
+	return all, nil
+}
+
+// slices deals the long tests out to slices of about the same length.
+func divide(all []longTest, into int) [][]longTest {
+	order := slices.Clone(all)
+	slices.SortStableFunc(order, func(a, b longTest) int {
+		return cmp.Or(cmp.Compare(b.wall, a.wall), cmp.Compare(a.pkg, b.pkg), cmp.Compare(a.test, b.test))
+	})
+	parts, sums := make([][]longTest, into), make([]time.Duration, into)
+	for _, l := range order {
+		least := 0
+		for k := range sums {
+			if sums[k] < sums[least] {
+				least = k
+			}
+		}
+		parts[least], sums[least] = append(parts[least], l), sums[least]+l.wall
+	}
+	return parts
+}
+
+// longJobs are the jobs of a slice of the long tests, one a package, and after them the jobs of the slices that follow it.
+func longJobs(all []pkg, s slice, known map[string]cost) ([]job, error) {
+	long, err := longTests(longText)
+	if err != nil {
+		return nil, err
+	}
+	parts := divide(long, s.of)
+	var jobs []job
+	for i := range s.of {
+		k := (s.n - 1 + i) % s.of
+		var of []job
+		for _, p := range all {
+			j := job{pkg: p, name: p.name(), long: true, slice: k + 1, cost: cost{cores: light.cores}}
+			if c, ok := known[p.name()]; ok {
+				j.cores = c.cores
+			}
+			var tests []string
+			for _, l := range parts[k] {
+				if l.pkg == p.name() {
+					tests, j.wall = append(tests, l.test), j.wall+l.wall
+				}
+			}
+			if len(tests) > 0 {
+				j.pattern = anyOf(tests)
+				of = append(of, j)
+			}
+		}
+		slices.SortStableFunc(of, func(a, b job) int { return cmp.Compare(b.wall, a.wall) })
+		jobs = append(jobs, of...)
+	}
+	return jobs, nil
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"sync"
+	"time"
+)
+
+const (
+	beat = 100 * time.Millisecond
+	// stalledAfter is how late a beat is on a machine that stood still: no program ran as it should meanwhile.
+	stalledAfter = 2 * time.Second
+)
+
+// machine watches whether the machine runs this process in time. A machine that stands still for seconds has leases expire that hold
+// elsewhere.
+type machine struct {
+	mu     sync.Mutex
+	stalls []stall
+	stop   chan struct{}
+	done   chan struct{}
+	began  time.Time
+	before counters
+}
+
+// stall is a time during which this process did not run.
+type stall struct{ from, to time.Time }
+
+// watchMachine begins to watch. The caller calls end.
+func watchMachine() *machine {
+	m := &machine{stop: make(chan struct{}), done: make(chan struct{}), began: time.Now(), before: readCounters()}
+	go m.watch()
+	return m
+}
+
+func (m *machine) watch() {
+	defer close(m.done)
+	ticker := time.NewTicker(beat)
+	defer ticker.Stop()
+	last := time.Now()
+	for {
+		select {
+		case <-m.stop:
+			return
+		case <-ticker.C:
+			now := time.Now()
+			if now.Sub(last) > stalledAfter+beat {
+				m.mu.Lock()
+				m.stalls = append(m.stalls, stall{last, now})
+				m.mu.Unlock()
+			}
+			last = now
+		}
+	}
+}
+
+func (m *machine) end() {
+	close(m.stop)
+	<-m.done
+}
+
+// stalled is for how long the machine stood still between two times.
+func (m *machine) stalled(from, to time.Time) (d time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range m.stalls {
+		if s.from.Before(to) && s.to.After(from) {
+			d += s.to.Sub(s.from)
+		}
+	}
+	return d
+}
+
+// counters of the kernel since the machine started: how long its cores worked and did not, in hundredths of a second, and for how long some
+// process waited for a core, for the disk, or for memory (https://docs.kernel.org/accounting/psi.html).
+type counters struct {
+	busy, idle        int64
+	cpu, io, memory   time.Duration
+	pressureIsCounted bool
+}
+
+var (
+	cpuLine  = regexp.MustCompile(`(?m)^cpu +(.*)$`)
+	someLine = regexp.MustCompile(`(?m)^some .*total=(\d+)$`)
+)
+
+func readCounters() (c counters) {
+	data, _ := os.ReadFile("/proc/stat")
+	if found := cpuLine.FindSubmatch(data); found != nil {
+		var user, nice, system, idle, iowait, irq, softirq, steal int64
+		_, _ = fmt.Sscan(string(found[1]), &user, &nice, &system, &idle, &iowait, &irq, &softirq, &steal)
+		c.busy, c.idle = user+nice+system+irq+softirq+steal, idle+iowait
+	}
+	for name, to := range map[string]*time.Duration{"cpu": &c.cpu, "io": &c.io, "memory": &c.memory} {
+		data, _ := os.ReadFile("/proc/pressure/" + name)
+		if found := someLine.FindSubmatch(data); found != nil {
+			us, _ := strconv.ParseInt(string(found[1]), 10, 64)
+			*to, c.pressureIsCounted = time.Duration(us)*time.Microsecond, true
+		}
+	}
+	return c
+}
+
+// said is a line about the machine since it is watched.
+func (m *machine) said() string {
+	now, took := readCounters(), time.Since(m.began)
+	text := "the machine never stood still"
+	if d := m.stalled(m.began, time.Now()); d > 0 {
+		text = fmt.Sprintf("the machine stood still for %s in all", d.Round(time.Second/10))
+	}
+	if busy, idle := now.busy-m.before.busy, now.idle-m.before.idle; busy+idle > 0 {
+		text += fmt.Sprintf("; its cores were busy for %d %% of the time", 100*busy/(busy+idle))
+	}
+	if now.pressureIsCounted && took > 0 {
+		share := func(d time.Duration) int64 { return int64(100 * d / took) }
+		text += fmt.Sprintf("; some process waited for a core %d %%, for the disk %d %%, for memory %d %% of it",
+			share(now.cpu-m.before.cpu), share(now.io-m.before.io), share(now.memory-m.before.memory))
+	}
+	return text
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestTablesNameWhatExists holds costs.txt and long.txt to the packages and tests of the repository.
+func TestTablesNameWhatExists(t *testing.T) {
+	t.Chdir("../..")
+	all, err := packages(t.Context(), options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string][]string{}
+	for _, p := range all {
+		if tests[p.name()], err = p.tests(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	known, err := costs(costsText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range known {
+		pkg, test, of := strings.Cut(name, ".")
+		if names, found := tests[pkg]; !found || of && !slices.Contains(names, test) {
+			t.Errorf("costs.txt: there is no %s", name)
+		}
+	}
+	long, err := longTests(longText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, l := range long {
+		if !slices.Contains(tests[l.pkg], l.test) {
+			t.Errorf("long.txt: %s has no %s", l.pkg, l.test)
+		}
+		if slices.ContainsFunc(long[:i], func(o longTest) bool { return o.pkg == l.pkg && o.test == l.test }) {
+			t.Errorf("long.txt: %s %s stands there twice", l.pkg, l.test)
+		}
+	}
+	for name := range shards {
+		if tests[name] == nil {
+			t.Errorf("shards: there is no %s", name)
+		}
+	}
+}
+
+func TestEachLongTestIsInOneSlice(t *testing.T) {
+	long := []longTest{
+		{"a", "TestA", 90 * time.Second}, {"a", "TestB", 20 * time.Second}, {"b", "TestC", 30 * time.Second}, {"b", "TestD", 40 * time.Second},
+	}
+	var all []longTest
+	for _, part := range divide(long, 2) {
+		var sum time.Duration
+		for _, l := range part {
+			sum += l.wall
+		}
+		if sum != 90*time.Second {
+			t.Errorf("a slice takes %s: %v", sum, part)
+		}
+		all = append(all, part...)
+	}
+	for _, l := range long {
+		if !slices.Contains(all, l) {
+			t.Errorf("no slice has %v", l)
+		}
+	}
+	if len(all) != len(long) {
+		t.Errorf("%d tests became %d", len(long), len(all))
+	}
+}
+
+func TestASliceIsFollowedByTheOthers(t *testing.T) {
+	long, err := longTests(longText)
+	if err != nil || len(long) == 0 {
+		t.Skip("long.txt is empty")
+	}
+	all := []pkg{}
+	for _, l := range long {
+		if !slices.ContainsFunc(all, func(p pkg) bool { return p.name() == l.pkg }) {
+			all = append(all, pkg{ImportPath: repository + l.pkg})
+		}
+	}
+	jobs, err := longJobs(all, slice{2, 3}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var order []int
+	for _, j := range jobs {
+		if !j.long {
+			t.Errorf("%s is not long", j.name)
+		}
+		if len(order) == 0 || order[len(order)-1] != j.slice {
+			order = append(order, j.slice)
+		}
+	}
+	if !slices.Equal(order, []int{2, 3, 1}) {
+		t.Errorf("the slices come in the order %v", order)
+	}
+}
+
+func TestShardsHaveEachTestOnce(t *testing.T) {
+	tests := []string{"TestA", "TestB", "TestC", "TestD", "TestE"}
+	var all []string
+	for _, part := range deal(tests, 2, func(n string) float64 { return map[string]float64{"TestC": 100}[n] }) {
+		if slices.Contains(part, "TestC") && len(part) != 1 {
+			t.Errorf("the longest test has company: %v", part)
+		}
+		all = append(all, part...)
+	}
+	slices.Sort(all)
+	if !slices.Equal(all, tests) {
+		t.Errorf("the shards have %v", all)
+	}
+	if p := anyOf([]string{"TestA", "TestB"}); p != "^(TestA|TestB)$" {
+		t.Errorf("the pattern is %s", p)
+	}
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// share of the machine's cores that jobs may be expected to keep busy. What they take varies, and a lease that is renewed late expires.
+	share = 0.85
+	// atOnce bounds how many jobs run side by side, because each may hold a gigabyte or more.
+	atOnce = 8
+)
+
+// pool runs jobs side by side.
+type pool struct {
+	report   *report
+	built    *built
+	env      []string
+	options  options
+	deadline time.Time // nothing is started after it; zero for none
+	machine  *machine
+	failed   []job // while the machine stood still
+}
+
+// run runs the jobs, the first of them that the machine has room for first, and returns when all have ended.
+func (p *pool) run(ctx context.Context, jobs []job) {
+	p.machine = watchMachine()
+	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j job) bool { return p.built.binaries[j.pkg.ImportPath] == "" })
+	capacity, most := share*float64(runtime.NumCPU()), atOnce
+	if p.options.alone {
+		most = 1
+	}
+	p.report.begin(jobs, capacity, p.machine)
+	ended := make(chan result)
+	busy, running := 0.0, 0
+	for len(jobs) > 0 || running > 0 {
+		for running < most {
+			i := slices.IndexFunc(jobs, func(j job) bool { return running == 0 || busy+j.cores <= capacity })
+			if i < 0 || ctx.Err() != nil || p.late(jobs[i]) {
+				break
+			}
+			j := jobs[i]
+			jobs = slices.Delete(jobs, i, i+1)
+			busy, running = busy+j.cores, running+1
+			p.report.starts(j)
+			go func() {
+				ended <- result{j, p.one(ctx, j)}
+			}()
+		}
+		if running == 0 {
+			break
+		}
+		r := <-ended
+		if busy, running = busy-r.cores, running-1; r.again {
+			p.failed = append(p.failed, r.job)
+		}
+	}
+	p.report.due(jobs)
+}
+
+// late reports whether a job may no longer start.
+func (p *pool) late(j job) bool {
+	return !p.deadline.IsZero() && time.Now().After(p.deadline) && j.slice != p.options.slice.n
+}
+
+// result of a job.
+type result struct {
+	job
+	again bool // it failed while the machine stood still
+}
+
+// one runs a job, reports it, and says whether to run it again.
+func (p *pool) one(ctx context.Context, j job) (again bool) {
+	began := time.Now()
+	u, err := p.execute(ctx, j)
+	failed := p.report.ends(j, u, err)
+	return failed && p.machine.stalled(began, time.Now()) > 0 && ctx.Err() == nil
+}
+
+// again runs the jobs that failed while the machine stood still once more, one at a time. What fails on a machine that runs as it should has
+// failed.
+func (p *pool) again(ctx context.Context) {
+	defer p.machine.end()
+	for _, j := range p.failed {
+		first := p.report.takeFailures(j)
+		p.report.line("again: %s, which failed while the machine stood still", j.name)
+		u, err := p.execute(ctx, j)
+		p.report.repeated(j, first, !p.report.ends(j, u, err))
+	}
+}
+
+// execute runs a test binary, and gives what it says to the report.
+func (p *pool) execute(ctx context.Context, j job) (usage, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return usage{}, err
+	}
+	file, err := os.CreateTemp(p.built.dir, "usage-")
+	if err != nil {
+		return usage{}, err
+	}
+	_ = file.Close()
+	tool, err := test2json()
+	if err != nil {
+		return usage{}, err
+	}
+	args := []string{"-t", "-p", j.name, self, measureCommand, file.Name(), p.built.binaries[j.pkg.ImportPath],
+		"-test.v=test2json", "-test.paniconexit0", "-test.timeout=40m"}
+	if !j.long {
+		args = append(args, "-test.short")
+	}
+	if j.pattern != "" {
+		args = append(args, "-test.run="+j.pattern)
+	}
+	cmd := exec.CommandContext(ctx, tool, append(args, p.options.flags...)...)
+	cmd.Dir = j.pkg.Dir
+	cmd.Env = append(append(os.Environ(), p.env...), "PWD="+j.pkg.Dir, builtVariable+"=1", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	if os.Getenv("GOGC") == "" {
+		// Programs in Go collect garbage for much of the time that they take to start, and tests start hundreds of API servers.
+		cmd.Env = append(cmd.Env, "GOGC=400")
+	}
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = time.Minute
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return usage{}, err
+	}
+	if err := cmd.Start(); err != nil {
+		return usage{}, err
+	}
+	read := p.report.read(out)
+	if err := cmd.Wait(); err != nil && !strings.HasPrefix(err.Error(), "exit status") {
+		return usage{}, err
+	}
+	if read != nil {
+		return usage{}, read
+	}
+	var u usage
+	data, err := os.ReadFile(file.Name())
+	if err != nil {
+		return u, err
+	}
+	if err := json.Unmarshal(data, &u); err != nil {
+		return u, fmt.Errorf("%s was not measured: %w", j.name, err)
+	}
+	return u, nil
+}
+
+// test2json is Go's program that turns what a test binary writes into JSON.
+var test2json = sync.OnceValues(func() (string, error) {
+	out, err := command(context.Background(), "go", "tool", "-n", "test2json")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Clean(strings.TrimSpace(string(out)))
+	if !exists(path) { // since Go 1.25 a tool is built when it is first used
+		_, _ = command(context.Background(), "go", "tool", "test2json", "-h")
+	}
+	return path, nil
+})

@@ -18,40 +18,27 @@ REVISION = $(shell git describe --always --dirty --abbrev=40 --exclude '*' 2>/de
 LDFLAGS = -X github.com/stoker-k8s/stoker/pkg/version.version=$(VERSION) -X github.com/stoker-k8s/stoker/pkg/version.revision=$(REVISION)
 # go build that says how far it is.
 GO_BUILD = go run -trimpath ./deployments/local/cmd/gobuild -ldflags "$(LDFLAGS)"
-# kine v0.16.4 reads when a lease ends while it notes that it was renewed (pkg/ttl: handle, save). It deletes by revision, so that at worst a
-# lease that ends is kept for a moment longer; the detector would end whoever reads a tenant's data for longer than its API server's lease
-# of 15 s. test/env builds the services in the same way.
-RACE = -race -gcflags=github.com/k3s-io/kine/pkg/ttl=-race=false
-# The race detector makes programs three times slower. Tests of whole installations run without it: the services that they start are built with it.
-# Tests of the databases' drivers have it in `make test-all` alone: services/datastore, which has it always, works on all databases.
-# Without go vet, which is a part of `make lint`.
-# Always run: Go takes a result from its cache although a file of another module that the test read (a CRD, a page) is another.
-# Three packages at once, on two cores, too: tests often wait, and one is linked meanwhile.
-# Much of what programs in Go do while they start is collect garbage, and tests start hundreds of API servers: with GOGC as here they take an
-# eighth less of the processor, and more memory, of which three packages at a time take up to 12 GB.
-# The last group is what the race detector keeps from being tested: bounds of memory. test/run/norace_test.go holds it to the files that are
-# built without the detector.
-DRIVERS = services/datastore/driver
-GO_TEST = -p 3 -vet=off -count=1 -timeout 60m $(SHORT) $(TEST_FLAGS)
-TEST = GOGC=$(or $(GOGC),400) go run ./test/run $(filter-out test,$(MODULES)) '!$(DRIVERS)' -- $(RACE) $(GO_TEST) \
-	-- $(DRIVERS) -- $(DRIVERS_RACE) $(GO_TEST) -- test -- $(GO_TEST) -- services/addons -- $(GO_TEST) -run '^TestWatchMemory$$'
+# test/run builds all tests first, runs them side by side, and reports what each package cost. TEST_FLAGS are flags of go test.
+TEST = go run -trimpath ./test/run
+TEST_ARGS = $(DIRS) -- $(TEST_FLAGS)
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-21s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 bin/stoker: $(GO_FILES)
 	@$(GO_BUILD) -o bin/stoker ./cmd/stoker
 
 .PHONY: build
-build: ## build the stoker command and the eight services into bin/
+build: ## build the command line and the services into bin/
 	@$(GO_BUILD) -o bin/ ./cmd/stoker $(foreach s,$(SERVICES),./services/$(s)/cmd/stoker-$(s))
 
 # What `make container-images` does with the images, in this order: pushes them (REGISTRY), loads them into a container engine (LOAD=1), or
 # writes them to a directory.
 IMAGES_TO = $(if $(LOAD),-load) $(if $(REGISTRY),-registry $(REGISTRY)) $(if $(or $(LOAD),$(REGISTRY)),,-output $(or $(OUTPUT),bin/images))
+# IMAGES='stoker-certs nats' builds some, TAG and PLATFORMS=linux/arm64 say which; without REGISTRY and LOAD they are written to OUTPUT (bin/images).
 .PHONY: container-images
-container-images: ## build the container images, without any engine: REGISTRY=host/path to push, LOAD=1 for `docker load`, else into bin/images; IMAGES='stoker-certs nats', TAG, PLATFORMS=linux/arm64
+container-images: ## build the container images: REGISTRY=host/path pushes them, LOAD=1 loads them
 	@go run -trimpath ./deployments/docker/cmd/containerimages $(IMAGES_TO) -version $(VERSION) -revision $(REVISION) \
 		-tag $(or $(TAG),$(VERSION)) $(if $(or $(PLATFORMS),$(LOAD)),-platforms $(or $(PLATFORMS),linux/$(shell go env GOARCH))) $(IMAGES)
 
@@ -60,7 +47,7 @@ PROVIDER = deployments/cluster-api/provider
 COMPONENTS = deployments/rbac/00-namespace.yaml deployments/rbac/capi.yaml deployments/cluster-api/crds/*.yaml $(PROVIDER)/manager.yaml
 BOOTSTRAP = capi-kubeadm-bootstrap-system:capi-kubeadm-bootstrap-manager
 .PHONY: clusterctl-repository
-clusterctl-repository: ## lay out Stoker's provider for Cluster API as a local repository of clusterctl: DIR=/absolute/path TAG=v0.1.0 REGISTRY=host/path
+clusterctl-repository: ## write a clusterctl repository: DIR=/path TAG=v0.1.0 REGISTRY=host/path
 	@[[ '$(DIR)' == /* && '$(TAG)' =~ ^v[0-9]+\.[0-9]+\.[0-9]+ ]] || { \
 		echo "DIR='$(DIR)' TAG='$(TAG)': clusterctl needs an absolute path and a version such as v0.1.0, which is the images' tag, too"; exit 2; }
 	@to='$(DIR)/control-plane-stoker/$(TAG)' && mkdir -p "$$to" && \
@@ -70,29 +57,43 @@ clusterctl-repository: ## lay out Stoker's provider for Cluster API as a local r
 			-e 's|$(BOOTSTRAP)|$${STOKER_CAPI_BOOTSTRAP:=$(BOOTSTRAP)}|' >"$$to/control-plane-components.yaml" && echo "$$to"
 
 .PHONY: up
-up: bin/stoker ## start everything on this machine and create the example tenant; Ctrl-C ends it
+up: bin/stoker ## start everything on this machine with an example tenant; Ctrl-C ends it
 	bin/stoker up --apply examples/tenant.yaml
 
 .PHONY: down
-down: bin/stoker ## end what `make up` started; its data stays in .stoker/
+down: bin/stoker ## end what make up started; its data stays in .stoker/
 	bin/stoker down
 
 .PHONY: test
-test: SHORT = -short
-test: images ## run the tests with real servers (NATS, Kubernetes, databases), without the long ones
-	@$(TEST)
+test: images ## run the tests, without the long ones: DIRS=pkg/loop TEST_FLAGS="-run TestX"
+	@$(TEST) $(TEST_ARGS)
 
 .PHONY: test-all
-test-all: DRIVERS_RACE = $(RACE)
-test-all: images ## run every test, the long ones too
-	@$(TEST)
+test-all: images ## run every test, and the concurrent packages with the race detector
+	@STOKER_TEST_RACE=1 $(TEST) -long $(TEST_ARGS)
+	@$(TEST) -race $(TEST_ARGS)
+
+.PHONY: test-race
+test-race: images ## run concurrent packages with the race detector: SINCE=commit for affected ones
+	@$(TEST) -race $(if $(SINCE),-since $(SINCE)) $(if $(SLICE),-slice $(SLICE)) $(if $(BUDGET),-budget $(BUDGET)) $(TEST_ARGS)
+
+.PHONY: test-long
+test-long: images ## run the long tests of one slice: SLICE=2/6
+	@STOKER_TEST_RACE=1 $(TEST) -slice $(or $(SLICE),1/6) $(if $(BUDGET),-budget $(BUDGET)) -- $(TEST_FLAGS)
+
+.PHONY: landing
+landing: ## raise the number by which .ci/run chooses the long tests to run
+	@awk '/^[0-9]+$$/ { $$0 = $$0 + 1 } 1' .ci/landing >.ci/landing.new && mv .ci/landing.new .ci/landing
+	git commit -q -m "ci: raise the landing number" .ci/landing
 
 .PHONY: test-containers
-test-containers: images ## run the tests that need a container engine, by testcontainers-go: docker-compose.yaml, the drivers of DataStores on official images
+test-containers: images ## run the tests that need a container engine
 	cd test/containers && GOWORK=off go test -v -count=1 -timeout 40m $(TEST_FLAGS) ./...
 
+# ONLY='ten|drift' runs a part; NODE=program takes a node away; JOIN=program has a machine join a tenant; E2E=e2e.test CONFORMANCE=all runs Kubernetes'
+# conformance suite.
 .PHONY: test-cluster
-test-cluster: ## install on a cluster of yours by Helm, and try everything there: KUBECONFIG=… REGISTRY=host/path, which its nodes pull from; ONLY='ten|drift' for some of it; NODE=program, which takes a node away; JOIN=program, which has a machine join a tenant; E2E=e2e.test, CONFORMANCE=all or some for Kubernetes' conformance suite
+test-cluster: ## install on your cluster by Helm and test it: KUBECONFIG=file REGISTRY=host/path
 	@test -n '$(KUBECONFIG)' -a -n '$(REGISTRY)' || { echo "KUBECONFIG and REGISTRY say which cluster, and where its images go"; exit 2; }
 	@go run -trimpath ./deployments/docker/cmd/containerimages -registry $(REGISTRY) -version $(VERSION) -revision $(REVISION) -tag $(VERSION) \
 		-platforms linux/$(shell go env GOARCH)
@@ -105,17 +106,19 @@ test-cluster: ## install on a cluster of yours by Helm, and try everything there
 		go test -v -count=1 -timeout $(if $(CONFORMANCE),8h,90m) -run 'TestCluster/^(install|$(ONLY))' $(TEST_FLAGS) ./cluster
 
 .PHONY: bench
-bench: ## measure tenants (seconds, CPU, memory), intake, the drivers of DataStores, imports and exports; BENCH=./bench/datastore for one
-	cd test && STOKER_TEST_RACE=0 go test -p 1 -run '^$$' -bench '$(or $(ONLY),.)' -benchtime 1x -timeout 60m $(BENCH)
+bench: ## measure seconds, CPU and memory: BENCH=./bench/datastore ONLY=Churn
+	cd test && STOKER_TEST_LOG_LEVEL=info go test -p 1 -run '^$$' -bench '$(or $(ONLY),.)' -benchtime 1x -timeout 60m $(BENCH)
 
+# FAULTS='API server' limits the faults; SCHEDULE=api-server-500 runs a directed schedule.
 .PHONY: robustness
-robustness: images ## an installation under random faults, and the proof that its invariants held: FOR=8h, SEED=7, TENANTS=200, FAULTS='API server', SCHEDULE=api-server-500
+robustness: images ## run an installation under random faults: FOR=8h SEED=7 TENANTS=200
 	cd test && STOKER_ROBUSTNESS_FOR=$(or $(FOR),1h) STOKER_ROBUSTNESS_SEED=$(or $(SEED),$(shell date +%s)) STOKER_ROBUSTNESS_FAULTS='$(FAULTS)' \
 		STOKER_ROBUSTNESS_TENANTS=$(TENANTS) STOKER_ROBUSTNESS_SCHEDULE=$(SCHEDULE) \
 		go test ./robustness -run '$(if $(SCHEDULE),TestDirected,$(if $(TENANTS),TestManyTenants,TestRobustness))$$' -count=1 -v -timeout 0
 
+# IN=claim mutates some functions.
 .PHONY: mutation
-mutation: images ## change the deciding code in small ways; tests must notice; FILES='pkg/loop/lease.go' for some, IN=claim for functions
+mutation: images ## change deciding code in small ways that tests must notice: FILES=pkg/loop/lease.go
 	cd test && go run ./mutation -in '$(IN)' $(FILES)
 
 .PHONY: lint
@@ -125,7 +128,7 @@ lint: ## check the code with golangci-lint
 		for m in $(APART); do echo "== $$m"; (cd $$m && GOWORK=off $(CURDIR)/bin/golangci-lint run ./...) || bad=1; done; exit $$bad
 
 .PHONY: generate
-generate: ## generate deepcopy code, CRDs, JSON Schemas, the catalogue of events, the tables of reasons and metrics, the dashboards, and the NATS users' rights
+generate: ## generate CRDs, schemas, tables, dashboards and rights from the code
 	cd pkg && GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod controller-gen object \
 		crd:generateEmbeddedObjectMeta=false paths=./api/v1alpha1/... output:crd:artifacts:config=../deployments/crds
 	cd pkg && GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod controller-gen object \
@@ -137,19 +140,19 @@ generate: ## generate deepcopy code, CRDs, JSON Schemas, the catalogue of events
 	cd deployments/monitoring && go generate ./...
 
 .PHONY: verify
-verify: ## check that what is generated (deepcopy code, CRDs, schemas, docs, rights) and every go.mod is up to date
+verify: ## check that generated files and every go.mod are up to date
 	@test -z "$$(git status --porcelain)" || { echo "verify compares with what is committed, and there are changes:"; git status --short; exit 1; }
 	@$(MAKE) --no-print-directory generate tidy
 	@test -z "$$(git status --porcelain)" || { git diff; git status --short; echo "run make generate tidy, and commit"; exit 1; }
 
 .PHONY: publish
-publish: ## publish the JSON Schemas of events: take note of compatible changes, refuse others
+publish: ## publish the JSON Schemas of events; incompatible changes are refused
 	cd pkg && go run ./internal/generate publish ..
 
 .PHONY: images
-images: ## build the programs that the local stack's pods run: Kubernetes v1.36.3 and v1.35.4, databases, kine
+images: ## build what the local stack runs: Kubernetes, etcd, databases, kine
 	@go run -trimpath ./deployments/local/cmd/images >/dev/null
 
 .PHONY: tidy
-tidy: ## tidy every module's go.mod
+tidy: ## tidy every go.mod
 	@set -e; for m in $(MODULES) $(APART); do (cd $$m && GOWORK=off go mod tidy); done

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -71,7 +72,7 @@ func build(ctx context.Context, r *report, jobs []job, race bool) (*built, error
 	if len(paths) == 0 {
 		return b, nil
 	}
-	if err := programs(ctx); err != nil {
+	if err := programs(ctx, jobs); err != nil {
 		return b, err
 	}
 	self, err := os.Executable()
@@ -130,8 +131,21 @@ func buildOutput(r *report, from io.Reader) error {
 	}
 }
 
-// programs builds what tests start: the services and the command line into bin/test, without the race detector, and the NATS server.
-func programs(ctx context.Context) error {
+// servers are the programs, apart from those of an installation, that tests of a package start: images of deployments/local, and Helm.
+// Compiled within a test, they would take the cores from tests that hold leases.
+var servers = map[string]struct{ always, long []string }{
+	"test/clusterapi": {always: []string{"cluster-api"}, long: []string{"cluster-api-v1.13", "kamaji-provider"}},
+	"test/e2e":        {long: []string{"versitygw"}},
+	"test/gitops":     {long: []string{"cluster-api", "flux", "argo-cd"}},
+	"test/helm":       {always: []string{helm}},
+	"test/monitoring": {long: []string{"cluster-api"}},
+}
+
+const helm = "helm"
+
+// programs builds what the jobs' tests start: the services, the command line and the NATS server into bin/test, without the race detector, and
+// servers.
+func programs(ctx context.Context, jobs []job) error {
 	services, err := filepath.Glob("services/*/cmd/stoker-*")
 	if err != nil {
 		return err
@@ -140,12 +154,43 @@ func programs(ctx context.Context) error {
 	for _, s := range services {
 		args = append(args, "./"+s)
 	}
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	if err := cmd.Run(); err != nil {
+	if err := goCommand(ctx, ".", nil, args...); err != nil {
 		return fmt.Errorf("build the services: %w", err)
 	}
+	var images []string
+	for _, j := range jobs {
+		names := servers[j.pkg.name()].always
+		if j.long {
+			names = append(slices.Clone(names), servers[j.pkg.name()].long...)
+		}
+		images = append(images, names...)
+	}
+	slices.Sort(images)
+	images = slices.Compact(images)
+	if slices.Contains(images, helm) {
+		images = slices.DeleteFunc(images, func(name string) bool { return name == helm })
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return err
+		}
+		args := []string{"build", "-o", filepath.Join(cache, "stoker", helm), "helm.sh/helm/v4/cmd/helm"} // as test/env does
+		if err := goCommand(ctx, filepath.Join("tools", "helm"), []string{"GOWORK=off", "CGO_ENABLED=0"}, args...); err != nil {
+			return fmt.Errorf("build Helm: %w", err)
+		}
+	}
+	if len(images) > 0 {
+		if err := goCommand(ctx, ".", nil, append([]string{"run", "-trimpath", "./deployments/local/cmd/images"}, images...)...); err != nil {
+			return fmt.Errorf("build %v: %w", images, err)
+		}
+	}
 	return nil
+}
+
+// goCommand runs go in a directory. Its output, which may be progress, goes to stderr.
+func goCommand(ctx context.Context, dir string, env []string, args ...string) error {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, append(os.Environ(), env...), os.Stderr, os.Stderr
+	return cmd.Run()
 }
 
 func exists(file string) bool {

@@ -128,6 +128,13 @@ func testFlag(arg string) string {
 func run(ctx context.Context, o options, out io.Writer) (bool, error) {
 	began := time.Now()
 	r := newReport(out)
+	listed, err := longTests(longText)
+	if err != nil {
+		return false, err
+	}
+	for _, l := range listed {
+		r.listed = append(r.listed, l.pkg+" "+l.test)
+	}
 	env, remove, note, err := scratch()
 	if err != nil {
 		return false, err

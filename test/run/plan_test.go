@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -42,9 +43,9 @@ func TestTablesNameWhatExists(t *testing.T) {
 			t.Errorf("long.txt: %s %s stands there twice", l.pkg, l.test)
 		}
 	}
-	for name := range shards {
+	for _, name := range slices.Concat(slices.Collect(maps.Keys(shards)), slices.Collect(maps.Keys(servers))) {
 		if tests[name] == nil {
-			t.Errorf("shards: there is no %s", name)
+			t.Errorf("shards or servers: there is no %s", name)
 		}
 	}
 }

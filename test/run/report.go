@@ -47,6 +47,7 @@ type report struct {
 	broken   []failure
 	notRun   []job    // when the budget was used up
 	repeats  []string // what the second runs of failed jobs showed
+	listed   []string // the long tests of all slices
 	progress progress
 }
 
@@ -283,11 +284,28 @@ func reason(wrote []string) string {
 // setUp begins the reason of a test that was skipped because the machine lacks something that it could have.
 const setUp = "set-up: "
 
-// failed reports whether anything has failed. In CI a test may not be skipped for a missing step of the set-up.
+// long begins the reason of a test that was skipped because it takes long.
+const long = "long: "
+
+// failed reports whether anything has failed. In CI a test may not be skipped for a missing step of the set-up, and a long test must have its
+// turn.
 func (r *report) failed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.broken) > 0 || os.Getenv("CI") != "" && r.lacksSetUp()
+	return len(r.broken)+len(r.unlisted()) > 0 || os.Getenv("CI") != "" && r.lacksSetUp()
+}
+
+// unlisted are the tests that were skipped because they take long, and which no slice of the long tests has.
+func (r *report) unlisted() (names []string) {
+	for why, tests := range r.skips {
+		for test := range tests {
+			if strings.HasPrefix(why, long) && !slices.Contains(r.listed, test) && !slices.Contains(names, test) {
+				names = append(names, test)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 func (r *report) lacksSetUp() bool {
@@ -358,6 +376,12 @@ func (r *report) details() {
 		fmt.Fprintln(r.out, "\nfailed:")
 		for _, f := range r.broken {
 			fmt.Fprintln(r.out, "  "+f.what)
+		}
+	}
+	if names := r.unlisted(); len(names) > 0 {
+		fmt.Fprintln(r.out, "\nfailed: long tests that never run, because test/run/long.txt lacks them:")
+		for _, name := range names {
+			fmt.Fprintln(r.out, "  "+name)
 		}
 	}
 	if r.lacksSetUp() && os.Getenv("CI") != "" {

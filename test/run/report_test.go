@@ -152,3 +152,24 @@ func TestMissingSetUpFailsInCI(t *testing.T) {
 		}
 	}
 }
+
+func TestALongTestMustHaveItsTurn(t *testing.T) {
+	for _, listed := range []bool{true, false} {
+		var out bytes.Buffer
+		r := newReport(&out)
+		r.begin(nil, 1, &machine{})
+		if listed {
+			r.listed = []string{"pkg/x TestX"}
+		}
+		text := `{"Action":"output","Package":"pkg/x","Test":"TestX/case","Output":"    x_test.go:7: long: TestY shows one case\n"}` + "\n" +
+			`{"Action":"skip","Package":"pkg/x","Test":"TestX/case"}`
+		if err := r.read(strings.NewReader(text)); err != nil {
+			t.Fatal(err)
+		}
+		r.ends(job{name: "pkg/x"}, usage{}, nil)
+		r.summary()
+		if r.failed() == listed || strings.Contains(out.String(), "lacks them:\n  pkg/x TestX\n") == listed {
+			t.Errorf("listed: %t, failed: %t, report: %s", listed, r.failed(), out.String())
+		}
+	}
+}

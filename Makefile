@@ -2,16 +2,16 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-MODULES := pkg services/intake services/certs services/datastore services/workload services/addons services/status services/capi services/tenantaddons \
-	deployments/natsserver deployments/local deployments/compose deployments/docker deployments/stack deployments/monitoring cmd/stoker examples/portal test
-# Outside go.work, for what these take would have all others take other versions of what they share.
-APART := test/containers test/kamaji
-SERVICES = $(patsubst services/%,%,$(filter services/%,$(MODULES)))
+# The modules of go.work: the library, the root with everything that is built on it, and an example that requires the library alone.
+MODULES := ./pkg . ./examples/portal
+# Outside go.work: they need other versions of shared dependencies than the modules above.
+APART := ./test/containers ./test/kamaji
+SERVICES = $(notdir $(wildcard services/*))
 BENCH ?= ./bench/...
 # golangci-lint keeps the paths of files beside what it found in them, so each checkout has a cache of its own: with one for all,
 # another checkout's findings would be reported, by paths that this one's rules don't match.
 export GOLANGCI_LINT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/stoker/lint$(CURDIR)
-GO_FILES = $(shell git ls-files -co --exclude-standard '*.go' '**/go.mod' go.work)
+GO_FILES = $(shell git ls-files -co --exclude-standard '*.go' go.mod '*/go.mod' go.work)
 # What `stoker version` says; a tree without git says what Go knows of it.
 VERSION = $(shell git describe --tags --always --dirty 2>/dev/null)
 REVISION = $(shell git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null)
@@ -124,25 +124,28 @@ mutation: images ## change deciding code in small ways that tests must notice: F
 .PHONY: lint
 lint: ## check the code with golangci-lint
 	@cd tools/lint && GOWORK=off go build -o $(CURDIR)/bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
-	@bad=0; echo "== the workspace"; bin/golangci-lint run $(MODULES:%=./%/...) || bad=1; \
+	@bad=0; echo "== the workspace"; bin/golangci-lint run $(MODULES:%=%/...) || bad=1; \
 		for m in $(APART); do echo "== $$m"; (cd $$m && GOWORK=off $(CURDIR)/bin/golangci-lint run ./...) || bad=1; done; exit $$bad
 
 .PHONY: generate
-generate: ## generate CRDs, schemas, tables, dashboards and rights from the code
-	cd pkg && GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod controller-gen object \
-		crd:generateEmbeddedObjectMeta=false paths=./api/v1alpha1/... output:crd:artifacts:config=../deployments/crds
-	cd pkg && GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod controller-gen object \
-		crd:generateEmbeddedObjectMeta=false paths=./api/controlplane/... output:crd:artifacts:config=../deployments/cluster-api/crds
-	cd pkg && GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod controller-gen object \
-		crd:generateEmbeddedObjectMeta=false paths=./api/tenantaddon/... output:crd:artifacts:config=../deployments/crds
+generate: api ## generate CRDs, schemas, tables, dashboards and rights from the code
 	cd pkg && go generate ./...
-	cd deployments/stack && go generate ./...
-	cd deployments/monitoring && go generate ./...
+	go generate ./deployments/...
 
+# Deepcopy code and CRDs from the Go types of the API. One run of controller-gen reads the types of all three groups once, but writes all CRDs
+# into one directory.
+.PHONY: api
+api:
+	cd pkg && GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod controller-gen object crd:generateEmbeddedObjectMeta=false \
+		paths=./api/v1alpha1/... paths=./api/controlplane/... paths=./api/tenantaddon/... output:crd:artifacts:config=../deployments/crds
+	mv deployments/crds/controlplane.cluster.x-k8s.io_*.yaml deployments/cluster-api/crds
+	cd pkg && go generate ./api/...
+
+# Tests compare the other files that `make generate` writes: pkg/internal/generate, deployments/stack/internal/metrics, deployments/monitoring.
 .PHONY: verify
 verify: ## check that generated files and every go.mod are up to date
 	@test -z "$$(git status --porcelain)" || { echo "verify compares with what is committed, and there are changes:"; git status --short; exit 1; }
-	@$(MAKE) --no-print-directory generate tidy
+	@$(MAKE) --no-print-directory api tidy
 	@test -z "$$(git status --porcelain)" || { git diff; git status --short; echo "run make generate tidy, and commit"; exit 1; }
 
 .PHONY: publish

@@ -3,11 +3,11 @@ package docker
 import (
 	"bytes"
 	"debug/buildinfo"
-	_ "embed" // go.mod
 	"encoding/base64"
 	"encoding/hex"
-	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -17,18 +17,20 @@ import (
 	"golang.org/x/mod/modfile"
 )
 
-// module is what the paths of Stoker's own modules begin with.
-const module = "github.com/stoker-k8s/stoker/"
+// repository is the path of Stoker's own modules: the repository's root, and what is below it.
+const repository = "github.com/stoker-k8s/stoker"
 
 // rootsModule is where the certificate authorities in images are from.
 const rootsModule = "golang.org/x/crypto/x509roots/fallback"
 
-//go:embed go.mod
-var goMod []byte
-
-// rootsVersion is the version of rootsModule.
-func rootsVersion() (string, error) {
-	file, err := modfile.ParseLax("go.mod", goMod, nil)
+// rootsVersion is the version of rootsModule that the source tree requires.
+func (b Build) rootsVersion() (string, error) {
+	path := filepath.Join(b.Source, "go.mod")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	file, err := modfile.ParseLax(path, text, nil)
 	if err != nil {
 		return "", err
 	}
@@ -37,7 +39,7 @@ func rootsVersion() (string, error) {
 			return r.Mod.Version, nil
 		}
 	}
-	return "", errors.New("go.mod requires no " + rootsModule)
+	return "", fmt.Errorf("%s requires no %s", path, rootsModule)
 }
 
 // sbom lists what is in an image, in CycloneDX (https://cyclonedx.org/specification/overview): the Go modules that its program says it
@@ -72,7 +74,7 @@ func (b Build) sbom(i Image, layers [][]file) ([]byte, error) {
 			b.compiled(info, version, add)
 		}
 	}
-	roots, err := rootsVersion()
+	roots, err := b.rootsVersion()
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +115,7 @@ func component(path, version string) cyclonedx.Component {
 func (b Build) compiled(info *buildinfo.BuildInfo, version string, add func(cyclonedx.Component)) {
 	add(component("std", strings.TrimPrefix(info.GoVersion, "go")))
 	for _, m := range modules(info) {
-		if strings.HasPrefix(m.Path, module) {
+		if m.Path == repository || strings.HasPrefix(m.Path, repository+"/") {
 			m.Version = version // built together
 		}
 		c := component(m.Path, m.Version)

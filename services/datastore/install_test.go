@@ -129,7 +129,7 @@ func (in *installation) awaitOf(key, uid, what string, v any) {
 	}
 }
 
-// working are the stacks of the goroutines that are in this module's code.
+// working are the stacks of the goroutines that are in this service's code.
 func working() string {
 	all := make([]byte, 4<<20)
 	all = all[:runtime.Stack(all, true)]

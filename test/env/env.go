@@ -1,4 +1,4 @@
-// Package env starts what the tests of more than one module need: the local stack with a real management cluster, a NATS
+// Package env starts what the tests of more than one service need: the local stack with a real management cluster, a NATS
 // server, and the services as processes of their own, each with its own identities.
 package env
 

@@ -114,12 +114,14 @@ var catalog = []image{
 	{name: Gate, dir: "../../../services/datastore", pkg: "./cmd/stoker-gate", programs: []string{Gate}, own: true},
 }
 
-// files are those below a module's directory that a build depends on: go.mod, go.sum and the program. Of Stoker's own, all that may be; and
-// of one without a program, for there may be modules below that stand in for others.
+// files are those that a build depends on, relative to the image's directory: go.mod, go.sum and the program. Stoker's own are built from
+// the module at the repository's root: they may depend on all that is in their service and in pkg. An image without a program of its own
+// may have modules below its directory that stand in for others.
 func (i image) files(source string) ([]string, error) {
 	switch {
 	case i.own:
-		return moduleFiles(source, ".", filepath.Join("..", "..", "pkg"))
+		files, err := moduleFiles(source, ".", filepath.Join("..", "..", "pkg"))
+		return append(files, filepath.Join("..", "..", "go.mod"), filepath.Join("..", "..", "go.sum")), err
 	case i.tools != nil:
 		return moduleFiles(source, ".")
 	}

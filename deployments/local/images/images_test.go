@@ -80,3 +80,38 @@ func TestCatalog(t *testing.T) {
 		}
 	}
 }
+
+// TestFilesOfOwnPrograms compares the files that the fingerprint of Stoker's own image covers with the files that go compiles.
+func TestFilesOfOwnPrograms(t *testing.T) {
+	root, err := filepath.Abs(filepath.Join("..", "..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := find(Gate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := filepath.Join(root, "deployments", "local", "images", img.dir)
+	files, err := img.files(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := output(t.Context(), img, source, "list", "-deps", "-f", "{{range .GoFiles}}{{$.Dir}}/{{.}}\n{{end}}{{with .Module}}{{.GoMod}}{{end}}", img.pkg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	covered := 0
+	for path := range strings.FieldsSeq(string(out)) {
+		if !strings.HasPrefix(path, root+"/") {
+			continue
+		}
+		file, err := filepath.Rel(source, path)
+		if err != nil || !slices.Contains(files, file) {
+			t.Errorf("the gate depends on %s, which its fingerprint doesn't cover (%v)", path, err)
+		}
+		covered++
+	}
+	if covered == 0 {
+		t.Errorf("go list names no file below %s", root)
+	}
+}

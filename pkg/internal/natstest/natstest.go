@@ -1,5 +1,5 @@
-// Package natstest gives tests of this module a real NATS server, with Stoker's users, as a process of its own: the module that
-// the server is in (deployments/natsserver) is built when the first test asks for it, so that this module's go.mod has no server.
+// Package natstest gives tests of this module a real NATS server, with Stoker's users, as a process of its own: the
+// server's program (deployments/natsserver) is built when the first test asks for it, so that this module's go.mod has no server.
 package natstest
 
 import (
@@ -96,13 +96,12 @@ var built = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	module, bin := filepath.Join(root, "deployments", "natsserver"), filepath.Join(root, "bin", "test", "natsserver")
+	bin := filepath.Join(root, "bin", "test", "natsserver")
 	if os.Getenv("STOKER_TEST_BUILT") != "" {
 		return bin, nil
 	}
-	build := exec.Command("go", "build", "-o", bin, "./cmd/natsserver")
-	build.Dir, build.Stderr = module, os.Stderr
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	build := exec.Command("go", "build", "-trimpath", "-o", bin, "./deployments/natsserver/cmd/natsserver")
+	build.Dir, build.Stderr = root, os.Stderr
 	return bin, build.Run()
 })
 

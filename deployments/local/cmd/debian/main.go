@@ -1,4 +1,4 @@
-// Command debian finds a program of a Debian package, for tests of modules that don't import the local stack.
+// Command debian finds a program of a Debian package, for tests that don't import the local stack.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command natsserver runs the embedded NATS server as a process, for tests of modules that must not depend on a server. It prints
+// Command natsserver runs the embedded NATS server as a process, for tests of pkg, whose module must not depend on a server. It prints
 // its URL once it takes connections, and ends when its standard input does, so that it never outlives the test.
 package main
 

@@ -1,4 +1,4 @@
-// Package built finds the real servers that tests run, by the commands of the local stack: this module doesn't import it.
+// Package built finds the real servers that tests run, by the commands of the local stack, which services don't import.
 package built
 
 import (

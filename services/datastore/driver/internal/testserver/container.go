@@ -16,7 +16,7 @@ import (
 )
 
 // Contained says that the server runs in a container. Path is then the URL of who runs containers of the server's image (test/containers),
-// because the libraries that do so are not for this module.
+// because the libraries that do so need other versions of shared dependencies.
 func (p Program) Contained() bool { return strings.HasPrefix(p.Path, "http://") }
 
 // container is a server in a container of the engine that the command docker speaks to.

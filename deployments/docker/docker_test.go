@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -30,6 +29,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/deployments/docker"
 	"github.com/stoker-k8s/stoker/deployments/local/debian"
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 )
 
 // root of the repository.
@@ -369,7 +369,7 @@ func registry(t *testing.T) string {
 	dir := t.TempDir()
 	config := filepath.Join(dir, "config.yml")
 	for try := range 10 {
-		address := free(t)
+		address := port.Address(t, "127.0.0.1")
 		text := fmt.Sprintf("version: 0.1\nstorage: {filesystem: {rootdirectory: %q}}\nhttp: {addr: %q}\n", dir, address)
 		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -409,17 +409,6 @@ func answers(address string, ended <-chan struct{}) bool {
 			}
 		}
 	}
-}
-
-// free is an address that nobody listens on at the moment.
-func free(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // checkRun runs an image in the container engine, where there is one.

@@ -9,10 +9,8 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"maps"
 	"math/big"
-	mrand "math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -35,6 +33,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/intent"
@@ -85,8 +84,7 @@ func startTenant(t testing.TB) *tenant {
 	serving, servingKey := certificate(t, caCert, caKey, "kube-apiserver", "")
 	admin, adminKey := certificate(t, caCert, caKey, "kubernetes-super-admin", "system:masters")
 
-	ports := freePorts(t, 3)
-	client, peer, secure := ports[0], ports[1], ports[2]
+	client, peer, secure := port.Address(t, "127.0.0.1"), port.Address(t, "127.0.0.1"), port.Address(t, "127.0.0.1")
 	start(t, dir, etcdPath, "--data-dir="+filepath.Join(dir, "state"), "--unsafe-no-fsync",
 		"--listen-client-urls=http://"+client, "--advertise-client-urls=http://"+client,
 		"--listen-peer-urls=http://"+peer, "--initial-advertise-peer-urls=http://"+peer, "--initial-cluster=default=http://"+peer)
@@ -128,7 +126,7 @@ func startTenant(t testing.TB) *tenant {
 // another starts a second API server on the tenant's data, at an address of its own.
 func (tn *tenant) another(t testing.TB) *tenant {
 	t.Helper()
-	secure := freePorts(t, 1)[0]
+	secure := port.Address(t, "127.0.0.1")
 	_, port, _ := net.SplitHostPort(secure)
 	args := slices.Clone(tn.args)
 	for i, a := range args {
@@ -187,22 +185,6 @@ func until(t testing.TB, what string, ok func() bool) {
 			t.Fatalf("waited in vain until %s", what)
 		}
 	}
-}
-
-// freePorts are addresses that nobody listens on, of ports that no process is given that asks for any.
-func freePorts(t testing.TB, n int) []string {
-	t.Helper()
-	var free []string
-	for range 100 {
-		if l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10000+mrand.IntN(20000))); err == nil {
-			defer l.Close()
-			if free = append(free, l.Addr().String()); len(free) == n {
-				return free
-			}
-		}
-	}
-	t.Fatal("too few ports are free")
-	return nil
 }
 
 // certificate is signed by the CA, or by itself.

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
@@ -247,7 +248,7 @@ func TestLookAtAnEndpoint(t *testing.T) {
 			reason.EndpointCertificate, "answers with a certificate of the tenant's authority that isn't one for servers",
 		},
 		"a server without TLS":            {plain.Listener.Addr().String(), reason.EndpointForeign, "answers, but not by TLS"},
-		"nobody":                          {freePorts(t, 1)[0], reason.EndpointRefused, "the connection is refused"},
+		"nobody":                          {port.Address(t, "127.0.0.1"), reason.EndpointRefused, "the connection is refused"},
 		"a black hole":                    {hole, reason.EndpointTimeout, "nothing answers within 2s"},
 		"a name that leads nowhere":       {"demo.invalid:6443", reason.EndpointUnresolved, ""},
 		"an address that can't be dialed": {"255.255.255.255:6443", reason.EndpointUnreachable, ""},

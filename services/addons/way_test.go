@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
@@ -51,13 +52,13 @@ func TestTheWayThatWorksIsTaken(t *testing.T) {
 	for sentence, before := range map[string][]kube.Way{
 		"past a host name that doesn't resolve":                     {way("a", "demo.default.invalid:6443", host)},
 		"past an address that is another authority's":               {way("a", foreign.Listener.Addr().String(), "127.0.0.1")},
-		"past one that nobody listens at":                           {way("a", freePorts(t, 1)[0], host)},
+		"past one that nobody listens at":                           {way("a", port.Address(t, "127.0.0.1"), host)},
 		"past a black hole":                                         {way("a", hole, host)},
 		"past two":                                                  {way("a", hole, host), way("b", second, host)},
 		"past a server of the tenant's authority with another name": {way("a", elsewhere, host)},
 		"past all of them": {
 			way("a", "demo.default.invalid:6443", host), way("b", foreign.Listener.Addr().String(), "127.0.0.1"), way("c", hole, host),
-			way("d", freePorts(t, 1)[0], host),
+			way("d", port.Address(t, "127.0.0.1"), host),
 		},
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -103,7 +104,7 @@ func TestAWayIsTakenUntilItEnds(t *testing.T) {
 func TestNoWayLeadsToTheTenant(t *testing.T) {
 	t.Parallel()
 	tenants, others := newAuthority(t), newAuthority(t)
-	foreign, nobody := others.serves(t, nil), freePorts(t, 1)[0]
+	foreign, nobody := others.serves(t, nil), port.Address(t, "127.0.0.1")
 	for sentence, test := range map[string]struct {
 		ways      []kube.Way
 		untrusted bool // another kubeconfig may help

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
@@ -237,7 +238,7 @@ func TestWhatComesOfATurn(t *testing.T) {
 // Whether the Secrets are looked at shows in the error: the API server isn't there.
 func TestWhichTurnsLookAtSecrets(t *testing.T) {
 	t.Parallel()
-	config, err := kube.Kubeconfig{Server: "http://" + freeAddress(t), Cluster: "m", User: "c"}.Marshal()
+	config, err := kube.Kubeconfig{Server: "http://" + port.Address(t, "127.0.0.1"), Cluster: "m", User: "c"}.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}

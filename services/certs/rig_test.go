@@ -5,10 +5,8 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	mrand "math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -27,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/stoker-k8s/stoker/deployments/natsserver"
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
@@ -86,19 +85,6 @@ func manifests(t *testing.T, file string, each func(kind string, body []byte)) {
 		}
 		each(kind, body)
 	}
-}
-
-// freeAddress is one that nobody listens on, of a port that no process is given that asks for any.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		if l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10000+mrand.IntN(20000))); err == nil {
-			defer l.Close()
-			return l.Addr().String()
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
 }
 
 func start(t *testing.T, program string, args ...string) *os.Process {
@@ -167,7 +153,7 @@ func cluster(t *testing.T) (admin, certs *kube.Client, adminConfig []byte) {
 // startEtcd starts an etcd and returns its URL.
 func startEtcd(t *testing.T) (url string, etcd *os.Process) {
 	t.Helper()
-	url, peer := "http://"+freeAddress(t), "http://"+freeAddress(t)
+	url, peer := "http://"+port.Address(t, "127.0.0.1"), "http://"+port.Address(t, "127.0.0.1")
 	return url, start(t, binary(t, "etcd", "etcd"), "--data-dir", t.TempDir(), "--listen-client-urls", url, "--advertise-client-urls", url,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer,
 		"--unsafe-no-fsync", "--log-level", "warn")
@@ -176,7 +162,7 @@ func startEtcd(t *testing.T) (url string, etcd *os.Process) {
 // clusterOn is cluster with an etcd that is there already.
 func clusterOn(t *testing.T, etcdURL string) (admin, certs *kube.Client, adminConfig []byte) {
 	t.Helper()
-	apiserver, address := binary(t, "kubernetes-v1.36.3", "kube-apiserver"), freeAddress(t)
+	apiserver, address := binary(t, "kubernetes-v1.36.3", "kube-apiserver"), port.Address(t, "127.0.0.1")
 
 	today, dir := time.Now(), t.TempDir()
 	x, ca := issueAll(t, pki.Input{

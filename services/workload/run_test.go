@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	mrand "math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -45,6 +44,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/stoker-k8s/stoker/deployments/natsserver"
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
@@ -128,7 +128,7 @@ func (c *cluster) apiServer() {
 		return path
 	}
 	sa := write("sa.key", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))
-	client, peer, secure := freeAddress(t), freeAddress(t), freeAddress(t)
+	client, peer, secure := port.Address(t, "127.0.0.1"), port.Address(t, "127.0.0.1"), port.Address(t, "127.0.0.1")
 	c.run(filepath.Join(images[0], "etcd"), "--data-dir="+filepath.Join(dir, "etcd"), "--unsafe-no-fsync", "--log-level=warn",
 		"--listen-client-urls=http://"+client, "--advertise-client-urls=http://"+client,
 		"--listen-peer-urls=http://"+peer, "--initial-advertise-peer-urls=http://"+peer, "--initial-cluster=default=http://"+peer)
@@ -224,19 +224,6 @@ func (c *cluster) crd(file string, r kube.Resource) {
 	eventually(c.t, r.Plural+" are served", func() error {
 		return c.admin.List(c.t.Context(), r, "", "", &metav1.PartialObjectMetadataList{})
 	})
-}
-
-// freeAddress is one that nobody listens on, of a port that no process is given that asks for any.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		if l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10000+mrand.IntN(20000))); err == nil {
-			defer l.Close()
-			return l.Addr().String()
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
 }
 
 // run runs a program until the test ends.

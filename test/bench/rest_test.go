@@ -3,7 +3,6 @@ package bench
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"github.com/stoker-k8s/stoker/deployments/local/images"
 	"github.com/stoker-k8s/stoker/deployments/local/progress"
 	"github.com/stoker-k8s/stoker/deployments/stack"
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -142,23 +142,12 @@ func startNATS(b *testing.B, dir string) (cmd *exec.Cmd, url string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	ours, address := filepath.Join(dir, "nats.conf"), freeAddress(b)
+	ours, address := filepath.Join(dir, "nats.conf"), port.Address(b, "127.0.0.1")
 	text := fmt.Sprintf("server_name: rest\nlisten: %q\njetstream { store_dir: %q, sync_interval: always }\naccounts {%s", address, dir, accounts)
 	if err := errors.Join(os.WriteFile(ours, []byte(text), 0o600), os.WriteFile(filepath.Join(dir, events.PortalsFile), portals, 0o600)); err != nil {
 		b.Fatal(err)
 	}
 	return startProcess(b, dir, "nats", exec.Command(filepath.Join(bin, "nats-server"), "-c", ours)), "nats://" + address
-}
-
-// freeAddress finds a port that nobody listens on.
-func freeAddress(b *testing.B) string {
-	b.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 func startService(b *testing.B, dir, service, url string) *exec.Cmd {

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/stoker-k8s/stoker/deployments/local/images"
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/api/controlplane"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -280,8 +281,7 @@ func runDeployment(t *testing.T, ns, n string) {
 	}
 	manager := pod.Containers[at]
 	seed := e.Stack.Service(name.ServiceCAPI, "a").NATSSeed
-	address, err := env.FreeAddress("127.0.0.1")
-	must(t, err)
+	address := port.Address(t, "127.0.0.1")
 	// cluster-api-operator would add these.
 	args := append(manager.Args, "--health-addr="+address, "--v=1", "--leader-elect=true", "--leader-elect-lease-duration=15s", "--sync-period=600s", "--webhook-port=9443")
 	cmd := exec.Command(filepath.Join(filepath.Dir(e.StokerBin()), "stoker-capi"), args...)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nats-io/nuid"
 
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/token"
@@ -26,10 +27,7 @@ const secret = "a-token-that-nobody-guesses"
 // overHTTP gives a replica a way in by HTTP; url is where it is.
 func overHTTP(t testing.TB) (url string, change func(*intake.Config)) {
 	t.Helper()
-	address, err := env.FreeAddress(e.Local.Block().Management().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := port.Address(t, e.Local.Block().Management().String())
 	file := filepath.Join(t.TempDir(), "tokens")
 	content, err := token.File{Tokens: []token.Token{
 		{Name: "all", Hash: token.Hash(secret), Namespaces: []string{token.Any}, Kinds: token.Kinds()},

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
@@ -42,11 +43,12 @@ func TestCompose(t *testing.T) {
 	needEngine(t)
 	build(t)
 	build(t, "nats", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-	p := port(t)
+	free := func() string { return strconv.Itoa(port.Free(t)) }
+	p := free()
 	i := &installation{project: "stoker-test-" + strings.ToLower(rand.Text()[:8]), files: []string{filepath.Join(root, "docker-compose.yaml")}, dir: t.TempDir()}
 	i.env = environment(t, map[string]string{
 		"STOKER_VERSION": tag, "STOKER_SUBNET": "172.30.98.0/24", "STOKER_SUBNET_RANGE": "172.30.98.128/25", "STOKER_NODE_ADDRESS": "172.30.98.10",
-		"API_PORT": port(t), "NATS_PORT": port(t), "PROMETHEUS_PORT": port(t), "GRAFANA_PORT": port(t),
+		"API_PORT": free(), "NATS_PORT": free(), "PROMETHEUS_PORT": free(), "GRAFANA_PORT": free(),
 		"TENANT_PORT": "30443", "TENANT_PORTS": "30443",
 	}, "deployments/compose/built.env")
 	// The first tenant is reached at a port of this machine, others within the network of containers alone.

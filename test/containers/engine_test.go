@@ -6,12 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -139,20 +136,6 @@ func environment(t *testing.T, changes map[string]string, more ...string) map[st
 	}
 	maps.Copy(all, changes)
 	return all
-}
-
-// port that nobody listens on at the moment, and that no process is given that asks for any.
-func port(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		p := strconv.Itoa(10000 + rand.IntN(20000))
-		if l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", p)); err == nil {
-			_ = l.Close()
-			return p
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
 }
 
 // eventually tries until there is no error.

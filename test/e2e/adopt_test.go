@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,6 +35,7 @@ import (
 	"github.com/stoker-k8s/stoker/deployments/local"
 	"github.com/stoker-k8s/stoker/deployments/local/images"
 	"github.com/stoker-k8s/stoker/deployments/local/pki"
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -596,7 +598,7 @@ func natsOfOne(t *testing.T, n string) {
 	must(t, err)
 	bin, err := store.Build(t.Context(), images.NATS, nil)
 	must(t, err)
-	dir, port := t.TempDir(), freePort(t)
+	dir, port := t.TempDir(), strconv.Itoa(port.Free(t))
 	authority, err := pki.OpenAuthority(dir, "ca")
 	must(t, err)
 	const host = "127.0.0.2" // 127.0.0.1 is, in a pod, that pod

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/stoker-k8s/stoker/deployments/local/pki"
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/test/env"
 )
 
@@ -24,8 +25,7 @@ func bucket(t *testing.T) []string {
 	images.Dir, images.Stderr = env.Root(), os.Stderr
 	program, err := images.Output()
 	must(t, err)
-	address, err := env.FreeAddress("127.0.0.1")
-	must(t, err)
+	address := port.Address(t, "127.0.0.1")
 	dir := t.TempDir()
 	authority, err := pki.OpenAuthority(dir, "ca")
 	must(t, err)

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/stoker-k8s/stoker/deployments/local/images"
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -197,7 +199,7 @@ func (x *tunnelled) startAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	health, admin := freePort(t), freePort(t)
+	health, admin := strconv.Itoa(port.Free(t)), strconv.Itoa(port.Free(t))
 	args := slices.Clone(o.Spec.Template.Spec.Containers[0].Args)
 	for i, arg := range args {
 		switch flag, _, _ := strings.Cut(arg, "="); flag {
@@ -235,20 +237,6 @@ func (x *tunnelled) startAgent(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// freePort is one on which nobody listens on this machine's loopback address.
-func freePort(t *testing.T) string {
-	t.Helper()
-	address, err := env.FreeAddress("127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }
 
 func (x *tunnelled) killAgent(t *testing.T) {

@@ -1,16 +1,17 @@
 package env
 
 import (
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/stoker-k8s/stoker/deployments/local"
 	"github.com/stoker-k8s/stoker/deployments/local/images"
 	"github.com/stoker-k8s/stoker/deployments/local/pki"
 	"github.com/stoker-k8s/stoker/deployments/local/progress"
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 )
 
 // Built is the directory of an image's programs and manifests, built if need be.
@@ -81,10 +82,5 @@ func WebhookFlags(t testing.TB) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address, err := FreeAddress("127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(address)
-	return []string{"--webhook-cert-dir=" + dir, "--webhook-port=" + port, "--health-addr=127.0.0.1:0"}
+	return []string{"--webhook-cert-dir=" + dir, "--webhook-port=" + strconv.Itoa(port.Free(t)), "--health-addr=127.0.0.1:0"}
 }

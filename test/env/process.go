@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -25,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stoker-k8s/stoker/deployments/stack"
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
@@ -58,7 +57,7 @@ func (p *Process) start() error {
 	}
 	if p.http == "" {
 		var err error
-		if p.http, err = FreeAddress(p.env.Local.Block().Management().String()); err != nil {
+		if p.http, _, err = port.Reserve(p.env.Local.Block().Management().String()); err != nil {
 			return err
 		}
 	}
@@ -71,27 +70,6 @@ func (p *Process) start() error {
 		"STOKER_LOG_LEVEL="+logLevel(), "GORACE=halt_on_error=1 atexit_sleep_ms=0")
 	return p.run(cmd)
 }
-
-// FreeAddress is an address of a host whose port is free, and isn't taken by a connection to somewhere else before it is listened on: the
-// kernel takes those from 32768 on.
-func FreeAddress(host string) (string, error) {
-	for tries := 0; ; tries++ {
-		address := net.JoinHostPort(host, strconv.Itoa(10000+rand.IntN(20000)))
-		if _, taken := given.LoadOrStore(address, true); taken {
-			continue
-		}
-		l, err := net.Listen("tcp", address)
-		if err == nil {
-			return address, l.Close()
-		}
-		if tries >= 100 {
-			return "", err
-		}
-	}
-}
-
-// given are the addresses that FreeAddress gave.
-var given sync.Map
 
 // logLevel of the services. Tests search all that services may ever log for secrets; benchmarks set STOKER_TEST_LOG_LEVEL to what runs in
 // production.

@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/stoker-k8s/stoker/deployments/local/images"
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -216,7 +217,8 @@ spec:
 `)
 
 	redis := newRedis(t)
-	repositories := free(t)
+	repositoryPort := strconv.Itoa(port.Free(t))
+	repositories := "127.0.0.1:" + repositoryPort
 	component := func(n string, flags ...string) {
 		cmd := exec.Command(filepath.Join(dir, "argocd"), flags...)
 		home := t.TempDir()
@@ -226,12 +228,12 @@ spec:
 		e.Program(t, n, cmd)
 	}
 	kubeconfig := []string{"--kubeconfig=" + e.Local.Kubeconfig("admin"), "--namespace=" + argoNamespace}
-	component("argocd-repo-server", "--address=127.0.0.1", "--port="+portOf(t, repositories), "--metrics-address=127.0.0.1", "--metrics-port="+portOf(t, free(t)), "--disable-tls",
+	component("argocd-repo-server", "--address=127.0.0.1", "--port="+repositoryPort, "--metrics-address=127.0.0.1", "--metrics-port="+strconv.Itoa(port.Free(t)), "--disable-tls",
 		"--redis="+redis.Addr(), "--revision-cache-expiration=1s")
 	component("argocd-application-controller", append(kubeconfig, "--repo-server="+repositories, "--repo-server-plaintext", "--redis="+redis.Addr(),
-		"--metrics-port="+portOf(t, free(t)))...)
+		"--metrics-port="+strconv.Itoa(port.Free(t)))...)
 	component("argocd-applicationset-controller", append(kubeconfig, "--argocd-repo-server="+repositories, "--repo-server-plaintext",
-		"--metrics-addr="+free(t), "--probe-addr="+free(t), "--webhook-addr="+free(t))...)
+		"--metrics-addr="+port.Address(t, "127.0.0.1"), "--probe-addr="+port.Address(t, "127.0.0.1"), "--webhook-addr="+port.Address(t, "127.0.0.1"))...)
 }
 
 // newRedis is a Redis in which time passes, so that what Argo CD keeps there for a while it forgets.
@@ -250,20 +252,6 @@ func newRedis(t *testing.T) *miniredis.Miniredis {
 		}
 	}()
 	return redis
-}
-
-func free(t *testing.T) string {
-	t.Helper()
-	address, err := env.FreeAddress("127.0.0.1")
-	must(t, err)
-	return address
-}
-
-func portOf(t *testing.T, address string) string {
-	t.Helper()
-	_, port, err := net.SplitHostPort(address)
-	must(t, err)
-	return port
 }
 
 // applyIn applies an object of Argo CD in a namespace.

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/stoker-k8s/stoker/deployments/local/images"
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -152,8 +153,7 @@ kubeConfig: {secretRef: {name: shop-admin-kubeconfig, key: admin.conf}}`)
 // flux starts Flux' controllers.
 func flux(t *testing.T, dir string) {
 	t.Helper()
-	storage, err := env.FreeAddress("127.0.0.1")
-	must(t, err)
+	storage := port.Address(t, "127.0.0.1")
 	for program, flags := range map[string][]string{
 		"source-controller":    {"--storage-path=" + t.TempDir(), "--storage-addr=" + storage, "--storage-adv-addr=" + storage},
 		"helm-controller":      nil,

@@ -26,6 +26,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/test/env"
 )
@@ -220,7 +221,7 @@ func (r *rotation) cluster() (all []*member) {
 	routes := []string{}
 	for n := range 3 {
 		m := &member{name: fmt.Sprintf("stoker-nats-%d", n), dir: r.t.TempDir()}
-		client, monitor, route := free(r.t), free(r.t), free(r.t)
+		client, monitor, route := port.Free(r.t), port.Free(r.t), port.Free(r.t)
 		m.url, m.monitor = fmt.Sprintf("tls://127.0.0.1:%d", client), fmt.Sprintf("http://127.0.0.1:%d", monitor)
 		routes = append(routes, fmt.Sprintf("%s.stoker-nats-servers.stoker-system.svc:6222", m.name), fmt.Sprintf("127.0.0.1:%d", route))
 		m.bring(r.t)
@@ -590,7 +591,7 @@ func (r *etcdRotation) begin() (stop func()) {
 	for n := range 3 {
 		r.all = append(r.all, &etcdMember{
 			name: fmt.Sprintf("stoker-etcd-%d", n), dir: r.t.TempDir(), data: filepath.Join(r.t.TempDir(), "data"),
-			url: fmt.Sprintf("https://127.0.0.1:%d", free(r.t)), peer: fmt.Sprintf("https://127.0.0.1:%d", free(r.t)),
+			url: fmt.Sprintf("https://127.0.0.1:%d", port.Free(r.t)), peer: fmt.Sprintf("https://127.0.0.1:%d", port.Free(r.t)),
 		})
 	}
 	for _, m := range r.all {

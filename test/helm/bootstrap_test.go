@@ -5,13 +5,11 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +17,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/test/env"
@@ -114,24 +113,6 @@ func start(t *testing.T, program string, args ...string) (file string, stop func
 	return log.Name(), stop
 }
 
-// lastPort is the one that free gave last. It is below those that the kernel gives to connections, which would take it before a server does.
-var lastPort atomic.Int32
-
-// free is a port that nobody listens on at the moment, and that isn't given again.
-func free(t *testing.T) int {
-	t.Helper()
-	lastPort.CompareAndSwap(0, int32(20000+os.Getpid()%10000))
-	for range 1000 {
-		port := int(lastPort.Add(1))
-		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			_ = l.Close()
-			return port
-		}
-	}
-	t.Fatal("no port is free")
-	return 0
-}
-
 func TestBootstrapOfNATS(t *testing.T) {
 	t.Parallel()
 	set := func(portal string) []string {
@@ -157,10 +138,10 @@ func TestBootstrapOfNATS(t *testing.T) {
 	configMap(t, "stoker-nats-accounts", dir)
 	data, _ := render(t, "stoker", set("shop")...)["ConfigMap/stoker-nats"]["data"].(map[string]any)
 	conf, _ := data["nats.conf"].(string)
-	port := free(t)
-	url := fmt.Sprintf("tls://127.0.0.1:%d", port)
+	client := port.Address(t, "127.0.0.1")
+	url := "tls://" + client
 	conf = strings.NewReplacer("/etc/nats-tls", tls, "/etc/nats-ca", tls, "/data", t.TempDir(),
-		"listen: 0.0.0.0:4222", fmt.Sprintf("listen: 127.0.0.1:%d", port), "http: 0.0.0.0:8222", fmt.Sprintf("http: 127.0.0.1:%d", free(t))).Replace(conf)
+		"listen: 0.0.0.0:4222", "listen: "+client, "http: 0.0.0.0:8222", "http: "+port.Address(t, "127.0.0.1")).Replace(conf)
 	start(t, component(t, "nats-server", "nats-server"), "--config", write(t, filepath.Join(dir, "nats.conf"), conf))
 	system := write(t, filepath.Join(t.TempDir(), "seed"), string(secret(t, "stoker-nats-system")["seed"]))
 	start(t, e.StokerBin(), "nats-reload", "--watch", dir, "--watch", tls, "--nats", url, "--nats-ca", filepath.Join(tls, "ca.crt"), "--nkey", system)
@@ -305,7 +286,7 @@ func TestBootstrapOfEtcd(t *testing.T) {
 	files(t, "stoker-etcd-root", root)
 	configMap(t, "stoker-etcd-ca", server)
 	ca := filepath.Join(server, "ca.crt")
-	client, peer := fmt.Sprintf("https://127.0.0.1:%d", free(t)), fmt.Sprintf("https://127.0.0.1:%d", free(t))
+	client, peer := fmt.Sprintf("https://127.0.0.1:%d", port.Free(t)), fmt.Sprintf("https://127.0.0.1:%d", port.Free(t))
 	start(t, component(t, "etcd", "etcd"), "--name=a", "--data-dir="+filepath.Join(t.TempDir(), "data"),
 		"--listen-client-urls="+client, "--advertise-client-urls="+client, "--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer,
 		"--initial-cluster=a="+peer, "--client-cert-auth", "--trusted-ca-file="+ca, "--cert-file="+filepath.Join(server, "tls.crt"),

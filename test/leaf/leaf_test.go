@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/deployments/local/pki"
 	"github.com/stoker-k8s/stoker/deployments/natsserver"
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -95,16 +95,6 @@ func run(t *testing.T, file, text string) *natsd.Server {
 	return srv
 }
 
-func freeAddress(t *testing.T) (address string) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // start a hub and an installation of so many servers. more is of the hub's configuration.
 func start(t *testing.T, servers int, more string) *world {
 	t.Helper()
@@ -139,7 +129,7 @@ func (w *world) startHub(t *testing.T, more string) {
 	if err := os.WriteFile(w.stranger, []byte(stranger), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	client, leafs := freeAddress(t), freeAddress(t)
+	client, leafs := port.Address(t, "127.0.0.1"), port.Address(t, "127.0.0.1")
 	w.link = env.NewLink(t, leafs)
 	w.hub = run(t, filepath.Join(w.dir, "hub.conf"), more+snippet(t, "hub.conf",
 		"0.0.0.0:4222", client, "0.0.0.0:7422", leafs, "hub.example.com:7422", w.link.Address(), "/etc/nats/tls.crt", pair.CertFile, "/etc/nats/tls.key", pair.KeyFile,
@@ -191,7 +181,7 @@ func (w *world) startInstallation(t *testing.T, servers int) {
 	}
 	var routes []string
 	for range servers {
-		routes = append(routes, freeAddress(t))
+		routes = append(routes, port.Address(t, "127.0.0.1"))
 	}
 	for i, route := range routes {
 		text := fmt.Sprintf("server_name: n%d\nlisten: 127.0.0.1:-1\njetstream { store_dir: %q }\n", i, filepath.Join(w.dir, "n"+strconv.Itoa(i)))

@@ -23,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -246,7 +247,7 @@ func (m *monitored) number(t *testing.T, query string, want float64) {
 // twin starts another process with the name and the identity of a service's first replica.
 func (m *monitored) twin(t *testing.T, service string) (undo func()) {
 	t.Helper()
-	cfg, address := e.Stack.Service(service, "a"), free(t)
+	cfg, address := e.Stack.Service(service, "a"), port.Address(t, e.Local.Block().Management().String())
 	cmd := exec.Command(filepath.Join(filepath.Dir(e.StokerBin()), "stoker-"+service))
 	cmd.Env = append(os.Environ(), "STOKER_NATS="+cfg.NATS, "STOKER_NATS_SEED="+cfg.NATSSeed, "STOKER_KUBECONFIG="+cfg.Kubeconfig,
 		"STOKER_REPLICA=a", "STOKER_HTTP="+address)

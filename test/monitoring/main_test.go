@@ -21,6 +21,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/deployments/local/debian"
 	"github.com/stoker-k8s/stoker/deployments/local/progress"
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/test/env"
 )
@@ -52,7 +53,7 @@ func start(t *testing.T, rules string, servers ...string) *monitored {
 	m := &monitored{services: e.Services(t), since: time.Now()}
 	t.Cleanup(func() { e.NoServices(t) })
 	for _, server := range servers {
-		at := free(t)
+		at := port.Address(t, e.Local.Block().Management().String())
 		run(t, exec.Command(e.StokerBin(), "nats-metrics", "--monitor", server, "--http", at))
 		m.nats = append(m.nats, at)
 	}
@@ -72,7 +73,7 @@ scrape_configs:
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := free(t)
+	address := port.Address(t, e.Local.Block().Management().String())
 	cmd := exec.Command(program.Path,
 		"--config.file="+filepath.Join(dir, "prometheus.yaml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+address, "--log.level=warn")
@@ -104,16 +105,6 @@ func (m *monitored) scrape(t *testing.T, more ...string) {
 	if err := os.Rename(m.targets+".new", m.targets); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// free is an address of the test's that nobody listens on.
-func free(t *testing.T) string {
-	t.Helper()
-	address, err := env.FreeAddress(e.Local.Block().Management().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return address
 }
 
 // run runs a program until the test ends, or stop is called.

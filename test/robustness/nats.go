@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/stoker-k8s/stoker/deployments/local/process"
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
@@ -43,11 +44,12 @@ func NewNATS(dir, bin, host string) (*NATS, error) {
 	if err != nil {
 		return nil, err
 	}
-	free, release, err := freeAddresses(host, 3*servers)
-	if err != nil {
-		return nil, err
+	free := make([]string, 3*servers)
+	for i := range free { // until this process ends: servers are started again on their ports
+		if free[i], _, err = port.Reserve(host); err != nil {
+			return nil, err
+		}
 	}
-	defer release()
 	routes := free[servers : 2*servers]
 	copy(n.clients[:], free)
 	copy(n.monitors[:], free[2*servers:])
@@ -193,23 +195,4 @@ func (n *NATS) Stop(ctx context.Context) {
 		}
 		n.routes[i].Close()
 	}
-}
-
-// freeAddresses finds ports of a host that nobody listens on; until they are released nobody else gets them.
-func freeAddresses(host string, n int) (free []string, release func(), err error) {
-	var listeners []net.Listener
-	release = func() {
-		for _, l := range listeners {
-			_ = l.Close()
-		}
-	}
-	for range n {
-		l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-		if err != nil {
-			release()
-			return nil, nil, err
-		}
-		listeners, free = append(listeners, l), append(free, l.Addr().String())
-	}
-	return free, release, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/deployments/local/pki"
 	"github.com/stoker-k8s/stoker/deployments/local/process"
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/services/addons"
 )
@@ -32,17 +33,12 @@ func started(t *testing.T, s *StandIns) (p *standIn, ca *pki.Authority, kubeconf
 	if err != nil {
 		t.Fatal(err)
 	}
-	free, release, err := freeAddresses(host, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	release()
-	address := free[0]
-	_, port, _ := net.SplitHostPort(address)
+	address := port.Address(t, host)
+	_, securePort, _ := net.SplitHostPort(address)
 	started, err := s.Start(process.Spec{
 		Path: "/programs/kube-apiserver", Dir: "/pods/default_shop-1-7d9c8b6f5-x2x4z_uid/home/kube-apiserver",
 		Args: []string{
-			"kube-apiserver", "--bind-address=" + host, "--secure-port=" + port, "--client-ca-file=" + ca.CertFile,
+			"kube-apiserver", "--bind-address=" + host, "--secure-port=" + securePort, "--client-ca-file=" + ca.CertFile,
 			"--tls-cert-file=" + pair.CertFile, "--tls-private-key-file=" + pair.KeyFile,
 		},
 	})

@@ -15,6 +15,8 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	discoverylisters "k8s.io/client-go/listers/discovery/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 )
 
 // A backendServer greets a connection with its name and, when its client has said all, answers with what was said.
@@ -69,16 +71,6 @@ func ask(t *testing.T, address, text string) string {
 	return string(answer)
 }
 
-func freePort(t *testing.T) int32 {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return int32(l.Addr().(*net.TCPAddr).Port)
-}
-
 func TestSliced(t *testing.T) {
 	store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	slice := func(name, service, address string) *discoveryv1.EndpointSlice {
@@ -122,7 +114,7 @@ func TestNodePort(t *testing.T) {
 		t.Fatalf("without a node port it listens on %v: %v", s.fronts, err)
 	}
 	for tries := 1; ; tries++ { // somebody else may take a port that was free
-		object.Spec.Ports[0].NodePort = freePort(t)
+		object.Spec.Ports[0].NodePort = int32(port.Free(t))
 		err := s.serve(object)
 		if err == nil {
 			break
@@ -157,7 +149,7 @@ func TestForward(t *testing.T) {
 	balancer := &Balancer{cfg: Config{Pods: corelisters.NewPodLister(store), Log: slog.New(slog.DiscardHandler)}}
 	s := balancer.newService(object, netip.MustParseAddr("127.0.0.1"))
 	for tries := 1; ; tries++ { // somebody else may take a port that was free
-		object.Spec.Ports[0].Port = freePort(t)
+		object.Spec.Ports[0].Port = int32(port.Free(t))
 		err := s.serve(object)
 		if err == nil {
 			break

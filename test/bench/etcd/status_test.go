@@ -36,6 +36,7 @@ import (
 	"github.com/stoker-k8s/stoker/deployments/local/images"
 	"github.com/stoker-k8s/stoker/deployments/local/pki"
 	"github.com/stoker-k8s/stoker/deployments/local/progress"
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/test/env"
 )
 
@@ -156,7 +157,7 @@ func startEtcd(b *testing.B, program string) *server {
 	check(b, err)
 	root, err := ca.Issue(pki.Leaf{File: "root", Name: "root"})
 	check(b, err)
-	at := addresses(b, 3)
+	at := []string{port.Address(b, "127.0.0.1"), port.Address(b, "127.0.0.1"), port.Address(b, "127.0.0.1")}
 	s := &server{ca: ca, endpoint: at[0], metrics: "http://" + at[2]}
 	s.process = start(b, program, "--data-dir="+filepath.Join(dir, "data"), "--unsafe-no-fsync", "--client-cert-auth",
 		"--trusted-ca-file="+ca.CertFile, "--cert-file="+serving.CertFile, "--key-file="+serving.KeyFile,
@@ -230,7 +231,7 @@ func (s *server) startTenant(b *testing.B, program string, number int, args []st
 	check(b, err)
 	private, public, err := pki.SigningKey(filepath.Join(dir, "sa"))
 	check(b, err)
-	at := addresses(b, 1)[0]
+	at := port.Address(b, "127.0.0.1")
 	_, port, _ := net.SplitHostPort(at)
 	t := &tenant{process: start(b, program, append([]string{
 		"--etcd-servers=https://" + s.endpoint, "--etcd-cafile=" + s.ca.CertFile, "--etcd-certfile=" + store.CertFile, "--etcd-keyfile=" + store.KeyFile,
@@ -361,19 +362,6 @@ func start(b *testing.B, program string, args ...string) *exec.Cmd {
 func end(p *exec.Cmd) {
 	_ = p.Process.Kill()
 	_ = p.Wait()
-}
-
-// addresses are free ones, host:port.
-func addresses(b *testing.B, n int) []string {
-	b.Helper()
-	var all []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		check(b, err)
-		defer l.Close()
-		all = append(all, l.Addr().String())
-	}
-	return all
 }
 
 func pause(b *testing.B, d time.Duration) {

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
-	"github.com/stoker-k8s/stoker/services/datastore/internal/port"
 )
 
 // Combination is one way in which a DataStore says how its administrator connects.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
 	"github.com/stoker-k8s/stoker/pkg/intent"
@@ -427,7 +428,7 @@ func TestTenantsOwnWebhook(t *testing.T) {
 	for sentence, test := range map[string]struct {
 		address, timeout, says string
 	}{
-		"one that nobody listens for": {freeAddress(), "5", "connection refused"},
+		"one that nobody listens for": {port.Address(t, "127.0.0.1"), "5", "connection refused"},
 		"one that hangs":              {blackHole(t), "30", "doesn't answer in time"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -465,7 +466,7 @@ webhooks:
 
 func TestTenantThatIsAway(t *testing.T) {
 	t.Parallel()
-	kubeconfig := strings.Replace(string(server.kubeconfig), strings.TrimPrefix(server.config.Host, "https://"), freeAddress(), 1)
+	kubeconfig := strings.Replace(string(server.kubeconfig), strings.TrimPrefix(server.config.Host, "https://"), port.Address(t, "127.0.0.1"), 1)
 	c, err := Open([]byte(kubeconfig), kube.Options{})
 	if err != nil {
 		t.Fatal(err)

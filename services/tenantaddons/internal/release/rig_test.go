@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
@@ -69,6 +70,12 @@ func startServer() (s *apiServer, stop func(), err error) {
 		return nil, nil, fmt.Errorf("build etcd and kube-apiserver: %w", err)
 	}
 	images := strings.Fields(string(out))
+	var addresses [3]string
+	for i := range addresses { // until this process ends, as the server does
+		if addresses[i], _, err = port.Reserve("127.0.0.1"); err != nil {
+			return nil, nil, err
+		}
+	}
 	dir, err := os.MkdirTemp("", "stoker-test-release-")
 	if err != nil {
 		return nil, nil, err
@@ -93,7 +100,7 @@ func startServer() (s *apiServer, stop func(), err error) {
 		}
 	}
 	keys := newKeys(dir)
-	client, peer, secure := freeAddress(), freeAddress(), freeAddress()
+	client, peer, secure := addresses[0], addresses[1], addresses[2]
 	run(filepath.Join(images[0], "etcd"), "--data-dir="+filepath.Join(dir, "etcd"), "--unsafe-no-fsync", "--log-level=error",
 		"--listen-client-urls=http://"+client, "--advertise-client-urls=http://"+client,
 		"--listen-peer-urls=http://"+peer, "--initial-advertise-peer-urls=http://"+peer, "--initial-cluster=default=http://"+peer)
@@ -199,16 +206,6 @@ func (k *keys) kubeconfig(url string) ([]byte, error) {
 		return nil, k.err
 	}
 	return kube.Kubeconfig{Server: url, CA: k.caPEM, Cluster: "demo", User: "admin", Certificate: k.admin, Key: k.adminKey}.Marshal()
-}
-
-// freeAddress is one that nobody listens on, of a port that no process is given that asks for any.
-func freeAddress() string {
-	for {
-		if l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10000+mrand.IntN(20000))); err == nil {
-			_ = l.Close()
-			return l.Addr().String()
-		}
-	}
 }
 
 // open opens the test's tenant.

@@ -7,7 +7,6 @@ import (
 	"crypto"
 	"crypto/tls"
 	"crypto/x509"
-	"net"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -17,10 +16,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/testserver"
 	"github.com/stoker-k8s/stoker/services/datastore/internal/built"
-	"github.com/stoker-k8s/stoker/services/datastore/internal/port"
 )
 
 // Server is an etcd on a free port of the loopback, stopped at the end of the test.
@@ -64,7 +63,7 @@ func Start(t testing.TB, flags ...string) *Server {
 func StartWith(t testing.TB, ca *Authority, host string, flags ...string) *Server {
 	t.Helper()
 	s := &Server{
-		CA: ca, flags: flags, dir: testserver.OwnDir(t, "etcd"), Endpoint: free(t, host), peer: free(t, host),
+		CA: ca, flags: flags, dir: testserver.OwnDir(t, "etcd"), Endpoint: port.Address(t, host), peer: port.Address(t, host),
 		program: testserver.Program{Path: built.Program(t, "etcd", "etcd", "STOKER_TEST_ETCD")},
 	}
 	s.name, s.clusterState = "test", "new"
@@ -89,7 +88,7 @@ func StartWith(t testing.TB, ca *Authority, host string, flags ...string) *Serve
 func (s *Server) Join(t testing.TB) *Server {
 	t.Helper()
 	other := &Server{
-		CA: s.CA, flags: s.flags, dir: testserver.OwnDir(t, "etcd"), Endpoint: free(t, "127.0.0.1"), peer: free(t, "127.0.0.1"),
+		CA: s.CA, flags: s.flags, dir: testserver.OwnDir(t, "etcd"), Endpoint: port.Address(t, "127.0.0.1"), peer: port.Address(t, "127.0.0.1"),
 		program: s.program, name: s.name + strconv.Itoa(len(s.cluster)), clusterState: "existing",
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -172,9 +171,4 @@ func (s *Server) Kill(testing.TB) {
 		s.process.Kill()
 		s.process = nil
 	}
-}
-
-func free(t testing.TB, host string) string {
-	t.Helper()
-	return net.JoinHostPort(host, strconv.Itoa(port.Free(t)))
 }

@@ -20,9 +20,9 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/testserver"
-	"github.com/stoker-k8s/stoker/services/datastore/internal/port"
 )
 
 // Admin may do everything, Password is his.

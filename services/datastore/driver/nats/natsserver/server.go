@@ -8,11 +8,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,10 +19,10 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nkeys"
 
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/testserver"
 	"github.com/stoker-k8s/stoker/services/datastore/internal/built"
-	"github.com/stoker-k8s/stoker/services/datastore/internal/port"
 )
 
 // The administrator of a server without an operator.
@@ -100,14 +98,14 @@ func start(t testing.TB, o Options, ports []int) (servers []*Server) {
 		accounts = fmt.Sprintf("authorization {\n%s\n}\n", o.Users)
 	}
 	var routes []string
-	for _, port := range ports {
-		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", port))
+	for _, route := range ports {
+		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", route))
 	}
-	for i, port := range ports {
+	for i, route := range ports {
 		s := *first
 		s.dir = testserver.OwnDir(t, "nats")
 		s.Accounts = filepath.Join(s.dir.Path, "accounts")
-		s.Endpoint, s.monitor = free(t), free(t)
+		s.Endpoint, s.monitor = port.Address(t, "127.0.0.1"), port.Address(t, "127.0.0.1")
 		text := &strings.Builder{}
 		line := func(format string, args ...any) { fmt.Fprintf(text, format+"\n", args...) }
 		cert, key := s.CA.Issue(t, "nats")
@@ -130,7 +128,7 @@ func start(t testing.TB, o Options, ports []int) (servers []*Server) {
 			line("jetstream { store_dir: %q%s }", filepath.Join(s.dir.Path, "jetstream"), limit)
 		}
 		if len(ports) > 1 {
-			line("cluster { name: test, listen: \"127.0.0.1:%d\", routes: [%s] }", port, strings.Join(routes, ", "))
+			line("cluster { name: test, listen: \"127.0.0.1:%d\", routes: [%s] }", route, strings.Join(routes, ", "))
 		}
 		s.config = s.dir.Write(t, "server.conf", []byte(text.String()))
 		s.Run(t)
@@ -251,11 +249,6 @@ func (s *Server) ask(ctx context.Context, what string, into any) error {
 		return nil
 	}
 	return json.NewDecoder(response.Body).Decode(into)
-}
-
-func free(t testing.TB) string {
-	t.Helper()
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port.Free(t)))
 }
 
 // Public is the public key of a pair.

@@ -15,9 +15,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/testserver"
-	"github.com/stoker-k8s/stoker/services/datastore/internal/port"
 )
 
 // Admin is the superuser, Password his.

@@ -27,6 +27,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/deployments/local/progress"
 	"github.com/stoker-k8s/stoker/deployments/stack"
+	"github.com/stoker-k8s/stoker/internal/testing/checkout"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
@@ -53,21 +54,7 @@ type Env struct {
 }
 
 // Root of the repository.
-func Root() string {
-	dir, err := os.Getwd()
-	if err != nil {
-		panic(err)
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
-			return dir
-		}
-		if dir == filepath.Dir(dir) {
-			panic("no go.work above the test")
-		}
-		dir = filepath.Dir(dir)
-	}
-}
+func Root() string { return checkout.Root() }
 
 // Option of Main.
 type Option func(*options)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/stoker-k8s/stoker/internal/testing/checkout"
 )
 
 // Program returns a program of an image of the local stack (deployments/local/images), which is built when it isn't in
@@ -38,27 +40,10 @@ func Run(t testing.TB, variable, command string, args ...string) []byte {
 		t.Skipf("needs Go to find %s; set %s to a program", strings.Join(args, " "), variable)
 	}
 	cmd := exec.Command("go", append([]string{"run", "-trimpath", command}, args...)...)
-	cmd.Dir, cmd.Stderr = filepath.Join(root(t), "deployments", "local"), os.Stderr
+	cmd.Dir, cmd.Stderr = filepath.Join(checkout.Root(), "deployments", "local"), os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%s %s: %v; or set %s to a program", command, strings.Join(args, " "), err, variable)
 	}
 	return out
-}
-
-// root of the repository, above the package whose tests run.
-func root(t testing.TB) string {
-	t.Helper()
-	at, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for dir := at; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
-			return dir
-		}
-		if dir == filepath.Dir(dir) {
-			t.Fatalf("no go.work in or above %s", at)
-		}
-	}
 }

@@ -14,7 +14,7 @@ import (
 func (c *Client) Config(ctx context.Context) *rest.Config {
 	return &rest.Config{
 		Host: c.host, UserAgent: c.manager, QPS: -1, WarningHandler: rest.NoWarnings{},
-		Transport: roundTripper(func(req *http.Request) (*http.Response, error) { return sendWithin(ctx, c.http.Transport, req) }),
+		Transport: roundTripper(func(req *http.Request) (*http.Response, error) { return c.sendWithin(ctx, req) }),
 	}
 }
 
@@ -24,22 +24,22 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 // sendWithin sends a request that ends with ctx as well as with its own context.
-func sendWithin(ctx context.Context, by http.RoundTripper, req *http.Request) (*http.Response, error) {
+func (c *Client) sendWithin(ctx context.Context, req *http.Request) (*http.Response, error) {
 	var end context.CancelFunc
 	query := req.URL.Query()
 	if query.Has("watch") {
 		ctx, end = context.WithCancel(ctx)
 	} else {
-		ctx, end = context.WithTimeout(ctx, requestTimeout)
+		ctx, end = context.WithTimeout(ctx, c.timeout)
 	}
 	detach := context.AfterFunc(req.Context(), end) //nolint:contextcheck // a request ends with both
 	done := func() { detach(); end() }
 	bounded := req.Clone(ctx)
 	if !query.Has("watch") && !query.Has("timeout") {
-		query.Set("timeout", serverTimeout.String())
+		query.Set("timeout", c.serverTimeout().String())
 		bounded.URL.RawQuery = query.Encode()
 	}
-	resp, err := by.RoundTrip(bounded)
+	resp, err := c.http.Transport.RoundTrip(bounded)
 	if err != nil {
 		done()
 		return nil, err

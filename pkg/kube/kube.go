@@ -7,9 +7,11 @@
 package kube
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"os"
+	"time"
 
 	metascheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,6 +37,7 @@ type Client struct {
 	// opening has one place: whoever opens a list or watch takes it, so that a server which is away gets one attempt at a time, and
 	// one that is back one connection. Nil for none.
 	opening chan struct{}
+	timeout time.Duration
 	scope   Options
 	// told is told of each answer, nil, and of why there was none. Nil for nobody.
 	told func(away error)
@@ -53,6 +56,8 @@ type Options struct {
 	WatchFilter string
 	// Requests is told of each request; nil for nobody.
 	Requests RequestFunc
+	// Timeout bounds every request except watches and lists of metadata; 0: 10 s.
+	Timeout time.Duration
 	// Ways lead to a tenant's API server ([ForTenant]); nil: it is where its kubeconfig says.
 	Ways *Ways
 }
@@ -112,7 +117,7 @@ func New(cfg *rest.Config, o Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connection to %s: %w", cfg.Host, err)
 	}
-	c := &Client{host: cfg.Host, manager: o.FieldManager, health: o.Health, dependency: Dependency, scope: o, http: &http.Client{
+	c := &Client{host: cfg.Host, manager: o.FieldManager, health: o.Health, dependency: Dependency, scope: o, timeout: cmp.Or(o.Timeout, requestTimeout), http: &http.Client{
 		Transport:     fenced{transport, o.Requests},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // an API server is where it is
 	}}

@@ -22,6 +22,11 @@ import (
 // piped is a client whose connection to a server is in memory, so that time in a test is what the test says.
 func piped(t *testing.T, handler http.HandlerFunc) *Client {
 	t.Helper()
+	return pipedWith(t, handler, Options{FieldManager: "test"})
+}
+
+func pipedWith(t *testing.T, handler http.HandlerFunc, o Options) *Client {
+	t.Helper()
 	ours, theirs := net.Pipe()
 	l := &oneConnection{conn: make(chan net.Conn, 1), closed: make(chan struct{})}
 	l.conn <- theirs
@@ -29,7 +34,7 @@ func piped(t *testing.T, handler http.HandlerFunc) *Client {
 	served := make(chan struct{})
 	go func() { defer close(served); _ = server.Serve(l) }()
 	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return ours, nil }}
-	k, err := New(&rest.Config{Host: "http://server", Transport: transport}, Options{FieldManager: "test"})
+	k, err := New(&rest.Config{Host: "http://server", Transport: transport}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,6 +94,42 @@ func TestListsMayTakeLongWhileTheyGoOn(t *testing.T) {
 			t.Errorf("one that hangs ends with %v", err)
 		}
 	})
+}
+
+func TestRequestTimeout(t *testing.T) {
+	for _, c := range []struct {
+		sentence       string
+		timeout, takes time.Duration
+		told           string // to the server
+		away           bool
+	}{
+		{sentence: "by default 9 s are in time", takes: 9 * time.Second, told: "9s"},
+		{sentence: "by default 11 s are too long", takes: 11 * time.Second, told: "9s", away: true},
+		{sentence: "an option allows 11 s", timeout: time.Minute, takes: 11 * time.Second, told: "54s"},
+		{sentence: "an option's limit ends a request", timeout: time.Minute, takes: 61 * time.Second, told: "54s", away: true},
+	} {
+		t.Run(c.sentence, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				told := make(chan string, 1)
+				k := pipedWith(t, func(w http.ResponseWriter, r *http.Request) {
+					told <- r.URL.Query().Get("timeout")
+					select {
+					case <-r.Context().Done():
+					case <-time.After(c.takes):
+						fmt.Fprint(w, "{}")
+					}
+				}, Options{FieldManager: "test", Timeout: c.timeout})
+				var o metav1.PartialObjectMetadata
+				var away *intent.Unavailable
+				if err := k.Get(t.Context(), Secrets, "default", "a", &o); errors.As(err, &away) != c.away || !c.away && err != nil {
+					t.Errorf("the request ends with %v", err)
+				}
+				if got := <-told; got != c.told {
+					t.Errorf("the server is told to end within %s, want %s", got, c.told)
+				}
+			})
+		})
+	}
 }
 
 func TestDecodeList(t *testing.T) {

@@ -19,10 +19,8 @@ import (
 )
 
 const (
-	// requestTimeout bounds every request but watches; of a list of metadata, how long nothing of it may come.
+	// requestTimeout is the default of Options.Timeout; of a list of metadata, how long nothing of it may come.
 	requestTimeout = 10 * time.Second
-	// serverTimeout lets the server give up first, so that its answer still says why.
-	serverTimeout = 9 * time.Second
 	// pageSize is how many objects a list asks for at a time.
 	pageSize = 500
 
@@ -33,6 +31,9 @@ const (
 	metadataLists = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 )
 
+// serverTimeout lets the server give up first, so that its answer still says why.
+func (c *Client) serverTimeout() time.Duration { return c.timeout - c.timeout/10 }
+
 // request begins a request for an object, or for a collection when name is empty; of all namespaces when namespace is empty.
 func (c *Client) request(verb string, r Resource, namespace, name string, sub ...string) *rest.Request {
 	root := []string{"/apis", r.GroupVersion.Group, r.GroupVersion.Version}
@@ -41,7 +42,7 @@ func (c *Client) request(verb string, r Resource, namespace, name string, sub ..
 	}
 	// MaxRetries: client-go would repeat a request, a write as well, when an answer has Retry-After. That is the loop's to decide.
 	req := c.rest.Verb(verb).MaxRetries(0).AbsPath(root...).NamespaceIfScoped(namespace, r.Namespaced && namespace != "").
-		Resource(r.Plural).Param("timeout", serverTimeout.String())
+		Resource(r.Plural).Param("timeout", c.serverTimeout().String())
 	if name != "" {
 		req = req.Name(name)
 	}
@@ -66,7 +67,7 @@ func (c *Client) do(ctx context.Context, req *rest.Request, out any) error {
 	if isDryRun(ctx) {
 		req.Param("dryRun", metav1.DryRunAll)
 	}
-	limited, cancel := context.WithTimeout(quiet(ctx), requestTimeout)
+	limited, cancel := context.WithTimeout(quiet(ctx), c.timeout)
 	defer cancel()
 	result := req.Do(limited)
 	if err := c.classify(ctx, result.Error()); err != nil {

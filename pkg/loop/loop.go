@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -44,6 +45,8 @@ type Loop struct {
 	Ensure func(ctx context.Context) error
 	// Commands makes the loop consume commands besides facts.
 	Commands bool
+	// TurnTimeout bounds one turn; 0: 30 s. Steps that wait longer for the world end their turn and are woken.
+	TurnTimeout time.Duration
 	// Metrics may be nil.
 	Metrics prometheus.Registerer
 
@@ -132,6 +135,7 @@ func (l *Loop) prepare(turns context.Context) {
 	l.lanes, l.holding, l.published = map[events.Key]*lane{}, map[origin]*delivery{}, map[events.Key]uint64{}
 	l.owing, l.drifts, l.created = map[events.Key]struct{}{}, map[events.Key]*drifts{}, map[string]time.Time{}
 	l.lost, l.alarms = make(chan bool, 1), &alarms{wake: l.wake}
+	l.TurnTimeout = cmp.Or(l.TurnTimeout, turnTimeout)
 	if l.againAfter == nil {
 		l.againAfter = tryAgainAfter
 	}

@@ -24,7 +24,7 @@ const (
 	maxFailures = 20
 	// tellAfter is the number of failed attempts from which on a failure is told in state and status.
 	tellAfter = 3
-	// turnTimeout bounds one turn; steps that wait longer for the world end their turn and are woken.
+	// turnTimeout is the default of Loop.TurnTimeout.
 	turnTimeout = 30 * time.Second
 )
 
@@ -60,7 +60,7 @@ func (l *Loop) turn(n *lane, w work) error {
 	if err := fence.Check(held); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(held, turnTimeout)
+	ctx, cancel := context.WithTimeout(held, l.TurnTimeout)
 	defer cancel()
 	defer l.keepAlive(w.batch)()
 

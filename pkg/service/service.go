@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -38,6 +39,8 @@ type Config struct {
 	StreamReplicas int
 	// Kubeconfig of the management cluster; empty inside a cluster.
 	Kubeconfig string
+	// APITimeout bounds a request to the management cluster's API server, a third of what a turn may take; 0: 10 s, and 30 s for a turn.
+	APITimeout time.Duration
 	// Replica names this process among the service's replicas; stable over restarts.
 	Replica string
 	// HTTP is the address of /livez, /readyz and /metrics, or several, comma-separated; empty for none.
@@ -84,7 +87,7 @@ func Connect(cfg Config) (*Clients, error) {
 	requests := newAPIRequests(labelled)
 	k, err := kube.Connect(cfg.Kubeconfig, kube.Options{
 		FieldManager: name.FieldManager(cfg.Name), Health: h, Namespace: cfg.Namespace, WatchFilter: cfg.WatchFilter,
-		Requests: requests.to(managementCluster),
+		Requests: requests.to(managementCluster), Timeout: cfg.APITimeout,
 	})
 	if err != nil {
 		bus.Close()
@@ -115,7 +118,7 @@ func Run(ctx context.Context, cfg Config, build func(*Clients) (*loop.Loop, erro
 	if err != nil {
 		return err
 	}
-	l.Metrics, l.Handle = c.Metrics, c.wholeTurns(cfg.Name, l.Handle)
+	l.Metrics, l.Handle, l.TurnTimeout = c.Metrics, c.wholeTurns(cfg.Name, l.Handle), 3*cfg.APITimeout
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	served := make(chan struct{})
@@ -158,6 +161,8 @@ func Main(service, usage string, run func(context.Context, Config) error, more .
 	text(&cfg.NATSSeed, "nats-seed", "", "`file` with the nkey seed of this service's NATS user")
 	text(&cfg.NATSCA, "nats-ca", "", "`file` with the CA of the NATS servers' certificates")
 	text(&cfg.Kubeconfig, "kubeconfig", "", "kubeconfig `file` of the management cluster; empty inside a cluster")
+	var apiTimeout string
+	text(&apiTimeout, "api-timeout", "10s", "`time` that a request to the management cluster's API server may take, 1s or more; a turn has three times as long")
 	text(&cfg.Namespace, "namespace", "", "`namespace` of the tenants this installation works on; empty for all")
 	text(&cfg.WatchFilter, "watch-filter", "", "`value` of the label cluster.x-k8s.io/watch-filter of the objects this installation works on; empty for all")
 	text(&cfg.Replica, "replica", events.DefaultReplica(), "`name` of this process among the service's replicas, stable over restarts")
@@ -188,6 +193,11 @@ func Main(service, usage string, run func(context.Context, Config) error, more .
 		cfg.StreamReplicas = int(replicas[0] - '0')
 	default:
 		fmt.Fprintf(os.Stderr, "--stream-replicas %q: must be 1, 3 or 5\n", replicas)
+		os.Exit(2)
+	}
+	var err error
+	if cfg.APITimeout, err = time.ParseDuration(apiTimeout); err != nil || cfg.APITimeout < time.Second {
+		fmt.Fprintf(os.Stderr, "--api-timeout %q: must be a duration of 1s or more\n", apiTimeout)
 		os.Exit(2)
 	}
 	var l slog.Level

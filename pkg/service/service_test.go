@@ -23,7 +23,7 @@ const envMain = "STOKER_TEST_SERVICE_MAIN"
 func TestMain(m *testing.M) {
 	if os.Getenv(envMain) != "" {
 		Main("certs", "A test.", func(_ context.Context, cfg Config) error {
-			_, err := fmt.Fprintf(os.Stdout, "http %q\n", cfg.HTTP)
+			_, err := fmt.Fprintf(os.Stdout, "http %q, api timeout %s\n", cfg.HTTP, cfg.APITimeout)
 			return err
 		})
 		return
@@ -58,8 +58,32 @@ func TestThePortOfHTTPCanBeLeftOut(t *testing.T) {
 				cmd.Args = append(cmd.Args, c.arg)
 			}
 			out, err := cmd.Output()
-			if want := fmt.Sprintf("http %q\n", c.want); err != nil || string(out) != want {
+			if want := fmt.Sprintf("http %q, api timeout 10s\n", c.want); err != nil || string(out) != want {
 				t.Errorf("it says %q, want %q: %v", out, want, err)
+			}
+		})
+	}
+}
+
+func TestAPITimeoutFlag(t *testing.T) {
+	for _, c := range []struct {
+		sentence, env, arg, want string
+		fails                    bool
+	}{
+		{sentence: "a flag sets it", arg: "--api-timeout=3m", want: "3m0s"},
+		{sentence: "the environment sets it", env: "STOKER_API_TIMEOUT=20s", want: "20s"},
+		{sentence: "a duration below a second is refused", arg: "--api-timeout=10ms", want: `--api-timeout "10ms"`, fails: true},
+		{sentence: "text that is no duration is refused", arg: "--api-timeout=10", want: `--api-timeout "10"`, fails: true},
+	} {
+		t.Run(c.sentence, func(t *testing.T) {
+			cmd := exec.Command(os.Args[0], c.arg)
+			if c.arg == "" {
+				cmd.Args = cmd.Args[:1]
+			}
+			cmd.Env = append(os.Environ(), envMain+"=1", c.env)
+			out, err := cmd.CombinedOutput()
+			if (err != nil) != c.fails || !strings.Contains(string(out), c.want) {
+				t.Errorf("it says %q, want %q: %v", out, c.want, err)
 			}
 		})
 	}

@@ -32,7 +32,8 @@ import (
 type Process struct {
 	Name, Replica string
 	env           *Env
-	tap           *Tap // what it sends goes through; nil for none
+	tap           *Tap     // what it sends goes through; nil for none
+	vars          []string // of its environment, besides those of every service
 	cmd           *exec.Cmd
 	log           *os.File
 	http          string
@@ -68,6 +69,7 @@ func (p *Process) start() error {
 		"STOKER_ACTIVATOR_ADDRESS="+p.env.Local.Block().Management().String(),
 		"STOKER_STREAM_REPLICAS="+strconv.Itoa(cfg.StreamReplicas),
 		"STOKER_LOG_LEVEL="+logLevel(), "GORACE=halt_on_error=1 atexit_sleep_ms=0")
+	cmd.Env = append(cmd.Env, p.vars...)
 	return p.run(cmd)
 }
 

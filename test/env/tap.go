@@ -83,7 +83,7 @@ type trap struct {
 }
 
 // Tapped starts a replica of a service whose messages are recorded, and stops it when the test ends.
-func (e *Env) Tapped(t testing.TB, service, replica string) (*Process, *Tap) {
+func (e *Env) Tapped(t testing.TB, service, replica string, vars ...string) (*Process, *Tap) {
 	t.Helper()
 	cfg := e.Stack.Service(service, replica)
 	tap := newTap(t.TempDir())
@@ -91,7 +91,7 @@ func (e *Env) Tapped(t testing.TB, service, replica string) (*Process, *Tap) {
 		t.Fatal(err)
 	}
 	t.Cleanup(tap.close)
-	p := &Process{Name: service, Replica: replica, env: e, tap: tap}
+	p := &Process{Name: service, Replica: replica, env: e, tap: tap, vars: vars}
 	if err := p.start(); err != nil {
 		t.Fatal(err)
 	}

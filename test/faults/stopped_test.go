@@ -43,9 +43,9 @@ var lateWrites = []lateWrite{
 	{service: name.ServiceStatus, what: "the status", before: "GET " + objectPath},
 }
 
-// inTime is how soon a stopped replica must go on to have something left to write: a request to the API server fails after ten seconds
-// (pkg/kube), and then the turn begins anew, with what is asked for by then.
-const inTime = 9800 * time.Millisecond
+// patient lets a request to the API server, and the turn it belongs to, outlast the takeover. With the default of 10 s, a stopped replica
+// that continues later than that would find its request failed, begin the turn again, and have nothing outdated to write.
+const patient = "STOKER_API_TIMEOUT=10m"
 
 // replica is a process, and the tap on what it sends.
 type replica struct {
@@ -68,7 +68,7 @@ func TestStoppedReplicaWritesNothingWhenItGoesOn(t *testing.T) {
 		}
 		var both [2]replica
 		for i, n := range []string{"a", "b"} {
-			both[i].Process, both[i].tap = e.Tapped(t, w.service, n)
+			both[i].Process, both[i].tap = e.Tapped(t, w.service, n, patient)
 		}
 		replicas[w.service] = both
 	}
@@ -79,17 +79,7 @@ func TestStoppedReplicaWritesNothingWhenItGoesOn(t *testing.T) {
 					env.Long(t)
 				}
 				t.Parallel()
-				tries := 4 // on a busy machine one of three shows something
-				if testing.Short() {
-					tries = 2
-				}
-				for try := range tries {
-					if w.isKept(t, events.Tenant("default", fmt.Sprintf("stopped-%s-%d", w.service, try)), replicas[w.service]) || t.Failed() {
-						return
-					}
-				}
-				t.Skipf("the machine is too busy: in none of %d tries had another replica done the work within %s, after which a request fails",
-					tries, inTime)
+				w.isKept(t, events.Tenant("default", "stopped-"+w.service), replicas[w.service])
 			})
 		}
 	})
@@ -110,9 +100,9 @@ func asks(key events.Key, what string) *v1alpha1.TenantControlPlane {
 
 const early, late = "early", "late"
 
-// isKept has a replica stopped before its late write for a tenant, and go on. It returns false if it went on too late to have anything to
-// write.
-func (w lateWrite) isKept(t *testing.T, key events.Key, both [2]replica) (shown bool) {
+// isKept stops a replica before its late write for a tenant, lets it continue when another replica has done the work, and fails the test
+// if the first one then writes.
+func (w lateWrite) isKept(t *testing.T, key events.Key, both [2]replica) {
 	t.Helper()
 	count := oneCA(t, key)
 	generation := int64(2)
@@ -149,7 +139,6 @@ func (w lateWrite) isKept(t *testing.T, key events.Key, both [2]replica) (shown 
 	before := w.made(t, key)
 	sent, heard := len(zombie.tap.Messages(0)), len(other.tap.Messages(0))
 	zombie.Signal(syscall.SIGCONT)
-	shown = time.Since(since) < inTime
 	t.Logf("it went on after %.1f s", time.Since(since).Seconds())
 	awaitBeats(t, w.service, zombie.tap, sent)
 	awaitBeats(t, w.service, other.tap, heard)
@@ -170,7 +159,6 @@ func (w lateWrite) isKept(t *testing.T, key events.Key, both [2]replica) (shown 
 	}
 	e.Delete(t, key)
 	e.Gone(t, key)
-	return shown
 }
 
 // state is the key of the service's state.

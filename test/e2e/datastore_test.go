@@ -289,6 +289,17 @@ func erase(t testing.TB, r kube.Resource, namespace, n string) {
 	must(t, err)
 }
 
+// A pause is long until the test has seen it, and is then shortened.
+const far, soon = time.Hour, 2 * time.Second
+
+// pauseUntil has a pause of an object end after a time, and returns when that is.
+func pauseUntil(t testing.TB, r kube.Resource, namespace, n string, after time.Duration) time.Time {
+	t.Helper()
+	until := time.Now().Add(after).UTC().Truncate(time.Second)
+	merge(t, r, namespace, n, annotations(map[string]any{name.AnnotationPausedUntil: until.Format(time.RFC3339)}))
+	return until
+}
+
 // vanished waits until an object is gone.
 func vanished(t testing.TB, r kube.Resource, namespace, n string) {
 	t.Helper()
@@ -553,14 +564,18 @@ func TestDataStores(t *testing.T) {
 		vanished(t, kube.TenantControlPlanes, key.Namespace, key.Name)
 	})
 	t.Run("a pause of a DataStore ends by itself", func(t *testing.T) {
-		until := time.Now().Add(2 * time.Second).UTC().Format(time.RFC3339)
-		merge(t, kube.DataStores, "", "gold", annotations(map[string]any{name.AnnotationPausedUntil: until}))
+		pauseUntil(t, kube.DataStores, "", "gold", far)
+		storeSays(t, "gold", "Paused", metav1.ConditionTrue, "Annotated")
+		until := pauseUntil(t, kube.DataStores, "", "gold", soon)
 		env.Eventually(t, "the end of the pause", func() error {
-			if c := meta.FindStatusCondition(readStore(t, "gold").Status.Conditions, "Paused"); c != nil || time.Now().UTC().Format(time.RFC3339) < until {
+			if c := meta.FindStatusCondition(readStore(t, "gold").Status.Conditions, "Paused"); c != nil {
 				return fmt.Errorf("%+v", c)
 			}
 			return nil
 		})
+		if time.Now().Before(until) {
+			t.Error("it ended too early")
+		}
 		merge(t, kube.DataStores, "", "gold", annotations(map[string]any{name.AnnotationPausedUntil: nil}))
 	})
 	t.Run("deletion is held while tenants use it, which go on, and no new one gets it", func(t *testing.T) {
@@ -614,19 +629,23 @@ func TestDataStores(t *testing.T) {
 		env.Eventually(t, "the repair", func() error { return admission(t, "silver-1", "etcd") })
 	})
 	t.Run("a tenant's pause ends by itself, and its deletion waits for that", func(t *testing.T) {
-		until := time.Now().Add(20 * time.Second).UTC() // enough for a busy machine to see it paused, and its deletion wait
-		merge(t, kube.TenantControlPlanes, one.Namespace, one.Name, annotations(map[string]any{name.AnnotationPausedUntil: until.Format(time.RFC3339)}))
-		env.Eventually(t, "the pause", func() error {
-			var spec state.Tenant
-			if in.state(t, one, events.KeySpec, &spec); !spec.Paused || spec.PausedUntil.IsZero() {
-				return fmt.Errorf("%+v", spec)
-			}
-			return nil
-		})
+		told := func(what string, is func(state.Tenant) bool) {
+			env.Eventually(t, what, func() error {
+				var spec state.Tenant
+				if in.state(t, one, events.KeySpec, &spec); !is(spec) {
+					return fmt.Errorf("%+v", spec)
+				}
+				return nil
+			})
+		}
+		pauseUntil(t, kube.TenantControlPlanes, one.Namespace, one.Name, far)
+		told("the pause", func(s state.Tenant) bool { return s.Paused && !s.PausedUntil.IsZero() })
 		erase(t, kube.TenantControlPlanes, one.Namespace, one.Name)
+		told("the deletion", func(s state.Tenant) bool { return s.Paused && s.Deleting })
 		read(t, one) // still there
+		until := pauseUntil(t, kube.TenantControlPlanes, one.Namespace, one.Name, soon)
 		vanished(t, kube.TenantControlPlanes, one.Namespace, one.Name)
-		if time.Now().Before(until.Truncate(time.Second)) {
+		if time.Now().Before(until) {
 			t.Error("it went during the pause")
 		}
 		usedBy(t, "silver-1", three)

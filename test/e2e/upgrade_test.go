@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -12,6 +14,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -21,19 +24,20 @@ import (
 func TestAnUpgradeThatFailsIsUndoneAndNobodyNoticesInside(t *testing.T) {
 	workload := e.Services(t)[name.ServiceWorkload]
 	key, next := events.Tenant("default", "undone"), events.Tenant("default", "undone-next")
-	tenant := func(version, timeout string, args ...string) *v1alpha1.TenantControlPlane {
+	// Nothing is undone before the test has seen what it waits for, and shortens the time (shorten).
+	tenant := func(version string, args ...string) *v1alpha1.TenantControlPlane {
 		o := env.Tenant(key.Name, version)
 		o.Labels = map[string]string{"upgrade": "undone"}
-		o.Annotations = map[string]string{name.AnnotationUpgradeTimeout: timeout}
+		o.Annotations = map[string]string{name.AnnotationUpgradeTimeout: "10m"}
 		if len(args) > 0 {
 			o.Spec.ControlPlane.Deployment.ExtraArgs = &v1alpha1.ControlPlaneExtraArgs{APIServer: args}
 		}
 		return o
 	}
 	const gate = "--feature-gates=HonorPVReclaimPolicy=true" // which v1.36 doesn't know any more
-	e.Apply(t, tenant("v1.35.4", "8s", gate))
+	e.Apply(t, tenant("v1.35.4", gate))
 	e.Ready(t, key)
-	asleep := tenant("v1.35.4", "8s")
+	asleep := tenant("v1.35.4")
 	asleep.Name, asleep.Spec.ControlPlane.Deployment.Replicas = next.Name, new(int32(0))
 	e.Apply(t, asleep)
 	e.Fact(t, next, name.ServiceWorkload, event.Slept)
@@ -41,7 +45,7 @@ func TestAnUpgradeThatFailsIsUndoneAndNobodyNoticesInside(t *testing.T) {
 	before := podsOf(t, key)
 	asking := keepAsking(t, readFile(t, e.Kubeconfig(t, key)))
 	t.Run("a version that can't be had, workload being killed meanwhile", func(t *testing.T) {
-		e.Apply(t, tenant("v1.36.99", "8s", gate))
+		e.Apply(t, tenant("v1.36.99", gate))
 		env.Eventually(t, "pods of it", func() error {
 			if n := len(podsOf(t, key)); n != 2 {
 				return fmt.Errorf("%d pods", n)
@@ -50,6 +54,7 @@ func TestAnUpgradeThatFailsIsUndoneAndNobodyNoticesInside(t *testing.T) {
 		})
 		workload.Kill()
 		workload.Restart(t)
+		shorten(t, key, "v1.36.99", "kube-apiserver: ErrImagePull")
 		o := undone(t, key, "v1.36.99", "kube-apiserver: ErrImagePull")
 		back(t, key, before)
 		e.Fact(t, key, name.ServiceAddons, event.Applied)
@@ -75,19 +80,20 @@ func TestAnUpgradeThatFailsIsUndoneAndNobodyNoticesInside(t *testing.T) {
 		if code, out := stoker(t, "plan", key.Name, "--version", "v1.35.3"); code != 4 || !strings.Contains(out, "unable to downgrade") {
 			t.Errorf("exit %d:\n%s", code, out)
 		}
-		e.Apply(t, tenant("v1.35.4", "8s", gate))
+		e.Apply(t, tenant("v1.35.4", gate))
 		accepted(t, key, "v1.35.4")
 		e.Ready(t, key)
 		back(t, key, before)
 	})
 	t.Run("a version that ends over a flag which it doesn't know says so", func(t *testing.T) {
-		e.Apply(t, tenant("v1.36.3", "8s", gate))
+		e.Apply(t, tenant("v1.36.3", gate))
+		shorten(t, key, "v1.36.3", "HonorPVReclaimPolicy")
 		undone(t, key, "v1.36.3", "HonorPVReclaimPolicy")
 		back(t, key, before)
 	})
 	t.Run("and comes up without it", func(t *testing.T) {
-		e.Apply(t, tenant("v1.36.3", "5m"))
-		accepted(t, key, "v1.36.3", "5m")
+		e.Apply(t, tenant("v1.36.3"))
+		accepted(t, key, "v1.36.3", "10m")
 		if o := e.Ready(t, key); o.Status.Kubernetes.Version.Version != "v1.36.3" {
 			t.Errorf("%+v", o.Status.Kubernetes.Version)
 		}
@@ -112,6 +118,32 @@ func accepted(t *testing.T, key events.Key, version string, timeout ...string) {
 		}
 		return nil
 	})
+}
+
+// shorten waits until a portal is told why pods of a version are not ready, and has their time end three seconds later.
+func shorten(t *testing.T, key events.Key, version, says string) {
+	t.Helper()
+	env.Eventually(t, "why pods of "+version+" are not ready", func() error {
+		s, err := e.Status(t.Context(), key)
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(s.Message, says) {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	s := e.State(t.Context(), key, name.ServiceWorkload)
+	if s == nil {
+		t.Fatal("workload has no state")
+	}
+	var data state.Workload
+	must(t, json.Unmarshal(s.Data, &data))
+	if data.Upgrade == nil || data.Upgrade.Since.IsZero() || data.Upgrade.To != version || !data.Upgrade.UndoneAt.IsZero() {
+		t.Fatalf("the upgrade on record: %+v", data.Upgrade)
+	}
+	limit := (time.Since(data.Upgrade.Since) + 3*time.Second).Round(time.Second)
+	merge(t, kube.TenantControlPlanes, key.Namespace, key.Name, annotations(map[string]any{name.AnnotationUpgradeTimeout: limit.String()}))
 }
 
 // undone waits until a portal, and the object, are told that the upgrade to a version was undone and the tenant runs v1.35.4 again.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -122,25 +123,48 @@ func New(seed uint64) *Source {
 	return &Source{Rand: rand.New(rand.NewPCG(seed, 0x5eed))}
 }
 
-// known is the seed of short tests.
-const known = 1056970309207946855
+// Fixed is a seed that never changes, for a test that draws some objects of it besides those of [Seed].
+const Fixed = 1056970309207946855
 
-// Seed is the one in the environment variable STOKER_TEST_SEED or else a new one; short tests draw the same each time. It
-// is logged.
+// seedVariable sets the seed, to repeat a run.
+const seedVariable = "STOKER_TEST_SEED"
+
+// Seed is the seed in the environment variable STOKER_TEST_SEED, or a new one in each run. It is logged; a test that fails prints the
+// command that repeats it.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
 	seed := rand.Uint64()
-	if testing.Short() {
-		seed = known
-	}
-	if s := os.Getenv("STOKER_TEST_SEED"); s != "" {
+	if s := os.Getenv(seedVariable); s != "" {
 		var err error
 		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatalf("STOKER_TEST_SEED %q: %v", s, err)
+			t.Fatalf("%s %q: %v", seedVariable, s, err)
 		}
 	}
-	t.Logf("random objects of STOKER_TEST_SEED=%d", seed)
+	t.Logf("random objects of %s=%d", seedVariable, seed)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log("the same objects again:", repeat(t, seed))
+		}
+	})
 	return seed
+}
+
+// repeat is the command that runs a test again with the same objects.
+func repeat(t testing.TB, seed uint64) string {
+	command := fmt.Sprintf("%s=%d ", seedVariable, seed)
+	if n := os.Getenv("STOKER_TEST_OBJECTS"); n != "" {
+		command += "STOKER_TEST_OBJECTS=" + n + " "
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		dir = "."
+	}
+	command += "go test -C " + dir + " -count=1"
+	if testing.Short() { // which draws fewer
+		command += " -short"
+	}
+	top, _, _ := strings.Cut(t.Name(), "/")
+	return command + " -run '^" + top + "$' ."
 }
 
 // Seeded returns the source of Seed.

@@ -2,7 +2,10 @@ package random_test
 
 import (
 	"bytes"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -44,8 +47,49 @@ func TestSameSeedDrawsTheSame(t *testing.T) {
 	}
 }
 
+// failVariable has TestFailsWhenAsked fail.
+const failVariable = "STOKER_TEST_RANDOM_FAILS"
+
+func TestFailsWhenAsked(t *testing.T) {
+	seed := random.Seed(t)
+	if os.Getenv(failVariable) != "" {
+		t.Errorf("seed %d", seed)
+	}
+}
+
+func TestEachRunDrawsItsOwnAndCanBeRepeated(t *testing.T) {
+	t.Setenv("STOKER_TEST_SEED", "") // the developer's own
+	if a, b := random.Seed(t), random.Seed(t); a == b {
+		t.Errorf("%d twice", a)
+	}
+	fails := func(env ...string) string {
+		cmd := exec.Command(os.Args[0], "-test.v", "-test.short", "-test.run=^TestFailsWhenAsked$")
+		cmd.Env = append(append(os.Environ(), failVariable+"=1", "STOKER_TEST_OBJECTS=5"), env...)
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			t.Fatalf("it passes:\n%s", out)
+		}
+		return string(out)
+	}
+	out := fails()
+	command := regexp.MustCompile(`STOKER_TEST_SEED=(\d+) STOKER_TEST_OBJECTS=5 go test -C (\S+) -count=1 -short -run '\^TestFailsWhenAsked\$' \.`).FindStringSubmatch(out)
+	dir, err := os.Getwd()
+	if err != nil || command == nil || command[2] != dir {
+		t.Fatalf("no command that repeats it in %s (%v):\n%s", dir, err, out)
+	}
+	if again := fails("STOKER_TEST_SEED=" + command[1]); !strings.Contains(again, "seed "+command[1]+"\n") {
+		t.Errorf("with the seed %s:\n%s", command[1], again)
+	}
+}
+
 func TestWhatIsMeantToBeValidFitsTheGoTypes(t *testing.T) {
-	s := random.Seeded(t)
+	for _, seed := range []uint64{random.Fixed, random.Seed(t)} {
+		fitsTheGoTypes(t, random.New(seed))
+	}
+}
+
+func fitsTheGoTypes(t *testing.T, s *random.Source) {
+	t.Helper()
 	for plural, k := range kinds(t) {
 		for _, fill := range []float64{0, 2, 6, random.All} {
 			for range 100 {

@@ -88,6 +88,7 @@ landing: ## raise the number by which .ci/run chooses the long tests to run
 
 .PHONY: test-containers
 test-containers: images ## run the tests that need a container engine
+	go test -v -count=1 -timeout 20m $(TEST_FLAGS) -run '^TestImageRunsReadOnly$$' ./deployments/docker
 	cd test/containers && GOWORK=off go test -v -count=1 -timeout 40m $(TEST_FLAGS) ./...
 
 # ONLY='ten|drift' runs a part; NODE=program takes a node away; JOIN=program has a machine join a tenant; E2E=e2e.test CONFORMANCE=all runs Kubernetes'

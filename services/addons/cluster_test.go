@@ -47,7 +47,7 @@ import (
 func programs(t testing.TB) (etcd, apiserver string) {
 	t.Helper()
 	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip("there is no Go to build etcd and kube-apiserver with")
+		t.Skip("set-up: there is no Go to build etcd and kube-apiserver with")
 	}
 	cmd := exec.Command("go", "run", "./cmd/images", "etcd", "kubernetes-v1.36.3")
 	cmd.Dir, cmd.Stderr = filepath.Join("..", "..", "deployments", "local"), os.Stderr

@@ -48,7 +48,7 @@ func testLog() *slog.Logger {
 func binary(t *testing.T, image, program string) string {
 	t.Helper()
 	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip("there is no Go to build " + program + " with")
+		t.Skip("set-up: there is no Go to build " + program + " with")
 	}
 	cmd := exec.Command("go", "run", "./cmd/images", image)
 	cmd.Dir, cmd.Stderr = filepath.Join("..", "..", "deployments", "local"), os.Stderr

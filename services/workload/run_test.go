@@ -111,7 +111,7 @@ func eventually(t *testing.T, what string, is func() error) {
 func (c *cluster) apiServer() {
 	t := c.t
 	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip("there is no Go to build etcd and kube-apiserver with")
+		t.Skip("set-up: there is no Go to build etcd and kube-apiserver with")
 	}
 	build := exec.Command("go", "run", "./cmd/images", "etcd", "kubernetes-v1.36.3")
 	build.Dir, build.Stderr = filepath.Join("..", "..", "deployments", "local"), os.Stderr

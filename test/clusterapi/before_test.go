@@ -9,7 +9,7 @@ import (
 
 // TestBefore has capi behind Cluster API's minor before, and infrastructure of the contract before, v1beta1.
 func TestBefore(t *testing.T) {
-	env.Long(t)
+	env.Long(t, "TestProvider shows the current contract; this test builds an earlier Cluster API")
 	t.Cleanup(func() { e.NoServices(t) }) // other tests have no capi
 	e.Services(t)
 	e.ClusterAPIBefore(t)

@@ -22,7 +22,7 @@ import (
 
 // TestKamajisProvider has the control plane provider of Kamaji, as it is published, in front of Stoker.
 func TestKamajisProvider(t *testing.T) {
-	env.Long(t) // TestProvider has Stoker's own
+	env.Long(t, "TestProvider shows Stoker's own provider; this test builds Kamaji's")
 	core(t)
 	provider, tap := kamajisProvider(t)
 	taps := []*env.Tap{tap}

@@ -42,7 +42,7 @@ func TestKilledAtEachStep(t *testing.T) {
 		for _, after := range []bool{true, false} {
 			t.Run(fmt.Sprintf("killed %s %s", when(after), s), func(t *testing.T) {
 				if !after || s.Nth > 1 || !strings.HasPrefix(s.What, "PATCH") || !strings.Contains(s.What, "tenantcontrolplanes") {
-					env.Long(t)
+					env.Long(t, "one write of the creation is run: every write is followed by the same recovery, another turn that must be harmless")
 				}
 				c := named(fmt.Sprintf("kill-%d-%s", i, when(after)))
 				s.Kill(t, p, after, c.name, func() { c.make(t, "v1.36.3") }, func() bool { return slices.Contains(e.Facts(t, c.key()), told) })
@@ -58,7 +58,7 @@ func TestKilledAtEachStep(t *testing.T) {
 	for i, s := range removed {
 		for _, after := range []bool{true, false} {
 			t.Run(fmt.Sprintf("deleted, killed %s %s", when(after), s), func(t *testing.T) {
-				env.Long(t)
+				env.Long(t, "a kill during the creation is shown; a deletion resumes by the same turn")
 				c := named(fmt.Sprintf("kill-del-%d-%s", i, when(after)))
 				c.make(t, "v1.36.3")
 				c.available(t, "v1.36.3", 1)

@@ -21,7 +21,7 @@ import (
 
 // TestARemoteControlPlane has a control plane come down from a remote API, which is a tenant's here, to where its Cluster is.
 func TestARemoteControlPlane(t *testing.T) {
-	env.Long(t) // test/intake has a remote source
+	env.Long(t, "TestARemoteSource in test/intake shows a remote source, TestProvider a control plane")
 	e.Manifests(t, filepath.Join(env.Root(), "deployments", "rbac-remote"))
 	e.Services(t)
 	key := events.Tenant(namespace, "remote")

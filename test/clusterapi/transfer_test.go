@@ -24,7 +24,7 @@ import (
 // TestMoveBetweenManagementClusters moves a Cluster by clusterctl from one management cluster to another, each with a Stoker and a NATS of its own,
 // which have a database in common, where its tenant's data are and stay.
 func TestMoveBetweenManagementClusters(t *testing.T) {
-	env.Long(t)
+	env.Long(t, "TestTransfer in services/datastore shows that the data stay; this test runs two management clusters")
 	first := e
 	defer func() { e = first }() // what the helpers of these tests work in
 	second := env.Another(t)

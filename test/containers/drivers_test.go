@@ -48,10 +48,10 @@ func TestDrivers(t *testing.T) {
 			r := &runner{image: environment(t, nil)[db.image], entrypoint: db.entrypoint, label: "dev.stoker.test=" + rand.Text()}
 			if !there(t, r.image) {
 				if db.standIn == "" {
-					t.Skipf("the driver's tests run on Debian's server only, not on %s", r.image)
+					t.Skipf("%s can't be had here; services/datastore/driver runs the driver's tests on Debian's server", r.image)
 				}
 				if testing.Short() {
-					t.Skipf("the driver's tests run on the same program as a process; on its image only make test-containers runs them")
+					t.Skip("long: services/datastore/driver runs the driver's tests on the same program as a process")
 				}
 				build(t, db.standIn)
 				r.image = environment(t, nil, "deployments/compose/built.env")[db.image]
@@ -81,7 +81,7 @@ func needOwnEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	if name, options, _ := strings.Cut(said, " "); name != host || strings.Contains(options, "rootless") {
-		t.Skipf("containers of the engine on %q (%s) don't have the network and the files of this machine, %q", name, options, host)
+		t.Skipf("set-up: containers of the engine on %q (%s) don't have the network and the files of this machine, %q", name, options, host)
 	}
 }
 

@@ -46,7 +46,7 @@ func docker(ctx context.Context, args ...string) (string, error) {
 func needEngine(t *testing.T) {
 	t.Helper()
 	if _, err := docker(t.Context(), "info"); err != nil {
-		t.Skipf("no container engine answers: %v", err)
+		t.Skipf("set-up: no container engine answers: %v", err)
 	}
 }
 

@@ -93,7 +93,7 @@ func TestBackup(t *testing.T) {
 		e.Gone(t, other)
 	})
 	t.Run("a clone, while the tenant works", func(t *testing.T) {
-		env.Long(t) // the part before makes another tenant of a backup
+		env.Long(t, "the part above makes another tenant of a backup; services/datastore shows a clone (TestWhatIsInSeveralDataStores)")
 		if code, out := stoker(t, "clone", key.Name, key.Name); code != 1 || !strings.Contains(out, "there is a tenant") {
 			t.Errorf("exit code %d: %s", code, out)
 		}
@@ -165,7 +165,7 @@ func TestBackup(t *testing.T) {
 		backups(t, key, 2)
 	})
 	t.Run("by a schedule", func(t *testing.T) {
-		env.Long(t) // services/intake has schedules
+		env.Long(t, "services/intake shows when a schedule has a backup due; the part above shows that a due backup is made")
 
 		annotate(t, key, name.AnnotationBackupSchedule, "* * * * *") // the tenant is older than a minute: one is due at once
 		backups(t, key, 3)

@@ -44,7 +44,7 @@ webhooks:
 `
 
 func TestATenantThatBreaksItsOwnCluster(t *testing.T) {
-	env.Long(t)
+	env.Long(t, "services/addons shows which webhook of a tenant keeps objects from being applied; this test breaks a whole tenant")
 	e.Services(t)
 	broken, other := events.Tenant("default", "broken"), events.Tenant("default", "whole")
 	e.Apply(t, env.Tenant("broken", "v1.36.3"))

@@ -51,7 +51,7 @@ func bucket(t *testing.T) []string {
 // TestTheManagementClusterIsLost goes the way of docs/backup.md: of a management cluster with its databases nothing is left but the backups and
 // what opens them.
 func TestTheManagementClusterIsLost(t *testing.T) {
-	env.Long(t)
+	env.Long(t, "TestBackup restores a tenant from a backup; this test restores each tenant of a management cluster in another one")
 	place := t.TempDir()
 	identity, offsite := filepath.Join(place, "backups.key"), bucket(t)
 	stoker := func(args ...string) string {

@@ -31,7 +31,7 @@ import (
 
 // TestDrivers puts a tenant on each database that needs kine; etcd is what all other tests run on.
 func TestDrivers(t *testing.T) {
-	env.Long(t) // TestMigration has a tenant on kine
+	env.Long(t, "TestMigration has a tenant on kine with PostgreSQL; services/datastore/driver shows each driver on its database")
 	e.Services(t)
 	for driver, open := range map[string]func(testing.TB, *v1alpha1.DataStore) database{
 		local.DriverPostgres: openPostgres,

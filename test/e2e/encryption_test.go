@@ -30,7 +30,7 @@ import (
 // TestEncryptionAtRest has a tenant with two replicas whose Secrets are encrypted, by another key, and no more, while somebody writes and
 // reads Secrets all the time and services are killed.
 func TestEncryptionAtRest(t *testing.T) {
-	env.Long(t)
+	env.Long(t, "services/certs shows the steps of the encryption in a real API server, services/workload that each is a rollout")
 	services := e.Services(t)
 	key := events.Tenant("default", "encrypted")
 	o := env.Tenant(key.Name, "v1.36.3")

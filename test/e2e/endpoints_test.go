@@ -42,7 +42,7 @@ import (
 // TestEndpoints tries every kind of endpoint, as a client that has the published kubeconfig and nothing else. What stands before the pods on
 // a cluster (load balancers, an ingress controller, a gateway) are small servers of this test that follow the objects as the real ones do.
 func TestEndpoints(t *testing.T) {
-	env.Long(t)
+	env.Long(t, "TestEndpoint in services/workload shows each kind of endpoint; every other test uses one, a LoadBalancer")
 	e.Services(t)
 	e.PrivilegedFields(t, env.IntakeUser, true)
 	serveRoutes(t)

@@ -99,7 +99,7 @@ func counts(t testing.TB, generator string, resources, available int) {
 }
 
 func TestKubeconfigGenerators(t *testing.T) {
-	env.Long(t) // services/certs has the service with generators
+	env.Long(t, "services/certs runs the service with generators on a real API server (TestTheServiceWithGenerators)")
 	e.Services(t)
 	one, two := events.Tenant("default", "gen-one"), events.Tenant("default", "gen-two")
 	tenant := func(key events.Key, labels map[string]string) {

@@ -18,7 +18,7 @@ import (
 // TestSleepWhenIdle has a tenant of two replicas put to sleep that nobody uses, and not one that somebody does. Half an hour passes by what
 // addons knows being half an hour older.
 func TestSleepWhenIdle(t *testing.T) {
-	env.Long(t) // services/addons has who is idle, TestWakeByConnection a tenant that sleeps
+	env.Long(t, "services/addons shows which tenants are idle, TestWakeByConnection a tenant that sleeps and wakes")
 	key := events.Tenant("default", "idle")
 	e.Services(t)
 	o := env.Tenant(key.Name, "v1.36.3")

@@ -115,7 +115,7 @@ func TestMigration(t *testing.T) {
 		w.end(t)
 	})
 	t.Run("a move that is taken back leaves the tenant as it was", func(t *testing.T) {
-		env.Long(t)
+		env.Long(t, "services/datastore shows moves that are taken back (TestResourcesMove, TestTransfer)")
 		w := watchAndWrite(t, c)
 		moveTo(t, key, "moved-sql")
 		stage(t, key, state.MoveCopying, state.MoveFollowing)
@@ -127,7 +127,7 @@ func TestMigration(t *testing.T) {
 		}
 	})
 	t.Run("one that takes too long is given up, and says so", func(t *testing.T) {
-		env.Long(t)
+		env.Long(t, "a move that is given up ends by the steps of one that is taken back, which services/datastore shows")
 		annotate(t, key, name.AnnotationMigrationTimeout, "1s")
 		moveTo(t, key, "moved-sql")
 		env.Eventually(t, "the failure", func() error {
@@ -141,7 +141,7 @@ func TestMigration(t *testing.T) {
 		arrived(t, key, from)
 	})
 	t.Run("a service that is killed goes on with a move that is "+state.MoveCopying, func(t *testing.T) {
-		env.Long(t)
+		env.Long(t, "the drain above shows a kill in the last stage of a move; the stages before change nothing of the tenant")
 		w := watchAndWrite(t, c)
 		moveTo(t, key, "moved-sql")
 		stage(t, key, state.MoveCopying)

@@ -120,7 +120,7 @@ func newestLetter(t *testing.T, key events.Key) (d event.DeadLetter) {
 // without the race detector: `stoker portal` has the NATS server read its configuration again, for which the server (2.15.2) compares
 // accounts without their locks (nats-io/nats-server#8499), and the server is in this process.
 func TestTheNATSPage(t *testing.T) {
-	env.Long(t) // it takes minutes, and shows the page to be right, which changes rarely
+	env.Long(t, "takes minutes, and shows that the commands in docs/nats.md are right, which change rarely")
 	e.Services(t)
 	key := events.Tenant("default", "demo")
 	e.Apply(t, env.Tenant(key.Name, "v1.36.3"))

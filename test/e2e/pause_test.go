@@ -330,7 +330,7 @@ func TestPause(t *testing.T) {
 	})
 
 	t.Run("a creation that is paused at any step ends in Ready", func(t *testing.T) {
-		env.Long(t)
+		env.Long(t, "the pauses above stop and resume a tenant that exists; this part has a tenant for each step of a creation")
 		steps := []string{"workload.exposed", "certs.issued", "workload.available"}
 		keys := map[string]events.Key{}
 		done := make(chan string, len(steps))

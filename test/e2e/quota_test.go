@@ -25,7 +25,7 @@ import (
 
 // TestQuota has a tenant write as much as it can into a small etcd that another one is in, too.
 func TestQuota(t *testing.T) {
-	env.Long(t)
+	env.Long(t, "TestQuotaOfBytes and TestQuotaOfObjects in services/datastore/gate show the quotas; this test fills a whole server")
 	e.Services(t)
 	server := etcdserver.StartWith(t, authority(t), "127.0.0.2", "--quota-backend-bytes=33554432")
 	c := server.Config(t)

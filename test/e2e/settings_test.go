@@ -47,7 +47,7 @@ import (
 // TestSettingsOfTheAPIServer has a tenant whose API server takes tokens of a real issuer, asks a webhook, and tells another what happens:
 // switched on, changed, wrong, and switched off again.
 func TestSettingsOfTheAPIServer(t *testing.T) {
-	env.Long(t) // services/workload has the settings, test/rules what of them is refused
+	env.Long(t, "services/workload shows the settings in a Deployment, test/rules which of them are refused")
 	e.Services(t)
 	key := events.Tenant("default", "settings")
 	out := newOutside(t)

@@ -44,7 +44,7 @@ func falls(t testing.TB, key events.Key) string {
 // A tenant is put to sleep and woken by times, which nobody has to wait for whole minutes to see: those of the commands' annotations are
 // exact.
 func TestSleepBySchedule(t *testing.T) {
-	env.Long(t) // services/intake has schedules, TestWakeByConnection a tenant that sleeps
+	env.Long(t, "services/intake shows schedules (TestScheduleOf), TestWakeByConnection a tenant that sleeps and wakes")
 	key := events.Tenant("default", "scheduled")
 	e.Services(t)
 	o := env.Tenant(key.Name, "v1.36.3")

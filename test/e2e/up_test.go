@@ -167,7 +167,7 @@ func TestUp(t *testing.T) {
 	e.Kubectl(t, kubeconfig, "create", "configmap", "kept", "--from-literal=a=b")
 	before := who(t)
 	t.Run("the tenant goes on after down and up", func(t *testing.T) {
-		env.Long(t) // it goes on after kill -9 and up
+		env.Long(t, "the tenant resumes after kill -9 and up, which leaves less in order than down")
 		must("ended", "down")
 		nothingRuns(t, dir)
 		must("stoker is up", up...)

@@ -39,7 +39,7 @@ var writes = map[string][]string{
 // TestWritePermissions limits the writes of one tenant in one way after another, as its administrator notices; which requests of which
 // users pass in detail is a test of the service addons.
 func TestWritePermissions(t *testing.T) {
-	env.Long(t) // services/addons has what is inside a tenant, in a real API server
+	env.Long(t, "services/addons shows which requests pass in a real API server (TestWritePermissions)")
 	t.Setenv("STOKER_TENANT_METRICS", "true")
 	e.NoServices(t)
 	services := e.Services(t)

@@ -330,12 +330,12 @@ func (e *Env) NoServices(t testing.TB) {
 	}
 }
 
-// Long skips a test that only the full set has (`make test-all`): one that takes long, and shows for more cases, or for a rarer one, what a test
-// of `make test` shows.
-func Long(t testing.TB) {
+// Long skips a test with -short, because it takes long. why names what shows the same or most of it in `make test`, or else what the test
+// costs.
+func Long(t testing.TB, why string) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("only make test-all runs it")
+		t.Skip("long: " + why)
 	}
 }
 

@@ -225,7 +225,7 @@ func TestKilledAtEachStep(t *testing.T) {
 					for _, after := range []bool{true, false} {
 						t.Run(fmt.Sprintf("killed %s %s", when(after), s), func(t *testing.T) {
 							if i != trap(l.made[service]) || !after {
-								env.Long(t)
+								env.Long(t, "one step of each service is run: every write is followed by the same recovery, another turn that must be harmless")
 							}
 							key := events.Tenant("default", fmt.Sprintf("kill-%s-%d-%s", service, i, when(after)))
 							l.makes(t, p, tap, key, s, after)
@@ -236,7 +236,7 @@ func TestKilledAtEachStep(t *testing.T) {
 					for _, after := range []bool{true, false} {
 						t.Run(fmt.Sprintf("deleted, killed %s %s", when(after), s), func(t *testing.T) {
 							if i != middle(l.removed[service]) || !after || service != name.ServiceWorkload {
-								env.Long(t)
+								env.Long(t, "one step of a deletion is run, of workload: every write is followed by the same recovery, another turn that must be harmless")
 							}
 							key := events.Tenant("default", fmt.Sprintf("kill-del-%s-%d-%s", service, i, when(after)))
 							e.Apply(t, env.Tenant(key.Name, "v1.36.3"))

@@ -76,7 +76,7 @@ func TestStoppedReplicaWritesNothingWhenItGoesOn(t *testing.T) {
 		for _, w := range lateWrites {
 			t.Run(fmt.Sprintf("%s before it writes %s", w.service, w.what), func(t *testing.T) {
 				if !w.short {
-					env.Long(t)
+					env.Long(t, "the same fence (pkg/fence) is shown for certs and workload")
 				}
 				t.Parallel()
 				w.isKept(t, events.Tenant("default", "stopped-"+w.service), replicas[w.service])

@@ -39,7 +39,7 @@ var (
 
 // TestArgoCD has Argo CD's own controllers find a tenant by its labels and install software in it, by the cluster that Stoker makes of it.
 func TestArgoCD(t *testing.T) {
-	env.Long(t)
+	env.Long(t, "TestClustersOfArgoCD in services/certs shows the Secrets that Argo CD reads; this test builds and runs Argo CD")
 	argoCD(t)
 	t.Setenv("STOKER_ARGOCD_NAMESPACE", argoNamespace)
 	t.Setenv("STOKER_ARGOCD_PROJECT", "tenants")

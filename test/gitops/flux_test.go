@@ -35,7 +35,7 @@ var (
 
 // TestFlux has Flux install a chart and two kustomizations in a tenant, each by another of its kubeconfigs.
 func TestFlux(t *testing.T) {
-	env.Long(t)
+	env.Long(t, "TestFromAnEventToALiveAPI uses the kubeconfigs that Flux reads; this test builds and runs Flux's controllers")
 	e.Services(t)
 	dir := env.Built(t, images.Flux)
 	e.Manifests(t, filepath.Join(dir, images.Manifests, "config", "crd", "bases"), filepath.Join(env.Root(), "deployments", "cluster-api", "crds"),

@@ -333,7 +333,7 @@ func keepConnecting(t *testing.T, all []*member, clients ...*client) (stop func(
 
 // Another authority comes in three steps. Clients and servers that have the files of the step before, or of this one, always connect.
 func TestAnotherAuthority(t *testing.T) {
-	env.Long(t)
+	env.Long(t, "rotation in three steps takes minutes; TestAnAuthorityThatEnds shows what an ending authority says")
 	r := newRotation(t, "nats", "stoker")
 	r.run("made Secret stoker-nats-authority\n")
 	r.run()
@@ -654,7 +654,7 @@ func (r *etcdRotation) rollout() {
 
 // Another authority of etcd comes in three steps, each of which is allowed when members and tenants have begun anew since the one before.
 func TestAnotherAuthorityOfEtcd(t *testing.T) {
-	env.Long(t) // TestBootstrapOfEtcd has the first one
+	env.Long(t, "rotation in three steps takes minutes; TestBootstrapOfEtcd shows the first authority")
 	r := &etcdRotation{rotation: newRotation(t, "etcd", "stoker-etcd"), prompt: &tenant{}, slow: &tenant{}}
 	r.run("made Secret stoker-etcd-authority\n")
 	r.run()

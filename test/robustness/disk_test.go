@@ -13,7 +13,7 @@ func TestADiskIsFullAndHasRoomAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk")
 	d, err := NewDisk(path)
 	if err != nil {
-		t.Skip(err)
+		t.Skipf("set-up: %v", err)
 	}
 	defer func() {
 		if err := d.Close(); err != nil {
@@ -41,7 +41,7 @@ func TestADiskIsFullAndHasRoomAgain(t *testing.T) {
 func TestTheDisksOfTheEtcdsAreFilled(t *testing.T) {
 	s := &Site{dir: t.TempDir()}
 	if s.mount(); s.NoDisks != nil {
-		t.Skip(s.NoDisks)
+		t.Skipf("set-up: %v", s.NoDisks)
 	}
 	defer func() {
 		if err := s.Unmount(); err != nil {

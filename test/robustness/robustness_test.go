@@ -37,16 +37,20 @@ const driftPatience = time.Minute
 // STOKER_ROBUSTNESS_FAULTS, parts of the names of the faults that strike, comma-separated; all by default. The history of a run
 // that failed is kept.
 func TestRobustness(t *testing.T) {
-	env.Long(t)
+	env.Long(t, "runs for the time that STOKER_ROBUSTNESS_FOR sets; test/faults shows each kind of fault once")
 	prove(t, nil, run)
 }
 
 // TestDirected runs the directed schedule that STOKER_ROBUSTNESS_SCHEDULE names.
 func TestDirected(t *testing.T) {
-	env.Long(t)
-	d, err := DirectedSchedule(os.Getenv("STOKER_ROBUSTNESS_SCHEDULE"))
+	env.Long(t, "runs for minutes the schedule that STOKER_ROBUSTNESS_SCHEDULE names; test/faults shows each kind of fault once")
+	schedule := os.Getenv("STOKER_ROBUSTNESS_SCHEDULE")
+	if schedule == "" {
+		t.Skip("STOKER_ROBUSTNESS_SCHEDULE isn't set: make robustness SCHEDULE=api-server-500")
+	}
+	d, err := DirectedSchedule(schedule)
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	strikes, err := d.Strikes()
 	if err != nil {

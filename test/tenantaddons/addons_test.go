@@ -252,7 +252,7 @@ func TestTenantAddons(t *testing.T) {
 		gone(t, "hooked")
 	})
 	t.Run("a hook may take longer than a turn", func(t *testing.T) {
-		env.Long(t)
+		env.Long(t, "a hook that fails within a turn is shown above; one that outlasts a turn takes more than half a minute")
 		c := newCharts(t)
 		c.publish(t, "2.0.0", map[string]string{"templates/hook.yaml": hook})
 		put(t, "hooked", "selector: {matchLabels: {stage: canary}}\ntimeout: 3m\nchart: {repository: '"+c.URL+"', name: baseline, version: 2.0.0}\n")

@@ -46,7 +46,7 @@ func Start(t testing.TB) *Server {
 func StartAll(t testing.TB, n int) []*Server {
 	t.Helper()
 	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip("there is no Go to build etcd and kube-apiserver with")
+		t.Skip("set-up: there is no Go to build etcd and kube-apiserver with")
 	}
 	root, err := checkout.Root()
 	if err != nil {

@@ -243,7 +243,7 @@ func left(t testing.TB, l Location) (names []string) {
 func limited(t testing.TB, path string, bytes int64) {
 	t.Helper()
 	if err := syscall.Mount("tmpfs", path, "tmpfs", 0, fmt.Sprintf("mode=0700,size=%d", bytes)); err != nil {
-		t.Skipf("a file system of limited size can't be mounted here: %v", err)
+		t.Skipf("set-up: a file system of limited size can't be mounted here: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(path, syscall.MNT_DETACH); err != nil {

@@ -273,7 +273,7 @@ func TestChurn(t *testing.T) {
 // TestUsageIsNoted looks for the record of what a tenant keeps.
 func TestUsageIsNoted(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes a minute: a gate waits until it has seen everything")
+		t.Skip("long: a gate waits a minute until it has seen everything; TestQuotaOfBytes and TestQuotaOfObjects show what it counts")
 	}
 	s := newSide(t, "tenant_a")
 	c, _ := bounded(t, s, gate.Quota{Objects: 20})

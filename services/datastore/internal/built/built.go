@@ -37,7 +37,7 @@ var found = struct {
 func Run(t testing.TB, variable, command string, args ...string) []byte {
 	t.Helper()
 	if _, err := exec.LookPath("go"); err != nil {
-		t.Skipf("needs Go to find %s; set %s to a program", strings.Join(args, " "), variable)
+		t.Skipf("set-up: needs Go to find %s; set %s to a program", strings.Join(args, " "), variable)
 	}
 	cmd := exec.Command("go", append([]string{"run", "-trimpath", command}, args...)...)
 	cmd.Dir, cmd.Stderr = filepath.Join(checkout.Root(), "deployments", "local"), os.Stderr

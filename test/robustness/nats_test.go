@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -31,7 +33,8 @@ func TestAReplicaLeavesAServerThatIsStopped(t *testing.T) {
 	intake := n.connect(t, name.ServiceIntake, 0, 1, 2)
 	env.Eventually(t, "streams are provisioned", func() error { return intake.Provision(t.Context()) })
 
-	certs := n.connect(t, name.ServiceCerts, 0, 1, 2)
+	said := &record{}
+	certs := n.connectAs(t, events.Config{User: name.ServiceCerts, Log: slog.New(slog.NewTextHandler(said, nil))}, 0, 1, 2)
 	works := make(chan struct{}, 1)
 	l := &loop.Loop{
 		Bus: certs, Service: name.ServiceCerts, Handle: func(context.Context, *loop.Turn) error { return nil },
@@ -56,32 +59,34 @@ func TestAReplicaLeavesAServerThatIsStopped(t *testing.T) {
 		t.Fatalf("connected to %q, no server of the test", certs.Conn().ConnectedServerName())
 	}
 
-	// It pings more often than the replica's connection, and so finds out earlier than the replica would by pings.
-	found := make(chan struct{})
-	key, err := nats.NkeyOptionFromSeed(n.Seed(events.UserOperator))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pinging, err := nats.Connect("nats://"+n.clients[at], key, nats.Timeout(time.Minute),
-		nats.PingInterval(25*time.Second), nats.MaxPingsOutstanding(1),
-		nats.DisconnectErrHandler(func(*nats.Conn, error) { close(found) }), nats.NoReconnect())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pinging.Close()
 	moved := certs.Conn().StatusChanged(nats.CONNECTED)
-	if err := n.procs[at].Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
+	n.stall(t, at)
+	<-moved
+	if to := certs.Conn().ConnectedServerName(); to == fmt.Sprintf("n%d", at) {
+		t.Errorf("it is connected to %s again, which is stopped", to)
 	}
-	defer func() { _ = n.procs[at].Signal(syscall.SIGCONT) }()
-	select {
-	case <-moved:
-		if to := certs.Conn().ConnectedServerName(); to == fmt.Sprintf("n%d", at) {
-			t.Errorf("it is connected to %s again, which is stopped", to)
-		}
-	case <-found:
-		t.Error("a connection that pings found out earlier than the replica")
+	// If pings had found out, the connection would have moved without these words.
+	if want := fmt.Sprintf("the NATS server is silent, going to another one\" server=n%d\n", at); !strings.Contains(said.String(), want) {
+		t.Errorf("the replica didn't look whether n%d answers:\n%s", at, said)
 	}
+}
+
+// record is a log that can be read while it is written.
+type record struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (r *record) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(b)
+}
+
+func (r *record) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
 }
 
 // While the leader of the leases and another server stand still, no lease can be renewed, and it ends: what a turn writes then is
@@ -283,13 +288,18 @@ func leaderOf(t *testing.T, bus *events.Bus, stream, consumer string) (leader in
 // connect connects a user to some of the servers, until the test ends.
 func (n *NATS) connect(t *testing.T, user string, to ...int) *events.Bus {
 	t.Helper()
+	return n.connectAs(t, events.Config{User: user}, to...)
+}
+
+// connectAs is connect for a configuration with a user.
+func (n *NATS) connectAs(t *testing.T, cfg events.Config, to ...int) *events.Bus {
+	t.Helper()
 	var urls []string
 	for _, i := range to {
 		urls = append(urls, "nats://"+n.clients[i])
 	}
-	b, err := events.Connect(events.Config{
-		URL: strings.Join(urls, ","), User: user, SeedFile: n.Seed(user), StreamReplicas: servers, Replica: "a",
-	})
+	cfg.URL, cfg.SeedFile, cfg.StreamReplicas, cfg.Replica = strings.Join(urls, ","), n.Seed(cfg.User), servers, "a"
+	b, err := events.Connect(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

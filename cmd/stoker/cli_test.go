@@ -139,7 +139,10 @@ func install(t *testing.T) installation {
 	}
 	t.Cleanup(srv.Stop)
 	connect := func(user string) *events.Bus {
-		b, err := events.Connect(events.Config{URL: srv.URL(), User: user, SeedFile: srv.SeedFile(user), Replica: "test", StreamReplicas: 1})
+		b, err := events.Connect(events.Config{
+			URL: srv.URL(), User: user, SeedFile: srv.SeedFile(user), Replica: "test", StreamReplicas: 1,
+			RequestTimeout: 30 * time.Second,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

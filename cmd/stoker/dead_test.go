@@ -21,7 +21,10 @@ func operated(t *testing.T) (flags []string, asked func() string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(srv.Stop)
-	bus, err := events.Connect(events.Config{URL: srv.URL(), User: name.ServiceIntake, SeedFile: srv.SeedFile(name.ServiceIntake), Replica: "test"})
+	bus, err := events.Connect(events.Config{
+		URL: srv.URL(), User: name.ServiceIntake, SeedFile: srv.SeedFile(name.ServiceIntake), Replica: "test",
+		RequestTimeout: 30 * time.Second,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/micro"
 
@@ -30,7 +31,10 @@ func TestOrphans(t *testing.T) {
 		t.Errorf("without a service: exit %d %s", code, errs)
 	}
 
-	bus, err := events.Connect(events.Config{URL: srv.URL(), User: name.ServiceDatastore, SeedFile: srv.SeedFile(name.ServiceDatastore), Replica: "test"})
+	bus, err := events.Connect(events.Config{
+		URL: srv.URL(), User: name.ServiceDatastore, SeedFile: srv.SeedFile(name.ServiceDatastore), Replica: "test",
+		RequestTimeout: 30 * time.Second,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,10 @@ func localStack(t *testing.T) *natsserver.Server {
 
 func TestAPortalComesAndGoesWhileTheServerRuns(t *testing.T) {
 	srv := localStack(t)
-	intake, err := events.Connect(events.Config{URL: srv.URL(), User: name.ServiceIntake, SeedFile: srv.SeedFile(name.ServiceIntake), StreamReplicas: 1})
+	intake, err := events.Connect(events.Config{
+		URL: srv.URL(), User: name.ServiceIntake, SeedFile: srv.SeedFile(name.ServiceIntake), StreamReplicas: 1,
+		RequestTimeout: 30 * time.Second,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -161,7 +161,7 @@ func firstToken(file, tokens string) error {
 
 // provision makes the streams before anybody uses them; intake would, too, but a little later.
 func (s *Stack) provision(ctx context.Context) error {
-	b, err := s.Bus(name.ServiceIntake)
+	b, err := events.Connect(s.Bus(name.ServiceIntake))
 	if err != nil {
 		return err
 	}
@@ -186,9 +186,9 @@ func (s *Stack) Service(n, replica string) service.Config {
 	}
 }
 
-// Bus connects as one of the NATS users.
-func (s *Stack) Bus(user string) (*events.Bus, error) {
-	return events.Connect(events.Config{URL: s.NATS.URL(), User: user, SeedFile: s.NATS.SeedFile(user), Replica: "local", Log: s.cfg.Log})
+// Bus is how one of the NATS users connects.
+func (s *Stack) Bus(user string) events.Config {
+	return events.Config{URL: s.NATS.URL(), User: user, SeedFile: s.NATS.SeedFile(user), Replica: "local", Log: s.cfg.Log}
 }
 
 // Run runs the eight services until ctx ends or one of them fails for good.

@@ -88,7 +88,7 @@ func (b *Bus) answered(ctx context.Context, subject, id string) (*Answer, error)
 // EraseCommand overwrites a stored command, by its place in the stream, with random bytes and removes it. It is no error when it isn't
 // there any more.
 func (b *Bus) EraseCommand(ctx context.Context, sequence uint64) error {
-	ask, cancel := context.WithTimeout(ctx, RequestTimeout)
+	ask, cancel := context.WithTimeout(ctx, b.requestTimeout())
 	defer cancel()
 	s, err := b.js.Stream(ask, StreamIntake)
 	if err == nil {

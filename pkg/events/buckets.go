@@ -21,8 +21,7 @@ const KeySpec = "spec"
 // historyOfState is how many revisions of each state a bucket keeps.
 const historyOfState = 16
 
-// stateTimeout bounds one question about a state. A question asked while the connection broke is never answered, so it
-// is short; the lane asks again.
+// stateTimeout bounds one question about a state, unless [Config.RequestTimeout] does.
 const stateTimeout = 2 * time.Second
 
 // ReadState reads one key of a tenant's bucket: [KeySpec], or the name of a service. [ErrNotFound] when the bucket or the key
@@ -90,7 +89,7 @@ type messageRequest struct {
 
 // getOfLeader asks a stream's leader for a message. Errors are those of [Bus.LastOfLeader].
 func (b *Bus) getOfLeader(ctx context.Context, stream string, of messageRequest) (*jetstream.RawStreamMsg, error) {
-	ask, cancel := context.WithTimeout(ctx, stateTimeout)
+	ask, cancel := context.WithTimeout(ctx, b.stateTimeout())
 	defer cancel()
 	request, err := json.Marshal(of)
 	if err != nil {
@@ -131,7 +130,7 @@ func (b *Bus) getOfLeader(ctx context.Context, stream string, of messageRequest)
 
 // askState asks by a direct get: one round trip, no handle per tenant. When there is no bucket, nobody answers.
 func (b *Bus) askState(ctx context.Context, key Key, of string) (*state.State, uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
+	ctx, cancel := context.WithTimeout(ctx, b.stateTimeout())
 	defer cancel()
 	bucket := key.Bucket()
 	subject := "$JS.API.DIRECT.GET.KV_" + bucket + ".$KV." + bucket + "." + of
@@ -183,7 +182,7 @@ func (b *Bus) State(ctx context.Context, key Key, service string) (*state.State,
 
 // missing tells a bucket that isn't there from a JetStream that isn't.
 func (b *Bus) missing(ctx context.Context, bucket string) error {
-	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
+	ctx, cancel := context.WithTimeout(ctx, b.stateTimeout())
 	defer cancel()
 	_, err := b.js.KeyValue(ctx, bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -207,7 +206,7 @@ func isWrongLast(err error) bool {
 
 // WriteState writes a key if its revision is still the one that was read (0: there was none). intent.ErrStale when it isn't.
 func (b *Bus) WriteState(ctx context.Context, key Key, of string, s *state.State, revision uint64) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
+	ctx, cancel := context.WithTimeout(ctx, b.stateTimeout())
 	defer cancel()
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -233,15 +232,15 @@ func (b *Bus) WriteState(ctx context.Context, key Key, of string, s *state.State
 }
 
 // createBucket makes a tenant's bucket; it exists already when a repeat comes by.
-func createBucket(ctx context.Context, js jetstream.JetStream, key Key, replicas int) error {
-	ask, cancel := context.WithTimeout(ctx, RequestTimeout)
+func (b *Bus) createBucket(ctx context.Context, key Key) error {
+	ask, cancel := context.WithTimeout(ctx, b.requestTimeout())
 	defer cancel()
 	// What CreateKeyValue makes, without its question about the account before, and without rollups (see buckets). MaxBytes isn't set,
 	// since the server sets it aside: with history and size of each key, it is bounded anyway.
-	_, err := js.CreateStream(ask, jetstream.StreamConfig{
+	_, err := b.js.CreateStream(ask, jetstream.StreamConfig{
 		Name: "KV_" + key.Bucket(), Description: "state of tenant " + key.String(), Subjects: []string{"$KV." + key.Bucket() + ".>"},
 		MaxMsgsPerSubject: historyOfState, Discard: jetstream.DiscardNew, Duplicates: 2 * time.Minute,
-		Storage: jetstream.FileStorage, Replicas: max(replicas, 1), AllowDirect: true, DenyDelete: true,
+		Storage: jetstream.FileStorage, Replicas: max(b.cfg.StreamReplicas, 1), AllowDirect: true, DenyDelete: true,
 		MaxMsgs: -1, MaxBytes: -1, MaxMsgSize: maxState, MaxConsumers: -1,
 	})
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
@@ -251,10 +250,10 @@ func createBucket(ctx context.Context, js jetstream.JetStream, key Key, replicas
 }
 
 // deleteBucket removes a tenant's bucket and everything in it.
-func deleteBucket(ctx context.Context, js jetstream.JetStream, key Key) error {
-	ask, cancel := context.WithTimeout(ctx, RequestTimeout)
+func (b *Bus) deleteBucket(ctx context.Context, key Key) error {
+	ask, cancel := context.WithTimeout(ctx, b.requestTimeout())
 	defer cancel()
-	err := js.DeleteKeyValue(ask, key.Bucket())
+	err := b.js.DeleteKeyValue(ask, key.Bucket())
 	if err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return classifyRequest(ctx, err)
 	}

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -27,7 +28,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/intent"
 )
 
-// RequestTimeout bounds every single question to NATS.
+// RequestTimeout bounds every single question to NATS, unless [Config.RequestTimeout] does.
 const RequestTimeout = 3 * time.Second
 
 // Config says how to reach NATS and as whom.
@@ -44,6 +45,9 @@ type Config struct {
 	Replica string
 	// StreamReplicas is how many servers hold each stream; 1, 3 or 5.
 	StreamReplicas int
+	// RequestTimeout bounds every single question to NATS. Zero means [RequestTimeout], and 2 s for a question about a state. An attempt
+	// to connect may take as long, and 2 s in any case.
+	RequestTimeout time.Duration
 	// Log and Health may be nil.
 	Log    *slog.Logger
 	Health *health.Health
@@ -80,7 +84,7 @@ func Connect(cfg Config) (*Bus, error) {
 	if !nc.IsConnected() {
 		b.health.Down(Dependency, fmt.Errorf("no server answers at %s", cfg.URL))
 	}
-	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(RequestTimeout))
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(b.requestTimeout()))
 	if err != nil {
 		nc.Close()
 		return nil, err
@@ -89,6 +93,13 @@ func Connect(cfg Config) (*Bus, error) {
 	return b, nil
 }
 
+// requestTimeout bounds one question to NATS.
+func (b *Bus) requestTimeout() time.Duration { return cmp.Or(b.cfg.RequestTimeout, RequestTimeout) }
+
+// stateTimeout bounds one question about a state. A question asked while the connection broke is never answered, so it
+// is short; the lane asks again.
+func (b *Bus) stateTimeout() time.Duration { return cmp.Or(b.cfg.RequestTimeout, stateTimeout) }
+
 // options of the connection. They have it survive any outage and buffer nothing.
 func (b *Bus) options() ([]nats.Option, error) {
 	options := []nats.Option{
@@ -96,6 +107,7 @@ func (b *Bus) options() ([]nats.Option, error) {
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond), nats.ReconnectJitter(250*time.Millisecond, time.Second),
 		nats.RetryOnFailedConnect(true),
+		nats.Timeout(max(nats.DefaultTimeout, b.cfg.RequestTimeout)),
 		nats.PingInterval(b.pingInterval()), nats.MaxPingsOutstanding(2),
 		// Else the second refusal in a row, as by a server that has not read its users yet, is the end of the connection.
 		nats.IgnoreAuthErrorAbort(),
@@ -207,7 +219,7 @@ func (b *Bus) PublishMsg(ctx context.Context, msg *nats.Msg) (duplicate bool, er
 	if err := fence.Check(ctx); err != nil {
 		return false, err
 	}
-	ask, cancel := context.WithTimeout(ctx, stateTimeout)
+	ask, cancel := context.WithTimeout(ctx, b.stateTimeout())
 	defer cancel()
 	ack, err := b.publish(ask, msg)
 	if err != nil {
@@ -218,7 +230,7 @@ func (b *Bus) PublishMsg(ctx context.Context, msg *nats.Msg) (duplicate bool, er
 
 // PublishFirst is Publish for a subject that has no message: if it has one, nothing is stored, which is no error.
 func (b *Bus) PublishFirst(ctx context.Context, subject string, e ce.Event) (stored bool, err error) {
-	ask, cancel := context.WithTimeout(ctx, stateTimeout)
+	ask, cancel := context.WithTimeout(ctx, b.stateTimeout())
 	defer cancel()
 	if err := fence.Check(ctx); err != nil {
 		return false, err
@@ -279,7 +291,7 @@ func (b *Bus) FactEvent(key Key, generation int64, trace string, f state.Fact) c
 
 // LastFact reads the last fact on a subject, nil when there is none that is a CloudEvent. Its time is zero when it says none.
 func (b *Bus) LastFact(ctx context.Context, subject string) (*ce.Event, error) {
-	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
+	ctx, cancel := context.WithTimeout(ctx, b.stateTimeout())
 	defer cancel()
 	msg, err := b.nc.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+StreamFacts+"."+subject, nil)
 	switch {
@@ -338,7 +350,7 @@ func (b *Bus) CreateBucket(ctx context.Context, key Key) error {
 	if err := fence.Check(ctx); err != nil {
 		return err
 	}
-	return createBucket(ctx, b.js, key, b.cfg.StreamReplicas)
+	return b.createBucket(ctx, key)
 }
 
 // Forget removes what NATS holds for a tenant beside the history: its timers, then its bucket. Without the bucket nobody would know that
@@ -350,11 +362,11 @@ func (b *Bus) Forget(ctx context.Context, key Key) error {
 	if err := b.purgeTimers(ctx, key); err != nil {
 		return err
 	}
-	return deleteBucket(ctx, b.js, key)
+	return b.deleteBucket(ctx, key)
 }
 
 func (b *Bus) purgeTimers(ctx context.Context, key Key) error {
-	ask, cancel := context.WithTimeout(ctx, RequestTimeout)
+	ask, cancel := context.WithTimeout(ctx, b.requestTimeout())
 	defer cancel()
 	s, err := b.js.Stream(ask, StreamFacts)
 	if err != nil {

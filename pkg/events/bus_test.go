@@ -1,6 +1,7 @@
 package events_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/pkg/internal/natstest"
@@ -56,6 +58,49 @@ func TestRequestsForEventsThatWereSeenAreForgottenWithTheirInbox(t *testing.T) {
 	}
 	if meta, err := m.Metadata(); err != nil || meta.NumDelivered != 1 {
 		t.Errorf("it was delivered before, to an inbox that is gone: %+v, %v", meta, err)
+	}
+}
+
+func TestARequestTimeoutBoundsEveryQuestion(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	cfg, key := s.Config(name.ServiceIntake, ""), events.Tenant("default", "demo")
+	cfg.RequestTimeout = time.Nanosecond
+	b := natstest.ConnectWith(t, cfg)
+	for what, ask := range map[string]func() error{
+		"JetStream": func() error {
+			_, err := b.JetStream().Stream(t.Context(), events.StreamFacts)
+			return err
+		},
+		"CreateBucket": func() error { return b.CreateBucket(t.Context(), key) },
+		"Forget":       func() error { return b.Forget(t.Context(), key) },
+		"ReadState": func() error {
+			_, _, err := b.ReadState(t.Context(), key, events.KeySpec)
+			return err
+		},
+		"ReadStateOfLeader": func() error {
+			_, _, err := b.ReadStateOfLeader(t.Context(), key, events.KeySpec)
+			return err
+		},
+		"WriteState": func() error {
+			_, err := b.WriteState(t.Context(), key, events.KeySpec, &state.State{}, 0)
+			return err
+		},
+		"Tell": func() error { return b.Tell(t.Context(), key, 1, "id", event.Accepted, event.About{}) },
+		"LastFact": func() error {
+			_, err := b.LastFact(t.Context(), key.FactSubject(name.ServiceIntake, event.Accepted))
+			return err
+		},
+		"DeadLetters": func() error {
+			_, _, err := b.DeadLetters(t.Context(), event.DeadFilter{}, 0, 1)
+			return err
+		},
+		"DropDeadLetter": func() error { return b.DropDeadLetter(t.Context(), 1) },
+		"EraseCommand":   func() error { return b.EraseCommand(t.Context(), 1) },
+	} {
+		if err := ask(); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
 

@@ -55,7 +55,7 @@ const (
 func (b *Bus) DeadLetters(
 	ctx context.Context, filter event.DeadFilter, before uint64, limit int,
 ) (letters []DeadLetter, more bool, err error) {
-	ask, cancel := context.WithTimeout(ctx, RequestTimeout)
+	ask, cancel := context.WithTimeout(ctx, b.requestTimeout())
 	defer cancel()
 	s, err := b.js.Stream(ask, StreamDead)
 	if err != nil {
@@ -148,7 +148,7 @@ func (b *Bus) ReplayDeadLetter(ctx context.Context, d DeadLetter) error {
 
 // DropDeadLetter removes a dead letter; it is no error when it isn't there any more.
 func (b *Bus) DropDeadLetter(ctx context.Context, sequence uint64) error {
-	ask, cancel := context.WithTimeout(ctx, RequestTimeout)
+	ask, cancel := context.WithTimeout(ctx, b.requestTimeout())
 	defer cancel()
 	s, err := b.js.Stream(ask, StreamDead)
 	if err == nil {

@@ -103,7 +103,7 @@ func stoppedTimer() *time.Timer {
 // open makes the first request and lifts the pin of whoever held the partition before, or of our own last call. Not before the server has
 // that request: it would pin the consumer to one that is left of others.
 func (p *pull) open(ctx context.Context, opened func(created time.Time)) error {
-	ask, cancel := context.WithTimeout(ctx, RequestTimeout)
+	ask, cancel := context.WithTimeout(ctx, p.bus.requestTimeout())
 	defer cancel()
 	s, err := p.bus.js.Stream(ask, p.stream)
 	if err != nil {
@@ -206,7 +206,7 @@ func (p *pull) liftForeignPin(ctx context.Context) {
 	if p.pinned == p.pin {
 		return
 	}
-	ask, cancel := context.WithTimeout(ctx, RequestTimeout)
+	ask, cancel := context.WithTimeout(ctx, p.bus.requestTimeout())
 	defer cancel()
 	_ = p.bus.Unpin(ask, p.stream, p.consumer) // without an answer, the pin ends by itself
 }

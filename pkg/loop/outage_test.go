@@ -15,9 +15,9 @@ import (
 func TestShortOutageOfNATS(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	run(t, intake(s.Connect(t, "intake", "")))
+	run(t, intake(natstest.ConnectWith(t, s.Config("intake", ""))))
 	done := make(chan string, 1000)
-	run(t, &loop.Loop{Bus: s.Connect(t, "certs", ""), Service: "certs", Handle: func(ctx context.Context, turn *loop.Turn) error {
+	run(t, &loop.Loop{Bus: natstest.ConnectWith(t, s.Config("certs", "")), Service: "certs", Handle: func(ctx context.Context, turn *loop.Turn) error {
 		if turn.Tenant == nil {
 			return nil
 		}

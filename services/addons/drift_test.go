@@ -49,7 +49,9 @@ func (tn *tenant) serve(t *testing.T, key events.Key, change func(*state.Tenant,
 	must(err)
 	t.Cleanup(nats.Stop)
 	bus := func(user string) *events.Bus {
-		b, err := events.Connect(events.Config{URL: nats.URL(), User: user, SeedFile: nats.SeedFile(user), Replica: "test", Log: log})
+		b, err := events.Connect(events.Config{
+			URL: nats.URL(), User: user, SeedFile: nats.SeedFile(user), Replica: "test", Log: log, RequestTimeout: 30 * time.Second,
+		})
 		must(err)
 		t.Cleanup(b.Close)
 		return b

@@ -319,7 +319,9 @@ func newRig(t *testing.T, certs *kube.Client) *rig {
 func (r *rig) bus(user string) *events.Bus {
 	r.t.Helper()
 	if r.buses[user] == nil {
-		b, err := events.Connect(events.Config{URL: r.nats.URL(), User: user, SeedFile: r.nats.SeedFile(user), Replica: "test", Log: testLog()})
+		b, err := events.Connect(events.Config{
+			URL: r.nats.URL(), User: user, SeedFile: r.nats.SeedFile(user), Replica: "test", Log: testLog(), RequestTimeout: 30 * time.Second,
+		})
 		if err != nil {
 			r.t.Fatal(err)
 		}

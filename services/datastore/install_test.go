@@ -67,11 +67,11 @@ func install(t *testing.T) *installation {
 	in.must(err)
 	t.Cleanup(in.nats.Stop)
 	for _, user := range []string{name.ServiceIntake, name.ServiceWorkload, name.ServiceDatastore, events.UserOperator} {
-		in.bus[user], err = events.Connect(events.Config{URL: in.nats.URL(), User: user, SeedFile: in.nats.SeedFile(user)})
+		in.bus[user], err = events.Connect(events.Config{URL: in.nats.URL(), User: user, SeedFile: in.nats.SeedFile(user), RequestTimeout: 30 * time.Second})
 		in.must(err)
 		t.Cleanup(in.bus[user].Close)
 	}
-	drivertest.Eventually(t, time.Minute, func() error { return in.bus[name.ServiceIntake].Provision(t.Context()) }) // as intake does
+	in.must(in.bus[name.ServiceIntake].Provision(t.Context())) // as intake does
 	_, err = in.bus[events.UserOperator].Conn().Subscribe("stoker.fact.*.*.*.datastore.*", func(m *nats.Msg) {
 		p := strings.Split(m.Subject, ".")
 		in.facts <- fact{p[3] + "/" + p[4], p[6], m.Data}

@@ -194,6 +194,7 @@ func (l *looks) connect() *events.Bus {
 	l.Helper()
 	bus, err := events.Connect(events.Config{
 		URL: l.nats.URL(), User: name.ServiceIntake, SeedFile: l.nats.SeedFile(name.ServiceIntake), Replica: "a",
+		RequestTimeout: 30 * time.Second,
 	})
 	if err != nil {
 		l.Fatal(err)

@@ -89,7 +89,10 @@ func enter(t *testing.T, h HTTP, change func(*httpIntake)) *entry {
 	}
 	t.Cleanup(srv.Stop)
 	log := slog.New(slog.DiscardHandler)
-	bus, err := events.Connect(events.Config{URL: srv.URL(), User: name.ServiceIntake, SeedFile: srv.SeedFile(name.ServiceIntake), Replica: "a", Log: log})
+	bus, err := events.Connect(events.Config{
+		URL: srv.URL(), User: name.ServiceIntake, SeedFile: srv.SeedFile(name.ServiceIntake), Replica: "a", Log: log,
+		RequestTimeout: 30 * time.Second,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

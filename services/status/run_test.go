@@ -2,6 +2,7 @@ package status
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stoker-k8s/stoker/deployments/natsserver"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -21,7 +22,9 @@ func start(t *testing.T) stack {
 	}
 	t.Cleanup(srv.Stop)
 	connect := func(user string) *events.Bus {
-		b, err := events.Connect(events.Config{URL: srv.URL(), User: user, SeedFile: srv.SeedFile(user), Replica: "test", StreamReplicas: 1})
+		b, err := events.Connect(events.Config{
+			URL: srv.URL(), User: user, SeedFile: srv.SeedFile(user), Replica: "test", StreamReplicas: 1, RequestTimeout: 30 * time.Second,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -76,7 +76,9 @@ func startCluster(t *testing.T) *cluster {
 	c.must(err)
 	t.Cleanup(c.nats.Stop)
 	for _, user := range []string{name.ServiceIntake, name.ServiceCerts, name.ServiceDatastore, name.ServiceAddons, name.ServiceWorkload, events.UserOperator} {
-		c.bus[user], err = events.Connect(events.Config{URL: c.nats.URL(), User: user, SeedFile: c.nats.SeedFile(user), Replica: "test"})
+		c.bus[user], err = events.Connect(events.Config{
+			URL: c.nats.URL(), User: user, SeedFile: c.nats.SeedFile(user), Replica: "test", RequestTimeout: 30 * time.Second,
+		})
 		c.must(err)
 		t.Cleanup(c.bus[user].Close)
 	}

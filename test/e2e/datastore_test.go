@@ -70,7 +70,9 @@ func install(t *testing.T, filter string) *installation {
 	must(t, err)
 	t.Cleanup(in.nats.Stop)
 	for user, bus := range map[string]**events.Bus{events.UserOperator: &in.bus, events.UserPortal: &in.portal} {
-		*bus, err = events.Connect(events.Config{URL: in.nats.URL(), User: user, SeedFile: in.nats.SeedFile(user), Replica: filter})
+		*bus, err = events.Connect(events.Config{
+			URL: in.nats.URL(), User: user, SeedFile: in.nats.SeedFile(user), Replica: filter, RequestTimeout: 30 * time.Second,
+		})
 		must(t, err)
 		t.Cleanup((*bus).Close)
 	}

@@ -46,7 +46,6 @@ type Env struct {
 	Operator, Portal *events.Bus
 
 	servers   *Servers // of a test's own; nil for the installation's
-	js        jetstream.JetStream
 	dir, bins string
 	mu        sync.Mutex
 	procs     map[string]*Process
@@ -147,9 +146,6 @@ func start(dir string, o options) (*Env, error) {
 	if e.Operator, err = e.Bus(events.UserOperator); err != nil {
 		return nil, err
 	}
-	if e.js, err = jetstream.New(e.Operator.Conn(), jetstream.WithDefaultTimeout(patience)); err != nil {
-		return nil, err
-	}
 	if _, err := e.Operator.Conn().Subscribe("stoker.intake.*.*.*", e.noteCommand); err != nil {
 		return nil, err
 	}
@@ -157,9 +153,12 @@ func start(dir string, o options) (*Env, error) {
 	return e, err
 }
 
-// Bus connects a user of NATS, and waits until it is connected: a connection of Stoker's is there before that, and refuses to publish.
+// Bus connects a user of NATS, with more patience than a service has, and waits until it is connected: a connection of Stoker's is there
+// before that, and refuses to publish.
 func (e *Env) Bus(user string) (*events.Bus, error) {
-	b, err := e.Stack.Bus(user)
+	cfg := e.Stack.Bus(user)
+	cfg.RequestTimeout = patience
+	b, err := events.Connect(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -172,8 +171,8 @@ func (e *Env) Bus(user string) (*events.Bus, error) {
 	return b, nil
 }
 
-// JetStream is the operator's, with more patience than a service has.
-func (e *Env) JetStream() jetstream.JetStream { return e.js }
+// JetStream is the operator's.
+func (e *Env) JetStream() jetstream.JetStream { return e.Operator.JetStream() }
 
 func (e *Env) noteCommand(m *nats.Msg) {
 	e.mu.Lock()

@@ -202,7 +202,7 @@ func (w *world) bus(t *testing.T, user string) *events.Bus {
 	t.Helper()
 	b, err := events.Connect(events.Config{
 		URL: w.servers[0].ClientURL(), User: user, SeedFile: natsserver.SeedFile(w.dir, user), Replica: "test", Log: slog.New(slog.DiscardHandler),
-		StreamReplicas: len(w.servers),
+		StreamReplicas: len(w.servers), RequestTimeout: 30 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)

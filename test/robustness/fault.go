@@ -171,7 +171,9 @@ func purge(stream string) strike {
 
 // bus connects as one of the services, past all links.
 func (s *Site) bus(user string) (*events.Bus, error) {
-	return events.Connect(events.Config{URL: s.Operator.Config().URL, User: user, SeedFile: s.NATS.Seed(user), StreamReplicas: servers})
+	return events.Connect(events.Config{
+		URL: s.Operator.Config().URL, User: user, SeedFile: s.NATS.Seed(user), StreamReplicas: servers, RequestTimeout: 30 * time.Second,
+	})
 }
 
 // onComponent kills or stops a process of the management cluster; a killed one is started again by itself.

@@ -141,6 +141,7 @@ func (s *Site) start(ctx context.Context) error {
 	}
 	s.Operator, err = events.Connect(events.Config{
 		URL: s.NATS.URL(), User: events.UserOperator, SeedFile: s.NATS.Seed(events.UserOperator), StreamReplicas: servers,
+		RequestTimeout: 30 * time.Second,
 	})
 	if err != nil {
 		return err

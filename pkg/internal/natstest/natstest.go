@@ -55,13 +55,7 @@ func Start(t testing.TB, portals ...events.Portal) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.kill)
-	in := s.Connect(t, name.ServiceIntake, "")
-	var err error
-	Eventually(t, "streams on a new server", func() bool { // which may take longer than a client waits, on a machine that is busy
-		err = in.Provision(t.Context())
-		return !errors.Is(err, context.DeadlineExceeded)
-	})
-	if err != nil {
+	if err := s.Connect(t, name.ServiceIntake, "").Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -172,7 +166,7 @@ func (s *Server) SeedFile(user string) string { return filepath.Join(s.dir, user
 // JetStreamDir holds everything JetStream stores.
 func (s *Server) JetStreamDir() string { return filepath.Join(s.dir, "jetstream") }
 
-// Config is how a user connects. An empty replica is "test".
+// Config is how a user of Stoker connects, with Stoker's own limits. An empty replica is "test".
 func (s *Server) Config(user, replica string) events.Config {
 	if replica == "" {
 		replica = "test"
@@ -180,10 +174,23 @@ func (s *Server) Config(user, replica string) events.Config {
 	return events.Config{URL: s.URL(), User: user, SeedFile: s.SeedFile(user), Replica: replica, Log: Log()}
 }
 
-// Connect connects as a user for the test's time.
+// requestTimeout is how long a test waits for an answer from NATS. Stoker's own limits are for services, which ask again; a test asks once,
+// and on a busy machine a server takes seconds to answer.
+const requestTimeout = 30 * time.Second
+
+// Connect connects as a user for the test's time, with a test's patience for answers.
 func (s *Server) Connect(t testing.TB, user, replica string) *events.Bus {
 	t.Helper()
-	b, err := events.Connect(s.Config(user, replica))
+	cfg := s.Config(user, replica)
+	cfg.RequestTimeout = requestTimeout
+	return ConnectWith(t, cfg)
+}
+
+// ConnectWith connects for the test's time. With [Server.Config] it has Stoker's own limits, as a loop needs while its server is stopped: what
+// was asked then is never answered.
+func ConnectWith(t testing.TB, cfg events.Config) *events.Bus {
+	t.Helper()
+	b, err := events.Connect(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +245,8 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// Publish has a user publish an event, again under its id while the server's receipt doesn't come: a portal does the same.
+// Publish has a user publish an event, again under its id while the server's receipt doesn't come, as when the server was stopped before and
+// the user is not connected again yet: a portal does the same.
 func Publish(t testing.TB, b *events.Bus, subject string, e ce.Event) {
 	t.Helper()
 	Eventually(t, "event "+e.ID()+" to be stored", func() bool {

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,7 +43,10 @@ func TestARealServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stop)
-	bus, err := events.Connect(events.Config{URL: s.URL(), User: name.ServiceIntake, SeedFile: s.SeedFile(name.ServiceIntake), Replica: "a", StreamReplicas: 1})
+	bus, err := events.Connect(events.Config{
+		URL: s.URL(), User: name.ServiceIntake, SeedFile: s.SeedFile(name.ServiceIntake), Replica: "a", StreamReplicas: 1,
+		RequestTimeout: 30 * time.Second,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func (s *sights) add(format string, args ...any) {
 // await waits until so much has been told, and takes it.
 func (s *sights) await(n int) []string {
 	s.t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(3 * time.Minute) // on a machine that is busy
 	for {
 		s.mu.Lock()
 		all := slices.Clone(s.all)

@@ -61,7 +61,7 @@ func TestFollowing(t *testing.T) {
 	})
 	t.Run("finds what was told while the connection was lost", func(t *testing.T) {
 		w.say(t, statusOf("Provisioning", 1))
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
 		var phases []string
 		for s, err := range c.Follow(ctx, "default", "demo") {

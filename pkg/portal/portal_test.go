@@ -286,8 +286,8 @@ func TestACommandIsSentAgainUntilItIsAnswered(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		c.patience = time.Minute // the connection that came back is why it is sent again
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
+		c.patience = time.Hour // the connection that came back is why it is sent again
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
 		if a, err := c.Apply(ctx, demo()); err != nil || a.Generation != 3 {
 			t.Errorf("%+v, %v", a, err)

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	ce "github.com/cloudevents/sdk-go/v2/event"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 	"go.uber.org/goleak"
 
@@ -198,6 +199,30 @@ func ConnectWith(t testing.TB, cfg events.Config) *events.Bus {
 	return b
 }
 
+// SetAckWait has the server wait longer or shorter for a word about an event before it delivers the event to a service again, and twice, five
+// and ten times as long after that. Nobody must provision after it.
+func (s *Server) SetAckWait(t testing.TB, service string, wait time.Duration) {
+	t.Helper()
+	stream, err := s.Connect(t, name.ServiceIntake, "").JetStream().Stream(t.Context(), events.StreamFacts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	consumers := stream.ListConsumers(t.Context())
+	for c := range consumers.Info() {
+		if !strings.HasPrefix(c.Name, service+"-") {
+			continue
+		}
+		cfg := c.Config
+		cfg.AckWait, cfg.BackOff = wait, []time.Duration{wait, 2 * wait, 5 * wait, 10 * wait}
+		if _, err := stream.CreateOrUpdateConsumer(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := consumers.Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Log writes to the test's output when tests are verbose.
 func Log() *slog.Logger {
 	if testing.Verbose() {
@@ -232,7 +257,7 @@ func Main(m *testing.M) {
 	code := m.Run()
 	if code == 0 {
 		var left error
-		for deadline := time.Now().Add(30 * time.Second); ; {
+		for deadline := time.Now().Add(patience); ; {
 			if left = goleak.Find(); left == nil || time.Now().After(deadline) {
 				break
 			}
@@ -259,10 +284,35 @@ func Publish(t testing.TB, b *events.Bus, subject string, e ce.Event) {
 	})
 }
 
+// patience is how long a test waits for what must happen: longer than any machine takes, for only a test that fails waits so long.
+const patience = 3 * time.Minute
+
+// Receive waits for a value.
+func Receive[T any](t testing.TB, what string, from <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("never happened: %s", what)
+		panic("not reached")
+	}
+}
+
+// Next waits for a message.
+func Next(t testing.TB, what string, from *nats.Subscription) *nats.Msg {
+	t.Helper()
+	m, err := from.NextMsg(patience)
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	return m
+}
+
 // Eventually waits until something is so.
 func Eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(patience)
 	for !is() {
 		if time.Now().After(deadline) {
 			t.Fatalf("never happened: %s", what)

@@ -16,7 +16,7 @@ const variable = "STOKER_TEST_TAKE_PORT"
 func TestMain(m *testing.M) {
 	if number, err := strconv.Atoi(os.Getenv(variable)); err == nil {
 		if _, err := take(loopback, number); err != nil {
-			fmt.Println(err)
+			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		os.Exit(0)

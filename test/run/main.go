@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -35,6 +36,8 @@ Examples:
   run pkg/loop -- -run TestPause -count 20
   run -race -since HEAD~3
   run -slice 2/6 -budget 8m
+
+bin/test/costs.txt has the costs that the run measured, in the form of test/run/costs.txt.
 
 Exit codes: 0 all passed, 1 something failed, 2 wrong usage.
 `
@@ -166,6 +169,9 @@ func run(ctx context.Context, o options, out io.Writer) (bool, error) {
 	p.run(ctx, jobs)
 	p.again(ctx)
 	r.summary()
+	if err := os.WriteFile(filepath.Join("bin", "test", "costs.txt"), []byte(r.costs()), 0o600); err != nil {
+		return false, err
+	}
 	return !r.failed() && ctx.Err() == nil, nil
 }
 

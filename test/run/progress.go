@@ -55,5 +55,6 @@ func (p *progress) text() string {
 	if p.total == 0 || p.ended >= p.total {
 		return ""
 	}
-	return fmt.Sprintf("  [%d of %d, %d running, about %s left]", p.ended, p.total, len(p.running), p.remaining().Round(10*time.Second))
+	left := p.remaining().Round(10 * time.Second)
+	return fmt.Sprintf("  [%d of %d, %d running, about %s left, until %s]", p.ended, p.total, len(p.running), left, time.Now().Add(left).Format("15:04"))
 }

@@ -348,6 +348,29 @@ func (p packageRun) row(t io.Writer, name string) {
 		p.Memory>>20, p.passed, p.failed, p.skipped, name)
 }
 
+// costs are the lines of costs.txt as this run measured them: packages, and the tests of those that are divided.
+func (r *report) costs() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sums := map[string]usage{}
+	for name, p := range r.runs {
+		u := sums[packageOf(name)]
+		sums[packageOf(name)] = usage{Wall: u.Wall + p.Wall, CPU: u.CPU + p.CPU}
+	}
+	for _, s := range r.slowest {
+		if pkg, test, _ := strings.Cut(s.name, " "); shards[pkg] > 0 {
+			sums[pkg+"."+test] = usage{Wall: s.took}
+		}
+	}
+	var text strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		if u := sums[name]; u.Wall >= light.wall {
+			fmt.Fprintf(&text, "%s %.0f %.0f\n", name, u.Wall.Seconds(), u.CPU.Seconds())
+		}
+	}
+	return text.String()
+}
+
 // details are what took long, what was left out and why, and what failed.
 func (r *report) details() {
 	fmt.Fprintln(r.out, "\nslowest:")

@@ -89,6 +89,9 @@ func TestReport(t *testing.T) {
 				t.Errorf("%s failed: %t", u.name, failed)
 			}
 		}
+		if got, want := r.costs(), "test/e2e 61 2\n"; got != want {
+			t.Errorf("costs %q, want %q", got, want)
+		}
 		r.machine = nil // what it says of the real machine differs from run to run
 		r.summary()
 		if !r.failed() {

@@ -41,7 +41,7 @@ func (s *lease) lives(replica string) bool {
 // that were released. confirm has it write in any case, on the revision that it read: whoever was about to claim what is in it is refused, and
 // sees that this replica lives. It returns false when that failed; it is then tried again.
 func (s *lease) claim(ctx context.Context, confirm bool) bool {
-	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.times().beatTimeout)
 	defer cancel()
 	read, revision, err := s.readClaims(ctx)
 	if err != nil {

@@ -113,17 +113,12 @@ func (x *ending) send(t *testing.T, id, inbox string) string {
 	if inbox == "" {
 		return ""
 	}
-	select {
-	case m := <-x.answers:
-		answer, err := events.Decode(m.Header, m.Data)
-		if err != nil || answer.ID() != events.AnswerID(e) {
-			t.Errorf("%v %v", answer, err)
-		}
-		return answer.Type()
-	case <-time.After(20 * time.Second):
-		t.Fatal("no answer")
-		return ""
+	m := natstest.Receive(t, "the command is answered", x.answers)
+	answer, err := events.Decode(m.Header, m.Data)
+	if err != nil || answer.ID() != events.AnswerID(e) {
+		t.Errorf("%v %v", answer, err)
 	}
+	return answer.Type()
 }
 
 func (x *ending) noted(t *testing.T, id string) *events.Answer {

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -181,7 +182,7 @@ func (l *Loop) keepAlive(batch []*delivery) (end func()) {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	const every = events.AckWait / 3
+	every := cmp.Or(l.ackWait, events.AckWait) / 3
 	first := time.AfterFunc(every, func() {
 		for ctx.Err() == nil {
 			for _, d := range batch {

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,13 @@ const (
 	beatsPerLook = 3
 )
 
+// leaseLimits are the times of a lease, each named after the constant that it is but in tests.
+type leaseLimits struct{ heartbeat, leaseTTL, memberTTL, beatTimeout time.Duration }
+
+func (s *lease) times() leaseLimits {
+	return cmp.Or(s.limits, leaseLimits{heartbeat, leaseTTL, memberTTL, beatTimeout})
+}
+
 // lease is one replica's right to work on its share of a service's partitions. It is safe for concurrent use.
 type lease struct {
 	bus     *events.Bus
@@ -42,6 +50,8 @@ type lease struct {
 	replica string
 	// life tells this process from another of the same name.
 	life string
+	// limits are the constants if zero.
+	limits leaseLimits
 	// changed gets the partitions to work on, whenever they change; the loop owns the receiving end.
 	changed chan []int
 	// regained is called when a lease begins or, after it was over, begins again; lost when the bucket turns out to be gone.
@@ -191,7 +201,7 @@ func (s *lease) run(ctx context.Context) error {
 		}
 		if now := time.Now(); !now.Before(due) {
 			// All at the same moments, so that processes and servers wake once for many.
-			due = now.Add(heartbeat - now.Round(0).Sub(now.Truncate(heartbeat)))
+			due = now.Add(s.times().heartbeat - now.Round(0).Sub(now.Truncate(s.times().heartbeat)))
 			if !s.beat(ctx) {
 				due = time.Now().Add(beatAgain)
 			}
@@ -209,7 +219,7 @@ func (s *lease) next(due time.Time) time.Time {
 		return due
 	}
 	for replica, at := range s.members {
-		if gone := at.Add(memberTTL + time.Millisecond); replica != s.replica && gone.Before(due) {
+		if gone := at.Add(s.times().memberTTL + time.Millisecond); replica != s.replica && gone.Before(due) {
 			due = gone
 		}
 	}
@@ -219,7 +229,7 @@ func (s *lease) next(due time.Time) time.Time {
 // beat renews the lease. This replica counts its lease from before the sign of life was sent, the others from when they hear it. It
 // returns false when that failed.
 func (s *lease) beat(ctx context.Context) bool {
-	ask, cancel := context.WithTimeout(ctx, beatTimeout)
+	ask, cancel := context.WithTimeout(ctx, s.times().beatTimeout)
 	defer cancel()
 	sent, wall := time.Now(), s.wall().Round(0)
 	msg := nats.NewMsg(s.subject(keyBeat))
@@ -251,7 +261,7 @@ func (s *lease) beat(ctx context.Context) bool {
 		}
 	}
 	s.mu.Lock()
-	s.deadline = deadline{sent.Add(leaseTTL), wall.Add(leaseTTL)}
+	s.deadline = deadline{sent.Add(s.times().leaseTTL), wall.Add(s.times().leaseTTL)}
 	s.count.Set(float64(len(s.told)))
 	s.mu.Unlock()
 	s.bus.Config().Health.Up(leaseDependency)
@@ -277,7 +287,7 @@ func (s *lease) silenced(ctx context.Context, cause error) {
 // findCause looks why a sign of life failed. A server that is silent is left for another one. A bucket that isn't there is reported as
 // lost: nobody answers for a stream that isn't, but the others' ears on its subjects look like an answer to come.
 func (s *lease) findCause(ctx context.Context) {
-	ask, cancel := context.WithTimeout(ctx, beatTimeout)
+	ask, cancel := context.WithTimeout(ctx, s.times().beatTimeout)
 	defer cancel()
 	if s.bus.LeaveSilentServer(ask) {
 		return
@@ -321,7 +331,7 @@ func (s *lease) rival(life string) {
 		s.bus.Config().Log.Error("another process has this replica's name and works in its place; give each its own (--replica)", "replica", s.replica)
 		s.bus.Config().Health.Down("replica name", errors.New("another process calls itself "+s.replica))
 	}
-	s.rivalUntil = time.Now().Add(memberTTL)
+	s.rivalUntil = time.Now().Add(s.times().memberTTL)
 	for p := range s.owned {
 		if s.owned[p] {
 			s.drop(p)
@@ -355,7 +365,7 @@ func (s *lease) leave(ctx context.Context) {
 func (s *lease) assign(ctx context.Context) {
 	s.mu.Lock()
 	now := time.Now()
-	maps.DeleteFunc(s.members, func(r string, heard time.Time) bool { return r != s.replica && now.Sub(heard) > memberTTL })
+	maps.DeleteFunc(s.members, func(r string, heard time.Time) bool { return r != s.replica && now.Sub(heard) > s.times().memberTTL })
 	if !s.rivalUntil.IsZero() && now.After(s.rivalUntil) {
 		s.rivalUntil = time.Time{}
 		s.bus.Config().Health.Up("replica name")

@@ -437,9 +437,9 @@ func TestAReplicaThatStopsGivesBackWhatItHoldsAndSaysGoodbye(t *testing.T) {
 	}
 	last := "a " + l.life
 	for last != "a "+l.life+" "+goodbye {
-		m, err := heard.NextMsg(30 * time.Second)
-		if err != nil || last != "a "+l.life {
-			t.Fatalf("the last that was heard is %q: %v", last, err)
+		m := natstest.Next(t, "the goodbye after "+last, heard)
+		if last != "a "+l.life {
+			t.Fatalf("after the last sign of life %q is heard", last)
 		}
 		last = string(m.Data)
 	}

@@ -64,7 +64,10 @@ type Loop struct {
 	againAfter func(own *state.State, now time.Time) time.Duration
 	// driftEvery is how often what keeps drifting is put right: the constant of that name, but in tests.
 	driftEvery time.Duration
-	wg         sync.WaitGroup
+	// leaseLimits are the lease's, and ackWait is how long the server waits for a word about an event: the constants if zero.
+	leaseLimits leaseLimits
+	ackWait     time.Duration
+	wg          sync.WaitGroup
 
 	mu        sync.Mutex
 	lanes     map[events.Key]*lane
@@ -143,7 +146,7 @@ func (l *Loop) prepare(turns context.Context) {
 		l.driftEvery = driftEvery
 	}
 	l.lease = newLease(l.Bus, l.Service, l.metrics.partitions)
-	l.lease.regained = l.tryNow
+	l.lease.limits, l.lease.regained = l.leaseLimits, l.tryNow
 	if l.Ensure != nil {
 		l.lease.lost = l.noteLeasesLost
 	}

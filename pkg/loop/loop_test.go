@@ -117,11 +117,16 @@ func subjects(t *testing.T, b *events.Bus, filter string) map[string]uint64 {
 func TestRetriesAndDeadLetters(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	run(t, intake(s.Connect(t, "intake", "")))
+	in := intake(s.Connect(t, "intake", ""))
+	in.Ensure = nil // which would undo this:
+	s.SetAckWait(t, "intake", time.Minute)
+	s.SetAckWait(t, "certs", time.Minute)
+	longLease(in)
+	run(t, in)
 	var mu sync.Mutex
 	tries := map[string]int{}
 	good := make(chan string, 10)
-	run(t, &loop.Loop{Bus: s.Connect(t, "certs", ""), Service: "certs", Handle: func(ctx context.Context, turn *loop.Turn) error {
+	l := &loop.Loop{Bus: s.Connect(t, "certs", ""), Service: "certs", Handle: func(ctx context.Context, turn *loop.Turn) error {
 		if turn.Tenant == nil {
 			return nil
 		}
@@ -145,19 +150,16 @@ func TestRetriesAndDeadLetters(t *testing.T) {
 		}
 		good <- turn.Key.Name
 		return turn.Done(ctx, loop.Outcome{Step: "issued"})
-	}})
+	}}
+	longLease(l)
+	run(t, l)
 	portal := s.Connect(t, events.UserPortal, "")
 	for _, n := range []string{"poison", "panic", "flaky", "waiting", "fine"} {
 		apply(t, portal, events.Tenant("default", n), "cmd-"+n)
 	}
 	got := map[string]bool{}
 	for len(got) < 3 {
-		select {
-		case n := <-good:
-			got[n] = true
-		case <-time.After(30 * time.Second):
-			t.Fatalf("only %v were done", got)
-		}
+		got[natstest.Receive(t, fmt.Sprintf("three are done, not only %v", got), good)] = true
 	}
 	operator := s.Connect(t, events.UserOperator, "")
 	st, err := operator.JetStream().Stream(t.Context(), events.StreamDead)
@@ -283,13 +285,8 @@ func TestATimerGoesOffAtTheTimeItWasSetForLastAndNotBefore(t *testing.T) {
 		return turn.At(ctx, at)
 	}})
 	apply(t, s.Connect(t, events.UserPortal, ""), events.Tenant("default", "demo"), "cmd")
-	select {
-	case d := <-early:
-		if d > 0 {
-			t.Errorf("the timer went off %s before its time", d)
-		}
-	case <-time.After(60 * time.Second):
-		t.Fatal("the timer never came")
+	if d := natstest.Receive(t, "the timer comes", early); d > 0 {
+		t.Errorf("the timer went off %s before its time", d)
 	}
 }
 
@@ -334,7 +331,8 @@ func TestJetStreamLost(t *testing.T) {
 	s := natstest.Start(t)
 	run(t, intake(natstest.ConnectWith(t, s.Config("intake", ""))))
 	done := make(chan string, 10)
-	run(t, &loop.Loop{Bus: natstest.ConnectWith(t, s.Config("certs", "")), Service: "certs", Handle: func(ctx context.Context, turn *loop.Turn) error {
+	b := natstest.ConnectWith(t, s.Config("certs", ""))
+	run(t, &loop.Loop{Bus: b, Service: "certs", Handle: func(ctx context.Context, turn *loop.Turn) error {
 		if turn.Tenant == nil {
 			return nil
 		}
@@ -359,13 +357,8 @@ func TestJetStreamLost(t *testing.T) {
 		return err == nil
 	})
 	for {
-		select {
-		case n := <-done:
-			if n == "after" {
-				return
-			}
-		case <-time.After(30 * time.Second):
-			t.Fatal("the event after the loss was never handled")
+		if natstest.Receive(t, "the event after the loss is handled", done) == "after" {
+			return
 		}
 	}
 }

@@ -17,7 +17,8 @@ func TestShortOutageOfNATS(t *testing.T) {
 	s := natstest.Start(t)
 	run(t, intake(natstest.ConnectWith(t, s.Config("intake", ""))))
 	done := make(chan string, 1000)
-	run(t, &loop.Loop{Bus: natstest.ConnectWith(t, s.Config("certs", "")), Service: "certs", Handle: func(ctx context.Context, turn *loop.Turn) error {
+	b := natstest.ConnectWith(t, s.Config("certs", ""))
+	run(t, &loop.Loop{Bus: b, Service: "certs", Handle: func(ctx context.Context, turn *loop.Turn) error {
 		if turn.Tenant == nil {
 			return nil
 		}

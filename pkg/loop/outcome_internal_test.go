@@ -319,6 +319,10 @@ func TestWhatATurnWrites(t *testing.T) {
 		}
 	})
 	t.Run("facts that stay owed when they can't be published", func(t *testing.T) {
+		e := &ends{t: t, server: e.server, operator: e.operator, tenants: 100}
+		// With Stoker's own limits: what a user may not publish is never answered.
+		e.loop = &Loop{Bus: natstest.ConnectWith(t, e.server.Config("certs", "")), Service: "certs"}
+		e.loop.prepare(t.Context())
 		turn := e.turn(issued())
 		turn.notePublished()
 		ctx, cancel := context.WithCancel(t.Context())

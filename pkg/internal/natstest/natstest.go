@@ -187,8 +187,8 @@ func (s *Server) Connect(t testing.TB, user, replica string) *events.Bus {
 	return ConnectWith(t, cfg)
 }
 
-// ConnectWith connects for the test's time. With [Server.Config] it has Stoker's own limits, as a loop needs while its server is stopped: what
-// was asked then is never answered.
+// ConnectWith connects for the test's time. With [Server.Config] it has Stoker's own limits, as a loop needs while its server is stopped:
+// what was asked then is never answered.
 func ConnectWith(t testing.TB, cfg events.Config) *events.Bus {
 	t.Helper()
 	b, err := events.Connect(cfg)
@@ -199,27 +199,30 @@ func ConnectWith(t testing.TB, cfg events.Config) *events.Bus {
 	return b
 }
 
-// SetAckWait has the server wait longer or shorter for a word about an event before it delivers the event to a service again, and twice, five
-// and ten times as long after that. Nobody must provision after it.
+// SetAckWait has the server wait longer or shorter for a word about an event before it delivers it to a service again, and twice,
+// five and ten times as long after that. Nobody must provision after it.
 func (s *Server) SetAckWait(t testing.TB, service string, wait time.Duration) {
 	t.Helper()
-	stream, err := s.Connect(t, name.ServiceIntake, "").JetStream().Stream(t.Context(), events.StreamFacts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	consumers := stream.ListConsumers(t.Context())
-	for c := range consumers.Info() {
-		if !strings.HasPrefix(c.Name, service+"-") {
-			continue
-		}
-		cfg := c.Config
-		cfg.AckWait, cfg.BackOff = wait, []time.Duration{wait, 2 * wait, 5 * wait, 10 * wait}
-		if _, err := stream.CreateOrUpdateConsumer(t.Context(), cfg); err != nil {
+	js := s.Connect(t, name.ServiceIntake, "").JetStream()
+	for _, of := range []string{events.StreamIntake, events.StreamFacts} {
+		stream, err := js.Stream(t.Context(), of)
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := consumers.Err(); err != nil {
-		t.Fatal(err)
+		consumers := stream.ListConsumers(t.Context())
+		for c := range consumers.Info() {
+			if !strings.HasPrefix(c.Name, service+"-") {
+				continue
+			}
+			cfg := c.Config
+			cfg.AckWait, cfg.BackOff = wait, []time.Duration{wait, 2 * wait, 5 * wait, 10 * wait}
+			if _, err := stream.CreateOrUpdateConsumer(t.Context(), cfg); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := consumers.Err(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -270,8 +273,8 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// Publish has a user publish an event, again under its id while the server's receipt doesn't come, as when the server was stopped before and
-// the user is not connected again yet: a portal does the same.
+// Publish has a user publish an event, again under its id while the server's receipt doesn't come, as when the server was stopped before
+// and the user is not connected again yet: a portal does the same.
 func Publish(t testing.TB, b *events.Bus, subject string, e ce.Event) {
 	t.Helper()
 	Eventually(t, "event "+e.ID()+" to be stored", func() bool {

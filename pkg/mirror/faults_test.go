@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -78,7 +77,10 @@ func testMissing(t *testing.T, r *rig) {
 }
 
 func testEmptyRemote(t *testing.T, r *rig) {
-	s := r.site(t, soon)
+	way := newGate(t, r.servers[remote].Address())
+	s := r.site(t, soon, func(c *Config) {
+		c.Remote = client(t, r.servers[remote].Through(way.listener.Addr().String()), name.FieldManagerMirror)
+	})
 	var here []*unstructured.Unstructured
 	for i := range 4 {
 		n := fmt.Sprint("x", i)
@@ -92,10 +94,15 @@ func testEmptyRemote(t *testing.T, r *rig) {
 		}
 		return err
 	}
+	way.set(true) // so that all three are missing when the first is seen to be
 	for _, n := range []string{"x1", "x2", "x3"} {
 		s.vanish(remote, n)
 	}
-	settled(t, "three of four", 2*s.cfg.Grace+500*time.Millisecond, all)
+	way.set(false)
+	for _, n := range []string{"x1", "x2", "x3"} {
+		s.logged(fmt.Sprintf(`name=%s state=held why="it isn't believed`, n))
+	}
+	settled(t, "three of four", 2*s.cfg.Grace, all)
 	s.vanish(remote, "x0")
 	s.stop()
 	s.start()
@@ -116,17 +123,19 @@ func (s *site) annotateRestored(of *unstructured.Unstructured) {
 }
 
 func testBackInTime(t *testing.T, r *rig) {
-	s := r.site(t, func(c *Config) { c.Grace = 2 * time.Second })
+	s := r.site(t, func(c *Config) { c.Grace = 8 * time.Second })
 	for _, n := range []string{"x", "y"} {
 		s.thing(remote, n, 1)
 		s.synced(n, 1)
 	}
 	_, here := s.synced("x", 1)
 	s.vanish(remote, "x")
-	settled(t, "for now", 500*time.Millisecond, s.same(local, here))
+	s.logged("name=x state=missing")
 	s.annotateRestored(here)
 	s.synced("x", 1)
-	settled(t, "it is there", 2500*time.Millisecond, s.same(local, here))
+	s.vanish(remote, "y")
+	s.gone(local, "y") // which began to be missing later
+	settled(t, "it is there", 100*time.Millisecond, s.same(local, here))
 }
 
 func testReplaced(t *testing.T, r *rig) {
@@ -239,7 +248,7 @@ func testFinalizerBetween(t *testing.T, r *rig) {
 }
 
 func testAway(t *testing.T, r *rig) {
-	s := r.site(t, soon)
+	s := r.site(t, func(c *Config) { c.Grace = 3 * time.Second }) // long enough to cut the way before it is over
 	for _, n := range []string{"x", "y"} {
 		s.thing(remote, n, 1)
 		s.synced(n, 1)
@@ -270,14 +279,7 @@ func testAway(t *testing.T, r *rig) {
 		s.thing(remote, "w", 1)
 		s.synced("w", 1)
 		s.vanish(remote, "w")
-		eventually(t, "it is seen", func() error {
-			s.logMu.Lock()
-			defer s.logMu.Unlock()
-			if !strings.Contains(s.log.String(), "name=w state=missing") {
-				return errors.New("not yet")
-			}
-			return nil
-		})
+		s.logged("name=w state=missing")
 		r.gates[remote].set(true)
 		settled(t, "x is there", s.cfg.Grace+300*time.Millisecond, s.same(local, here))
 		back := time.Now()

@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -203,6 +204,19 @@ func (s *site) Write(line []byte) (int, error) {
 	s.logMu.Lock()
 	defer s.logMu.Unlock()
 	return s.log.Write(line)
+}
+
+// logged waits until the mirror has said something.
+func (s *site) logged(part string) {
+	s.t.Helper()
+	eventually(s.t, "it says "+part, func() error {
+		s.logMu.Lock()
+		defer s.logMu.Unlock()
+		if !strings.Contains(s.log.String(), part) {
+			return errors.New("not yet")
+		}
+		return nil
+	})
 }
 
 func (s *site) start() {

@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -59,7 +60,7 @@ func StartAll(t testing.TB, n int) []*Server {
 		t.Fatal(err)
 	}
 	images, dir := strings.Fields(string(out)), t.TempDir()
-	client, peer := FreeAddress(t), FreeAddress(t)
+	client, peer := freeAddress(t), freeAddress(t)
 	run(t, filepath.Join(images[0], "etcd"), "--data-dir="+filepath.Join(dir, "etcd"), "--unsafe-no-fsync", "--log-level=error",
 		"--listen-client-urls=http://"+client, "--advertise-client-urls=http://"+client,
 		"--listen-peer-urls=http://"+peer, "--initial-advertise-peer-urls=http://"+peer, "--initial-cluster=default=http://"+peer)
@@ -76,10 +77,10 @@ func StartAll(t testing.TB, n int) []*Server {
 func start(t testing.TB, images, etcd, prefix string) *Server {
 	t.Helper()
 	dir := t.TempDir()
-	s := &Server{address: FreeAddress(t), images: images}
+	s := &Server{address: freeAddress(t), images: images}
 	_, port, _ := net.SplitHostPort(s.address)
 	sa := write(t, dir, "sa.key", serviceAccountKey(t))
-	run(t, filepath.Join(images, "kube-apiserver"), "--bind-address=127.0.0.1", "--secure-port="+port, "--etcd-servers=http://"+etcd,
+	run(t, filepath.Join(images, "kube-apiserver"), "--bind-address="+host, "--secure-port="+port, "--etcd-servers=http://"+etcd,
 		"--etcd-prefix="+prefix, "--advertise-address=192.0.2.1", "--endpoint-reconciler-type=none", "--cert-dir="+filepath.Join(dir, "pki"),
 		"--token-auth-file="+write(t, dir, "tokens", []byte("admin,admin,admin,system:masters\n")), "--authorization-mode=RBAC",
 		"--service-account-issuer=https://localhost", "--service-account-key-file="+sa, "--service-account-signing-key-file="+sa,
@@ -106,9 +107,9 @@ func (s *Server) Through(address string) *rest.Config {
 func (s *Server) Controllers(t testing.TB) {
 	t.Helper()
 	dir := t.TempDir()
-	_, port, _ := net.SplitHostPort(FreeAddress(t))
+	_, port, _ := net.SplitHostPort(freeAddress(t))
 	run(t, filepath.Join(s.images, "kube-controller-manager"), "--kubeconfig="+write(t, dir, "kubeconfig", s.Kubeconfig), "--leader-elect=false",
-		"--controllers=garbage-collector-controller,namespace-controller", "--bind-address=127.0.0.1", "--secure-port="+port,
+		"--controllers=garbage-collector-controller,namespace-controller", "--bind-address="+host, "--secure-port="+port,
 		"--cert-dir="+filepath.Join(dir, "pki"), "--kube-api-qps=200", "--kube-api-burst=400")
 }
 
@@ -141,7 +142,7 @@ func (s *Server) await(t testing.TB) {
 		}
 		return nil
 	}
-	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // between two looks at a condition
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // between two looks at a condition
 		err := errors.Join(get("/api/v1/namespaces/default"), get("/apis/rbac.authorization.k8s.io/v1/clusterroles/cluster-admin"))
 		if err == nil {
 			return
@@ -174,13 +175,24 @@ func write(t testing.TB, dir, file string, data []byte) string {
 	return path
 }
 
-// FreeAddress is one that nobody listens on, of a port that no process is given that asks for any.
-func FreeAddress(t testing.TB) string {
+// host is an address of the loopback for the servers of this process alone: no other process takes a port before they listen on it. Local
+// stacks have 127.16.0.0 and above.
+var host = fmt.Sprintf("127.%d.%d.%d", 2+os.Getpid()>>16%14, os.Getpid()>>8&0xff, os.Getpid()&0xff)
+
+// given are the ports of host that were given away.
+var given sync.Map
+
+// freeAddress is one that nobody listens on nor will.
+func freeAddress(t testing.TB) string {
 	t.Helper()
 	for range 100 {
-		if l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10000+mrand.IntN(20000))); err == nil { //nolint:gosec // a port is no secret
-			defer l.Close()
-			return l.Addr().String()
+		address := fmt.Sprint(host, ":", 10000+mrand.IntN(20000)) //nolint:gosec // a port is no secret
+		if _, taken := given.LoadOrStore(address, true); taken {
+			continue
+		}
+		if l, err := net.Listen("tcp", address); err == nil { // nor does anybody on that port of all addresses
+			_ = l.Close()
+			return address
 		}
 	}
 	t.Fatal("no port is free")

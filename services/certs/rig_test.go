@@ -440,7 +440,7 @@ func (r *rig) certs() (stop func()) {
 // fact waits for a fact of this service.
 func (r *rig) fact(what string, into any) {
 	r.t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(3 * time.Minute) // on a machine that is busy
 	for {
 		select {
 		case e := <-r.facts:

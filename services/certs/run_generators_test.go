@@ -369,7 +369,7 @@ func TestTheServiceWithGenerators(t *testing.T) {
 		if err := r.bus("datastore").Tell(ctx, key, 2, "gone", event.Removed, gone); err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.After(30 * time.Second); ; {
+		for deadline := time.After(3 * time.Minute); ; {
 			select {
 			case e := <-r.facts:
 				if e.Service != name.ServiceCerts || e.What != event.Removed {

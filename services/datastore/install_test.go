@@ -67,7 +67,9 @@ func install(t *testing.T) *installation {
 	in.must(err)
 	t.Cleanup(in.nats.Stop)
 	for _, user := range []string{name.ServiceIntake, name.ServiceWorkload, name.ServiceDatastore, events.UserOperator} {
-		in.bus[user], err = events.Connect(events.Config{URL: in.nats.URL(), User: user, SeedFile: in.nats.SeedFile(user), RequestTimeout: 30 * time.Second})
+		in.bus[user], err = events.Connect(events.Config{
+			URL: in.nats.URL(), User: user, SeedFile: in.nats.SeedFile(user), RequestTimeout: 30 * time.Second,
+		})
 		in.must(err)
 		t.Cleanup(in.bus[user].Close)
 	}
@@ -153,7 +155,7 @@ func (in *installation) dataStore(n string, spec v1alpha1.DataStoreSpec) {
 // checked is the last fact checked about a DataStore.
 func (in *installation) checked(dataStore string) (c event.DatastoreChecked, err error) {
 	m, err := in.bus[events.UserOperator].Conn().Request(
-		"$JS.API.DIRECT.GET."+events.StreamFacts+"."+events.DataStore(dataStore).FactSubject("datastore", event.Checked), nil, time.Second)
+		"$JS.API.DIRECT.GET."+events.StreamFacts+"."+events.DataStore(dataStore).FactSubject("datastore", event.Checked), nil, 30*time.Second)
 	if err == nil {
 		err = json.Unmarshal(m.Data, &c)
 	}

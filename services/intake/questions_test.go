@@ -169,7 +169,8 @@ func TestResync(t *testing.T) {
 func TestReplicasAndPartitions(t *testing.T) {
 	l := newLooks(t)
 	bus, err := events.Connect(events.Config{
-		URL: l.nats.URL(), User: name.ServiceCerts, SeedFile: l.nats.SeedFile(name.ServiceCerts), Replica: "certs-0", RequestTimeout: 30 * time.Second,
+		URL: l.nats.URL(), User: name.ServiceCerts, SeedFile: l.nats.SeedFile(name.ServiceCerts), Replica: "certs-0",
+		RequestTimeout: 30 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)

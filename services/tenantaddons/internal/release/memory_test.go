@@ -14,13 +14,13 @@ func TestWatchedTenantIsSmall(t *testing.T) {
 	if _, err := open(t, kube.Options{}).Install(t.Context(), everything(t, id, false)); err != nil {
 		t.Fatal(err)
 	}
-	heap := func() (uint64, int) {
+	heap := func() (int64, int) { // signed: there may be less afterwards than before
 		var m runtime.MemStats
 		for range 3 {
 			runtime.GC()
 		}
 		runtime.ReadMemStats(&m)
-		return m.HeapAlloc + m.StackInuse, runtime.NumGoroutine()
+		return int64(m.HeapAlloc + m.StackInuse), runtime.NumGoroutine()
 	}
 	before, running := heap()
 	all := make([]*watched, tenants)

@@ -142,9 +142,13 @@ func onPostgres(t *testing.T, options ...string) database {
 			do(t, fmt.Sprint("ALTER SYSTEM SET default_transaction_read_only = ", yes))
 			do(t, "SELECT pg_reload_conf()")
 			drivertest.Eventually(t, 10*time.Second, func() error {
-				conn := server.Connect(t, postgresserver.Admin, postgresserver.Password, "postgres")
+				conn, err := server.Dial(t.Context(), postgresserver.Admin, postgresserver.Password, "postgres")
+				if err != nil {
+					return err
+				}
+				defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
 				var is bool
-				err := conn.QueryRow(t.Context(), "SELECT current_setting('default_transaction_read_only')::bool").Scan(&is)
+				err = conn.QueryRow(t.Context(), "SELECT current_setting('default_transaction_read_only')::bool").Scan(&is)
 				if err == nil && is != yes {
 					err = fmt.Errorf("read-only is %t", is)
 				}

@@ -585,7 +585,7 @@ func TestCluster(t *testing.T) {
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("got %v", err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(3 * time.Minute):
 			t.Error("it went on")
 		}
 	})
@@ -661,6 +661,9 @@ func TestCluster(t *testing.T) {
 // TestWatchMemory measures what a watched tenant costs this process: many watches of one API server, each with a
 // connection of its own, as if of a tenant of its own.
 func TestWatchMemory(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector takes more memory than what is measured; make test runs this once more without it")
+	}
 	tn := startTenant(t)
 	objs, err := Render(tn.in)
 	if err != nil {
@@ -705,15 +708,11 @@ func TestWatchMemory(t *testing.T) {
 	watch(1) // what the first costs is for all
 	before, goroutines := memory(), runtime.NumGoroutine()
 	watch(tenants)
-	used := cpu()
 	each := (int64(memory()) - int64(before)) / tenants
 	t.Logf("%d KB and %d goroutines for each watched tenant", each>>10, (runtime.NumGoroutine()-goroutines)/tenants)
-	if !raceEnabled && each > 260<<10 {
+	if each > 260<<10 {
 		t.Errorf("more than 260 KB for each tenant")
 	}
-	rest := 10 * time.Second
-	time.Sleep(rest) //nolint:forbidigo // the time that is measured
-	t.Logf("%d tenants at rest took %s of CPU in %s", tenants, cpu()-used, rest)
 }
 
 // awaitStop returns when a child has stopped or ended: a signal to stop reaches each thread when the kernel next looks at it, and until

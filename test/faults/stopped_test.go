@@ -3,7 +3,9 @@ package faults
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -29,14 +31,14 @@ type lateWrite struct {
 }
 
 const (
-	objectPath  = "/apis/kamaji.clastix.io/v1alpha1/namespaces/default/tenantcontrolplanes/NAME"
-	secretPath  = "/api/v1/namespaces/default/secrets/NAME-"
-	servicePath = "/api/v1/namespaces/default/services/NAME"
+	objectPath = "/apis/kamaji.clastix.io/v1alpha1/namespaces/default/tenantcontrolplanes/NAME"
+	secretPath = "/api/v1/namespaces/default/secrets/NAME-"
+	configPath = "/api/v1/namespaces/default/configmaps/NAME-kubeadmconfig"
 )
 
 var lateWrites = []lateWrite{
 	{service: name.ServiceCerts, what: "a certificate", before: "GET " + secretPath + "ca", short: true},
-	{service: name.ServiceWorkload, what: "the Deployment", before: "PATCH " + servicePath, short: true},
+	{service: name.ServiceWorkload, what: "the Deployment", before: "PATCH " + configPath, short: true},
 	{service: name.ServiceIntake, what: "the spec", before: "GET " + objectPath},
 	{service: name.ServiceDatastore, what: "the account", before: "GET " + secretPath + "datastore-config", created: true},
 	{service: name.ServiceAddons, what: "what is inside the tenant", before: "GET " + secretPath + "admin-kubeconfig", created: true},
@@ -116,6 +118,7 @@ func (w lateWrite) isKept(t *testing.T, key events.Key, both [2]replica) {
 	if p, _ := holders(t, key, zombie.Process, other.Process); p == other.Process {
 		zombie, other = other, zombie
 	}
+	refused := fencedTurns(t, zombie.Process)
 	stopped := zombie.tap.StopAt(zombie.Process, func(m env.Message) bool { return general(m.What, key) == w.before })
 	defer zombie.tap.Clear()
 	defer zombie.Signal(syscall.SIGCONT)
@@ -142,6 +145,9 @@ func (w lateWrite) isKept(t *testing.T, key events.Key, both [2]replica) {
 	t.Logf("it went on after %.1f s", time.Since(since).Seconds())
 	awaitBeats(t, w.service, zombie.tap, sent)
 	awaitBeats(t, w.service, other.tap, heard)
+	if w.short && fencedTurns(t, zombie.Process) == refused {
+		t.Error("no turn ended at the fence: the replica had nothing outdated to write, and nothing was shown")
+	}
 	for _, m := range zombie.tap.Messages(sent) {
 		if m.Claims(w.service, zombie.Replica, key.Partition()) {
 			break // from now on it may
@@ -206,6 +212,23 @@ func (w lateWrite) made(t *testing.T, key events.Key) image {
 	}
 	return all
 }
+
+// fencedTurns is how many turns of a replica have ended because it may no longer write.
+func fencedTurns(t *testing.T, p *env.Process) (n int) {
+	t.Helper()
+	text, err := p.Metrics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if count := fencedCount.FindStringSubmatch(text); count != nil {
+		if n, err = strconv.Atoi(count[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return n
+}
+
+var fencedCount = regexp.MustCompile(`(?m)^stoker_step_duration_seconds_count\{result="fenced",[^}]*\} (\d+)$`)
 
 // awaitBeats waits until a replica has told twice that it lives: what one that goes on would do, it has done by then.
 func awaitBeats(t *testing.T, service string, tap *env.Tap, from int) {

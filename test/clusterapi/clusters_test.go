@@ -59,9 +59,12 @@ func TestExternalClusters(t *testing.T) {
 
 	t.Run("each cluster has one connection", func(t *testing.T) {
 		for _, x := range all[1:] {
-			if n := x.Link.Taken(); n != 1 {
-				t.Errorf("%s: %d", x.Namespace, n)
-			}
+			env.Eventually(t, "one connection to "+x.Namespace, func() error { // one that broke on a busy machine is made again
+				if n := x.Link.Open(); n != 1 {
+					return fmt.Errorf("%d are open, %d were made", n, x.Link.Taken())
+				}
+				return nil
+			})
 		}
 	})
 	t.Run("it is measured which of them answer", func(t *testing.T) {
@@ -80,26 +83,34 @@ func TestExternalClusters(t *testing.T) {
 	})
 	t.Run("at rest nothing is asked of them", func(t *testing.T) {
 		// The black hole is tried again and again, without an answer, which doesn't count.
-		for before, deadline := external(t, capi), time.Now().Add(2*time.Minute); ; {
+		asked := func() (requests, connections int) {
+			for _, x := range all[1:] {
+				connections += x.Link.Taken()
+			}
+			return external(t, capi), connections
+		}
+		requests, connections := asked()
+		for deadline := time.Now().Add(2 * time.Minute); ; {
 			time.Sleep(quietFor) //nolint:forbidigo // nothing may happen meanwhile
-			now := external(t, capi)
-			if now == before {
+			r, c := asked()
+			if r == requests && c == connections {
 				return
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("%d requests in %s", now-before, quietFor)
+				t.Fatalf("%d requests and %d connections in %s", r-requests, c-connections, quietFor)
 			}
-			before = now
+			requests, connections = r, c
 		}
 	})
 	t.Run("what changes there is noticed", func(t *testing.T) { noticed(t, all[3], of(3, 0), "192.0.2.3") })
 	t.Run("a kubeconfig that changes is followed", func(t *testing.T) {
 		x := all[4]
 		token := strings.TrimSpace(e.Kubectl(t, e.Local.Kubeconfig("admin"), "create", "token", "placer", "-n", x.Namespace))
+		taken := x.Link.Taken()
 		x.Kubeconfig = regexp.MustCompile(`token: .*`).ReplaceAll(x.Kubeconfig, []byte("token: "+token))
 		x.Secret(t, e, namespace, x.Namespace)
 		env.Eventually(t, "another connection", func() error {
-			if x.Link.Taken() != 2 {
+			if x.Link.Taken() == taken {
 				return errNotYet
 			}
 			return nil
@@ -184,15 +195,20 @@ func goroutines(t *testing.T, p *env.Process) int {
 	return n
 }
 
-// settled is how many goroutines a process has that holds all partitions, once they are about the same as a moment before.
+// settled is how many goroutines a process has that holds all partitions, once ten looks in a row find about the same number.
 func settled(t *testing.T, p *env.Process) (n int) {
 	t.Helper()
+	const looks = 10
+	alike := 0
 	env.Eventually(t, "all its goroutines", func() error {
 		was := n
 		n = goroutines(t, p)
 		if held := len(p.Held(t)); held < name.Partitions || n > was+2 || n < was-2 {
-			time.Sleep(time.Second) //nolint:forbidigo // what has been begun may not have come to it yet
+			alike = 0
 			return fmt.Errorf("%d partitions, %d goroutines, and %d before", held, n, was)
+		}
+		if alike++; alike < looks {
+			return errNotYet
 		}
 		return nil
 	})

@@ -54,6 +54,13 @@ func (l *Link) Taken() int {
 	return l.taken
 }
 
+// Open is how many connections there are now.
+func (l *Link) Open() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.conns)
+}
+
 // Hole has connections be taken and nothing be carried, of those there are, too; or has new ones be carried, and ends those that weren't.
 func (l *Link) Hole(is bool) {
 	l.mu.Lock()
@@ -89,6 +96,9 @@ func (l *Link) carry(c net.Conn) {
 	}
 	go one(server, c)
 	one(c, server)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.conns, c)
 }
 
 // holed is a connection of which nothing is read while its link is a black hole.

@@ -140,16 +140,16 @@ func Seed(t testing.TB) uint64 {
 			t.Fatalf("%s %q: %v", seedVariable, s, err)
 		}
 	}
-	t.Logf("random objects of %s=%d", seedVariable, seed)
+	t.Logf("drawn with %s=%d", seedVariable, seed)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log("the same objects again:", repeat(t, seed))
+			t.Log("draw the same again:", repeat(t, seed))
 		}
 	})
 	return seed
 }
 
-// repeat is the command that runs a test again with the same objects.
+// repeat is the command that runs a test again with a seed.
 func repeat(t testing.TB, seed uint64) string {
 	command := fmt.Sprintf("%s=%d ", seedVariable, seed)
 	if n := os.Getenv("STOKER_TEST_OBJECTS"); n != "" {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/test/env"
+	"github.com/stoker-k8s/stoker/test/random"
 )
 
 // TestFaults has the service killed, started twice, and started anew.
@@ -31,9 +31,12 @@ func TestFaults(t *testing.T) {
 
 	t.Run("killed at any time, it goes on", func(t *testing.T) {
 		p := e.Service(t, name.ServiceTenantAddons, "a")
+		source := random.Seeded(t)
 		for i := 1; i <= 12; i++ {
 			put(t, "lives", of+words("lives", fmt.Sprintf("w%d", i)))
-			at := time.NewTimer(rand.N(600 * time.Millisecond))
+			after := time.Duration(source.Int64N(int64(600 * time.Millisecond)))
+			t.Logf("w%d: killed after %s", i, after)
+			at := time.NewTimer(after)
 			select {
 			case <-t.Context().Done():
 			case <-at.C:
@@ -64,6 +67,9 @@ func TestFaults(t *testing.T) {
 		p.Remove(t)
 		before := [2]string{versions(t, in["one"]), versions(t, in["two"])}
 		_, tap := e.Tapped(t, name.ServiceTenantAddons, "a")
+		for tenant := range in {
+			reads(t, tap, name.AdminKubeconfig(tenant))
+		}
 		quiet(t, tap)
 		for _, m := range tap.Messages(0) {
 			if m.Write && (strings.Contains(m.What, "tenantaddons") || strings.Contains(m.What, "addonreleases")) && !strings.HasPrefix(m.What, "PUB ") {
@@ -156,14 +162,12 @@ func TestInstallations(t *testing.T) {
 		t.Run(variable, func(t *testing.T) {
 			t.Setenv(variable, value)
 			_, tap := e.Tapped(t, name.ServiceTenantAddons, "a")
+			reads(t, tap, "/tenantaddons")
 			quiet(t, tap)
 			for _, m := range tap.Messages(0) {
 				if m.Write && m.About("others") {
 					t.Errorf("%s", m.What)
 				}
-			}
-			if !slices.ContainsFunc(tap.Messages(0), func(m env.Message) bool { return strings.Contains(m.What, "/tenantaddons") }) {
-				t.Error("it doesn't look for those of its own")
 			}
 		})
 	}
@@ -189,6 +193,17 @@ func versions(t testing.TB, in *kube.Client) string {
 		}
 	}
 	return s
+}
+
+// reads waits until a service has asked the API server for something.
+func reads(t testing.TB, tap *env.Tap, what string) {
+	t.Helper()
+	env.Eventually(t, "the service to read "+what, func() error {
+		if !slices.ContainsFunc(tap.Messages(0), func(m env.Message) bool { return !m.Write && strings.Contains(m.What, what) }) {
+			return errors.New("it has not")
+		}
+		return nil
+	})
 }
 
 // quiet waits until a service has written nothing for a while.

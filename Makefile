@@ -79,7 +79,7 @@ test-race: images ## run concurrent packages with the race detector: SINCE=commi
 
 .PHONY: test-long
 test-long: images ## run the long tests of one slice: SLICE=2/6
-	@STOKER_TEST_RACE=1 $(TEST) -slice $(or $(SLICE),1/6) $(if $(BUDGET),-budget $(BUDGET)) -- $(TEST_FLAGS)
+	@STOKER_TEST_RACE=1 $(TEST) -slice $(or $(SLICE),1/6) $(if $(BUDGET),-budget $(BUDGET)) $(TEST_ARGS)
 
 .PHONY: landing
 landing: ## raise the number by which .ci/run chooses the long tests to run

@@ -213,7 +213,7 @@ func (e *Env) build(o options) error {
 	}
 	args := []string{"build", "-trimpath", "-ldflags=-s -w", "-o", e.bins + "/"}
 	if race() {
-		args = append(args, "-race", "-gcflags=github.com/k3s-io/kine/pkg/ttl=-race=false") // the Makefile says why
+		args = append(args, "-race", "-gcflags=github.com/k3s-io/kine/pkg/ttl=-race=false") // test/run/build.go says why
 	}
 	for _, s := range o.services {
 		args = append(args, "./services/"+s+"/cmd/stoker-"+s)

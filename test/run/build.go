@@ -17,7 +17,7 @@ import (
 
 // kine v0.16.4 reads when a lease ends while it notes that it was renewed (pkg/ttl: handle, save). It deletes by revision, so that at worst a
 // lease that ends is kept for a moment longer; the detector would end whoever reads a tenant's data for longer than its API server's lease
-// of 15 s. The Makefile and test/env build the services in the same way.
+// of 15 s. test/env builds the services in the same way.
 const raceFlags = "-race -gcflags=github.com/k3s-io/kine/pkg/ttl=-race=false"
 
 // stashVariable names the directory in which this program, as the -exec of go test, keeps a test binary in place of running it. go test -c
@@ -27,7 +27,7 @@ const stashVariable = "STOKER_TEST_STASH"
 // builtVariable tells tests that the programs in bin/test are up to date, so that no test compiles.
 const builtVariable = "STOKER_TEST_BUILT"
 
-// binaries are the compiled tests, by import path.
+// built holds the compiled tests, by import path.
 type built struct {
 	dir      string
 	binaries map[string]string
@@ -97,10 +97,12 @@ func build(ctx context.Context, r *report, jobs []job, race bool) (*built, error
 	if err := buildOutput(r, out); err != nil {
 		return b, errors.Join(err, cmd.Wait())
 	}
-	_ = cmd.Wait() // its error is that a package failed, which its output says
-	for path, at := range dirs {
-		if file := filepath.Join(dir, stashName(at)); exists(file) {
+	wrong := cmd.Wait() // also when a package doesn't compile, which the output says
+	for _, path := range paths {
+		if file := filepath.Join(dir, stashName(dirs[path])); exists(file) {
 			b.binaries[path] = file
+		} else if name := strings.TrimPrefix(path, repository); !r.has(name) {
+			r.notBuilt(name, []string{fmt.Sprintf("%s: there is no test binary: %v\n", name, wrong)})
 		}
 	}
 	return b, ctx.Err()
@@ -115,7 +117,9 @@ func buildOutput(r *report, from io.Reader) error {
 		var l line
 		switch {
 		case len(text) == 0:
-		case json.Unmarshal(text, &l) != nil || l.Action == "build-output":
+		case json.Unmarshal(text, &l) != nil:
+			r.write(string(text))
+		case l.Action == "build-output":
 			r.write(l.Output)
 		case l.Action == "output":
 			wrote[l.Package] = append(wrote[l.Package], l.Output)

@@ -34,7 +34,7 @@ func longTests(text string) (all []longTest, err error) {
 	return all, nil
 }
 
-// slices deals the long tests out to slices of about the same length.
+// divide distributes the long tests among slices of about the same length.
 func divide(all []longTest, into int) [][]longTest {
 	order := slices.Clone(all)
 	slices.SortStableFunc(order, func(a, b longTest) int {
@@ -65,7 +65,9 @@ func longJobs(all []pkg, s slice, known map[string]cost) ([]job, error) {
 		k := (s.n - 1 + i) % s.of
 		var of []job
 		for _, p := range all {
-			j := job{pkg: p, name: p.name(), long: true, slice: k + 1, cost: cost{cores: light.cores}}
+			j := job{
+				pkg: p, name: fmt.Sprintf("%s (slice %d)", p.name(), k+1), long: true, slice: k + 1, must: k+1 == s.n, cost: cost{cores: light.cores},
+			}
 			if c, ok := known[p.name()]; ok {
 				j.cores = c.cores
 			}

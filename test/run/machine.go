@@ -11,12 +11,12 @@ import (
 
 const (
 	beat = 100 * time.Millisecond
-	// stalledAfter is how late a beat is on a machine that stood still: no program ran as it should meanwhile.
+	// stalledAfter is how late a beat is on a stalled machine, on which no program runs as it should.
 	stalledAfter = 2 * time.Second
 )
 
-// machine watches whether the machine runs this process in time. A machine that stands still for seconds has leases expire that hold
-// elsewhere.
+// machine watches whether the machine runs this process in time. If the machine stalls for seconds, leases
+// expire.
 type machine struct {
 	mu     sync.Mutex
 	stalls []stall
@@ -62,7 +62,7 @@ func (m *machine) end() {
 	<-m.done
 }
 
-// stalled is for how long the machine stood still between two times.
+// stalled is how long the machine was stalled between two times.
 func (m *machine) stalled(from, to time.Time) (d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,12 +104,12 @@ func readCounters() (c counters) {
 	return c
 }
 
-// said is a line about the machine since it is watched.
+// said describes the machine since it is watched.
 func (m *machine) said() string {
 	now, took := readCounters(), time.Since(m.began)
-	text := "the machine never stood still"
+	text := "the machine never stalled"
 	if d := m.stalled(m.began, time.Now()); d > 0 {
-		text = fmt.Sprintf("the machine stood still for %s in all", d.Round(time.Second/10))
+		text = fmt.Sprintf("the machine was stalled for %s in all", d.Round(time.Second/10))
 	}
 	if busy, idle := now.busy-m.before.busy, now.idle-m.before.idle; busy+idle > 0 {
 		text += fmt.Sprintf("; its cores were busy for %d %% of the time", 100*busy/(busy+idle))

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -25,8 +27,8 @@ longest first. Directories limit it to the packages in and below them.
   -slice K/N     run only the long tests of slice K of N, as test/run/long.txt lists them
   -race          run with the race detector, and only packages whose code starts goroutines or shares memory between them
   -since REV     run only packages that depend on a file that changed since this commit; with -race, those of the -slice, too
-  -budget D      start nothing new after this time, except long tests of slice K, and say what is due; the slices after K follow while time
-                 is left
+  -budget D      start nothing that is expected to end after this time, and print what is due; slice K of the long tests, or with -race
+                 packages that changed themselves, run all the same; the slices after K follow while time is left
   -alone         run one package at a time
 
 Tests keep their files in memory, in /dev/shm, where 10 GB of it are free; TMPDIR names another directory.
@@ -68,7 +70,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "run: %v\n\n%s", err, help)
 		os.Exit(2)
 	}
-	// An interrupt reaches every process of the terminal; the tests end by it, and the report still says what ran.
+	// After Ctrl-C the tests end, and this program prints what ran.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	ok, err := run(ctx, o, os.Stdout)
@@ -106,7 +108,8 @@ func parse(args []string) (options, error) {
 		if strings.HasPrefix(d, "-") {
 			return o, fmt.Errorf("%q: flags come before directories", d)
 		}
-		o.directories = append(o.directories, strings.Trim(strings.TrimPrefix(d, "./"), "/"))
+		d = strings.Trim(strings.TrimSuffix(strings.TrimPrefix(d, "./"), "..."), "/")
+		o.directories = append(o.directories, cmp.Or(d, "."))
 	}
 	for _, arg := range flags {
 		o.flags = append(o.flags, testFlag(arg))
@@ -114,17 +117,24 @@ func parse(args []string) (options, error) {
 	if o.long && o.slice.of > 0 {
 		return o, errors.New("-long and -slice exclude each other")
 	}
+	if o.slice.of > 0 && !o.race && chooses(o.flags) {
+		return o, errors.New("-slice chooses the tests, and so does -run")
+	}
 	return o, nil
 }
 
-// testFlag is a flag of go test as the test binary knows it; the value of one is what it is.
+// chooses reports whether flags of a test binary choose the tests that run.
+func chooses(flags []string) bool {
+	return slices.ContainsFunc(flags, func(f string) bool { return strings.HasPrefix(f, "-test.run") })
+}
+
+// testFlag translates a flag of go test into the test binary's flag, and leaves values unchanged.
 func testFlag(arg string) string {
 	name, isFlag := strings.CutPrefix(arg, "-")
-	name = strings.TrimPrefix(name, "-")
-	if !isFlag || strings.HasPrefix(name, "test.") || strings.HasPrefix(name, "update") {
+	if !isFlag || strings.HasPrefix(name, "update") {
 		return arg
 	}
-	return "-test." + name
+	return "-test." + strings.TrimPrefix(strings.TrimPrefix(name, "-"), "test.")
 }
 
 // run builds and runs the tests. It reports whether all passed.
@@ -160,16 +170,18 @@ func run(ctx context.Context, o options, out io.Writer) (bool, error) {
 		return false, err
 	}
 	b, err := build(ctx, r, jobs, o.race)
+	if b != nil {
+		defer b.remove()
+	}
 	if err != nil {
 		return false, err
 	}
-	defer b.remove()
 	r.line("built %d packages in %s", len(b.binaries), time.Since(began).Round(time.Second))
 	p := pool{report: r, built: b, env: env, options: o, deadline: deadline(began, o.budget)}
 	p.run(ctx, jobs)
 	p.again(ctx)
 	r.summary()
-	if err := os.WriteFile(filepath.Join("bin", "test", "costs.txt"), []byte(r.costs()), 0o600); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join("bin", "test"), 0o755), os.WriteFile(filepath.Join("bin", "test", "costs.txt"), []byte(r.costs()), 0o600)); err != nil {
 		return false, err
 	}
 	return !r.failed() && ctx.Err() == nil, nil

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,6 +21,7 @@ const measureCommand = "measure"
 
 // usage of a test binary and of all processes that it started.
 type usage struct {
+	Code      int // the exit code of the test binary
 	Wall, CPU time.Duration
 	Memory    int64    // of the largest process, bytes
 	Left      []string // the processes that outlived the tests, which were ended
@@ -38,6 +41,13 @@ func measure(file string, args []string) int {
 		fmt.Fprintln(os.Stderr, "run:", err)
 		return 2
 	}
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGINT, syscall.SIGTERM)
+	go func() { // until this process ends
+		for s := range ended {
+			_ = cmd.Process.Signal(s)
+		}
+	}()
 	code := 2
 	for {
 		var status syscall.WaitStatus
@@ -56,7 +66,7 @@ func measure(file string, args []string) int {
 			break
 		}
 	}
-	u := usage{Wall: time.Since(began), Left: endChildren()}
+	u := usage{Code: code, Wall: time.Since(began), Left: endChildren()}
 	var used syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_CHILDREN, &used) == nil {
 		u.CPU = time.Duration(used.Utime.Nano() + used.Stime.Nano())
@@ -77,29 +87,45 @@ const grace = 3 * time.Second
 
 // endChildren waits for the processes that are left, kills them when they don't end, and says which.
 func endChildren() (left []string) {
-	for deadline := time.Now().Add(grace); ; time.Sleep(20 * time.Millisecond) { //nolint:forbidigo // the kernel has no event for it
-		var status syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
-		if errors.Is(err, syscall.ECHILD) {
+	for range 3 { // those that a killed process leaves behind come next
+		if gone(time.Now().Add(grace)) {
 			return left
-		}
-		if pid != 0 || time.Now().Before(deadline) {
-			continue
 		}
 		for _, pid := range children() {
 			left = append(left, commandLine(pid))
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
-		deadline = time.Now().Add(grace)
+	}
+	gone(time.Now().Add(grace))
+	return left
+}
+
+// gone waits until this process has no child any longer, and reports whether that was so before the deadline.
+func gone(deadline time.Time) bool {
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
+		switch {
+		case errors.Is(err, syscall.ECHILD):
+			return true
+		case pid > 0:
+		case time.Now().After(deadline):
+			return false
+		default:
+			time.Sleep(20 * time.Millisecond) //nolint:forbidigo // between two looks: the kernel has no event for all children
+		}
 	}
 }
 
 // children of this process.
 func children() (pids []int) {
-	data, _ := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
-	for _, field := range strings.Fields(string(data)) {
-		if pid, err := strconv.Atoi(field); err == nil {
-			pids = append(pids, pid)
+	files, _ := filepath.Glob("/proc/self/task/*/children")
+	for _, file := range files {
+		data, _ := os.ReadFile(file)
+		for _, field := range strings.Fields(string(data)) {
+			if pid, err := strconv.Atoi(field); err == nil {
+				pids = append(pids, pid)
+			}
 		}
 	}
 	return pids

@@ -20,8 +20,8 @@ const (
 // diskVariable tells tests that their files are on a disk.
 const diskVariable = "STOKER_TEST_ON_DISK"
 
-// scratch is the directory for the files of tests, as environment variables, and a function that removes it: in memory, where that has room
-// and TMPDIR names no other. Databases and event streams wait for a disk with each write, though what they write is gone a minute later; and
+// scratch is the directory for the files of tests, as environment variables, and a function that removes it: in memory, unless memory is
+// short or TMPDIR is set. Databases and event streams wait for a disk with each write, though what they write is gone a minute later; and
 // ext4 takes long to create a file for minutes after others were deleted. The note, if any, warns that the files are on a disk.
 func scratch() (env []string, remove func(), note string, err error) {
 	disk := []string{diskVariable + "=1"}

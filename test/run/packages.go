@@ -26,7 +26,7 @@ type pkg struct {
 	ImportPath, Dir                    string
 	GoFiles, TestGoFiles, XTestGoFiles []string
 
-	rank int // its place in the order: own files changed, of the slice, dependent on changed files
+	rank int // one of the ranks below
 }
 
 // name of the package: its directory below the repository's root.
@@ -46,10 +46,10 @@ func (p pkg) tests() (names []string, err error) {
 	return names, nil
 }
 
-var testFunction = regexp.MustCompile(`(?m)^func (Test\w*|Example\w*|Fuzz\w*)\(`)
+var testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Example|Fuzz)[\pL\pN_]*)\(`)
 
-// concurrent reports whether the package's own code, without its tests, starts goroutines or shares memory between them. The race detector
-// can find nothing elsewhere.
+// concurrent reports whether the package's own code, without its tests, starts goroutines or shares memory between them. It is
+// a heuristic: it does not see callbacks that another package runs side by side.
 func (p pkg) concurrent() (bool, error) {
 	for _, file := range p.GoFiles {
 		tree, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, file), nil, parser.SkipObjectResolution)
@@ -85,9 +85,13 @@ func packages(ctx context.Context, o options) (all []pkg, err error) {
 	if err != nil {
 		return nil, err
 	}
+	found := make([]bool, len(o.directories))
 	for d := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p pkg
 		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			if i := slices.Index(found, false); i >= 0 {
+				return nil, fmt.Errorf("no module of go.work has a package with tests in %q", o.directories[i])
+			}
 			return all, nil
 		} else if err != nil {
 			return nil, fmt.Errorf("go list: %w", err)
@@ -95,10 +99,13 @@ func packages(ctx context.Context, o options) (all []pkg, err error) {
 		if len(p.TestGoFiles)+len(p.XTestGoFiles) == 0 || strings.Contains(p.ImportPath+"/", "/bench/") || !p.in(o.directories) {
 			continue
 		}
+		for i, d := range o.directories {
+			found[i] = found[i] || p.in([]string{d})
+		}
 		if o.race {
-			if found, err := p.concurrent(); err != nil {
+			if concurrent, err := p.concurrent(); err != nil {
 				return nil, err
-			} else if !found || p.in([]string{"test"}) {
+			} else if !concurrent || p.in([]string{"test"}) {
 				continue
 			}
 		}
@@ -196,12 +203,12 @@ func belongs(file, pkg string) bool {
 
 // changes are the files that differ from a commit, also those that are not committed.
 func changes(ctx context.Context, since string) (files []string, err error) {
-	for _, args := range [][]string{{"diff", "--name-only", since}, {"ls-files", "--others", "--exclude-standard"}} {
+	for _, args := range [][]string{{"diff", "-z", "--no-renames", "--name-only", since}, {"ls-files", "-z", "--others", "--exclude-standard"}} {
 		out, err := command(ctx, "git", args...)
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, strings.Split(strings.TrimSpace(string(out)), "\n")...)
+		files = append(files, strings.FieldsFunc(string(out), func(r rune) bool { return r == 0 })...)
 	}
 	return files, nil
 }

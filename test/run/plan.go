@@ -19,6 +19,7 @@ type job struct {
 	pattern string // of -test.run; all tests if it is empty
 	long    bool   // without -test.short
 	slice   int    // of the long tests, from 1; 0 for no slice
+	must    bool   // run it also when the budget is used up
 	cost
 }
 
@@ -38,7 +39,7 @@ var shards = map[string]int{"test/clusterapi": 2, "test/e2e": 4}
 //go:embed costs.txt
 var costsText string
 
-// table reads lines of fields, without comments, of which there must be as many as wanted.
+// table splits text into rows of exactly so many fields, and skips comments.
 func table(text string, fields int) (rows [][]string, err error) {
 	for s := bufio.NewScanner(strings.NewReader(text)); s.Scan(); {
 		if line := strings.TrimSpace(s.Text()); line != "" && !strings.HasPrefix(line, "#") {
@@ -109,6 +110,7 @@ func plan(all []pkg, o options) (jobs []job, err error) {
 	}
 	for i := range jobs {
 		jobs[i].long = o.long
+		jobs[i].must = o.since != "" && jobs[i].pkg.rank == changedItself
 		jobs[i].cost = light
 		if c, ok := known[jobs[i].pkg.name()]; ok {
 			parts := float64(len(jobsOf(jobs[i].pkg, o)))
@@ -122,7 +124,7 @@ func plan(all []pkg, o options) (jobs []job, err error) {
 // jobsOf is one job for a package, or one for each of its shards; a run of chosen tests isn't divided.
 func jobsOf(p pkg, o options) (jobs []job) {
 	n := max(shards[p.name()], 1)
-	if len(o.flags) > 0 && slices.ContainsFunc(o.flags, func(f string) bool { return strings.HasPrefix(f, "-test.run") }) {
+	if chooses(o.flags) {
 		n = 1
 	}
 	for k := range n {

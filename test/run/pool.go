@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -30,10 +31,10 @@ type pool struct {
 	options  options
 	deadline time.Time // nothing is started after it; zero for none
 	machine  *machine
-	failed   []job // while the machine stood still
+	failed   []job // while the machine was stalled
 }
 
-// run runs the jobs, the first of them that the machine has room for first, and returns when all have ended.
+// run runs the jobs, and returns when all have ended. It starts the first job for which enough cores are free.
 func (p *pool) run(ctx context.Context, jobs []job) {
 	p.machine = watchMachine()
 	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j job) bool { return p.built.binaries[j.pkg.ImportPath] == "" })
@@ -69,15 +70,15 @@ func (p *pool) run(ctx context.Context, jobs []job) {
 	p.report.due(jobs)
 }
 
-// late reports whether a job may no longer start.
+// late reports whether a job may no longer start, because it would end after the deadline.
 func (p *pool) late(j job) bool {
-	return !p.deadline.IsZero() && time.Now().After(p.deadline) && j.slice != p.options.slice.n
+	return !j.must && !p.deadline.IsZero() && time.Now().Add(j.wall).After(p.deadline)
 }
 
 // result of a job.
 type result struct {
 	job
-	again bool // it failed while the machine stood still
+	again bool // the job failed while the machine was stalled
 }
 
 // one runs a job, reports it, and says whether to run it again.
@@ -88,13 +89,13 @@ func (p *pool) one(ctx context.Context, j job) (again bool) {
 	return failed && p.machine.stalled(began, time.Now()) > 0 && ctx.Err() == nil
 }
 
-// again runs the jobs that failed while the machine stood still once more, one at a time. What fails on a machine that runs as it should has
+// again runs the jobs that failed while the machine was stalled once more, one at a time. What fails on a machine that runs as it should has
 // failed.
 func (p *pool) again(ctx context.Context) {
 	defer p.machine.end()
 	for _, j := range p.failed {
 		first := p.report.takeFailures(j)
-		p.report.line("again: %s, which failed while the machine stood still", j.name)
+		p.report.line("again: %s, which failed while the machine was stalled", j.name)
 		u, err := p.execute(ctx, j)
 		p.report.repeated(j, first, !p.report.ends(j, u, err))
 	}
@@ -130,7 +131,9 @@ func (p *pool) execute(ctx context.Context, j job) (usage, error) {
 		// Programs in Go collect garbage for much of the time that they take to start, and tests start hundreds of API servers.
 		cmd.Env = append(cmd.Env, "GOGC=400")
 	}
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	// A process group of its own gets no signal from the terminal, so that [measure] can end the test's processes in order.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = time.Minute
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -141,11 +144,10 @@ func (p *pool) execute(ctx context.Context, j job) (usage, error) {
 		return usage{}, err
 	}
 	read := p.report.read(out)
-	if err := cmd.Wait(); err != nil && !strings.HasPrefix(err.Error(), "exit status") {
-		return usage{}, err
-	}
-	if read != nil {
-		return usage{}, read
+	err = cmd.Wait()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) || read != nil {
+		return usage{}, errors.Join(err, read)
 	}
 	var u usage
 	data, err := os.ReadFile(file.Name())
@@ -153,7 +155,10 @@ func (p *pool) execute(ctx context.Context, j job) (usage, error) {
 		return u, err
 	}
 	if err := json.Unmarshal(data, &u); err != nil {
-		return u, fmt.Errorf("%s was not measured: %w", j.name, err)
+		return u, fmt.Errorf("the process that measures %s was killed: %w", j.name, err)
+	}
+	if exit != nil && u.Code == 0 {
+		return u, fmt.Errorf("test2json: %w", exit)
 	}
 	return u, nil
 }

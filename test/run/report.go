@@ -26,7 +26,7 @@ type line struct {
 // run of a package's tests, or of a part of them.
 type packageRun struct {
 	usage
-	stalled                 time.Duration // how long the machine stood still during it
+	stalled                 time.Duration // how long the machine was stalled during it
 	passed, failed, skipped int
 }
 
@@ -180,12 +180,12 @@ func (r *report) ends(j job, u usage, wrong error) (failed bool) {
 	p.stalled = r.machine.stalled(now.Add(-u.Wall), now)
 	wrote := r.wrote[j.name]
 	delete(r.wrote, j.name)
-	crashed := slices.ContainsFunc(wrote[""], func(s string) bool { return strings.HasPrefix(s, "FAIL") || strings.HasPrefix(s, "exit status") })
 	if wrong != nil {
 		wrote = addTo(wrote, wrong.Error()+"\n")
 	}
-	if (crashed || wrong != nil) && p.failed == 0 {
+	if (u.Code != 0 || wrong != nil) && p.failed == 0 {
 		p.failed++ // it panicked, took too long, or failed outside its tests
+		wrote = addTo(wrote, fmt.Sprintf("exit code %d\n", u.Code))
 		r.broken = append(r.broken, failure{j.name, j.name})
 	}
 	for _, left := range u.Left {
@@ -228,6 +228,13 @@ func (r *report) notBuilt(name string, wrote []string) {
 	r.print(wrote)
 }
 
+// has reports whether a package or job has a result.
+func (r *report) has(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.runs[name] != nil
+}
+
 // due is called with the jobs that didn't start.
 func (r *report) due(jobs []job) {
 	r.mu.Lock()
@@ -257,7 +264,7 @@ func (r *report) repeated(j job, first []string, passed bool) {
 	if passed {
 		second = "passed"
 	}
-	r.repeats = append(r.repeats, fmt.Sprintf("%s failed while the machine stood still (%s), and %s alone", j.name, strings.Join(first, "; "), second))
+	r.repeats = append(r.repeats, fmt.Sprintf("%s failed while the machine was stalled (%s), and %s alone", j.name, strings.Join(first, "; "), second))
 }
 
 // print prints what a test wrote, without go's notes of which test is speaking.
@@ -384,9 +391,9 @@ func (r *report) details() {
 		}
 	}
 	if len(r.notRun) > 0 {
-		fmt.Fprintln(r.out, "\ndue, because the time was used up:")
+		fmt.Fprintln(r.out, "\nnot started, and due:")
 		for _, j := range r.notRun {
-			fmt.Fprintf(r.out, "  %s, slice %d, %s\n", j.name, j.slice, j.pattern)
+			fmt.Fprintln(r.out, "  "+strings.TrimSpace(j.name+" "+j.pattern))
 		}
 	}
 	if len(r.repeats) > 0 {

@@ -30,7 +30,6 @@ const said = `
 {"Action":"output","Package":"test/e2e (1 of 2)","Test":"TestHung","Output":"panic: test timed out\n"}
 {"Action":"output","Package":"test/e2e (1 of 2)","Output":"FAIL\n"}
 {"Action":"output","Package":"services/certs","Output":"no server\n"}
-{"Action":"output","Package":"services/certs","Output":"exit status 1\n"}
 {"Action":"fail","Package":"services/certs","Elapsed":0}
 the tool's own words
 `
@@ -43,7 +42,7 @@ panic: test timed out
 FAIL
 FAIL  test/e2e (1 of 2)  61.0 s, 2.0 s of CPU
 no server
-exit status 1
+exit code 1
 FAIL  services/certs  0.5 s, 0.5 s of CPU
 
   wall  CPU  waited  stalled  memory  passed  failed  skipped
@@ -82,8 +81,8 @@ func TestReport(t *testing.T) {
 			failed bool
 		}{
 			{"pkg/kube", usage{Wall: 1500 * time.Millisecond, CPU: time.Second, Memory: 100 << 20}, false},
-			{"test/e2e (1 of 2)", usage{Wall: 61 * time.Second, CPU: 2 * time.Second, Memory: 50 << 20, Left: []string{"sleep 100"}}, true},
-			{"services/certs", usage{Wall: 500 * time.Millisecond, CPU: 500 * time.Millisecond}, true},
+			{"test/e2e (1 of 2)", usage{Wall: 61 * time.Second, CPU: 2 * time.Second, Memory: 50 << 20, Code: 2, Left: []string{"sleep 100"}}, true},
+			{"services/certs", usage{Wall: 500 * time.Millisecond, CPU: 500 * time.Millisecond, Code: 1}, true},
 		} {
 			if failed := r.ends(job{name: u.name}, u.usage, nil); failed != u.failed {
 				t.Errorf("%s failed: %t", u.name, failed)
@@ -129,8 +128,8 @@ func TestReportOfAJobThatRanTwice(t *testing.T) {
 	}
 	r.summary()
 	for _, want := range []string{
-		"pkg/loop failed while the machine stood still (pkg/loop TestLease), and failed again alone",
-		"pkg/loop failed while the machine stood still (pkg/loop TestLease), and passed alone",
+		"pkg/loop failed while the machine was stalled (pkg/loop TestLease), and failed again alone",
+		"pkg/loop failed while the machine was stalled (pkg/loop TestLease), and passed alone",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the report lacks %q: %s", want, out.String())

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestAJobThatFailsOutsideATestFails runs programs in place of test binaries, which end in ways that go test has words for and test2json has not.
+func TestAJobThatFailsOutsideATestFails(t *testing.T) {
+	for script, failed := range map[string]bool{
+		"printf '\\026=== RUN   TestX\\n\\026--- PASS: TestX (0.00s)\\n\\026PASS\\n'": false,
+		"echo no server; exit 1": true,
+		"exit 3":                 true,
+		"printf '\\026PASS\\n'; echo 'events that are not as the catalogue says'; exit 1": true,
+		"kill -9 $$":             true,
+		"kill -9 $PPID; sleep 1": true, // the process that measures it
+	} {
+		t.Run(script, func(t *testing.T) {
+			dir := t.TempDir()
+			binary := filepath.Join(dir, "x.test")
+			if err := os.WriteFile(binary, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			r := newReport(&out)
+			j := job{pkg: pkg{ImportPath: repository + "x", Dir: dir}, name: "x", cost: light}
+			p := pool{report: r, built: &built{dir: dir, binaries: map[string]string{j.pkg.ImportPath: binary}}}
+			p.run(t.Context(), []job{j})
+			p.again(t.Context())
+			r.summary()
+			if r.failed() != failed {
+				t.Errorf("failed: %t, want %t; report: %s", r.failed(), failed, out.String())
+			}
+		})
+	}
+}
+
+func TestNothingStartsThatWouldEndAfterTheDeadline(t *testing.T) {
+	dir := t.TempDir()
+	binary := filepath.Join(dir, "x.test")
+	if err := os.WriteFile(binary, []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	r := newReport(&out)
+	all := func(name string, wall time.Duration, must bool) job {
+		return job{pkg: pkg{ImportPath: repository + "x", Dir: dir}, name: name, must: must, cost: cost{wall: wall, cores: 0.1}}
+	}
+	p := pool{
+		report: r, built: &built{dir: dir, binaries: map[string]string{repository + "x": binary}}, deadline: time.Now().Add(time.Hour),
+	}
+	p.run(t.Context(), []job{all("short", time.Minute, false), all("needed", 2*time.Hour, true), all("endless", 2*time.Hour, false)})
+	p.again(t.Context())
+	r.summary()
+	for text, want := range map[string]bool{"ok    short": true, "ok    needed": true, "ok    endless": false, "due:\n  endless\n": true} {
+		if strings.Contains(out.String(), text) != want {
+			t.Errorf("the report has %q: %t; %s", text, !want, out.String())
+		}
+	}
+}

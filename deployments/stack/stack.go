@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/stoker-k8s/stoker/deployments/local"
+	"github.com/stoker-k8s/stoker/deployments/local/node"
+	"github.com/stoker-k8s/stoker/deployments/local/process"
 	"github.com/stoker-k8s/stoker/deployments/local/progress"
 	"github.com/stoker-k8s/stoker/deployments/natsserver"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -46,6 +48,8 @@ type Config struct {
 	Drivers []string
 	// APIOnly starts an API server and NATS only; see local.Config.
 	APIOnly bool
+	// Start starts the programs of pods' containers; see local.Config. For tests.
+	Start func(process.Spec) (node.Process, error)
 	// Portal that is there from the start; one without a name means events.UserPortal for the tenants of the namespace default.
 	Portal events.Portal
 }
@@ -98,6 +102,7 @@ type Stack struct {
 func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	l, err := local.Start(ctx, local.Config{
 		Dir: cfg.Dir, Source: cfg.Source, Log: cfg.Log, Progress: cfg.Progress, APIOnly: cfg.APIOnly, DataStores: cfg.dataStores(),
+		Start: cfg.Start,
 	})
 	if err != nil {
 		return nil, err

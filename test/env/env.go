@@ -35,6 +35,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/test/standin"
 )
 
 // Env is a running installation under test.
@@ -61,7 +62,8 @@ type Option func(*options)
 type options struct {
 	apiOnly  bool
 	command  bool
-	services []string // to build
+	standIns func(tenant string) bool // nil for none
+	services []string                 // to build
 }
 
 // APIOnly starts an API server and NATS, nothing that acts on objects, and makes intake's binary only: what events and
@@ -70,6 +72,10 @@ func APIOnly(o *options) { o.apiOnly, o.services = true, []string{name.ServiceIn
 
 // Command makes the binary of the command line ([Env.StokerBin]) also with [APIOnly].
 func Command(o *options) { o.command = true }
+
+// StandIns has stand-ins take the place of the programs in the pods of some tenants, which are named as namespace/name. Such a tenant starts in no
+// time and costs nothing at rest. Its API has no schemas, no authorization and no controllers.
+func StandIns(of func(tenant string) bool) Option { return func(o *options) { o.standIns = of } }
 
 // Main starts an installation without services, runs a package's tests with it, and takes it down: for TestMain.
 func Main(m *testing.M, set func(*Env), opts ...Option) {
@@ -133,10 +139,15 @@ func start(dir string, o options) (*Env, error) {
 	e := &Env{dir: dir, bins: bins(), procs: map[string]*Process{}}
 	built := make(chan error, 1)
 	go func() { built <- e.build(o) }()
-	e.Stack, err = stack.Start(ctx, stack.Config{
-		Dir: filepath.Join(dir, "data"), Source: Root(), APIOnly: o.apiOnly, Portal: Portal(), Log: slog.New(slog.NewTextHandler(logFile, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	config := stack.Config{
+		Dir: filepath.Join(dir, "data"), Source: Root(), APIOnly: o.apiOnly, Portal: Portal(),
+		Log:      slog.New(slog.NewTextHandler(logFile, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Progress: progress.Lines(os.Stderr, false, func() string { return "   " }),
-	})
+	}
+	if o.standIns != nil {
+		config.Start = standin.New(o.standIns).Start
+	}
+	e.Stack, err = stack.Start(ctx, config)
 	if err := errors.Join(err, <-built); err != nil {
 		return nil, err
 	}

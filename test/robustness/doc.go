@@ -6,7 +6,7 @@
 // into one history (history.go, audit.go); the checks (check.go) are functions of the history and of what is left when everything is
 // healed (remains.go).
 //
-// Where there are hundreds of tenants (many.go), stand-ins (standin.go, tenantapi.go) take the place of the programs in their pods, and
+// Where there are hundreds of tenants (many.go), stand-ins (package standin) take the place of the programs in their pods, and
 // what healthy tenants feel of others is measured (delay.go).
 //
 // A run prints its seed; the same seed gives the same schedule and the same actors.

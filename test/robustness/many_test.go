@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/test/standin"
 )
 
 // How the delay by others is measured: changes of a phase, how often both phases come, and the pause between two changes.
@@ -32,7 +33,7 @@ func TestManyTenants(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	prove(t, NewStandIns(), func(t *testing.T, s *Site, h *History, seed uint64, whole time.Duration) {
+	prove(t, standin.New(nil), func(t *testing.T, s *Site, h *History, seed uint64, whole time.Duration) {
 		t.Helper()
 		runMany(t, s, h, seed, whole, tenants)
 	})

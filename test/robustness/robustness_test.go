@@ -16,6 +16,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/test/env"
+	"github.com/stoker-k8s/stoker/test/standin"
 )
 
 // What a run of `make test-all` takes; `make robustness` says otherwise by the environment.
@@ -63,7 +64,7 @@ func TestDirected(t *testing.T) {
 }
 
 // prove starts an installation, has run do something with it, stops it and checks the history.
-func prove(t *testing.T, standIns *StandIns, run func(t *testing.T, s *Site, h *History, seed uint64, whole time.Duration)) {
+func prove(t *testing.T, standIns *standin.Programs, run func(t *testing.T, s *Site, h *History, seed uint64, whole time.Duration)) {
 	t.Helper()
 	seed, whole := uint64(fixedSeed), shareFor
 	var err error

@@ -23,6 +23,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/portal"
+	"github.com/stoker-k8s/stoker/test/standin"
 )
 
 // replicasEach is how many replicas of each service there are.
@@ -46,7 +47,7 @@ type Site struct {
 	Admin    *kube.Client
 	Operator *events.Bus
 	// StandIns run the programs of tenants' pods; nil when those are processes.
-	StandIns *StandIns
+	StandIns *standin.Programs
 
 	// NoDisks is why no disk can be full, nil if one can.
 	NoDisks error
@@ -72,7 +73,7 @@ func (r *Replica) String() string { return r.Service + "-" + r.Name }
 
 // NewSite starts an installation in a directory, from the repository at source. The programs of tenants' pods are real ones if
 // standIns is nil.
-func NewSite(ctx context.Context, dir, source string, standIns *StandIns) (*Site, error) {
+func NewSite(ctx context.Context, dir, source string, standIns *standin.Programs) (*Site, error) {
 	s := &Site{StandIns: standIns, dir: dir, bins: filepath.Join(source, "bin", "robustness")}
 	if err := s.build(ctx, source); err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package robustness
+package standin
 
 import (
 	"context"
@@ -13,19 +13,23 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/stoker-k8s/stoker/deployments/local/address"
 	"github.com/stoker-k8s/stoker/deployments/local/pki"
 	"github.com/stoker-k8s/stoker/deployments/local/process"
-	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/services/addons"
 )
 
 // started is a stand-in for kube-apiserver that runs with a tenant's keys, the authority of these, and what makes a user's
 // kubeconfig.
-func started(t *testing.T, s *StandIns) (p *standIn, ca *pki.Authority, kubeconfig func(by *pki.Authority) []byte) {
+func started(t *testing.T, s *Programs) (p *standIn, ca *pki.Authority, kubeconfig func(by *pki.Authority) []byte) {
 	t.Helper()
-	host := ownHost(t)
-	var err error
+	block, held, err := address.Claim(0, t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = held.Close() })
+	host := block.Management().String()
 	if ca, err = pki.OpenAuthority(t.TempDir(), "tenant"); err != nil {
 		t.Fatal(err)
 	}
@@ -33,12 +37,12 @@ func started(t *testing.T, s *StandIns) (p *standIn, ca *pki.Authority, kubeconf
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := port.Address(t, host)
-	_, securePort, _ := net.SplitHostPort(address)
+	const port = "6443" // nobody else listens on this host
+	at := net.JoinHostPort(host, port)
 	started, err := s.Start(process.Spec{
 		Path: "/programs/kube-apiserver", Dir: "/pods/default_shop-1-7d9c8b6f5-x2x4z_uid/home/kube-apiserver",
 		Args: []string{
-			"kube-apiserver", "--bind-address=" + host, "--secure-port=" + securePort, "--client-ca-file=" + ca.CertFile,
+			"kube-apiserver", "--bind-address=" + host, "--secure-port=" + port, "--client-ca-file=" + ca.CertFile,
 			"--tls-cert-file=" + pair.CertFile, "--tls-private-key-file=" + pair.KeyFile,
 		},
 	})
@@ -54,7 +58,7 @@ func started(t *testing.T, s *StandIns) (p *standIn, ca *pki.Authority, kubeconf
 			t.Fatal(err)
 		}
 		data, err := kube.Kubeconfig{
-			Server: "https://" + address, CA: ca.Cert, Cluster: "x", User: "x", Certificate: user.Cert, Key: user.Key,
+			Server: "https://" + at, CA: ca.Cert, Cluster: "x", User: "x", Certificate: user.Cert, Key: user.Key,
 		}.Marshal()
 		if err != nil {
 			t.Fatal(err)
@@ -65,7 +69,7 @@ func started(t *testing.T, s *StandIns) (p *standIn, ca *pki.Authority, kubeconf
 
 // a stand-in answers the addons service's own client as an API server does.
 func TestStandInTakesWhatAddonsAskFor(t *testing.T) {
-	s := NewStandIns()
+	s := New(nil)
 	p, ca, kubeconfig := started(t, s)
 	if p.tenant != "default/shop-1" {
 		t.Errorf("stands in for %q", p.tenant)
@@ -122,7 +126,7 @@ func TestStandInTakesWhatAddonsAskFor(t *testing.T) {
 
 // a certificate of another authority opens nothing.
 func TestStandInKnowsItsUsers(t *testing.T) {
-	_, _, kubeconfig := started(t, NewStandIns())
+	_, _, kubeconfig := started(t, New(nil))
 	other, err := pki.OpenAuthority(filepath.Join(t.TempDir(), "other"), "tenant")
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +142,7 @@ func TestStandInKnowsItsUsers(t *testing.T) {
 
 // a tenant that hangs answers neither on new connections nor on those that are open, and all when it goes on.
 func TestStandInHangs(t *testing.T) {
-	s := NewStandIns()
+	s := New(nil)
 	_, ca, kubeconfig := started(t, s)
 	get := func(ctx context.Context, k *kube.Client) error {
 		return k.Get(ctx, kube.Namespaces, "", "kube-system", &metav1.PartialObjectMetadata{})

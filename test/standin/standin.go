@@ -1,4 +1,6 @@
-package robustness
+// Package standin has servers that take the place of the programs in tenants' pods, for tests with more tenants, or more short-lived ones, than
+// a machine can run API servers.
+package standin
 
 import (
 	"context"
@@ -26,29 +28,34 @@ import (
 	"github.com/stoker-k8s/stoker/deployments/local/process"
 )
 
-// StandIns are the programs of tenants' pods where there are more tenants than this machine can run API servers: each is a server
-// within this process, on its pod's address, with the tenant's own certificates, and is started, probed and ended by the node as the
-// real one is. A stand-in for kube-apiserver has [tenantAPI] for an API and opens the DataStore with the tenant's account; those
-// for kube-scheduler and kube-controller-manager answer probes. It is safe for concurrent use.
-type StandIns struct {
-	pair tls.Certificate // of programs that make one themselves
+// Programs are the stand-ins for the programs of tenants' pods. Each is a server in this process: it listens on the pod's address, it uses the
+// tenant's own certificates, and the node starts, probes and ends it like the real program. A stand-in for kube-apiserver serves
+// [tenantAPI] and opens the DataStore with the tenant's account. The stand-ins for kube-scheduler and kube-controller-manager answer probes.
+// Programs is safe for concurrent use.
+type Programs struct {
+	of   func(tenant string) bool // whether a tenant has stand-ins
+	pair tls.Certificate          // of programs that make one themselves
 
 	mu    sync.Mutex
 	data  map[string]*tenantAPI    // what tenants hold, by the id that is in the DataStore
 	hangs map[string]chan struct{} // by tenant, closed when it goes on
 }
 
-// NewStandIns makes the programs' starter.
-func NewStandIns() *StandIns {
+// New makes stand-ins for the pods of one installation. Tenants for which of returns false run the real programs; nil means that all tenants
+// have stand-ins. Tenants are named as namespace/name.
+func New(of func(tenant string) bool) *Programs {
 	s := httptest.NewUnstartedServer(nil)
 	s.StartTLS()
 	defer s.Close()
-	return &StandIns{pair: s.TLS.Certificates[0], data: map[string]*tenantAPI{}, hangs: map[string]chan struct{}{}}
+	if of == nil {
+		of = func(string) bool { return true }
+	}
+	return &Programs{of: of, pair: s.TLS.Certificates[0], data: map[string]*tenantAPI{}, hangs: map[string]chan struct{}{}}
 }
 
 // Hang has a tenant's API accept connections and answer nothing, on those that are open already as well, but to the node's probes:
 // the node takes it for healthy. Tenants are named as namespace/name, whether they exist or not.
-func (s *StandIns) Hang(tenant string) {
+func (s *Programs) Hang(tenant string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.hangs[tenant] == nil {
@@ -57,7 +64,7 @@ func (s *StandIns) Hang(tenant string) {
 }
 
 // Release ends Hang.
-func (s *StandIns) Release(tenant string) {
+func (s *Programs) Release(tenant string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.hangs[tenant]; c != nil {
@@ -67,14 +74,14 @@ func (s *StandIns) Release(tenant string) {
 }
 
 // hanging is nil, or closed when the tenant goes on.
-func (s *StandIns) hanging(tenant string) <-chan struct{} {
+func (s *Programs) hanging(tenant string) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.hangs[tenant]
 }
 
 // holding is what the tenant holds whose id is in the DataStore.
-func (s *StandIns) holding(id string) *tenantAPI {
+func (s *Programs) holding(id string) *tenantAPI {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.data[id] == nil {
@@ -86,8 +93,12 @@ func (s *StandIns) holding(id string) *tenantAPI {
 // ports of the programs, unless --secure-port says otherwise.
 var ports = map[string]string{"kube-apiserver": "6443", "kube-controller-manager": "10257", "kube-scheduler": "10259"}
 
-// Start starts what stands in for a container's program.
-func (s *StandIns) Start(spec process.Spec) (node.Process, error) {
+// Start starts the stand-in for a container's program; it is a Start of local.Config.
+func (s *Programs) Start(spec process.Spec) (node.Process, error) {
+	tenant := tenantOf(spec.Dir)
+	if !s.of(tenant) {
+		return node.StartProcess(spec)
+	}
 	program, flags := filepath.Base(spec.Path), map[string]string{}
 	for _, arg := range spec.Args[1:] {
 		if name, value, ok := strings.Cut(strings.TrimPrefix(arg, "--"), "="); ok {
@@ -102,7 +113,7 @@ func (s *StandIns) Start(spec process.Spec) (node.Process, error) {
 		port = p
 	}
 	p := &standIn{
-		site: s, flags: flags, tenant: tenantOf(spec.Dir), started: time.Now(), ended: make(chan struct{}), done: make(chan struct{}),
+		programs: s, flags: flags, tenant: tenant, started: time.Now(), ended: make(chan struct{}), done: make(chan struct{}),
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{s.pair}}
 	if program == "kube-apiserver" {
@@ -154,13 +165,13 @@ func tenantOf(dir string) string {
 
 // standIn is a program that runs, or has run.
 type standIn struct {
-	site    *StandIns
-	flags   map[string]string
-	tenant  string
-	started time.Time
-	server  *http.Server
-	clients *x509.CertPool            // that sign clients' certificates
-	api     atomic.Pointer[tenantAPI] // nil until it is ready, and when it is asked to end
+	programs *Programs
+	flags    map[string]string
+	tenant   string
+	started  time.Time
+	server   *http.Server
+	clients  *x509.CertPool            // that sign clients' certificates
+	api      atomic.Pointer[tenantAPI] // nil until it is ready, and when it is asked to end
 
 	ending sync.Once
 	ended  chan struct{} // closed when it is to end now
@@ -207,7 +218,7 @@ func (p *standIn) open() {
 	for {
 		id, err := p.id()
 		if err == nil {
-			p.api.Store(p.site.holding(id))
+			p.api.Store(p.programs.holding(id))
 			return
 		}
 		select {
@@ -327,7 +338,7 @@ func (c *heldConn) hold() {
 	if !c.client.Load() {
 		return
 	}
-	if goesOn := c.program.site.hanging(c.program.tenant); goesOn != nil {
+	if goesOn := c.program.programs.hanging(c.program.tenant); goesOn != nil {
 		select {
 		case <-goesOn:
 		case <-c.program.ended:

@@ -1,4 +1,4 @@
-package robustness
+package standin
 
 import (
 	"bytes"

@@ -83,9 +83,6 @@ func TestReplicas(t *testing.T) {
 	})
 	for _, service := range slices.DeleteFunc(name.Services(), name.Optional) { // those that work on every tenant
 		t.Run("the replica of "+service+" that holds a tenant is killed with work in flight", func(t *testing.T) {
-			if service != name.ServiceIntake && service != name.ServiceWorkload {
-				env.Long(t, "the takeover is the same loop (pkg/loop) in each service; intake and workload show it")
-			}
 			t.Parallel()
 			key := events.Tenant("default", "over-"+service)
 			holder, other := holders(t, key, a[service], b[service])

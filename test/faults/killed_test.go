@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/stoker-k8s/stoker/deployments/stack"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
@@ -35,7 +36,7 @@ type life struct {
 }
 
 // undisturbed is a tenant's life while nobody is killed.
-func undisturbed(t *testing.T, taps map[string]*env.Tap) life {
+func undisturbed(t *testing.T, replicas map[string][]env.Replica) life {
 	t.Helper()
 	key := events.Tenant("default", "kill-nobody")
 	l := life{made: map[string][]env.Step{}, removed: map[string][]env.Step{}}
@@ -43,31 +44,44 @@ func undisturbed(t *testing.T, taps map[string]*env.Tap) life {
 	e.Ready(t, key)
 	quiet(t, key)
 	l.end, l.facts = ending(t, key), once(e.Facts(t, key))
-	marks := map[string]int{}
-	for service, tap := range taps {
-		all := tap.Messages(0)
-		marks[service], l.made[service] = len(all), env.Steps(all, key.Name)
+	marks := map[*env.Tap]int{}
+	steps := func(of []env.Replica) []env.Step {
+		var all []env.Message
+		for _, r := range of {
+			messages := r.Tap.Messages(marks[r.Tap])
+			marks[r.Tap] += len(messages)
+			all = append(all, messages...)
+		}
+		return env.Steps(all, key.Name)
+	}
+	for service, of := range replicas {
+		l.made[service] = steps(of)
 	}
 	accounts := account(t, key)
 	e.Delete(t, key)
 	e.Gone(t, key)
 	nothingLeft(t, key, accounts)
-	for service, tap := range taps {
-		l.removed[service] = env.Steps(tap.Messages(marks[service]), key.Name)
-		// Every service works on a tenant: a tap that has seen nothing would have nobody killed.
-		for what, all := range map[string][]env.Step{"made": l.made[service], "removed": l.removed[service]} {
-			toBus := func(s env.Step) bool { return strings.HasPrefix(s.What, "PUB ") }
-			if !slices.ContainsFunc(all, toBus) {
-				t.Fatalf("while the tenant was %s, the tap saw nothing that %s wrote to NATS: %v", what, service, all)
-			}
-			toAPI := func(s env.Step) bool { return !toBus(s) }
-			if writes := service != name.ServiceAddons; writes && what == "made" && !slices.ContainsFunc(all, toAPI) {
-				t.Fatalf("while the tenant was %s, the tap saw nothing that %s wrote to the API server: %v", what, service, all)
-			}
-			t.Logf("%s %s it by %v", service, what, all)
-		}
+	for service, of := range replicas {
+		l.removed[service] = steps(of)
+		l.check(t, service)
 	}
 	return l
+}
+
+// check fails the test if the taps saw too little of a service: each works on every tenant, and would not be killed.
+func (l life) check(t *testing.T, service string) {
+	t.Helper()
+	for what, all := range map[string][]env.Step{"made": l.made[service], "removed": l.removed[service]} {
+		toBus := func(s env.Step) bool { return strings.HasPrefix(s.What, "PUB ") }
+		if !slices.ContainsFunc(all, toBus) {
+			t.Fatalf("while the tenant was %s, the taps saw nothing that %s wrote to NATS: %v", what, service, all)
+		}
+		toAPI := func(s env.Step) bool { return !toBus(s) }
+		if writes := service != name.ServiceAddons; writes && what == "made" && !slices.ContainsFunc(all, toAPI) {
+			t.Fatalf("while the tenant was %s, the taps saw nothing that %s wrote to the API server: %v", what, service, all)
+		}
+		t.Logf("%s %s it by %v", service, what, all)
+	}
 }
 
 // ending is what there is of a tenant in the end, but for what differs from tenant to tenant.
@@ -177,112 +191,117 @@ func nothingLeft(t *testing.T, key events.Key, before []string) {
 	}
 }
 
-// killAt kills a service at a step of a tenant's, after or before the write is made, and starts it again. A write that is one of several
+// killAt kills a replica at a step of a tenant's, after or before the write is made, and starts it again. A write that is one of several
 // alike may not be needed, when the tenant's life has come to a phase without it.
-func killAt(t *testing.T, p *env.Process, tap *env.Tap, key events.Key, s env.Step, after bool, begin func(), phase string) {
+func killAt(t *testing.T, r env.Replica, key events.Key, k env.Kill, begin func(), phase string) {
 	t.Helper()
 	defer func() {
 		if t.Failed() {
 			e.Explain(t, key)
-			all := tap.Messages(0)
+			all := r.Tap.Messages(0)
 			for _, m := range all[max(0, len(all)-20):] {
 				t.Logf("%s %s, lost: %v", m.Time.Format(time.StampMilli), m.What, m.Lost)
 			}
 		}
 	}()
-	s.Kill(t, p, after, key.Name, begin, over(t, key, phase))
-}
-
-// when says whether a kill is before or after a write.
-func when(after bool) string {
-	if after {
-		return "after"
-	}
-	return "before"
+	k.Kill(t, r.Process, k.After, key.Name, begin, over(t, key, phase))
 }
 
 // TestKilledAtEachStep kills each service that works on every tenant (SIGKILL) before and after each write that it makes for a tenant, to the
-// API server and to NATS: those that a tap on its connections saw in the life of a tenant that was left alone. What services/datastore sends to databases is
-// killed at in its own tests.
+// API server and to NATS: those that a tap on its connections saw in the life of a tenant that was left alone. Each kill has a tenant of its
+// own. A service has several replicas, each of which is killed for the tenants that it holds, while the others go on. What services/datastore
+// sends to databases is killed at in its own tests.
 func TestKilledAtEachStep(t *testing.T) {
 	e.NoServices(t)
-	procs, taps := map[string]*env.Process{}, map[string]*env.Tap{}
+	replicas := map[string][]env.Replica{}
 	for _, service := range name.Services() {
 		if name.Optional(service) {
 			e.Service(t, service, "a")
 			continue
 		}
-		procs[service], taps[service] = e.Tapped(t, service, "a")
+		replicas[service] = e.Replicas(t, service, "a", "b", "c")
 	}
-	l := undisturbed(t, taps)
+	for _, of := range replicas {
+		env.Shared(t, of)
+	}
+	l := undisturbed(t, replicas)
+	left := map[string]*env.Kills{}
 	// Nothing of what is begun may be left when the services end.
 	t.Run("services", func(t *testing.T) {
-		for _, service := range name.Services() {
-			t.Run(service, func(t *testing.T) {
-				t.Parallel()
-				p, tap := procs[service], taps[service]
-				for i, s := range l.made[service] {
-					for _, after := range []bool{true, false} {
-						t.Run(fmt.Sprintf("killed %s %s", when(after), s), func(t *testing.T) {
-							if i != trap(l.made[service]) || !after {
-								env.Long(t, "one step of each service is run: every write is followed by the same recovery, another turn that must be harmless")
-							}
-							key := events.Tenant("default", fmt.Sprintf("kill-%s-%d-%s", service, i, when(after)))
-							l.makes(t, p, tap, key, s, after)
-						})
-					}
-				}
-				for i, s := range l.removed[service] {
-					for _, after := range []bool{true, false} {
-						t.Run(fmt.Sprintf("deleted, killed %s %s", when(after), s), func(t *testing.T) {
-							if i != middle(l.removed[service]) || !after || service != name.ServiceWorkload {
-								env.Long(t, "one step of a deletion is run, of workload: every write is followed by the same recovery, another turn that must be harmless")
-							}
-							key := events.Tenant("default", fmt.Sprintf("kill-del-%s-%d-%s", service, i, when(after)))
-							e.Apply(t, env.Tenant(key.Name, "v1.36.3"))
-							e.Fact(t, key, name.ServiceWorkload, event.Exposed)
-							e.Fact(t, key, name.ServiceDatastore, event.Provisioned)
-							accounts := account(t, key)
-							killAt(t, p, tap, key, s, after, func() { e.Delete(t, key) }, "Deleted")
-							e.Gone(t, key)
-							nothingLeft(t, key, accounts)
-						})
-					}
-				}
-			})
+		for service, of := range replicas {
+			kills := env.NewKills(l.made[service], l.removed[service])
+			left[service] = kills
+			for _, r := range of {
+				t.Run(service+" "+r.Process.Replica, func(t *testing.T) {
+					t.Parallel()
+					l.killed(t, r, kills)
+				})
+			}
+		}
+	})
+	for service, kills := range left {
+		if k, ok := kills.Take(nil); ok {
+			t.Errorf("no replica of %s was %s", service, k)
+		}
+	}
+}
+
+// ofDataStore reports whether a step is about the DataStore, which another replica may hold than the tenant.
+func ofDataStore(k env.Kill) bool { return strings.Contains(k.What, "/datastores/") }
+
+// killed kills a replica, until no kill of its service is left.
+func (l life) killed(t *testing.T, r env.Replica, left *env.Kills) {
+	t.Helper()
+	var former []formerTenant
+	dataStore := r.Holds(t, events.DataStore(stack.DefaultDataStore))
+	may := func(k env.Kill) bool { return dataStore || !ofDataStore(k) }
+	for {
+		k, ok := left.Take(may)
+		if !ok {
+			break
+		}
+		t.Run(k.String(), func(t *testing.T) {
+			key := r.Tenant(t, r.Name+"-"+k.Name(), "")
+			if k.Removed {
+				l.removes(t, r, key, k)
+				return
+			}
+			l.makes(t, r, key, k)
+			former = append(former, formerTenant{key, account(t, key)})
+			e.Delete(t, key)
+		})
+	}
+	t.Run("nothing is left of the tenants that it was killed for", func(t *testing.T) {
+		for _, f := range former {
+			e.Gone(t, f.key)
+			nothingLeft(t, f.key, f.accounts)
 		}
 	})
 }
 
-// trap is the step that `make test` kills a service at, too: its state is written, and the fact about that is not told yet.
-func trap(all []env.Step) int {
-	last := -1
-	for i, s := range all {
-		switch {
-		case strings.HasPrefix(s.What, "PUB $KV."):
-			last = i
-		case strings.HasPrefix(s.What, "PUB stoker.fact.") && last >= 0:
-			return last
-		}
-	}
-	return last
+// formerTenant is a tenant that is deleted, with its user and schema.
+type formerTenant struct {
+	key      events.Key
+	accounts []string
 }
 
-// middle is the step of a deletion that `make test` kills a service at, too.
-func middle(all []env.Step) int {
-	for i := len(all) / 2; i > 0; i-- {
-		if all[i].Nth == 1 {
-			return i
-		}
-	}
-	return 0
+// removes has a tenant deleted and a replica killed during this time, and checks that nothing is left.
+func (l life) removes(t *testing.T, r env.Replica, key events.Key, k env.Kill) {
+	t.Helper()
+	e.Apply(t, env.Tenant(key.Name, "v1.36.3"))
+	e.Fact(t, key, name.ServiceWorkload, event.Exposed)
+	e.Fact(t, key, name.ServiceDatastore, event.Provisioned)
+	accounts := account(t, key)
+	killAt(t, r, key, k, func() { e.Delete(t, key) }, "Deleted")
+	e.Gone(t, key)
+	nothingLeft(t, key, accounts)
 }
 
-// makes makes a tenant, has a service killed meanwhile, and looks that the end is the one of a tenant that was left alone.
-func (l life) makes(t *testing.T, p *env.Process, tap *env.Tap, key events.Key, s env.Step, after bool) {
+// makes makes a tenant, has a replica killed during this time, and checks that the end is the one of a tenant that was left alone.
+func (l life) makes(t *testing.T, r env.Replica, key events.Key, k env.Kill) {
 	t.Helper()
 	count := oneCA(t, key)
-	killAt(t, p, tap, key, s, after, func() { e.Apply(t, env.Tenant(key.Name, "v1.36.3")) }, "Ready")
+	killAt(t, r, key, k, func() { e.Apply(t, env.Tenant(key.Name, "v1.36.3")) }, "Ready")
 	e.Ready(t, key)
 	quiet(t, key)
 	if end := ending(t, key); !maps.Equal(l.end, end) {
@@ -300,10 +319,6 @@ func (l life) makes(t *testing.T, p *env.Process, tap *env.Tap, key events.Key, 
 	if n := count(); n != 1 {
 		t.Errorf("the CA was written %d times", n)
 	}
-	accounts := account(t, key)
-	e.Delete(t, key)
-	e.Gone(t, key)
-	nothingLeft(t, key, accounts)
 }
 
 // over returns a function that reports whether a tenant's life has come to a phase and nothing goes on any more.

@@ -26,8 +26,8 @@ type lateWrite struct {
 	before string
 	// created is true if the turn is for a tenant that was created; else it is for a change of one that is Ready.
 	created bool
-	// short has `make test` run it, too.
-	short bool
+	// fenced is true if the metrics must show that the fence ended the turn.
+	fenced bool
 }
 
 const (
@@ -37,8 +37,8 @@ const (
 )
 
 var lateWrites = []lateWrite{
-	{service: name.ServiceCerts, what: "a certificate", before: "GET " + secretPath + "ca", short: true},
-	{service: name.ServiceWorkload, what: "the Deployment", before: "PATCH " + configPath, short: true},
+	{service: name.ServiceCerts, what: "a certificate", before: "GET " + secretPath + "ca", fenced: true},
+	{service: name.ServiceWorkload, what: "the Deployment", before: "PATCH " + configPath, fenced: true},
 	{service: name.ServiceIntake, what: "the spec", before: "GET " + objectPath},
 	{service: name.ServiceDatastore, what: "the account", before: "GET " + secretPath + "datastore-config", created: true},
 	{service: name.ServiceAddons, what: "what is inside the tenant", before: "GET " + secretPath + "admin-kubeconfig", created: true},
@@ -64,10 +64,6 @@ func TestStoppedReplicaWritesNothingWhenItGoesOn(t *testing.T) {
 	e.Service(t, name.ServiceCAPI, "a") // which has nothing to write for these tenants, as neither has tenantaddons
 	e.Service(t, name.ServiceTenantAddons, "a")
 	for _, w := range lateWrites {
-		if testing.Short() && !w.short {
-			e.Service(t, w.service, "a")
-			continue
-		}
 		var both [2]replica
 		for i, n := range []string{"a", "b"} {
 			both[i].Process, both[i].tap = e.Tapped(t, w.service, n, patient)
@@ -77,9 +73,6 @@ func TestStoppedReplicaWritesNothingWhenItGoesOn(t *testing.T) {
 	t.Run("stopped", func(t *testing.T) { // replicas and taps end after it
 		for _, w := range lateWrites {
 			t.Run(fmt.Sprintf("%s before it writes %s", w.service, w.what), func(t *testing.T) {
-				if !w.short {
-					env.Long(t, "the same fence (pkg/fence) is shown for certs and workload")
-				}
 				t.Parallel()
 				w.isKept(t, events.Tenant("default", "stopped-"+w.service), replicas[w.service])
 			})
@@ -145,7 +138,7 @@ func (w lateWrite) isKept(t *testing.T, key events.Key, both [2]replica) {
 	t.Logf("it went on after %.1f s", time.Since(since).Seconds())
 	awaitBeats(t, w.service, zombie.tap, sent)
 	awaitBeats(t, w.service, other.tap, heard)
-	if w.short && fencedTurns(t, zombie.Process) == refused {
+	if w.fenced && fencedTurns(t, zombie.Process) == refused {
 		t.Error("no turn ended at the fence: the replica had nothing outdated to write, and nothing was shown")
 	}
 	for _, m := range zombie.tap.Messages(sent) {

@@ -21,9 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// tenantAPI is as much of a Kubernetes API as Stoker uses of a tenant's: server-side apply by one manager, get, list, watch and delete,
-// each of metadata. Of an object it keeps the metadata and a hash of the rest. It knows every resource, and no rules. It is safe for
-// concurrent use.
+// tenantAPI is as much of a Kubernetes API as Stoker and Cluster API use of a tenant's: server-side apply by one manager, get, list, watch and
+// delete, each of metadata, and discovery of Nodes. Of an object it keeps the metadata and a hash of the rest. It knows every resource, and no
+// rules. It is safe for concurrent use.
 type tenantAPI struct {
 	seed maphash.Seed
 
@@ -81,6 +81,10 @@ func placeOf(path string) (place, bool) {
 
 // ServeHTTP answers as an API server does.
 func (a *tenantAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if answer := discovered(r.URL.Path); answer != nil && r.Method == http.MethodGet {
+		send(w, http.StatusOK, answer)
+		return
+	}
 	at, ok := placeOf(r.URL.Path)
 	switch {
 	case !ok:
@@ -98,6 +102,24 @@ func (a *tenantAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		say(w, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, r.Method)
 	}
+}
+
+// discovered is the answer about an API as a whole, nil for other paths: as much as Cluster API asks for before it takes the tenant's API for
+// one that can be reached.
+func discovered(path string) any {
+	switch path {
+	case "/":
+		return metav1.RootPaths{Paths: []string{"/api", "/api/v1", "/apis"}}
+	case "/api":
+		return metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions", APIVersion: "v1"}, Versions: []string{"v1"}}
+	case "/apis":
+		return metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
+	case "/api/v1":
+		return metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "v1", APIResources: []metav1.APIResource{
+			{Name: "nodes", SingularName: "node", Kind: "Node", Verbs: metav1.Verbs{"get", "list", "watch"}},
+		}}
+	}
+	return nil
 }
 
 // say answers a Status.
@@ -223,6 +245,9 @@ func (a *tenantAPI) list(w http.ResponseWriter, r *http.Request, at place) {
 	list := metav1.PartialObjectMetadataList{
 		TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadataList", APIVersion: metav1.SchemeGroupVersion.String()},
 		ListMeta: metav1.ListMeta{ResourceVersion: strconv.FormatInt(a.version, 10)},
+	}
+	if at.resource == "/api/v1/nodes" { // which Cluster API reads as what they are
+		list.TypeMeta = metav1.TypeMeta{Kind: "NodeList", APIVersion: "v1"}
 	}
 	for p, o := range a.objects {
 		if p.within(at) && selector.Matches(labels.Set(o.meta.Labels)) {

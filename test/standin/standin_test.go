@@ -11,7 +11,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/stoker-k8s/stoker/deployments/local/address"
 	"github.com/stoker-k8s/stoker/deployments/local/pki"
@@ -173,5 +177,29 @@ func TestStandInHangs(t *testing.T) {
 		if err := <-answers; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Cluster API takes a tenant's API for one that can be reached when it answers at its root, and knows Nodes.
+func TestStandInIsDiscovered(t *testing.T) {
+	_, ca, kubeconfig := started(t, New(nil))
+	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig(ca))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.RESTClient().Get().AbsPath("/").Do(t.Context()).Error(); err != nil {
+		t.Error(err)
+	}
+	groups, err := restmapper.GetAPIGroupResources(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes := schema.GroupKind{Kind: "Node"}
+	if _, err := restmapper.NewDiscoveryRESTMapper(groups).RESTMapping(nodes, "v1"); err != nil {
+		t.Error(err)
 	}
 }

@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	// They wait for servers more than they compute, but the servers do compute: with more at once, some wait too long for others.
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
-		_ = flag.Set("test.parallel", "4")
+		_ = flag.Set("test.parallel", "10")
 	}
 	code := m.Run()
 	for _, end := range slices.Backward(shared.ends) {

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// share of the machine's cores that jobs may be expected to keep busy. What they take varies, and a lease that is renewed late expires.
-	share = 0.85
+	// share of the machine's cores that jobs may be expected to keep busy.
+	share = 1.0
 	// atOnce bounds how many jobs run side by side, because each may hold a gigabyte or more.
 	atOnce = 8
 )

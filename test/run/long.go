@@ -4,6 +4,7 @@ import (
 	"cmp"
 	_ "embed"
 	"fmt"
+	"runtime"
 	"slices"
 	"strconv"
 	"time"
@@ -53,15 +54,20 @@ func divide(all []longTest, into int) [][]longTest {
 	return parts
 }
 
-// longJobs are the jobs of a slice of the long tests, one a package, and after them the jobs of the slices that follow it.
-func longJobs(all []pkg, s slice, known map[string]cost) ([]job, error) {
+// longJobs are the jobs of a slice of the long tests, one for each package, and after them the jobs of as many of the slices that follow as a
+// budget has time for.
+func longJobs(all []pkg, s slice, budget time.Duration, known map[string]cost) ([]job, error) {
 	long, err := longTests(longText)
 	if err != nil {
 		return nil, err
 	}
 	parts := divide(long, s.of)
 	var jobs []job
+	var expected time.Duration
 	for i := range s.of {
+		if i > 0 && expected >= budget {
+			break
+		}
 		k := (s.n - 1 + i) % s.of
 		var of []job
 		for _, p := range all {
@@ -83,6 +89,9 @@ func longJobs(all []pkg, s slice, known map[string]cost) ([]job, error) {
 			}
 		}
 		slices.SortStableFunc(of, func(a, b job) int { return cmp.Compare(b.wall, a.wall) })
+		for _, j := range of {
+			expected += time.Duration(float64(j.wall) * j.cores / (share * float64(runtime.NumCPU())))
+		}
 		jobs = append(jobs, of...)
 	}
 	return jobs, nil

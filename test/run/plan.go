@@ -100,7 +100,7 @@ func plan(all []pkg, o options) (jobs []job, err error) {
 		return nil, err
 	}
 	if o.slice.of > 0 && !o.race {
-		return longJobs(all, o.slice, known)
+		return longJobs(all, o.slice, o.budget, known)
 	}
 	for _, p := range all {
 		of := jobsOf(p, o)

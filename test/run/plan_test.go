@@ -86,8 +86,16 @@ func TestASliceIsFollowedByTheOthers(t *testing.T) {
 			all = append(all, pkg{ImportPath: repository + l.pkg})
 		}
 	}
-	jobs, err := longJobs(all, slice{2, 3}, nil)
+	jobs, err := longJobs(all, slice{2, 3}, 0, nil)
 	if err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range jobs {
+		if j.slice != 2 || !j.must {
+			t.Errorf("without a budget %s of slice %d runs, needed: %t", j.name, j.slice, j.must)
+		}
+	}
+	if jobs, err = longJobs(all, slice{2, 3}, 24*time.Hour, nil); err != nil {
 		t.Fatal(err)
 	}
 	var order []int

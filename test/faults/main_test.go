@@ -6,6 +6,7 @@ package faults
 import (
 	"flag"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stoker-k8s/stoker/test/env"
@@ -17,16 +18,24 @@ var e *env.Env
 // in Secrets; and what was deleted inside a tenant comes back as a real API server completes it.
 var realTenants = []string{"default/keys", "default/keys-sql", "default/drift"}
 
-// TestMain runs the tests of one group side by side: most of their time they wait. With -short, stand-ins take the place of the programs in
-// all other tenants' pods; without it, all tenants are real.
+// standIns reports whether stand-ins take the place of the programs in a tenant's pods: with -short, of all but realTenants; without it, of the
+// tenants whose services are stopped, because the fence does not depend on a tenant's API.
+func standIns(tenant string) bool {
+	if testing.Short() {
+		return !slices.Contains(realTenants, tenant)
+	}
+	return strings.HasPrefix(tenant, "default/stopped-")
+}
+
+// TestMain runs the tests of one group side by side, because they wait most of the time.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	parallel, opts := "3", []env.Option(nil)
+	parallel := "6"
 	if testing.Short() {
-		parallel, opts = "18", append(opts, env.StandIns(func(tenant string) bool { return !slices.Contains(realTenants, tenant) }))
+		parallel = "18"
 	}
 	if err := flag.Set("test.parallel", parallel); err != nil {
 		panic(err)
 	}
-	env.Main(m, func(started *env.Env) { e = started }, opts...)
+	env.Main(m, func(started *env.Env) { e = started }, env.StandIns(standIns))
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // kine v0.16.4 reads when a lease ends while it notes that it was renewed (pkg/ttl: handle, save). It deletes by revision, so that at worst a
@@ -85,7 +86,7 @@ func build(ctx context.Context, r *report, jobs []job, race bool) (*built, error
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, paths...)...)
 	cmd.Env = append(os.Environ(), stashVariable+"="+dir)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	inGroup(cmd)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -190,10 +191,19 @@ func programs(ctx context.Context, jobs []job) error {
 	return nil
 }
 
+// inGroup gives a command a process group of its own, which gets no signal from the terminal. When its context ends, SIGTERM ends the group, and
+// after a minute SIGKILL the command.
+func inGroup(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = time.Minute
+}
+
 // goCommand runs go in a directory. Its output, which may be progress, goes to stderr.
 func goCommand(ctx context.Context, dir string, env []string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, append(os.Environ(), env...), os.Stderr, os.Stderr
+	inGroup(cmd) // go run ends without the program that it runs
 	return cmd.Run()
 }
 

@@ -13,45 +13,34 @@ import (
 //go:embed long.txt
 var longText string
 
+// longSlices is how many slices long.txt has.
+const longSlices = 6
+
 // longTest is a test that is skipped with -short, or of which cases are.
 type longTest struct {
+	slice     int
 	pkg, test string
 	wall      time.Duration
 }
 
 // longTests reads long.txt.
 func longTests(text string) (all []longTest, err error) {
-	rows, err := table(text, 3)
+	rows, err := table(text, 4)
 	if err != nil {
 		return nil, fmt.Errorf("test/run/long.txt: %w", err)
 	}
 	for _, row := range rows {
-		seconds, err := strconv.Atoi(row[2])
-		if err != nil {
-			return nil, fmt.Errorf("test/run/long.txt: %s %s: %w", row[0], row[1], err)
+		slice, err := strconv.Atoi(row[0])
+		if err != nil || slice < 1 || slice > longSlices {
+			return nil, fmt.Errorf("test/run/long.txt: slice %s of %s %s is not a number from 1 to %d", row[0], row[1], row[2], longSlices)
 		}
-		all = append(all, longTest{row[0], row[1], time.Duration(seconds) * time.Second})
+		seconds, err := strconv.Atoi(row[3])
+		if err != nil {
+			return nil, fmt.Errorf("test/run/long.txt: %s %s: %w", row[1], row[2], err)
+		}
+		all = append(all, longTest{slice, row[1], row[2], time.Duration(seconds) * time.Second})
 	}
 	return all, nil
-}
-
-// divide distributes the long tests among slices of about the same length.
-func divide(all []longTest, into int) [][]longTest {
-	order := slices.Clone(all)
-	slices.SortStableFunc(order, func(a, b longTest) int {
-		return cmp.Or(cmp.Compare(b.wall, a.wall), cmp.Compare(a.pkg, b.pkg), cmp.Compare(a.test, b.test))
-	})
-	parts, sums := make([][]longTest, into), make([]time.Duration, into)
-	for _, l := range order {
-		least := 0
-		for k := range sums {
-			if sums[k] < sums[least] {
-				least = k
-			}
-		}
-		parts[least], sums[least] = append(parts[least], l), sums[least]+l.wall
-	}
-	return parts
 }
 
 // longJobs are the jobs of a slice of the long tests, one for each package, and after them the jobs of as many of the slices that follow as a
@@ -61,7 +50,9 @@ func longJobs(all []pkg, s slice, budget time.Duration, known map[string]cost) (
 	if err != nil {
 		return nil, err
 	}
-	parts := divide(long, s.of)
+	if s.of != longSlices {
+		return nil, fmt.Errorf("-slice %s: test/run/long.txt has %d slices", &s, longSlices)
+	}
 	var jobs []job
 	var expected time.Duration
 	for i := range s.of {
@@ -78,8 +69,8 @@ func longJobs(all []pkg, s slice, budget time.Duration, known map[string]cost) (
 				j.cores = c.cores
 			}
 			var tests []string
-			for _, l := range parts[k] {
-				if l.pkg == p.name() {
+			for _, l := range long {
+				if l.slice == k+1 && l.pkg == p.name() {
 					tests, j.wall = append(tests, l.test), j.wall+l.wall
 				}
 			}

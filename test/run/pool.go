@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -131,10 +130,7 @@ func (p *pool) execute(ctx context.Context, j job) (usage, error) {
 		// Programs in Go collect garbage for much of the time that they take to start, and tests start hundreds of API servers.
 		cmd.Env = append(cmd.Env, "GOGC=400")
 	}
-	// A process group of its own gets no signal from the terminal, so that [measure] can end the test's processes in order.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
-	cmd.WaitDelay = time.Minute
+	inGroup(cmd) // [measure] ends the test's processes in order
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

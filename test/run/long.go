@@ -59,25 +59,13 @@ func longJobs(all []pkg, s slice, budget time.Duration, known map[string]cost) (
 		if i > 0 && expected >= budget {
 			break
 		}
-		k := (s.n - 1 + i) % s.of
+		k := (s.n-1+i)%s.of + 1
 		var of []job
 		for _, p := range all {
-			j := job{
-				pkg: p, name: fmt.Sprintf("%s (slice %d)", p.name(), k+1), long: true, slice: k + 1, must: k+1 == s.n, cost: cost{cores: light.cores},
-			}
-			if c, ok := known[p.name()]; ok {
-				j.cores = c.cores
-			}
-			var tests []string
-			for _, l := range long {
-				if l.slice == k+1 && l.pkg == p.name() {
-					tests, j.wall = append(tests, l.test), j.wall+l.wall
-				}
-			}
-			if len(tests) > 0 {
-				j.pattern = anyOf(tests)
-				of = append(of, j)
-			}
+			of = append(of, longJobsOf(p, k, long, known)...)
+		}
+		for i := range of {
+			of[i].must = k == s.n
 		}
 		slices.SortStableFunc(of, func(a, b job) int { return cmp.Compare(b.wall, a.wall) })
 		for _, j := range of {
@@ -86,4 +74,33 @@ func longJobs(all []pkg, s slice, budget time.Duration, known map[string]cost) (
 		jobs = append(jobs, of...)
 	}
 	return jobs, nil
+}
+
+// longJobsOf are the jobs of a package's tests in a slice: one, or several for a package that is divided, because its tests run one after another.
+func longJobsOf(p pkg, slice int, long []longTest, known map[string]cost) (jobs []job) {
+	seconds := map[string]float64{}
+	var tests []string
+	for _, l := range long {
+		if l.slice == slice && l.pkg == p.name() {
+			tests, seconds[l.test] = append(tests, l.test), l.wall.Seconds()
+		}
+	}
+	if len(tests) == 0 {
+		return nil
+	}
+	cores := light.cores
+	if c, ok := known[p.name()]; ok {
+		cores = c.cores
+	}
+	for n, part := range deal(tests, min(max(shards[p.name()], 1), len(tests)), func(t string) float64 { return seconds[t] }) {
+		j := job{pkg: p, name: fmt.Sprintf("%s (slice %d)", p.name(), slice), pattern: anyOf(part), long: true, slice: slice, cost: cost{cores: cores}}
+		if shards[p.name()] > 0 {
+			j.name = fmt.Sprintf("%s (slice %d, part %d)", p.name(), slice, n+1)
+		}
+		for _, t := range part {
+			j.wall += time.Duration(seconds[t] * float64(time.Second))
+		}
+		jobs = append(jobs, j)
+	}
+	return jobs
 }

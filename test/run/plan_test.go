@@ -2,6 +2,7 @@ package main
 
 import (
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -88,7 +89,12 @@ func TestASliceIsFollowedByTheOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var order []int
+	names := map[string]bool{}
 	for _, j := range jobs {
+		if names[j.name] {
+			t.Errorf("two jobs have the name %s", j.name)
+		}
+		names[j.name] = true
 		if !j.long {
 			t.Errorf("%s is not long", j.name)
 		}
@@ -98,6 +104,17 @@ func TestASliceIsFollowedByTheOthers(t *testing.T) {
 	}
 	if !slices.Equal(order, []int{2, 3, 4, 5, 6, 1}) {
 		t.Errorf("the slices come in the order %v", order)
+	}
+	for _, l := range long {
+		n := 0
+		for _, j := range jobs {
+			if j.pkg.name() == l.pkg && j.slice == l.slice && regexp.MustCompile(j.pattern).MatchString(l.test) {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d jobs run %s %s", n, l.pkg, l.test)
+		}
 	}
 }
 

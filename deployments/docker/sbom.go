@@ -17,7 +17,7 @@ import (
 	"golang.org/x/mod/modfile"
 )
 
-// repository is the path of Stoker's own modules: the repository's root, and what is below it.
+// repository is the path of Stoker's own modules: the root module, and the modules below it.
 const repository = "github.com/stoker-k8s/stoker"
 
 // rootsModule is where the certificate authorities in images are from.

@@ -232,7 +232,7 @@ func TestWhatADeadReplicaHeldDoesNotWaitForWhatMovesAmongTheOthers(t *testing.T)
 				<-goOn
 			}
 			return nil
-		}, func(l *loop.Loop) { l.SetLease(9 * time.Second) }) // one is waited out, the others must not end meanwhile
+		}, func(l *loop.Loop) { l.SetLease(9 * time.Second) }) // one must end, the others must not end during this time
 	}
 	t.Cleanup(end) // before the replicas stop, which wait for their turns
 	look := func() map[int]string {
@@ -339,7 +339,7 @@ func TestALostStreamOfFactsIsNoticedByWhoConsumesIt(t *testing.T) {
 	apply(t, s.Connect(t, events.UserPortal, ""), tenantIn(5), "before")
 	<-turns // so it consumes
 	deleteStream(t, in, events.StreamFacts)
-	natstest.Receive(t, "somebody notices, and looks at everything anew", r.lists)
+	natstest.Receive(t, "a replica to notice, and to list everything again", r.lists)
 }
 
 func TestALostStreamThatNobodyConsumesIsMadeAnew(t *testing.T) {
@@ -394,7 +394,7 @@ func TestALossIsNoticedThoughAnotherReplicaMadeTheStreamAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	way.Open()
-	natstest.Receive(t, "somebody notices, and looks at everything anew", r.lists)
+	natstest.Receive(t, "a replica to notice, and to list everything again", r.lists)
 }
 
 // way is a way to a server that can be cut: then its connections end, and new ones too.

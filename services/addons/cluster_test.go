@@ -662,7 +662,7 @@ func TestCluster(t *testing.T) {
 // connection of its own, as if of a tenant of its own.
 func TestWatchMemory(t *testing.T) {
 	if raceEnabled {
-		t.Skip("the race detector takes more memory than what is measured; make test runs this once more without it")
+		t.Skip("the race detector takes more memory than the test measures; make test runs it without the detector")
 	}
 	tn := startTenant(t)
 	objs, err := Render(tn.in)

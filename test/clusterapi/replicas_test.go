@@ -51,7 +51,7 @@ func TestTwoReplicas(t *testing.T) {
 	}
 	ask("bronze") // is done after what their creation took
 	have("bronze")
-	// What moved to the other replica meanwhile, as on a busy machine, both have worked on: then another change shows it.
+	// On a busy machine partitions move, and both replicas work on a cluster: then another change shows it.
 	for fromA, fromB, round := 0, 0, 0; ; round++ {
 		wroteA, wroteB := ofA.Messages(fromA), ofB.Messages(fromB)
 		if slices.Equal(a.Held(t), heldByA) && slices.Equal(b.Held(t), heldByB) {

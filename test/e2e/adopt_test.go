@@ -46,7 +46,7 @@ import (
 // TestAdopt takes over tenants of a Kamaji that really ran them: one with all add-ons, one on each database that needs kine, one that isn't
 // finished, and one that is being deleted. The steps need what those before did.
 func TestAdopt(t *testing.T) {
-	env.Long(t, "builds Kamaji and runs six of its tenants; TestMadeByKamaji and TestAdopted show what is recognized in the objects of one")
+	env.Long(t, "builds Kamaji and runs six of its tenants; TestMadeByKamaji and TestAdopted show the detection by the objects of one")
 	x := &adopting{before: map[string]tenantLook{}}
 	x.stores(t)
 	controller := e.Kamaji(t)

@@ -22,7 +22,7 @@ const finalizer = "example.com/hold"
 
 // TestADeletionThatSomebodyHoldsUp takes half a minute: pods are asked when they have had the time to end.
 func TestADeletionThatSomebodyHoldsUp(t *testing.T) {
-	env.Long(t, "takes half a minute until pods have had their time to end; TestWhyPodsDoNotEnd in services/workload shows what is said")
+	env.Long(t, "takes half a minute until pods have had their time to end; TestWhyPodsDoNotEnd in services/workload shows the message")
 	e.Services(t)
 	key := events.Tenant("default", "held")
 	e.Apply(t, env.Tenant("held", "v1.36.3"))

@@ -144,7 +144,7 @@ func TestOverrides(t *testing.T) {
 			vanished(t, kube.DataStores, "", n)
 		}
 	}
-	env.Long(t, "services/datastore shows moves of resources (TestResourcesMove), TestMigration those of whole tenants")
+	env.Long(t, "services/datastore shows moves of resources (TestResourcesMove), TestMigration moves of whole tenants")
 	t.Run("its own moves while clients work, and they stay", func(t *testing.T) {
 		if code, text := stoker(t, "migrate", parts.Name, "--to", "third", "--plan"); code != 1 || !strings.Contains(text, reason.OverridesSet) {
 			t.Errorf("to where its Events are: exit %d\n%s", code, text)

@@ -14,7 +14,7 @@ import (
 // Kill is a kill of a process at a step in the life of an object that is made and removed.
 type Kill struct {
 	Step
-	// Index of the step among those that make the object, or that remove it.
+	// Index of the step among the steps that make or remove the object.
 	Index          int
 	Removed, After bool
 }
@@ -43,7 +43,7 @@ func phase(is bool, yes, no string) string {
 	return no
 }
 
-// Kills are the kills that are left of those of a service. It is safe for concurrent use.
+// Kills are the remaining kills of a service. It is safe for concurrent use.
 type Kills struct {
 	mu  sync.Mutex
 	all []Kill

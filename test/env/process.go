@@ -33,7 +33,7 @@ type Process struct {
 	Name, Replica string
 	env           *Env
 	tap           *Tap     // what it sends goes through; nil for none
-	vars          []string // of its environment, besides those of every service
+	vars          []string // of its environment, in addition to the variables of every service
 	cmd           *exec.Cmd
 	log           *os.File
 	http          string

@@ -208,7 +208,7 @@ func killAt(t *testing.T, r env.Replica, key events.Key, k env.Kill, begin func(
 }
 
 // TestKilledAtEachStep kills each service that works on every tenant (SIGKILL) before and after each write that it makes for a tenant, to the
-// API server and to NATS: those that a tap on its connections saw in the life of a tenant that was left alone. Each kill has a tenant of its
+// API server and to NATS: a tap on its connections saw these writes in the life of an undisturbed tenant. Each kill has a tenant of its
 // own. A service has several replicas, each of which is killed for the tenants that it holds, while the others go on. What services/datastore
 // sends to databases is killed at in its own tests.
 func TestKilledAtEachStep(t *testing.T) {

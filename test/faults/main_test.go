@@ -14,8 +14,8 @@ import (
 
 var e *env.Env
 
-// realTenants run the real programs with -short, too: what these log, and what real controllers make inside a tenant, is searched for what is
-// in Secrets; and what was deleted inside a tenant comes back as a real API server completes it.
+// realTenants run the real programs with -short, too. One test searches the logs of these programs, and the objects that controllers make inside
+// a tenant, for the contents of Secrets; another compares objects that come back with defaults of a real API server.
 var realTenants = []string{"default/keys", "default/keys-sql", "default/drift"}
 
 // standIns reports whether stand-ins take the place of the programs in a tenant's pods: with -short, of all but realTenants; without it, of the

@@ -275,7 +275,7 @@ func (w *world) carriedOut(t *testing.T, key events.Key, commands uint64) {
 	}
 }
 
-// patience is how long a test waits for what must happen, on a machine that is busy.
+// patience is how long a test waits for an event on a busy machine.
 const patience = 3 * time.Minute
 
 func eventually(t *testing.T, what string, is func() bool) {
@@ -403,7 +403,7 @@ func TestWhoIsAtTheHubReachesThePortalsPartAlone(t *testing.T) {
 		"$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.DELETE." + events.StreamFacts, own.StatusSubject(),
 		"stoker.answer.default.x", "$KV.tenant_default_demo.spec", "stoker.status.why", event.QueryDeadList, "$SRV.PING", "$SYS.REQ.SERVER.PING",
 	} {
-		// That nobody is there is an answer, too.
+		// "No responders" is an answer, too.
 		if m, err := stranger.Request(subject, []byte("{}"), patience); !errors.Is(err, nats.ErrNoResponders) {
 			t.Errorf("a request on %s: %+v, %v", subject, m, err)
 		}

@@ -123,7 +123,7 @@ func New(seed uint64) *Source {
 	return &Source{Rand: rand.New(rand.NewPCG(seed, 0x5eed))}
 }
 
-// Fixed is a seed that never changes, for a test that draws some objects of it besides those of [Seed].
+// Fixed is a seed that never changes, for a test that draws some objects from it in addition to the objects of [Seed].
 const Fixed = 1056970309207946855
 
 // seedVariable sets the seed, to repeat a run.

@@ -1,4 +1,4 @@
-// Command run builds the tests of all modules, runs them side by side, and reports what ran, what it cost and what was skipped. A package
+// Command run builds the tests of all modules, runs them side by side, and reports results, costs and skipped tests. A package
 // that fails stops no other.
 package main
 
@@ -26,7 +26,7 @@ longest first. Directories limit it to the packages in and below them.
   -long          run the long tests too (without it, as "go test -short")
   -slice K/N     run only the long tests of slice K of N, as test/run/long.txt lists them
   -race          run with the race detector, and only packages whose code starts goroutines or shares memory between them
-  -since REV     run only packages that depend on a file that changed since this commit; with -race, those of the -slice, too
+  -since REV     run only packages that depend on a file that changed since this commit; with -race, also the packages of -slice
   -budget D      start nothing that is expected to end after this time, and print what is due; slice K of the long tests, or with -race
                  packages that changed themselves, run all the same; the slices after K follow while time is left
   -alone         run one package at a time
@@ -34,7 +34,7 @@ longest first. Directories limit it to the packages in and below them.
 Tests keep their files in memory, in /dev/shm, where 10 GB of it are free; TMPDIR names another directory.
 
 Examples:
-  run                                    # what make test runs
+  run                                    # as make test
   run pkg/loop -- -run TestPause -count 20
   run -race -since HEAD~3
   run -slice 2/6 -budget 8m

@@ -87,7 +87,7 @@ const grace = 3 * time.Second
 
 // endChildren waits for the processes that are left, kills them when they don't end, and says which.
 func endChildren() (left []string) {
-	for range 3 { // those that a killed process leaves behind come next
+	for range 3 { // the children of a killed process are next
 		if gone(time.Now().Add(grace)) {
 			return left
 		}

@@ -201,7 +201,7 @@ func belongs(file, pkg string) bool {
 	return dir == pkg || strings.HasPrefix(dir, pkg+"/testdata") || strings.HasPrefix(dir, pkg+"/") && !strings.HasSuffix(file, ".go")
 }
 
-// changes are the files that differ from a commit, also those that are not committed.
+// changes are the files that differ from a commit, committed or not.
 func changes(ctx context.Context, since string) (files []string, err error) {
 	for _, args := range [][]string{{"diff", "-z", "--no-renames", "--name-only", since}, {"ls-files", "-z", "--others", "--exclude-standard"}} {
 		out, err := command(ctx, "git", args...)

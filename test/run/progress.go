@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// progress of a run: what runs, what is left, and when it is expected to end.
+// progress of a run: the running jobs, the jobs that are left, and the expected end.
 type progress struct {
 	total, ended int
 	capacity     float64

@@ -355,7 +355,7 @@ func (p packageRun) row(t io.Writer, name string) {
 		p.Memory>>20, p.passed, p.failed, p.skipped, name)
 }
 
-// costs are the lines of costs.txt as this run measured them: packages, and the tests of those that are divided.
+// costs are the lines of costs.txt as this run measured them: packages, and the tests of divided packages.
 func (r *report) costs() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -378,7 +378,7 @@ func (r *report) costs() string {
 	return text.String()
 }
 
-// details are what took long, what was left out and why, and what failed.
+// details prints slow tests, skipped tests with their reasons, and failures.
 func (r *report) details() {
 	fmt.Fprintln(r.out, "\nslowest:")
 	for _, test := range r.slowest {

@@ -70,7 +70,7 @@ func TestReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		r := newReport(&out)
-		time.Sleep(61 * time.Second) //nolint:forbidigo // of a clock that nobody waits for
+		time.Sleep(61 * time.Second) //nolint:forbidigo // the clock of synctest
 		r.begin(nil, 1, &machine{stalls: []stall{{time.Now().Add(-5 * time.Second), time.Now().Add(-2 * time.Second)}}})
 		if err := r.read(strings.NewReader(strings.TrimPrefix(said, "\n"))); err != nil {
 			t.Fatal(err)

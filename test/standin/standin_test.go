@@ -41,7 +41,7 @@ func started(t *testing.T, s *Programs) (p *standIn, ca *pki.Authority, kubeconf
 	if err != nil {
 		t.Fatal(err)
 	}
-	const port = "6443" // nobody else listens on this host
+	const port = "6443" // no other process listens on this host
 	at := net.JoinHostPort(host, port)
 	started, err := s.Start(process.Spec{
 		Path: "/programs/kube-apiserver", Dir: "/pods/default_shop-1-7d9c8b6f5-x2x4z_uid/home/kube-apiserver",

@@ -182,7 +182,7 @@ var host = fmt.Sprintf("127.%d.%d.%d", 2+os.Getpid()>>16%14, os.Getpid()>>8&0xff
 // given are the ports of host that were given away.
 var given sync.Map
 
-// freeAddress is one that nobody listens on nor will.
+// freeAddress is an address on which no other process will listen.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	for range 100 {

@@ -188,7 +188,7 @@ func (s *Server) Connect(t testing.TB, user, replica string) *events.Bus {
 }
 
 // ConnectWith connects for the test's time. With [Server.Config] it has Stoker's own limits, as a loop needs while its server is stopped:
-// what was asked then is never answered.
+// the request is never answered.
 func ConnectWith(t testing.TB, cfg events.Config) *events.Bus {
 	t.Helper()
 	b, err := events.Connect(cfg)
@@ -200,7 +200,7 @@ func ConnectWith(t testing.TB, cfg events.Config) *events.Bus {
 }
 
 // SetAckWait has the server wait longer or shorter for a word about an event before it delivers it to a service again, and twice,
-// five and ten times as long after that. Nobody must provision after it.
+// five and ten times as long after that. Provision the streams before it.
 func (s *Server) SetAckWait(t testing.TB, service string, wait time.Duration) {
 	t.Helper()
 	js := s.Connect(t, name.ServiceIntake, "").JetStream()
@@ -287,7 +287,7 @@ func Publish(t testing.TB, b *events.Bus, subject string, e ce.Event) {
 	})
 }
 
-// patience is how long a test waits for what must happen: longer than any machine takes, for only a test that fails waits so long.
+// patience is how long a test waits for what must happen: longer than any machine takes, because only a failing test waits so long.
 const patience = 3 * time.Minute
 
 // Receive waits for a value.

@@ -221,12 +221,12 @@ func (c cluster) away(t testing.TB) {
 	e.Gone(t, c.key())
 }
 
-// missing reports whether an object isn't there.
-func missing(t testing.TB, r kube.Resource, name string) bool {
+// exists reads an object, and reports whether it is there.
+func exists(t testing.TB, r kube.Resource, name string, out any) bool {
 	t.Helper()
-	err := e.Admin.Get(t.Context(), r, namespace, name, &object{})
+	err := e.Admin.Get(t.Context(), r, namespace, name, out)
 	if err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
-	return err != nil
+	return err == nil
 }

@@ -85,7 +85,7 @@ func TestSeveralInstallations(t *testing.T) {
 		quiet(t, tap)
 		for _, m := range tap.Messages(0) {
 			for _, n := range []string{"green", "green-far", "plain", "plain-far"} {
-				if m.Write && m.About(n) {
+				if m.Write && env.About(n)(m) {
 					t.Errorf("%s", m.What)
 				}
 			}

@@ -7,68 +7,119 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/stoker-k8s/stoker/pkg/api/controlplane"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/test/env"
 )
 
-// TestKilledAtEachStep kills capi (SIGKILL) before and after each write that it makes for a Cluster, to the API server and to NATS: those that a tap on
-// its connections saw in the life of a Cluster that was left alone.
+// TestKilledAtEachStep kills capi (SIGKILL) before and after each write that it makes for a Cluster, to the API server and to NATS: a tap on its
+// connections saw these writes in the life of an undisturbed Cluster. Each replica is killed for the Clusters that it holds, while the other
+// replicas go on. Capi is killed several times in the
+// life of one Cluster.
 func TestKilledAtEachStep(t *testing.T) {
+	e.NoServices(t)
 	for _, service := range name.Services() {
 		if service != name.ServiceCAPI {
 			e.Service(t, service, "a")
 		}
 	}
-	p, tap := e.Tapped(t, name.ServiceCAPI, "a")
 	core(t)
-	nobody := named("kill-nobody")
-	nobody.make(t, "v1.36.3")
-	nobody.available(t, "v1.36.3", 1)
-	quiet(t, tap)
-	want := picture(t, nobody)
-	messages := tap.Messages(0)
-	made := env.Steps(messages, nobody.name)
-	nobody.gone(t)
-	removed := env.Steps(tap.Messages(len(messages)), nobody.name)
-	t.Logf("made by %v, removed by %v", made, removed)
-	if len(made) < 8 || len(removed) < 2 {
-		t.Fatal("the tap saw too little")
-	}
-	told := name.ServiceCAPI + "." + event.Initialized // which is the last
-	for i, s := range made {
-		for _, after := range []bool{true, false} {
-			t.Run(fmt.Sprintf("killed %s %s", when(after), s), func(t *testing.T) {
-				if !after || s.Nth > 1 || !strings.HasPrefix(s.What, "PATCH") || !strings.Contains(s.What, "tenantcontrolplanes") {
-					env.Long(t, "one write of the creation is run: every write is followed by the same recovery, another turn that must be harmless")
-				}
-				c := named(fmt.Sprintf("kill-%d-%s", i, when(after)))
-				s.Kill(t, p, after, c.name, func() { c.make(t, "v1.36.3") }, func() bool { return slices.Contains(e.Facts(t, c.key()), told) })
-				c.available(t, "v1.36.3", 1)
-				quiet(t, tap)
-				if got := picture(t, c); !maps.Equal(got, want) {
-					t.Errorf("the end is another:\n%v\nnot\n%v", got, want)
-				}
-				c.gone(t)
+	replicas := e.Replicas(t, name.ServiceCAPI, "a", "b", "c")
+	env.Shared(t, replicas)
+	l := undisturbed(t, replicas)
+	left := env.NewKills(l.made, l.removed)
+	t.Run("replicas", func(t *testing.T) {
+		for _, r := range replicas {
+			t.Run(r.Process.Replica, func(t *testing.T) {
+				t.Parallel()
+				l.killed(t, r, left)
 			})
 		}
+	})
+	if err := left.Left(); err != nil {
+		t.Error(err)
 	}
-	for i, s := range removed {
-		for _, after := range []bool{true, false} {
-			t.Run(fmt.Sprintf("deleted, killed %s %s", when(after), s), func(t *testing.T) {
-				env.Long(t, "a kill during the creation is shown; a deletion resumes by the same turn")
-				c := named(fmt.Sprintf("kill-del-%d-%s", i, when(after)))
-				c.make(t, "v1.36.3")
-				c.available(t, "v1.36.3", 1)
-				s.Kill(t, p, after, c.name, func() {
-					_, err := e.Admin.Delete(t.Context(), clusters, namespace, c.name, metav1.DeleteOptions{})
-					must(t, err)
-				}, func() bool { return missing(t, clusters, c.name) })
-				c.away(t)
-			})
+}
+
+// life is what capi writes while a Cluster is made and deleted, and what there is of the Cluster between the two.
+type life struct {
+	made, removed []env.Step
+	picture       map[string]string
+}
+
+// undisturbed is the life of a Cluster while nobody is killed.
+func undisturbed(t *testing.T, replicas []env.Replica) (l life) {
+	t.Helper()
+	c := named("kill-nobody")
+	c.make(t, "v1.36.3")
+	c.available(t, "v1.36.3", 1)
+	quiet(t, tapsOf(replicas)...)
+	l.picture = picture(t, c)
+	marks := make([]int, len(replicas))
+	steps := func() (all []env.Step) {
+		var messages []env.Message
+		for i, r := range replicas {
+			sent := r.Tap.Messages(marks[i])
+			marks[i] += len(sent)
+			messages = append(messages, sent...)
 		}
+		return env.Steps(messages, c.name)
+	}
+	l.made = steps()
+	c.gone(t)
+	l.removed = steps()
+	t.Logf("made by %v, removed by %v", l.made, l.removed)
+	if len(l.made) < 8 || len(l.removed) < 2 {
+		t.Fatal("the taps saw too little")
+	}
+	return l
+}
+
+func tapsOf(replicas []env.Replica) (taps []*env.Tap) {
+	for _, r := range replicas {
+		taps = append(taps, r.Tap)
+	}
+	return taps
+}
+
+// killed kills a replica, until no kill is left.
+func (l life) killed(t *testing.T, r env.Replica, left *env.Kills) {
+	t.Helper()
+	take := func(removed bool) (targets []env.Target) {
+		if kills := left.Take(removed, nil); len(kills) > 0 {
+			targets = append(targets, env.Target{Replica: r, Kills: kills, From: left})
+		}
+		return targets
+	}
+	for n := 0; ; n++ {
+		creation, deletion := take(false), take(true)
+		if len(creation)+len(deletion) == 0 {
+			return
+		}
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			key := env.TenantOf(t, []env.Replica{r}, fmt.Sprintf("kill-%s-%d", r.Process.Replica, n), "-cp")
+			c := named(strings.TrimSuffix(key.Name, "-cp"))
+			env.KillAll(t, c.name, creation, func() { c.make(t, "v1.36.3") }, func() bool {
+				return slices.Contains(e.Facts(t, key), name.ServiceCAPI+"."+event.Initialized)
+			})
+			env.Eventually(t, "the same end as without kills", func() error {
+				if got := picture(t, c); !maps.Equal(got, l.picture) {
+					return fmt.Errorf("it is\n%v\nnot\n%v", got, l.picture)
+				}
+				return nil
+			})
+			env.KillAll(t, c.name, deletion, func() {
+				_, err := e.Admin.Delete(t.Context(), clusters, namespace, c.name, metav1.DeleteOptions{})
+				must(t, err)
+			}, func() bool { return !exists(t, clusters, c.name, &object{}) })
+			c.away(t)
+		})
 	}
 }
 
@@ -77,29 +128,31 @@ func named(n string) cluster {
 	return cluster{name: n, controlPlane: n + "-cp", infrastructure: n + "-infra"}
 }
 
-func when(after bool) string {
-	if after {
-		return "after"
-	}
-	return "before"
-}
-
-// picture is what there is of a Cluster in the end, but for what differs from Cluster to Cluster.
+// picture is what there is of a Cluster, without what differs from Cluster to Cluster; nothing of what isn't there yet.
 func picture(t *testing.T, c cluster) map[string]string {
 	t.Helper()
-	o, all := controlPlane(t, c), map[string]string{}
-	all["finalizers"], all["annotations"] = fmt.Sprint(o.Finalizers), fmt.Sprint(slices.Sorted(maps.Keys(o.Annotations)))
-	for _, condition := range o.Status.Conditions {
-		all[condition.Type] = fmt.Sprint(condition.Status, condition.Reason)
+	all := map[string]string{}
+	var o controlplane.KamajiControlPlane
+	if exists(t, controlPlanes, c.controlPlane, &o) {
+		all["finalizers"], all["annotations"] = fmt.Sprint(o.Finalizers), fmt.Sprint(slices.Sorted(maps.Keys(o.Annotations)))
+		for _, condition := range o.Status.Conditions {
+			all[condition.Type] = fmt.Sprint(condition.Status, condition.Reason)
+		}
 	}
-	if o.Spec.ControlPlaneEndpoint.Host == "" || read(t, infrastructures, c.infrastructure).Spec.ControlPlaneEndpoint.Host != o.Spec.ControlPlaneEndpoint.Host {
+	var infrastructure object
+	if !exists(t, infrastructures, c.infrastructure, &infrastructure) || o.Spec.ControlPlaneEndpoint.Host == "" ||
+		infrastructure.Spec.ControlPlaneEndpoint.Host != o.Spec.ControlPlaneEndpoint.Host {
 		all["endpoint"] = "not the infrastructure's"
 	}
-	of := tenant(t, c)
-	all["tenant"] = fmt.Sprint(of.Generation, slices.Sorted(maps.Keys(of.Labels)), of.Spec.Kubernetes.Version, of.Spec.NetworkProfile.PodCIDR)
+	var of v1alpha1.TenantControlPlane
+	if exists(t, kube.TenantControlPlanes, c.controlPlane, &of) {
+		all["tenant"] = fmt.Sprint(of.Generation, slices.Sorted(maps.Keys(of.Labels)), of.Spec.Kubernetes.Version, of.Spec.NetworkProfile.PodCIDR)
+	}
 	for _, purpose := range []string{"kubeconfig", "ca"} {
-		s := secret(t, c.name+"-"+purpose)
-		all[purpose] = fmt.Sprint(s.Type, slices.Sorted(maps.Keys(s.Labels)), slices.Sorted(maps.Keys(s.Data)), len(s.OwnerReferences))
+		var s corev1.Secret
+		if exists(t, kube.Secrets, c.name+"-"+purpose, &s) {
+			all[purpose] = fmt.Sprint(s.Type, slices.Sorted(maps.Keys(s.Labels)), slices.Sorted(maps.Keys(s.Data)), len(s.OwnerReferences))
+		}
 	}
 	return all
 }

@@ -3,7 +3,10 @@
 package clusterapi
 
 import (
+	"flag"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stoker-k8s/stoker/deployments/local/images"
@@ -12,7 +15,22 @@ import (
 
 var e *env.Env
 
-func TestMain(m *testing.M) { env.Main(m, func(started *env.Env) { e = started }) }
+// realTenants run the real programs with -short, too: the tenants that machines join, and the tenant that is a management cluster.
+var realTenants = []string{"default/store-cp", "default/shelf", "default/apart"}
+
+// standIns reports whether stand-ins take the place of the programs in a tenant's pods: with -short, of all but realTenants; without it, of the
+// tenants for which capi is killed.
+func standIns(tenant string) bool {
+	if testing.Short() {
+		return !slices.Contains(realTenants, tenant)
+	}
+	return strings.HasPrefix(tenant, "default/kill-")
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	env.Main(m, func(started *env.Env) { e = started }, env.StandIns(standIns))
+}
 
 // core starts Cluster API, with kinds of infrastructure of which tests play the part.
 func core(t testing.TB) {

@@ -101,7 +101,7 @@ func TestARemoteControlPlane(t *testing.T) {
 			}
 			return err
 		})
-		if !missing(t, controlPlanes, c.controlPlane) || !missing(t, kube.TenantControlPlanes, c.controlPlane) {
+		if exists(t, controlPlanes, c.controlPlane, &object{}) || exists(t, kube.TenantControlPlanes, c.controlPlane, &object{}) {
 			t.Error("it went there before it was gone here")
 		}
 		c.gone(t)

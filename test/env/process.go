@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"os/exec"
@@ -41,9 +42,11 @@ type Process struct {
 	read          int64         // how much of the log was searched
 	before        int64         // how long the log was when the process was started
 
-	mu     sync.Mutex
-	asked  bool    // a test has ended it
-	faults []error // that nobody was told of yet
+	mu       sync.Mutex
+	asked    bool    // a test has ended it
+	faults   []error // that nobody was told of yet
+	parsed   []line  // of the log
+	parsedTo int64   // length of the log up to the end of parsed
 }
 
 // start starts the process with the identities of its service.
@@ -240,20 +243,28 @@ type line struct {
 	Held   []int
 }
 
-// lines are those of the process's log, but for what isn't its own.
-func (p *Process) lines(t testing.TB) (all []line) {
+// lines of the process's log, without those that the service's logger didn't write. It parses only what the log has more than last time.
+func (p *Process) lines(t testing.TB) []line {
 	t.Helper()
-	data, err := os.ReadFile(p.Log())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f, err := os.Open(p.Log())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for text := range bytes.Lines(data) {
+	defer f.Close()
+	data, err := io.ReadAll(io.NewSectionReader(f, p.parsedTo, math.MaxInt64-p.parsedTo))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text := range bytes.Lines(data[:bytes.LastIndexByte(data, '\n')+1]) {
 		var l line
 		if json.Unmarshal(text, &l) == nil {
-			all = append(all, l)
+			p.parsed = append(p.parsed, l)
 		}
+		p.parsedTo += int64(len(text))
 	}
-	return all
+	return slices.Clip(p.parsed)
 }
 
 // Held are the partitions that the process works on, by its own last word.

@@ -39,10 +39,10 @@ type Message struct {
 	Lost bool
 }
 
-// About reports whether a message names an object of that name, or what is named after it.
-func (m Message) About(n string) bool {
+// About returns a function that reports whether a message names an object of that name, or what is named after it.
+func About(n string) func(Message) bool {
 	named := regexp.MustCompile(`(^|[^a-z0-9-])` + regexp.QuoteMeta(n) + `($|[^a-z0-9])`)
-	return named.MatchString(m.What) || m.Write && named.Match(m.Data)
+	return func(m Message) bool { return named.MatchString(m.What) || m.Write && named.Match(m.Data) }
 }
 
 // Claims reports whether by this message a service's replica says that it holds a partition.

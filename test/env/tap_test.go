@@ -43,7 +43,7 @@ func TestTap(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer k.Close()
-			killed := c.set(tap, p, func(m Message) bool { return m.Write && m.About("x") })
+			killed := c.set(tap, p, func(m Message) bool { return m.Write && About("x")(m) })
 			var o metav1.PartialObjectMetadata
 			if err := k.Get(t.Context(), kube.Secrets, "default", "x-ca", &o); err != nil {
 				t.Fatal(err)

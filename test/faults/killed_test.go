@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/deployments/stack"
-	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
@@ -191,117 +190,109 @@ func nothingLeft(t *testing.T, key events.Key, before []string) {
 	}
 }
 
-// killAt kills a replica at a step of a tenant's, after or before the write is made, and starts it again. A write that is one of several
-// alike may not be needed, when the tenant's life has come to a phase without it.
-func killAt(t *testing.T, r env.Replica, key events.Key, k env.Kill, begin func(), phase string) {
-	t.Helper()
-	defer func() {
-		if t.Failed() {
-			e.Explain(t, key)
-			all := r.Tap.Messages(0)
-			for _, m := range all[max(0, len(all)-20):] {
-				t.Logf("%s %s, lost: %v", m.Time.Format(time.StampMilli), m.What, m.Lost)
-			}
-		}
-	}()
-	k.Kill(t, r.Process, k.After, key.Name, begin, over(t, key, phase))
-}
-
 // TestKilledAtEachStep kills each service that works on every tenant (SIGKILL) before and after each write that it makes for a tenant, to the
-// API server and to NATS: a tap on its connections saw these writes in the life of an undisturbed tenant. Each kill has a tenant of its
-// own. A service has several replicas, each of which is killed for the tenants that it holds, while the others go on. What services/datastore
-// sends to databases is killed at in its own tests.
+// API server and to NATS: a tap on its connections saw these writes in the life of an undisturbed tenant. Each service is killed several times in the
+// life of one tenant. The tests of services/datastore kill it at what it sends to databases.
+//
+// A service has three replicas. Replicas of the same name hold the same tenants, and are a lane: the lanes go on side by side.
 func TestKilledAtEachStep(t *testing.T) {
 	e.NoServices(t)
-	replicas := map[string][]env.Replica{}
+	replicas, lanes := map[string][]env.Replica{}, map[string][]env.Replica{}
 	for _, service := range name.Services() {
 		if name.Optional(service) {
 			e.Service(t, service, "a")
 			continue
 		}
 		replicas[service] = e.Replicas(t, service, "a", "b", "c")
+		for _, r := range replicas[service] {
+			lanes[r.Process.Replica] = append(lanes[r.Process.Replica], r)
+		}
 	}
 	for _, of := range replicas {
 		env.Shared(t, of)
 	}
 	l := undisturbed(t, replicas)
 	left := map[string]*env.Kills{}
+	for service := range replicas {
+		left[service] = env.NewKills(l.made[service], l.removed[service])
+	}
 	// Nothing of what is begun may be left when the services end.
-	t.Run("services", func(t *testing.T) {
-		for service, of := range replicas {
-			kills := env.NewKills(l.made[service], l.removed[service])
-			left[service] = kills
-			for _, r := range of {
-				t.Run(service+" "+r.Process.Replica, func(t *testing.T) {
-					t.Parallel()
-					l.killed(t, r, kills)
-				})
-			}
+	t.Run("lanes", func(t *testing.T) {
+		for n, lane := range lanes {
+			t.Run(n, func(t *testing.T) {
+				t.Parallel()
+				l.killed(t, lane, left)
+			})
 		}
 	})
 	for service, kills := range left {
-		if k, ok := kills.Take(nil); ok {
-			t.Errorf("no replica of %s was %s", service, k)
+		if err := kills.Left(); err != nil {
+			t.Errorf("%s: %v", service, err)
 		}
 	}
 }
 
-// ofDataStore reports whether a step is about the DataStore, which another replica may hold than the tenant.
-func ofDataStore(k env.Kill) bool { return strings.Contains(k.What, "/datastores/") }
-
-// killed kills a replica, until no kill of its service is left.
-func (l life) killed(t *testing.T, r env.Replica, left *env.Kills) {
+// killed kills the replicas of a lane, until no kill of their services is left.
+func (l life) killed(t *testing.T, lane []env.Replica, left map[string]*env.Kills) {
 	t.Helper()
-	var former []formerTenant
-	dataStore := r.Holds(t, events.DataStore(stack.DefaultDataStore))
-	may := func(k env.Kill) bool { return dataStore || !ofDataStore(k) }
-	for {
-		k, ok := left.Take(may)
-		if !ok {
-			break
-		}
-		t.Run(k.String(), func(t *testing.T) {
-			key := r.Tenant(t, r.Name+"-"+k.Name(), "")
-			if k.Removed {
-				l.removes(t, r, key, k)
-				return
+	dataStore := map[string]bool{} // whether it holds the DataStore, about which another replica would write
+	for _, r := range lane {
+		dataStore[r.Name] = r.Holds(t, events.DataStore(stack.DefaultDataStore))
+	}
+	take := func(removed bool) (targets []env.Target) {
+		for _, r := range lane {
+			kills := left[r.Name].Take(removed, func(k env.Kill) bool { return dataStore[r.Name] || !strings.Contains(k.What, "/datastores/") })
+			if len(kills) > 0 {
+				targets = append(targets, env.Target{Replica: r, Kills: kills, From: left[r.Name]})
 			}
-			l.makes(t, r, key, k)
-			former = append(former, formerTenant{key, account(t, key)})
-			e.Delete(t, key)
+		}
+		return targets
+	}
+	for n := 0; ; n++ {
+		creation, deletion := take(false), take(true)
+		if len(creation)+len(deletion) == 0 {
+			return
+		}
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			key := env.TenantOf(t, lane, fmt.Sprintf("kill-%s-%d", lane[0].Process.Replica, n), "")
+			l.makes(t, key, creation)
+			removes(t, key, deletion)
 		})
 	}
-	t.Run("nothing is left of the tenants that it was killed for", func(t *testing.T) {
-		for _, f := range former {
-			e.Gone(t, f.key)
-			nothingLeft(t, f.key, f.accounts)
-		}
-	})
 }
 
-// formerTenant is a tenant that is deleted, with its user and schema.
-type formerTenant struct {
-	key      events.Key
-	accounts []string
-}
-
-// removes has a tenant deleted and a replica killed during this time, and checks that nothing is left.
-func (l life) removes(t *testing.T, r env.Replica, key events.Key, k env.Kill) {
+// kill kills replicas at their steps in the life of a tenant, which begin begins and which is over with a phase.
+func kill(t *testing.T, key events.Key, targets []env.Target, begin func(), phase string) {
 	t.Helper()
-	e.Apply(t, env.Tenant(key.Name, "v1.36.3"))
-	e.Fact(t, key, name.ServiceWorkload, event.Exposed)
-	e.Fact(t, key, name.ServiceDatastore, event.Provisioned)
+	defer func() {
+		if !t.Failed() {
+			return
+		}
+		e.Explain(t, key)
+		for _, target := range targets {
+			all := target.Tap.Messages(0)
+			for _, m := range all[max(0, len(all)-20):] {
+				t.Logf("%s %s %s, lost: %v", target.Name, m.Time.Format(time.StampMilli), m.What, m.Lost)
+			}
+		}
+	}()
+	env.KillAll(t, key.Name, targets, begin, over(t, key, phase))
+}
+
+// removes has a tenant deleted and replicas killed during this time, and checks that nothing is left.
+func removes(t *testing.T, key events.Key, targets []env.Target) {
+	t.Helper()
 	accounts := account(t, key)
-	killAt(t, r, key, k, func() { e.Delete(t, key) }, "Deleted")
+	kill(t, key, targets, func() { e.Delete(t, key) }, "Deleted")
 	e.Gone(t, key)
 	nothingLeft(t, key, accounts)
 }
 
-// makes makes a tenant, has a replica killed during this time, and checks that the end is the one of a tenant that was left alone.
-func (l life) makes(t *testing.T, r env.Replica, key events.Key, k env.Kill) {
+// makes makes a tenant, has replicas killed during this time, and checks that the end is the one of a tenant that was left alone.
+func (l life) makes(t *testing.T, key events.Key, targets []env.Target) {
 	t.Helper()
 	count := oneCA(t, key)
-	killAt(t, r, key, k, func() { e.Apply(t, env.Tenant(key.Name, "v1.36.3")) }, "Ready")
+	kill(t, key, targets, func() { e.Apply(t, env.Tenant(key.Name, "v1.36.3")) }, "Ready")
 	e.Ready(t, key)
 	quiet(t, key)
 	if end := ending(t, key); !maps.Equal(l.end, end) {

@@ -145,7 +145,7 @@ func (w lateWrite) isKept(t *testing.T, key events.Key, both [2]replica) {
 		if m.Claims(w.service, zombie.Replica, key.Partition()) {
 			break // from now on it may
 		}
-		if m.Write && m.About(key.Name) {
+		if m.Write && env.About(key.Name)(m) {
 			t.Errorf("%s %s was stopped, and sent %s when the tenant was another's", w.service, zombie.Replica, m.What)
 		}
 	}

@@ -104,8 +104,11 @@ func (a *tenantAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// kinds of the core resources that clients look up by discovery: Cluster API and kubectl.
+var kinds = map[string]string{"namespaces": "Namespace", "nodes": "Node"}
+
 // discovered is the answer about an API as a whole, nil for other paths: as much as Cluster API asks for before it takes the tenant's API for
-// one that can be reached.
+// one that can be reached, and kubectl before it lists what kinds has.
 func discovered(path string) any {
 	switch path {
 	case "/":
@@ -115,9 +118,13 @@ func discovered(path string) any {
 	case "/apis":
 		return metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
 	case "/api/v1":
-		return metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "v1", APIResources: []metav1.APIResource{
-			{Name: "nodes", SingularName: "node", Kind: "Node", Verbs: metav1.Verbs{"get", "list", "watch"}},
-		}}
+		all := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "v1"}
+		for plural, kind := range kinds {
+			all.APIResources = append(all.APIResources, metav1.APIResource{
+				Name: plural, SingularName: strings.ToLower(kind), Kind: kind, Verbs: metav1.Verbs{"get", "list", "watch"},
+			})
+		}
+		return all
 	}
 	return nil
 }
@@ -246,12 +253,18 @@ func (a *tenantAPI) list(w http.ResponseWriter, r *http.Request, at place) {
 		TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadataList", APIVersion: metav1.SchemeGroupVersion.String()},
 		ListMeta: metav1.ListMeta{ResourceVersion: strconv.FormatInt(a.version, 10)},
 	}
-	if at.resource == "/api/v1/nodes" { // which Cluster API reads as what they are
-		list.TypeMeta = metav1.TypeMeta{Kind: "NodeList", APIVersion: "v1"}
+	plural, core := strings.CutPrefix(at.resource, "/api/v1/")
+	kind := kinds[plural]
+	if core = core && kind != ""; core {
+		list.TypeMeta = metav1.TypeMeta{Kind: kind + "List", APIVersion: "v1"}
 	}
 	for p, o := range a.objects {
 		if p.within(at) && selector.Matches(labels.Set(o.meta.Labels)) {
-			list.Items = append(list.Items, o.meta)
+			item := o.meta
+			if core {
+				item.TypeMeta = metav1.TypeMeta{Kind: kind, APIVersion: "v1"}
+			}
+			list.Items = append(list.Items, item)
 		}
 	}
 	slices.SortFunc(list.Items, func(x, y metav1.PartialObjectMetadata) int {

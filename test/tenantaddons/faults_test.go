@@ -23,7 +23,7 @@ import (
 // TestFaults has the service killed, started twice, and started anew.
 func TestFaults(t *testing.T) {
 	e.Services(t)
-	tenants(t, map[string]map[string]string{"one": {"of": "faults"}, "two": {"of": "faults"}})
+	tenants(t, map[string]map[string]string{"one": {"of": "faults", "each": "step"}, "two": {"of": "faults"}})
 	of := "selector: {matchLabels: {of: faults}}\n"
 	in := map[string]*kube.Client{"one": inside(t, "one"), "two": inside(t, "two")}
 	put(t, "lives", of+words("lives", "w0"))
@@ -47,20 +47,21 @@ func TestFaults(t *testing.T) {
 		ready(t, "lives")
 		for tenant, k := range in {
 			says(t, k, "lives", "w12")
-			var secrets corev1.SecretList
-			must(t, k.List(t.Context(), kube.Secrets, "kube-system", "owner=helm,name=lives", &secrets))
 			deployed := 0
-			for i := range secrets.Items {
-				if secrets.Items[i].Labels["status"] == "deployed" {
+			for _, status := range revisions(t, k, "lives") {
+				if status == "deployed" {
 					deployed++
-				} else if strings.HasPrefix(secrets.Items[i].Labels["status"], "pending") {
-					t.Errorf("%s: %s is %s", tenant, secrets.Items[i].Name, secrets.Items[i].Labels["status"])
+				} else if strings.HasPrefix(status, "pending") {
+					t.Errorf("%s: a revision is %s", tenant, status)
 				}
 			}
 			if deployed != 1 {
 				t.Errorf("%s: %d revisions are deployed", tenant, deployed)
 			}
 		}
+	})
+	t.Run("killed at each step", func(t *testing.T) {
+		killedAtEachStep(t, "one", in["one"], "selector: {matchLabels: {each: step}}\n")
 	})
 	t.Run("one that is started anew changes nothing, and sees what happened meanwhile", func(t *testing.T) {
 		p := e.Service(t, name.ServiceTenantAddons, "a")
@@ -165,7 +166,7 @@ func TestInstallations(t *testing.T) {
 			reads(t, tap, "/tenantaddons")
 			quiet(t, tap)
 			for _, m := range tap.Messages(0) {
-				if m.Write && m.About("others") {
+				if m.Write && env.About("others")(m) {
 					t.Errorf("%s", m.What)
 				}
 			}

@@ -18,8 +18,8 @@ var e *env.Env
 // realTenants run the real programs with -short, too: the tenants that machines join, and the tenant that is a management cluster.
 var realTenants = []string{"default/store-cp", "default/shelf", "default/apart"}
 
-// standIns reports whether stand-ins take the place of the programs in a tenant's pods: with -short, of all but realTenants; without it, of the
-// tenants for which capi is killed.
+// standIns reports whether stand-ins take the place of the programs in a tenant's pods. With -short, all tenants but realTenants have stand-ins;
+// without it, only the tenants of the kill test do.
 func standIns(tenant string) bool {
 	if testing.Short() {
 		return !slices.Contains(realTenants, tenant)

@@ -16,8 +16,8 @@ type Kill struct {
 	Step
 	Removed bool // the step removes the object
 	After   bool // the step is done when the process is killed
-	index   int  // of the step among those that make, or remove, the object
-	missed  int  // how often the object's life came to its end without the step
+	index   int  // position among the steps of this half of the life
+	missed  int  // number of lives in which the step did not come
 }
 
 // String says what it is.
@@ -52,17 +52,17 @@ func NewKills(made, removed []Step) *Kills {
 }
 
 const (
-	killsOfLife = 4 // at most, of one service in one half of an object's life
-	killsApart  = 2 // so many steps, so that a process does something before it is killed again
+	maxKills    = 4 // of one service in one half of an object's life
+	minDistance = 2 // in steps, so that a process does something before it is killed again
 )
 
-// Take takes kills for one half of an object's life, in the order of their steps; any that may be made if may is nil.
+// Take takes kills for one half of an object's life, in the order of their steps. It takes only kills that may allows; a nil may allows all.
 func (k *Kills) Take(removed bool, may func(Kill) bool) (taken []Kill) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for i := 0; i < len(k.all) && len(taken) < killsOfLife; {
+	for i := 0; i < len(k.all) && len(taken) < maxKills; {
 		next := k.all[i]
-		fits := len(taken) == 0 || next.missed == 0 && next.index >= taken[len(taken)-1].index+killsApart
+		fits := len(taken) == 0 || next.missed == 0 && next.index >= taken[len(taken)-1].index+minDistance
 		if next.Removed != removed || may != nil && !may(next) || !fits {
 			i++
 			continue
@@ -79,22 +79,28 @@ func (k *Kills) Left() error {
 	if len(k.all) == 0 {
 		return nil
 	}
-	return fmt.Errorf("nobody was %s", k.all[0])
+	return fmt.Errorf("no process was %s", k.all[0])
 }
 
-// missed puts a kill back whose step did not come. Other kills change the order of the writes, so that a write may not be needed; the test fails when
-// a step never comes. One of several writes alike may not be needed at all.
-func (k *Kills) missed(t testing.TB, of Kill, first bool) {
-	t.Helper()
-	if of.missed++; of.missed == 3 && of.Nth == 1 {
-		t.Errorf("the object's life came to its end three times without a process that was %s", of)
-	}
-	if of.missed == 3 || first && of.Nth > 1 {
-		return
-	}
+func (k *Kills) putBack(kill Kill) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.all = append(k.all, of)
+	k.all = append(k.all, kill)
+}
+
+// noteMissed notes that a life ended without the step of a kill, and puts the kill back for another life. Other kills change the order of the writes,
+// so that a write may be unnecessary. One of several equal writes is given up after three lives; the test fails after three lives without the
+// first of them.
+func (k *Kills) noteMissed(t testing.TB, kill Kill) {
+	t.Helper()
+	switch kill.missed++; {
+	case kill.missed < 3:
+		k.putBack(kill)
+	case kill.Nth == 1:
+		t.Errorf("%d lives ended, and no process was %s", kill.missed, kill)
+	default:
+		t.Logf("%d lives ended, and no process was %s: the write is unnecessary", kill.missed, kill)
+	}
 }
 
 // Target is a replica that is killed several times in the life of one object, and where its kills came from.
@@ -104,11 +110,12 @@ type Target struct {
 	From  *Kills
 }
 
-// arm has the next kill happen, at the nth write that is like the step since a message of the tap; if that was made already, at the next one.
+// arm sets a trap for the first kill. The trap counts the writes that are like the step, from the message since on. It springs at the nth of them, or
+// at the next one if the nth was made already.
 func (r Target) arm(object string, since int) (killed <-chan struct{}) {
 	is, n := r.Kills[0].is(object), 0
 	for _, m := range r.Tap.Messages(since) {
-		if is(m) {
+		if is(m) && !m.Lost {
 			n++
 		}
 	}
@@ -124,55 +131,73 @@ func (r Target) arm(object string, since int) (killed <-chan struct{}) {
 	})
 }
 
-// KillAll kills replicas of different services at their steps in the life of one object, from begin on, and starts them again. It returns when all
-// kills are made, or when the object's life is over; kills whose step did not come go back.
+// KillAll kills replicas of different services at their steps in the life of one object, and starts them again. begin begins the life. KillAll
+// returns when all kills are made, or when over has reported for a while that the life is over. It puts back the kills whose step did not
+// come.
 func KillAll(t testing.TB, object string, targets []Target, begin func(), over func() bool) {
 	t.Helper()
-	killed, since, all := make([]<-chan struct{}, len(targets)), make([]int, len(targets)), make([]int, len(targets))
+	killed, since := make([]<-chan struct{}, len(targets)), make([]int, len(targets))
 	for i, r := range targets {
 		t.Logf("%s %s is %s", r.Name, r.Process.Replica, r.Kills)
-		since[i], all[i] = len(r.Tap.Messages(0)), len(r.Kills)
+		since[i] = len(r.Tap.Messages(0))
 		killed[i] = r.arm(object, since[i])
+		defer r.Tap.Disarm()
 	}
 	begin()
-	next := func(i int) (more bool) {
+	left := func(i int) bool { return len(targets[i].Kills) > 0 }
+	restart := func(i int) {
 		r := &targets[i]
 		r.Restart(t)
-		if r.Kills = r.Kills[1:]; len(r.Kills) == 0 {
-			return false
+		if r.Kills = r.Kills[1:]; left(i) {
+			killed[i] = r.arm(object, since[i])
 		}
-		killed[i] = r.arm(object, since[i])
-		return true
 	}
-	Eventually(t, "the kills", func() error {
-		var waits error
-		for i, r := range targets {
-			if len(r.Kills) == 0 {
-				continue
-			}
-			select {
-			case <-killed[i]:
-				if !next(i) {
+	for done := false; !done; {
+		calm := 0
+		Eventually(t, "the next kill, or the end of the life of "+object, func() error {
+			done = true
+			var waits error
+			for i, r := range targets {
+				if !left(i) {
 					continue
 				}
-			default:
+				select {
+				case <-killed[i]:
+					restart(i)
+					done = false
+					return nil
+				default:
+					done = false
+					waits = fmt.Errorf("%s %s waits for %s", r.Name, r.Process.Replica, r.Kills[0].Step)
+				}
 			}
-			waits = fmt.Errorf("%s %s waits for %s, and the life of %s is not over", r.Name, r.Process.Replica, targets[i].Kills[0].Step, object)
-		}
-		if waits != nil && over() {
-			return nil
-		}
-		return waits
-	})
+			if waits == nil {
+				return nil
+			}
+			if !over() {
+				calm = 0
+				return waits
+			}
+			if calm++; calm > 20 {
+				done = true
+				return nil
+			}
+			return waits
+		})
+	}
 	for i := range targets {
 		r := &targets[i]
-		if len(r.Kills) > 0 && !r.Tap.Clear() {
+		if left(i) && !r.Tap.Disarm() {
 			<-killed[i]
-			next(i)
-			r.Tap.Clear()
+			restart(i)
+			r.Tap.Disarm()
 		}
-		for j, k := range r.Kills {
-			r.From.missed(t, k, j == 0 && len(r.Kills) == all[i])
+		for j, kill := range r.Kills {
+			if j == 0 {
+				r.From.noteMissed(t, kill)
+			} else {
+				r.From.putBack(kill) // no trap was set for it
+			}
 		}
 	}
 }

@@ -243,7 +243,7 @@ type line struct {
 	Held   []int
 }
 
-// lines of the process's log, without those that the service's logger didn't write. It parses only what the log has more than last time.
+// lines returns the lines that the service's logger wrote. It parses only the new part of the log.
 func (p *Process) lines(t testing.TB) []line {
 	t.Helper()
 	p.mu.Lock()

@@ -148,8 +148,8 @@ func (p *Tap) serve(kubeconfig string) (err error) {
 				return
 			}
 			// The process may give up on it when others of its requests are cut.
+			defer after() // also when the server is away
 			server.ServeHTTP(httptest.NewRecorder(), r.WithContext(context.WithoutCancel(r.Context())))
-			after()
 			panic(http.ErrAbortHandler)
 		})
 	})
@@ -228,14 +228,20 @@ func (p *Tap) KillAfter(process *Process, is func(Message) bool) <-chan struct{}
 	return p.set(&trap{is: is, after: process.Kill})
 }
 
-// Clear takes back what was to happen at a message, and lets everything through. It reports whether there was something to take back: else the message
-// has come.
-func (p *Tap) Clear() (was bool) {
+// Disarm takes back what was to happen at a message. It reports whether there was something to take back: otherwise the message has come.
+func (p *Tap) Disarm() (was bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	was = p.trap != nil
-	p.trap, p.cut = nil, false
+	p.trap = nil
 	return was
+}
+
+// Clear takes back what was to happen at a message, and lets everything through.
+func (p *Tap) Clear() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.trap, p.cut = nil, false
 }
 
 // Messages are those that the process sent so far, in order, from a number on.
@@ -294,12 +300,15 @@ func (p *Tap) carry(c net.Conn, nats string) {
 		if after != nil {
 			w.expect(reply)
 		}
-		if _, err := s.Write(frame); err != nil {
+		_, err = s.Write(frame)
+		if after != nil {
+			if err == nil {
+				w.wait()
+			}
+			after()
 			return
 		}
-		if after != nil {
-			w.wait()
-			after()
+		if err != nil {
 			return
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"slices"
@@ -22,8 +23,8 @@ import (
 )
 
 // tenantAPI is as much of a Kubernetes API as Stoker and Cluster API use of a tenant's: server-side apply by one manager, get, list, watch and
-// delete, each of metadata, and discovery of Nodes. Of an object it keeps the metadata and a hash of the rest. It knows every resource, and no
-// rules. It is safe for concurrent use.
+// delete, each of metadata, and discovery of the resources in kinds. Of an object it keeps the metadata and a hash of the rest. It knows every
+// resource, and no rules. It is safe for concurrent use.
 type tenantAPI struct {
 	seed maphash.Seed
 
@@ -107,8 +108,8 @@ func (a *tenantAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // kinds of the core resources that clients look up by discovery: Cluster API and kubectl.
 var kinds = map[string]string{"namespaces": "Namespace", "nodes": "Node"}
 
-// discovered is the answer about an API as a whole, nil for other paths: as much as Cluster API asks for before it takes the tenant's API for
-// one that can be reached, and kubectl before it lists what kinds has.
+// discovered returns the answer about an API as a whole, or nil for another path. Cluster API reads these answers before it uses a tenant's
+// API; kubectl reads them before it lists resources.
 func discovered(path string) any {
 	switch path {
 	case "/":
@@ -119,7 +120,8 @@ func discovered(path string) any {
 		return metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
 	case "/api/v1":
 		all := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "v1"}
-		for plural, kind := range kinds {
+		for _, plural := range slices.Sorted(maps.Keys(kinds)) {
+			kind := kinds[plural]
 			all.APIResources = append(all.APIResources, metav1.APIResource{
 				Name: plural, SingularName: strings.ToLower(kind), Kind: kind, Verbs: metav1.Verbs{"get", "list", "watch"},
 			})

@@ -18,7 +18,8 @@ import (
 )
 
 // killedAtEachStep kills tenantaddons (SIGKILL) before and after each write that it makes for a TenantAddon, to the API server and to NATS: a tap
-// on its connections saw these writes in the life of an undisturbed TenantAddon. It is killed several times in the life of one TenantAddon. The TenantAddons select one tenant.
+// on its connections saw these writes in the life of an undisturbed TenantAddon. It is killed several times in the life of one TenantAddon.
+// The TenantAddons select one tenant.
 func killedAtEachStep(t *testing.T, tenant string, in *kube.Client, selector string) {
 	e.Service(t, name.ServiceTenantAddons, "a").Remove(t)
 	p, tap := e.Tapped(t, name.ServiceTenantAddons, "a")
@@ -48,15 +49,18 @@ func killedAtEachStep(t *testing.T, tenant string, in *kube.Client, selector str
 		if len(creation)+len(deletion) == 0 {
 			return
 		}
-		t.Run(fmt.Sprint(i), func(t *testing.T) {
+		ok := t.Run(fmt.Sprint(i), func(t *testing.T) {
 			n := fmt.Sprint("kill-", i)
 			env.KillAll(t, n, creation, func() { put(t, n, selector+words(n, "x")) }, func() bool { return isReady(t, n) })
-			env.Eventually(t, "the same end as without kills", func() error {
+			same := func() error {
 				if got := picture(t, tenant, in, n); !maps.Equal(got, want) {
 					return fmt.Errorf("it is\n%v\nnot\n%v", got, want)
 				}
 				return nil
-			})
+			}
+			env.Eventually(t, "the same end as without kills", same)
+			quiet(t, tap)
+			must(t, same())
 			missing := func() bool {
 				return apierrors.IsNotFound(e.Admin.Get(t.Context(), kube.TenantAddons, namespace, n, &metav1.PartialObjectMetadata{}))
 			}
@@ -71,6 +75,9 @@ func killedAtEachStep(t *testing.T, tenant string, in *kube.Client, selector str
 				return nil
 			})
 		})
+		if !ok {
+			return
+		}
 	}
 }
 
@@ -80,7 +87,8 @@ func isReady(t *testing.T, n string) bool {
 	return ready != nil && ready.Status == metav1.ConditionTrue
 }
 
-// picture is what there is of a TenantAddon, and of its release in a tenant, without what differs from one to the next.
+// picture describes the objects of a TenantAddon and of its release in a tenant. It omits missing objects, and values that differ between
+// TenantAddons.
 func picture(t *testing.T, tenant string, in *kube.Client, n string) map[string]string {
 	t.Helper()
 	all := map[string]string{}

@@ -20,8 +20,7 @@ import (
 
 // TestKilledAtEachStep kills capi (SIGKILL) before and after each write that it makes for a Cluster, to the API server and to NATS: a tap on its
 // connections saw these writes in the life of an undisturbed Cluster. Each replica is killed for the Clusters that it holds, while the other
-// replicas go on. Capi is killed several times in the
-// life of one Cluster.
+// replicas go on. Capi is killed several times in the life of one Cluster.
 func TestKilledAtEachStep(t *testing.T) {
 	e.NoServices(t)
 	for _, service := range name.Services() {
@@ -53,10 +52,10 @@ type life struct {
 	picture       map[string]string
 }
 
-// undisturbed is the life of a Cluster while nobody is killed.
+// undisturbed records the life of a Cluster without kills.
 func undisturbed(t *testing.T, replicas []env.Replica) (l life) {
 	t.Helper()
-	c := named("kill-nobody")
+	c := named("kill-none")
 	c.make(t, "v1.36.3")
 	c.available(t, "v1.36.3", 1)
 	quiet(t, taps(replicas)...)
@@ -92,14 +91,8 @@ func taps(replicas []env.Replica) (all []*env.Tap) {
 // killed kills a replica, until no kill is left.
 func (l life) killed(t *testing.T, r env.Replica, left *env.Kills) {
 	t.Helper()
-	take := func(removed bool) (targets []env.Target) {
-		if kills := left.Take(removed, nil); len(kills) > 0 {
-			targets = append(targets, env.Target{Replica: r, Kills: kills, From: left})
-		}
-		return targets
-	}
 	for n := 0; ; n++ {
-		creation, deletion := take(false), take(true)
+		creation, deletion := left.Targets(r, false, nil), left.Targets(r, true, nil)
 		if len(creation)+len(deletion) == 0 {
 			return
 		}

@@ -56,8 +56,8 @@ const (
 	minDistance = 2 // in steps, so that a process does something before it is killed again
 )
 
-// Take takes kills for one half of an object's life, in the order of their steps. It takes only kills that may allows; a nil may allows all.
-func (k *Kills) Take(removed bool, may func(Kill) bool) (taken []Kill) {
+// take takes kills for one half of an object's life, in the order of their steps. It takes only kills that may allows; a nil may allows all.
+func (k *Kills) take(removed bool, may func(Kill) bool) (taken []Kill) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i := 0; i < len(k.all) && len(taken) < maxKills; {
@@ -72,7 +72,7 @@ func (k *Kills) Take(removed bool, may func(Kill) bool) (taken []Kill) {
 	return taken
 }
 
-// Left returns an error for a kill that nobody took.
+// Left returns an error if a kill remains.
 func (k *Kills) Left() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -107,7 +107,17 @@ func (k *Kills) noteMissed(t testing.TB, kill Kill) {
 type Target struct {
 	Replica
 	Kills []Kill
-	From  *Kills
+	from  *Kills
+}
+
+// Targets takes kills of a replica for one half of an object's life. It takes only kills that may allows; a nil may allows all. The result is empty
+// if no such kill remains.
+func (k *Kills) Targets(r Replica, removed bool, may func(Kill) bool) []Target {
+	kills := k.take(removed, may)
+	if len(kills) == 0 {
+		return nil
+	}
+	return []Target{{Replica: r, Kills: kills, from: k}}
 }
 
 // arm sets a trap for the first kill. The trap counts the writes that are like the step, from the message since on. It springs at the nth of them, or
@@ -194,9 +204,9 @@ func KillAll(t testing.TB, object string, targets []Target, begin func(), over f
 		}
 		for j, kill := range r.Kills {
 			if j == 0 {
-				r.From.noteMissed(t, kill)
+				r.from.noteMissed(t, kill)
 			} else {
-				r.From.putBack(kill) // no trap was set for it
+				r.from.putBack(kill) // no trap was set for it
 			}
 		}
 	}

@@ -44,7 +44,7 @@ type Process struct {
 
 	mu       sync.Mutex
 	asked    bool    // a test has ended it
-	faults   []error // that nobody was told of yet
+	faults   []error // not reported yet
 	parsed   []line  // of the log
 	parsedTo int64   // length of the log up to the end of parsed
 }

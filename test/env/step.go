@@ -38,7 +38,7 @@ func Steps(messages []Message, name string) (all []Step) {
 	return all
 }
 
-// is returns a function that reports whether a message is like the step, for an object.
+// is returns a function that compares messages about an object with the step. The function reports whether they are equal writes.
 func (s Step) is(name string) func(Message) bool {
 	about := About(name)
 	return func(m Message) bool { return m.Write && about(m) && General(m.What, name) == s.What }

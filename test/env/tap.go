@@ -39,7 +39,7 @@ type Message struct {
 	Lost bool
 }
 
-// About returns a function that reports whether a message names an object of that name, or what is named after it.
+// About returns a function that reports whether a message names an object, or another object whose name begins with this name.
 func About(n string) func(Message) bool {
 	named := regexp.MustCompile(`(^|[^a-z0-9-])` + regexp.QuoteMeta(n) + `($|[^a-z0-9])`)
 	return func(m Message) bool { return named.MatchString(m.What) || m.Write && named.Match(m.Data) }
@@ -228,7 +228,7 @@ func (p *Tap) KillAfter(process *Process, is func(Message) bool) <-chan struct{}
 	return p.set(&trap{is: is, after: process.Kill})
 }
 
-// Disarm takes back what was to happen at a message. It reports whether there was something to take back: otherwise the message has come.
+// Disarm removes the trap. It reports false if the message has come, or no trap was set.
 func (p *Tap) Disarm() (was bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -237,7 +237,7 @@ func (p *Tap) Disarm() (was bool) {
 	return was
 }
 
-// Clear takes back what was to happen at a message, and lets everything through.
+// Clear removes the trap, and lets all messages through.
 func (p *Tap) Clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

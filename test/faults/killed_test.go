@@ -37,7 +37,7 @@ type life struct {
 // undisturbed is a tenant's life while nobody is killed.
 func undisturbed(t *testing.T, replicas map[string][]env.Replica) life {
 	t.Helper()
-	key := events.Tenant("default", "kill-nobody")
+	key := events.Tenant("default", "kill-none")
 	l := life{made: map[string][]env.Step{}, removed: map[string][]env.Step{}}
 	e.Apply(t, env.Tenant(key.Name, "v1.36.3"))
 	e.Ready(t, key)
@@ -241,10 +241,8 @@ func (l life) killed(t *testing.T, lane []env.Replica, left map[string]*env.Kill
 	}
 	take := func(removed bool) (targets []env.Target) {
 		for _, r := range lane {
-			kills := left[r.Name].Take(removed, func(k env.Kill) bool { return dataStore[r.Name] || !strings.Contains(k.What, "/datastores/") })
-			if len(kills) > 0 {
-				targets = append(targets, env.Target{Replica: r, Kills: kills, From: left[r.Name]})
-			}
+			may := func(k env.Kill) bool { return dataStore[r.Name] || !strings.Contains(k.What, "/datastores/") }
+			targets = append(targets, left[r.Name].Targets(r, removed, may)...)
 		}
 		return targets
 	}

@@ -23,7 +23,7 @@ import (
 func killedAtEachStep(t *testing.T, tenant string, in *kube.Client, selector string) {
 	e.Service(t, name.ServiceTenantAddons, "a").Remove(t)
 	p, tap := e.Tapped(t, name.ServiceTenantAddons, "a")
-	const undisturbed = "kill-nobody"
+	const undisturbed = "kill-none"
 	put(t, undisturbed, selector+words(undisturbed, "x"))
 	ready(t, undisturbed)
 	quiet(t, tap)
@@ -38,14 +38,9 @@ func killedAtEachStep(t *testing.T, tenant string, in *kube.Client, selector str
 		t.Fatal("the tap saw too little")
 	}
 	left := env.NewKills(made, removed)
-	take := func(removed bool) (targets []env.Target) {
-		if kills := left.Take(removed, nil); len(kills) > 0 {
-			targets = append(targets, env.Target{Replica: env.Replica{Process: p, Tap: tap}, Kills: kills, From: left})
-		}
-		return targets
-	}
+	r := env.Replica{Process: p, Tap: tap}
 	for i := 0; ; i++ {
-		creation, deletion := take(false), take(true)
+		creation, deletion := left.Targets(r, false, nil), left.Targets(r, true, nil)
 		if len(creation)+len(deletion) == 0 {
 			return
 		}

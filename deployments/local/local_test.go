@@ -37,6 +37,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/deployments/local"
 	"github.com/stoker-k8s/stoker/deployments/local/pki"
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 )
 
 const (
@@ -68,27 +69,10 @@ func (w testWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// patience is how long a busy machine may take for anything.
-const patience = 5 * time.Minute
-
 // eventually waits until there is no error.
 func eventually(t *testing.T, what string, try func(ctx context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := try(ctx)
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: not within %s: %v", what, patience, err)
-		case <-tick.C:
-		}
-	}
+	poll.Nil(t, what, func() error { return try(t.Context()) })
 }
 
 // TestStack starts a real stack and runs on it a tenant's control plane as Stoker makes it: a Deployment of

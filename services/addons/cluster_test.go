@@ -2,29 +2,18 @@ package addons
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"maps"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -33,80 +22,48 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
-	"github.com/stoker-k8s/stoker/internal/testing/port"
+	"github.com/stoker-k8s/stoker/internal/testing/apiserver"
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/intent"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/clientcmd"
-	kubeconfigutil "k8s.io/kubernetes/cmd/kubeadm/app/util/kubeconfig"
 )
-
-// programs are those of the local stack, which builds them when they aren't in its cache: minutes, once.
-func programs(t testing.TB) (etcd, apiserver string) {
-	t.Helper()
-	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip("set-up: there is no Go to build etcd and kube-apiserver with")
-	}
-	cmd := exec.Command("go", "run", "./cmd/images", "etcd", "kubernetes-v1.36.3")
-	cmd.Dir, cmd.Stderr = filepath.Join("..", "..", "deployments", "local"), os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("build etcd and kube-apiserver: %v", err)
-	}
-	dirs := strings.Fields(string(out))
-	return filepath.Join(dirs[0], "etcd"), filepath.Join(dirs[1], "kube-apiserver")
-}
 
 // tenant is a real API server on a real etcd, and nothing else.
 type tenant struct {
 	*Cluster
+	server     *apiserver.Server
 	rest       *rest.RESTClient // what somebody with kubectl has
 	in         Input
 	kubeconfig []byte
-	apiserver  *exec.Cmd
-	args       []string
 	intake     *events.Bus // what serve writes the tenant's spec by
 }
 
+// shared is the API server of tests that don't run in parallel. An earlier test may have left its addons there.
+var shared apiserver.Shared
+
+func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
+
+// startTenant returns a tenant on an API server of its own, without addons.
 func startTenant(t testing.TB) *tenant {
-	etcdPath, apiserverPath := programs(t)
-	dir := t.TempDir()
-	write := func(name string, data []byte) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	caCert, caKey := certificate(t, nil, nil, "ca", "")
-	serving, servingKey := certificate(t, caCert, caKey, "kube-apiserver", "")
-	admin, adminKey := certificate(t, caCert, caKey, "kubernetes-super-admin", "system:masters")
+	t.Helper()
+	return newTenant(t, apiserver.Run(t, apiserver.Options{}))
+}
 
-	client, peer, secure := port.Address(t, "127.0.0.1"), port.Address(t, "127.0.0.1"), port.Address(t, "127.0.0.1")
-	start(t, dir, etcdPath, "--data-dir="+filepath.Join(dir, "state"), "--unsafe-no-fsync",
-		"--listen-client-urls=http://"+client, "--advertise-client-urls=http://"+client,
-		"--listen-peer-urls=http://"+peer, "--initial-advertise-peer-urls=http://"+peer, "--initial-cluster=default=http://"+peer)
+// sharedTenant returns a tenant on the API server that tests share.
+func sharedTenant(t testing.TB) *tenant {
+	t.Helper()
+	return newTenant(t, shared.Server(t, apiserver.Options{}))
+}
 
-	host, port, _ := net.SplitHostPort(secure)
-	tn := &tenant{args: []string{apiserverPath,
-		"--etcd-servers=http://" + client, "--bind-address=" + host, "--secure-port=" + port,
-		"--advertise-address=192.0.2.1", "--service-cluster-ip-range=10.96.0.0/16", "--authorization-mode=RBAC",
-		"--client-ca-file=" + write("ca.crt", caCert),
-		"--tls-cert-file=" + write("tls.crt", serving), "--tls-private-key-file=" + write("tls.key", servingKey),
-		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-		"--service-account-key-file=" + filepath.Join(dir, "tls.crt"), "--service-account-signing-key-file=" + filepath.Join(dir, "tls.key"),
-		"--allow-privileged=true", "--shutdown-delay-duration=0s",
-	}}
-	tn.apiserver = start(t, dir, tn.args...)
+func newTenant(t testing.TB, server *apiserver.Server) *tenant {
+	t.Helper()
+	tn := &tenant{server: server, kubeconfig: server.Kubeconfig, in: input()}
+	tn.in.Endpoint, tn.in.CACertPEM = server.Address, server.CA
 	var err error
-	tn.kubeconfig, err = clientcmd.Write(*kubeconfigutil.CreateWithCerts("https://"+secure, "demo", "admin", caCert, adminKey, admin))
-	if err != nil {
-		t.Fatal(err)
-	}
-	tn.in = input()
-	tn.in.Endpoint, tn.in.CACertPEM = secure, caCert
 	if tn.Cluster, err = NewCluster(tn.kubeconfig, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -119,109 +76,21 @@ func startTenant(t testing.TB) *tenant {
 	if tn.rest, err = rest.UnversionedRESTClientFor(cfg); err != nil {
 		t.Fatal(err)
 	}
-	tn.wait(t)
 	return tn
 }
 
-// another starts a second API server on the tenant's data, at an address of its own.
-func (tn *tenant) another(t testing.TB) *tenant {
+// another starts a second API server on the tenant's data, at an address of its own, with more flags.
+func (tn *tenant) another(t testing.TB, flags map[string]string) *tenant {
 	t.Helper()
-	secure := port.Address(t, "127.0.0.1")
-	_, port, _ := net.SplitHostPort(secure)
-	args := slices.Clone(tn.args)
-	for i, a := range args {
-		if strings.HasPrefix(a, "--secure-port=") {
-			args[i] = "--secure-port=" + port
-		}
-	}
-	cfg, err := clientcmd.RESTConfigFromKubeConfig(tn.kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.Host, cfg.QPS, cfg.WarningHandler, cfg.NegotiatedSerializer = "https://"+secure, -1, rest.NoWarnings{}, scheme.Codecs.WithoutConversion()
-	o := &tenant{apiserver: start(t, t.TempDir(), args...)}
-	if o.rest, err = rest.UnversionedRESTClientFor(cfg); err != nil {
-		t.Fatal(err)
-	}
-	return o
+	return newTenant(t, apiserver.Run(t, apiserver.Options{Etcd: tn.server.Etcd, Flags: flags}))
 }
 
-// wait is until the API server says it is ready.
-func (tn *tenant) wait(t testing.TB) {
+// restart starts the tenant's API server again.
+func (tn *tenant) restart(t testing.TB) {
 	t.Helper()
-	until(t, "the API server is ready", func() bool {
-		return tn.rest.Get().AbsPath("/readyz").Do(t.Context()).Error() == nil
-	})
-}
-
-func start(t testing.TB, dir string, args ...string) *exec.Cmd {
-	t.Helper()
-	log, err := os.CreateTemp(dir, filepath.Base(args[0])+"-*.log")
-	if err != nil {
+	if err := tn.server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	defer log.Close()
-	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			text, _ := os.ReadFile(log.Name())
-			t.Logf("%s ended with:\n%s", filepath.Base(args[0]), text[max(0, len(text)-2000):])
-		}
-	})
-	return cmd
-}
-
-func until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for began := time.Now(); !ok(); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // between two looks
-		if time.Since(began) > 3*time.Minute { // on a machine that is busy
-			t.Fatalf("waited in vain until %s", what)
-		}
-	}
-}
-
-// certificate is signed by the CA, or by itself.
-func certificate(t testing.TB, caCert, caKey []byte, name, group string) (cert, key []byte) {
-	t.Helper()
-	fatal := func(err error) {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	fatal(err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"demo.default.svc"}, BasicConstraintsValid: true, IsCA: caCert == nil,
-	}
-	if group != "" {
-		template.Subject.Organization = []string{group}
-	}
-	parent, signer := template, private
-	if caCert != nil {
-		block, _ := pem.Decode(caCert)
-		parent, err = x509.ParseCertificate(block.Bytes)
-		fatal(err)
-		block, _ = pem.Decode(caKey)
-		signer, err = x509.ParseECPrivateKey(block.Bytes)
-		fatal(err)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &private.PublicKey, signer)
-	fatal(err)
-	keyDER, err := x509.MarshalECPrivateKey(private)
-	fatal(err)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
 }
 
 // raw does as somebody with kubectl would.
@@ -282,7 +151,7 @@ func (e *watched) take() []Event {
 func (e *watched) next(t testing.TB) Event {
 	t.Helper()
 	var first Event
-	until(t, "there is an event", func() bool {
+	poll.True(t, "there is an event", func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if len(e.seen) == 0 {
@@ -312,7 +181,7 @@ func cpu() time.Duration {
 }
 
 func TestCluster(t *testing.T) {
-	tn, whole := startTenant(t), t // a server restarted in a subtest outlives it
+	tn := startTenant(t)
 	objs, err := Render(tn.in)
 	if err != nil {
 		t.Fatal(err)
@@ -354,7 +223,7 @@ func TestCluster(t *testing.T) {
 		}
 		return told
 	}
-	until(t, "the watch tells of a change", func() (told bool) {
+	poll.True(t, "the watch tells of a change", func() (told bool) {
 		tn.raw(t, http.MethodPatch, "/apis/apps/v1/namespaces/kube-system/deployments/coredns", merge,
 			`{"metadata":{"annotations":{"probe":"`+time.Now().String()+`"}}}`)
 		return note()
@@ -362,7 +231,7 @@ func TestCluster(t *testing.T) {
 	if versions, err = tn.Apply(t.Context(), objs); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the watch has told of all changes", func() bool { note(); return last == versions[coredns.String()] })
+	poll.True(t, "the watch has told of all changes", func() bool { note(); return last == versions[coredns.String()] })
 
 	for name, c := range map[string]struct {
 		ref                             Ref
@@ -511,7 +380,7 @@ func TestCluster(t *testing.T) {
 			}
 			var applied map[string]string
 			var failed error
-			until(t, "the webhook is in force", func() bool {
+			poll.True(t, "the webhook is in force", func() bool {
 				applied, failed = tn.Apply(t.Context(), changed)
 				return failed != nil
 			})
@@ -523,7 +392,7 @@ func TestCluster(t *testing.T) {
 				t.Errorf("only %d of %d objects applied", len(applied), len(objs))
 			}
 			tn.raw(t, http.MethodDelete, path+"/broken", "", "")
-			until(t, "the webhook is no more", func() bool {
+			poll.True(t, "the webhook is no more", func() bool {
 				versions, err = tn.Apply(t.Context(), objs)
 				return err == nil
 			})
@@ -534,11 +403,10 @@ func TestCluster(t *testing.T) {
 		if err := tn.Probe(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := tn.apiserver.Process.Signal(syscall.SIGSTOP); err != nil {
+		if err := tn.server.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = tn.apiserver.Process.Signal(syscall.SIGCONT) }()
-		awaitStop(tn.apiserver.Process.Pid)
+		defer func() { _ = tn.server.Signal(syscall.SIGCONT) }()
 		turn, cancel := context.WithTimeout(t.Context(), 9*time.Second) // less than one request may take
 		defer cancel()
 		err := tn.Probe(turn)
@@ -552,25 +420,17 @@ func TestCluster(t *testing.T) {
 
 	t.Run("what happens while the API server is away is told when it is back", func(t *testing.T) {
 		proxy := Ref{"DaemonSet", "kube-system", "kube-proxy"}
-		another := tn.another(whole)
-		another.wait(t)
+		another := tn.another(t, nil)
 		seen.take()
-		if err := tn.apiserver.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		_ = tn.apiserver.Wait()
+		tn.server.Stop(syscall.SIGKILL)
 		// By another API server on the same data, which ends before the first is back: no watch but a new one sees it.
 		another.raw(t, http.MethodDelete, "/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy", "", "")
 		if told := seen.take(); len(told) > 0 {
 			t.Errorf("told by a server that is away: %+v", told)
 		}
-		if err := another.apiserver.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		_ = another.apiserver.Wait()
-		tn.apiserver = start(whole, whole.TempDir(), tn.args...)
-		tn.wait(t)
-		until(t, "the deletion is told", func() bool {
+		another.server.Stop(syscall.SIGKILL)
+		tn.restart(t)
+		poll.True(t, "the deletion is told", func() bool {
 			return slices.ContainsFunc(seen.take(), func(e Event) bool { return e.Type == watch.Deleted && e.Ref == proxy })
 		})
 		if versions, err = tn.Apply(t.Context(), objs); err != nil {
@@ -609,8 +469,7 @@ func TestCluster(t *testing.T) {
 	})
 
 	t.Run("a certificate of another CA ends the watch", func(t *testing.T) {
-		ca, key := certificate(t, nil, nil, "other", "")
-		cert, certKey := certificate(t, ca, key, "kubernetes-super-admin", "system:masters")
+		_, cert, certKey := apiserver.UnknownAdministrator(t)
 		cfg, err := clientcmd.Load(tn.kubeconfig)
 		if err != nil {
 			t.Fatal(err)
@@ -664,7 +523,7 @@ func TestWatchMemory(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector takes more memory than the test measures; make test runs it without the detector")
 	}
-	tn := startTenant(t)
+	tn := sharedTenant(t)
 	objs, err := Render(tn.in)
 	if err != nil {
 		t.Fatal(err)
@@ -699,7 +558,7 @@ func TestWatchMemory(t *testing.T) {
 			t.Cleanup(c.Close)
 			wg.Go(func() { _ = c.Watch(ctx, versions, e.add, nil) })
 		}
-		until(t, "all watches tell of an object of each kind", func() bool {
+		poll.True(t, "all watches tell of an object of each kind", func() bool {
 			kinds := tn.probe(t, objs)
 			time.Sleep(100 * time.Millisecond) //nolint:forbidigo // between two looks at a condition
 			return !slices.ContainsFunc(seen, func(e *watched) bool { return e.kinds() < kinds })
@@ -712,12 +571,5 @@ func TestWatchMemory(t *testing.T) {
 	t.Logf("%d KB and %d goroutines for each watched tenant", each>>10, (runtime.NumGoroutine()-goroutines)/tenants)
 	if each > 260<<10 {
 		t.Errorf("more than 260 KB for each tenant")
-	}
-}
-
-// awaitStop returns when a child has stopped or ended: a signal to stop reaches each thread when the kernel next looks at it, and until
-// then it may answer. How it ended stays for [exec.Cmd.Wait] to see.
-func awaitStop(pid int) {
-	for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 	}
 }

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/stoker-k8s/stoker/internal/testing/apiserver"
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -40,7 +42,7 @@ func (l *logged) has(what string) bool {
 
 // The tenant's API server is the management cluster as well: it holds the Secret with the kubeconfig.
 func TestAWatchThatIsRefusedIsBegunAgain(t *testing.T) {
-	tn := startTenant(t)
+	tn := sharedTenant(t)
 	objs, err := Render(tn.in)
 	if err != nil {
 		t.Fatal(err)
@@ -54,8 +56,7 @@ func TestAWatchThatIsRefusedIsBegunAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer management.Close()
-	ca, caKey := certificate(t, nil, nil, "other", "")
-	cert, certKey := certificate(t, ca, caKey, "kubernetes-super-admin", "system:masters")
+	ca, cert, certKey := apiserver.UnknownAdministrator(t)
 	changed := func(change func(cluster, user *[]byte, key *[]byte)) []byte {
 		cfg, err := clientcmd.Load(tn.kubeconfig)
 		if err != nil {
@@ -98,14 +99,14 @@ func TestAWatchThatIsRefusedIsBegunAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.follow(key, w, versions)
-			until(t, "the watch has ended", func() bool { return log.has("watch inside the tenant ended") })
+			poll.True(t, "the watch has ended", func() bool { return log.has("watch inside the tenant ended") })
 			patch := map[string]any{"data": map[string][]byte{name.KeySuperAdminConf: tn.kubeconfig}}
 			if err := management.MergePatch(t.Context(), kube.Secrets, "default", secret.Name, patch, nil); err != nil {
 				t.Fatal(err)
 			}
 			const ref = "ConfigMap/kube-system/kubelet-config"
 			tn.raw(t, "DELETE", "/api/v1/namespaces/kube-system/configmaps/kubelet-config", "", "")
-			until(t, "the drift is told", func() bool {
+			poll.True(t, "the drift is told", func() bool {
 				select {
 				case wake := <-wakes:
 					if wake.Kind == claimed { // as the loop would

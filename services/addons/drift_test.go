@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/deployments/natsserver"
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
@@ -45,6 +46,10 @@ func (tn *tenant) serve(t *testing.T, key events.Key, change func(*state.Tenant,
 		TypeMeta: kube.Secrets.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: name.AdminKubeconfig(key.Name)},
 		Data: map[string][]byte{name.KeySuperAdminConf: tn.kubeconfig},
 	}))
+	t.Cleanup(func() {
+		_, err := management.Delete(context.Background(), kube.Secrets, key.Namespace, name.AdminKubeconfig(key.Name), metav1.DeleteOptions{})
+		must(err)
+	})
 	nats, err := natsserver.Start(t.Context(), t.TempDir(), "127.0.0.1:0", nil)
 	must(err)
 	t.Cleanup(nats.Stop)
@@ -139,7 +144,7 @@ func (tn *tenant) respec(t *testing.T, key events.Key, generation int64, change 
 
 func TestAnAdministratorWhoEditsInALoop(t *testing.T) {
 	const path = "/api/v1/namespaces/kube-system/configmaps/kubelet-config"
-	tn, key := startTenant(t), events.Tenant("default", "demo")
+	tn, key := sharedTenant(t), events.Tenant("default", "demo")
 	operator, turns := tn.serve(t, key, nil)
 	own := func() *state.State {
 		st, err := operator.State(t.Context(), key, name.ServiceAddons)
@@ -155,16 +160,16 @@ func TestAnAdministratorWhoEditsInALoop(t *testing.T) {
 		}
 		return got.Data["kubelet"]
 	}
-	until(t, "everything is applied", func() bool { return own().Step == event.Applied })
+	poll.True(t, "everything is applied", func() bool { return own().Step == event.Applied })
 	want, began, applied, edits := content(), time.Now(), turns.Load(), 0
 	edit := func() {
 		edits++
 		tn.raw(t, http.MethodPatch, path, merge, fmt.Sprintf(`{"data":{"kubelet":"%d"}}`, edits))
 	}
 	edit()
-	until(t, "the first change is put right", func() bool { return content() == want })
+	poll.True(t, "the first change is put right", func() bool { return content() == want })
 
-	until(t, "it is told that it is changed again and again", func() bool {
+	poll.True(t, "it is told that it is changed again and again", func() bool {
 		edit()
 		f := own().Failure
 		return f != nil && f.Reason == reason.KeepsDrifting
@@ -177,7 +182,7 @@ func TestAnAdministratorWhoEditsInALoop(t *testing.T) {
 	if n, most := turns.Load()-applied, 2*(11+int64(time.Since(began)/(10*time.Second))); n > most {
 		t.Errorf("%d turns for %d changes, more than %d", n, edits, most)
 	}
-	until(t, "the last change is put right", func() bool { return content() == want })
+	poll.True(t, "the last change is put right", func() bool { return content() == want })
 
 	facts, err := operator.JetStream().Stream(t.Context(), events.StreamFacts)
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 )
 
 const endpointsOfKubernetes = "/api/v1/namespaces/default/endpoints/kubernetes"
@@ -17,10 +19,7 @@ const endpointsOfKubernetes = "/api/v1/namespaces/default/endpoints/kubernetes"
 func TestAnAPIServerThatEndsLeavesTheServiceKubernetesItsAddress(t *testing.T) {
 	t.Parallel()
 	tn := startTenant(t)
-	tn.args = append(tn.args, "--endpoint-reconciler-type=none")
-	reader := tn.another(t)
-	reader.wait(t)
-	tn.args = tn.args[:len(tn.args)-1]
+	reader := tn.another(t, map[string]string{"endpoint-reconciler-type": "none"})
 
 	addresses := func() (all []string) {
 		t.Helper()
@@ -44,29 +43,21 @@ func TestAnAPIServerThatEndsLeavesTheServiceKubernetesItsAddress(t *testing.T) {
 		return tn.rest.Verb(http.MethodPatch).AbsPath(endpointsOfKubernetes).Param("dryRun", "All").SetHeader("Content-Type", merge).
 			SetHeader("Impersonate-User", user).SetHeader("Impersonate-Group", "system:masters").Body([]byte(`{"subsets":null}`)).Do(t.Context()).Error()
 	}
-	end := func() {
-		t.Helper()
-		if err := tn.apiserver.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
-		_ = tn.apiserver.Wait()
-	}
 
-	until(t, "there is an address", func() bool { return len(addresses()) == 1 })
-	end()
+	poll.True(t, "there is an address", func() bool { return len(addresses()) == 1 })
+	tn.server.Stop(syscall.SIGTERM)
 	if left := addresses(); len(left) > 0 {
 		t.Errorf("without the policy %v are left: the API server doesn't do any more what the policy is for", left)
 	}
-	tn.apiserver = start(t, t.TempDir(), tn.args...)
-	tn.wait(t)
-	until(t, "the address is back", func() bool { return len(addresses()) == 1 })
+	tn.restart(t)
+	poll.True(t, "the address is back", func() bool { return len(addresses()) == 1 })
 
 	tn.apply(t)
-	until(t, "the policy is in force", func() bool { return apierrors.IsForbidden(emptied("system:apiserver")) })
+	poll.True(t, "the policy is in force", func() bool { return apierrors.IsForbidden(emptied("system:apiserver")) })
 	if err := emptied("somebody"); err != nil {
 		t.Errorf("refused for another user: %v", err)
 	}
-	end()
+	tn.server.Stop(syscall.SIGTERM)
 	if left := addresses(); len(left) != 1 || left[0] != "192.0.2.1" {
 		t.Errorf("%v are left", left)
 	}

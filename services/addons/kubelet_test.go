@@ -13,6 +13,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
@@ -188,7 +189,7 @@ func TestKubeletDefaults(t *testing.T) {
 }
 
 func TestATenantWithAPatchThatFails(t *testing.T) {
-	tn, key := startTenant(t), events.Tenant("default", "demo")
+	tn, key := sharedTenant(t), events.Tenant("default", "demo")
 	operator, _ := tn.serve(t, key, nil)
 	own := func() *state.State {
 		st, err := operator.State(t.Context(), key, name.ServiceAddons)
@@ -210,7 +211,7 @@ func TestATenantWithAPatchThatFails(t *testing.T) {
 		}
 		return found
 	}
-	until(t, "everything is applied", func() bool { return own().Step == event.Applied })
+	poll.True(t, "everything is applied", func() bool { return own().Step == event.Applied })
 	before := versions()
 
 	generation := int64(1)
@@ -222,7 +223,7 @@ func TestATenantWithAPatchThatFails(t *testing.T) {
 		}, nil)
 	}
 	patched(v1alpha1.JSONPatch{Op: "remove", Path: "/imagePullCredentialsVerificationPolicy"}, v1alpha1.JSONPatch{Op: "remove", Path: "/nothing"})
-	until(t, "it is told which patch fails", func() bool {
+	poll.True(t, "it is told which patch fails", func() bool {
 		f := own().Failure
 		return f != nil && f.Permanent && f.Reason == reason.InvalidKubeletPatch && strings.Contains(f.Message, `configurationJSONPatches[1]: remove "/nothing"`)
 	})
@@ -231,7 +232,7 @@ func TestATenantWithAPatchThatFails(t *testing.T) {
 	}
 	patched(v1alpha1.JSONPatch{Op: "remove", Path: "/imagePullCredentialsVerificationPolicy"},
 		v1alpha1.JSONPatch{Op: "replace", Path: "/maxPods", Value: &runtime.RawExtension{Raw: []byte("42")}})
-	until(t, "it is applied once the patch is right", func() bool { return own().Failure == nil && own().Generation == generation })
+	poll.True(t, "it is applied once the patch is right", func() bool { return own().Failure == nil && own().Generation == generation })
 	if after := versions(); after["kubelet-config"] == before["kubelet-config"] {
 		t.Error("kubelet-config is what it was")
 	}

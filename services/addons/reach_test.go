@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -176,7 +177,7 @@ func gate(t testing.TB, to string) (address string, open *atomic.Bool) {
 // A tenant whose endpoint is a black hole is looked after by another way. What is known of the endpoint comes after that, and is put right
 // once it answers.
 func TestATenantWhoseEndpointDoesNotAnswer(t *testing.T) {
-	tn, key := startTenant(t), events.Tenant("default", "demo")
+	tn, key := sharedTenant(t), events.Tenant("default", "demo")
 	host, port, _ := net.SplitHostPort(tn.in.Endpoint)
 	number, err := strconv.ParseInt(port, 10, 32)
 	if err != nil {
@@ -197,18 +198,18 @@ func TestATenantWhoseEndpointDoesNotAnswer(t *testing.T) {
 		}
 		return st.Step, a
 	}
-	until(t, "everything is applied, by the load balancer", func() bool {
+	poll.True(t, "everything is applied, by the load balancer", func() bool {
 		step, a := own()
 		return step == event.Applied && a.Way == state.WayLoadBalancer && a.Objects > 0
 	})
-	until(t, "it is known that the endpoint doesn't answer", func() bool {
+	poll.True(t, "it is known that the endpoint doesn't answer", func() bool {
 		_, a := own()
 		return a.Endpoint.Reason == reason.EndpointTimeout && a.Endpoint.Endpoint == endpoint && !a.Endpoint.Since.IsZero()
 	})
 	before := turns.Load()
 	open.Store(true)
 	want := state.Reach{Endpoint: endpoint, Reason: reason.Reached}
-	until(t, "it is known that the endpoint answers", func() bool { _, a := own(); return a.Endpoint == want })
+	poll.True(t, "it is known that the endpoint answers", func() bool { _, a := own(); return a.Endpoint == want })
 	if n := turns.Load() - before; n > 3 {
 		t.Errorf("%d turns to find out", n)
 	}

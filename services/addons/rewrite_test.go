@@ -11,8 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
@@ -28,25 +28,7 @@ func (tn *tenant) encrypting(t *testing.T, identity bool) *tenant {
 	if err := os.WriteFile(file, []byte(document+"]}]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	with := *tn
-	with.args = append(with.args[:len(with.args):len(with.args)], "--encryption-provider-config="+file)
-	o := with.another(t)
-	o.wait(t)
-	config, err := clientcmd.Load(tn.kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, cluster := range config.Clusters {
-		cluster.Server = "https://" + o.rest.Get().URL().Host
-	}
-	if o.kubeconfig, err = clientcmd.Write(*config); err != nil {
-		t.Fatal(err)
-	}
-	if o.Cluster, err = NewCluster(o.kubeconfig, nil); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(o.Close)
-	return o
+	return tn.another(t, map[string]string{"encryption-provider-config": file})
 }
 
 func TestObjectsAreWrittenAnew(t *testing.T) {
@@ -85,7 +67,7 @@ func TestObjectsAreWrittenAnew(t *testing.T) {
 		server.raw(t, "POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings", "application/json", `{
 "apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":"keep"},
 "spec":{"policyName":"keep","validationActions":["Deny"]}}`)
-		until(t, "the policy", func() bool {
+		poll.True(t, "the policy", func() bool {
 			label := map[string]any{"metadata": map[string]any{"labels": map[string]string{"a": "b"}}}
 			return server.kube.MergePatch(t.Context(), kube.Secrets, "default", "s-0007", label, nil) != nil
 		})
@@ -107,7 +89,7 @@ func TestObjectsAreWrittenAnew(t *testing.T) {
 	})
 	t.Run("in slices, each of which goes on where the one before ended", func(t *testing.T) {
 		server.raw(t, "DELETE", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/keep", "", "")
-		until(t, "the policy to go", func() bool {
+		poll.True(t, "the policy to go", func() bool {
 			label := map[string]any{"metadata": map[string]any{"labels": map[string]string{"a": "c"}}}
 			return server.kube.MergePatch(t.Context(), kube.Secrets, "default", "s-0007", label, nil) == nil
 		})

@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
@@ -198,7 +199,7 @@ func TestServingCertificates(t *testing.T) {
 			return len(c) == 1 && c[0].Type == certificatesv1.CertificateApproved
 		}
 	}
-	until(t, "everything is applied", func() bool { return own().Step == event.Applied })
+	poll.True(t, "everything is applied", func() bool { return own().Step == event.Applied })
 	if strings.Contains(config(), "serverTLSBootstrap") {
 		t.Errorf("kubelets are told to ask although it is off:\n%s", config())
 	}
@@ -212,8 +213,8 @@ func TestServingCertificates(t *testing.T) {
 	address("n1", "10.0.0.1")
 
 	tn.respec(t, key, 2, func(*v1alpha1.TenantControlPlaneSpec) {}, map[string]string{name.AnnotationKubeletServing: name.KubeletServingApprove})
-	until(t, "kubelets are told to ask", func() bool { return strings.Contains(config(), "serverTLSBootstrap: true") })
-	until(t, "what was asked before it was switched on is approved", approved("before"))
+	poll.True(t, "kubelets are told to ask", func() bool { return strings.Contains(config(), "serverTLSBootstrap: true") })
+	poll.True(t, "what was asked before it was switched on is approved", approved("before"))
 
 	// Of two that come one after the other, the first was looked at when the second is approved.
 	tn.ask(t, "wrong", "n1", func(_ *certificatesv1.CertificateSigningRequestSpec, a *x509.CertificateRequest) {
@@ -224,11 +225,11 @@ func TestServingCertificates(t *testing.T) {
 		a.Subject.CommonName, a.DNSNames, a.IPAddresses = "system:node:n3", []string{"n3"}, []net.IP{net.ParseIP("10.0.0.3")}
 	})
 	tn.ask(t, "right", "n1", nil)
-	until(t, "what is right is approved", approved("right"))
+	poll.True(t, "what is right is approved", approved("right"))
 
 	tn.raw(t, http.MethodPost, nodes, "application/json", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n3"}}`)
 	address("n3", "10.0.0.3")
-	until(t, "it is approved when its node has the address", approved("early"))
+	poll.True(t, "it is approved when its node has the address", approved("early"))
 	for _, request := range []string{"wrong", "another-node"} {
 		if c := tn.conditions(t, request); len(c) > 0 {
 			t.Errorf("%s: %v", request, c)
@@ -236,10 +237,10 @@ func TestServingCertificates(t *testing.T) {
 	}
 
 	tn.respec(t, key, 3, func(*v1alpha1.TenantControlPlaneSpec) {}, nil)
-	until(t, "kubelets are told no more to ask", func() bool { return own().Generation == 3 && !strings.Contains(config(), "serverTLSBootstrap") })
+	poll.True(t, "kubelets are told no more to ask", func() bool { return own().Generation == 3 && !strings.Contains(config(), "serverTLSBootstrap") })
 	tn.ask(t, "after", "n1", nil)
 	tn.respec(t, key, 4, func(s *v1alpha1.TenantControlPlaneSpec) { s.Addons.CoreDNS = &v1alpha1.AddonSpec{} }, nil)
-	until(t, "something else is applied", func() bool { return own().Generation == 4 && own().Failure == nil })
+	poll.True(t, "something else is applied", func() bool { return own().Generation == 4 && own().Failure == nil })
 	if c := tn.conditions(t, "after"); len(c) > 0 {
 		t.Errorf("approved after it was switched off: %v", c)
 	}

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -236,7 +237,7 @@ func TestWritePermissions(t *testing.T) {
 		t.Run("blocked are: "+cmp.Or(limits.Blocked(), "none"), func(t *testing.T) {
 			tn.in.WritePermissions = limits
 			objects = tn.apply(t)
-			until(t, "the API server goes by the policy", func() bool {
+			poll.True(t, "the API server goes by the policy", func() bool {
 				for _, sentence := range []string{"a person creates", "a person updates", "a person deletes", "a Lease of a node is deleted"} {
 					test := writeTests[sentence]
 					err := tn.try(t, test.request)
@@ -263,7 +264,7 @@ func TestWritePermissions(t *testing.T) {
 			"name":"broken.example.com","admissionReviewVersions":["v1"],"sideEffects":"None","failurePolicy":"Fail",
 			"clientConfig":{"url":"https://127.0.0.1:1/nobody"},
 			"rules":[{"apiGroups":["*"],"apiVersions":["*"],"operations":["*"],"resources":["*"]}]}]}`)
-		until(t, "the webhook is in force", func() bool {
+		poll.True(t, "the webhook is in force", func() bool {
 			_, err := tn.Apply(t.Context(), objects)
 			return err != nil
 		})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -24,7 +25,7 @@ func outOfSpace(t *testing.T, etcd string, is bool) {
 		action = "ACTIVATE"
 	}
 	body := strings.NewReader(fmt.Sprintf(`{"action":%q,"memberID":"0","alarm":"NOSPACE"}`, action))
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, etcd+"/v3/maintenance/alarm", body)
+	req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodPost, etcd+"/v3/maintenance/alarm", body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,10 +41,10 @@ func outOfSpace(t *testing.T, etcd string, is bool) {
 
 // An API server whose etcd refuses writes is waited for, however long that takes, and the work done then.
 func TestAnEtcdThatIsFull(t *testing.T) {
-	etcd, _ := startEtcd(t)
-	_, limited, _ := clusterOn(t, etcd)
+	_, limited, server := cluster(t)
 	r := newRig(t, limited)
-	outOfSpace(t, etcd, true)
+	t.Cleanup(func() { outOfSpace(t, server.Etcd, false) })
+	outOfSpace(t, server.Etcd, true)
 
 	s, tried := newService(r.bus("certs"), r.kube, testLog()), make(chan struct{}, 1000)
 	wakes := make(chan loop.Waker, 1) // turns may begin before the watch
@@ -74,9 +75,9 @@ func TestAnEtcdThatIsFull(t *testing.T) {
 	if st, err := r.bus("certs").State(t.Context(), key, name.ServiceCerts); err != nil || st.Failure == nil || st.Failure.Permanent {
 		t.Errorf("the state doesn't say that the API server is waited for: %+v, %v", st, err)
 	}
-	outOfSpace(t, etcd, false)
+	outOfSpace(t, server.Etcd, false)
 	r.expose("127.0.0.1:6443")
-	eventually(t, "everything is issued", func() bool {
+	poll.True(t, "everything is issued", func() bool {
 		st, err := r.bus("certs").State(t.Context(), key, name.ServiceCerts)
 		return err == nil && st.Step == event.Issued && st.Failure == nil
 	})
@@ -110,7 +111,7 @@ func TestATimerThatIsLost(t *testing.T) {
 		}
 		return info.State.Subjects[key.TimerSubject(name.ServiceCerts, event.Due)]
 	}
-	eventually(t, "the timer is set", func() bool { return timers() == 1 })
+	poll.True(t, "the timer is set", func() bool { return timers() == 1 })
 	if err := facts.Purge(t.Context(), jetstream.WithPurgeSubject("stoker.timer.>")); err != nil {
 		t.Fatal(err)
 	}
@@ -121,5 +122,5 @@ func TestATimerThatIsLost(t *testing.T) {
 	if err := r.bus("intake").Tell(t.Context(), key, 1, "look", event.Checked, event.IntakeChecked{About: about}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the timer is set again", func() bool { return timers() == 1 })
+	poll.True(t, "the timer is set again", func() bool { return timers() == 1 })
 }

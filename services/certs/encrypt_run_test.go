@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
@@ -18,7 +19,6 @@ import (
 )
 
 func TestTheSecretOfTheEncryption(t *testing.T) {
-	t.Parallel()
 	admin, limited, _ := cluster(t)
 	ctx := t.Context()
 	r := newRig(t, limited)
@@ -69,7 +69,7 @@ func TestTheSecretOfTheEncryption(t *testing.T) {
 	if _, err := admin.Delete(ctx, kube.Secrets, key.Namespace, made.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "what is lost is told", func() bool { return failed() == reason.EncryptionKeysLost })
+	poll.True(t, "what is lost is told", func() bool { return failed() == reason.EncryptionKeysLost })
 	if err := admin.Get(ctx, kube.Secrets, key.Namespace, made.Name, &metav1.PartialObjectMetadata{}); !apierrors.IsNotFound(err) {
 		t.Errorf("another is made: %v", err)
 	}
@@ -81,7 +81,7 @@ func TestTheSecretOfTheEncryption(t *testing.T) {
 	if err := admin.Create(ctx, kube.Secrets, restored); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "all is well again", func() bool { return failed() == "" })
+	poll.True(t, "all is well again", func() bool { return failed() == "" })
 	if s := read(); !slices.Contains(s.Finalizers, name.FinalizerEncryption) || name.Checksum(s.Data) != name.Checksum(made.Data) {
 		t.Errorf("finalizers %v", s.Finalizers)
 	}
@@ -101,7 +101,7 @@ func TestTheSecretOfTheEncryption(t *testing.T) {
 	if err := r.bus("datastore").Tell(ctx, key, 2, "1", event.Removed, event.Removals{About: about}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it goes with the tenant", func() bool {
+	poll.True(t, "it goes with the tenant", func() bool {
 		return apierrors.IsNotFound(admin.Get(ctx, kube.Secrets, key.Namespace, made.Name, &metav1.PartialObjectMetadata{}))
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -299,11 +300,11 @@ func TestWhichTurnsLookAtSecrets(t *testing.T) {
 	try(turn, "an endpoint that went", one{events: accepted, own: &loop.Outcome{Step: event.Issued, Inputs: "x"}, waits: true})
 	try(turn, "a day that is over, without the endpoint", one{events: due, own: &loop.Outcome{Step: event.Issued, Inputs: "x"}, looks: true})
 	r.expose("192.0.2.7:6443")
-	eventually(t, "the endpoint is known", func() bool { return inputs() != before })
+	poll.True(t, "the endpoint is known", func() bool { return inputs() != before })
 	try(turn, "all was issued", one{events: accepted, own: &loop.Outcome{Step: event.Issued, Inputs: inputs()}})
 	try(turn, "all was issued, for another endpoint", one{events: accepted, own: &loop.Outcome{Step: event.Issued, Inputs: "x"}, looks: true})
 	r.do("workload", r.work, loop.Outcome{Step: event.Exposed, Data: "x"})
-	eventually(t, "what workload says can't be read", func() bool {
+	poll.True(t, "what workload says can't be read", func() bool {
 		_, err := turn.Read(t.Context(), name.ServiceWorkload, &state.Workload{})
 		return err != nil
 	})

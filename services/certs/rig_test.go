@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,14 +17,13 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/stoker-k8s/stoker/deployments/natsserver"
-	"github.com/stoker-k8s/stoker/internal/testing/port"
+	"github.com/stoker-k8s/stoker/internal/testing/apiserver"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
@@ -42,21 +40,6 @@ func testLog() *slog.Logger {
 		return slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
 	return slog.New(slog.DiscardHandler)
-}
-
-// binary is a program of the local stack, which builds it when it isn't in its cache: minutes, once.
-func binary(t *testing.T, image, program string) string {
-	t.Helper()
-	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip("set-up: there is no Go to build " + program + " with")
-	}
-	cmd := exec.Command("go", "run", "./cmd/images", image)
-	cmd.Dir, cmd.Stderr = filepath.Join("..", "..", "deployments", "local"), os.Stderr
-	dir, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("build image %s: %v", image, err)
-	}
-	return filepath.Join(strings.TrimSpace(string(dir)), program)
 }
 
 // manifests reads the objects of a file under deployments.
@@ -87,37 +70,6 @@ func manifests(t *testing.T, file string, each func(kind string, body []byte)) {
 	}
 }
 
-func start(t *testing.T, program string, args ...string) *os.Process {
-	t.Helper()
-	cmd := exec.Command(program, args...)
-	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if data, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
-			t.Logf("%s: %s", filepath.Base(program), data[max(0, len(data)-2000):])
-		}
-	})
-	return cmd.Process
-}
-
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for began := time.Now(); !is(); {
-		if time.Since(began) > 3*time.Minute { // on a machine that is busy
-			t.Fatalf("never happened: %s", what)
-		}
-		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // between two looks
-	}
-}
-
 // issueAll makes the content of every Secret of an input, by component, and returns it with the CA.
 func issueAll(t *testing.T, in pki.Input, now time.Time) (map[string]map[string][]byte, *pki.Signer) {
 	t.Helper()
@@ -141,70 +93,78 @@ func issueAll(t *testing.T, in pki.Input, now time.Time) (map[string]map[string]
 	return all, signers[name.ComponentCA]
 }
 
-// cluster starts etcd and a kube-apiserver from certificates of this package: that it runs, authenticates its
-// administrator and signs ServiceAccount tokens says that they are good. It returns the administrator's client and kubeconfig, and a client
-// with just the rights of this service.
-func cluster(t *testing.T) (admin, certs *kube.Client, adminConfig []byte) {
-	t.Helper()
-	url, _ := startEtcd(t)
-	return clusterOn(t, url)
+// shared is the API server of tests that don't run in parallel and leave only Secrets behind.
+var shared struct {
+	apiserver.Shared
+	credentials
 }
 
-// startEtcd starts an etcd and returns its URL.
-func startEtcd(t *testing.T) (url string, etcd *os.Process) {
+func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
+
+// cluster returns the API server that tests share, without Secrets, and two clients: the administrator's, and one with just the rights of this
+// service. A test that runs in parallel or makes other kinds of objects needs a [newCluster].
+func cluster(t *testing.T) (admin, certs *kube.Client, server *apiserver.Server) {
 	t.Helper()
-	url, peer := "http://"+port.Address(t, "127.0.0.1"), "http://"+port.Address(t, "127.0.0.1")
-	return url, start(t, binary(t, "etcd", "etcd"), "--data-dir", t.TempDir(), "--listen-client-urls", url, "--advertise-client-urls", url,
-		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer,
-		"--unsafe-no-fsync", "--log-level", "warn")
+	server = shared.Server(t, shared.options(t))
+	server.Purge(t, "", kube.Secrets)
+	admin, certs = shared.connect(t, server)
+	return admin, certs, server
 }
 
-// clusterOn is cluster with an etcd that is there already.
-func clusterOn(t *testing.T, etcdURL string) (admin, certs *kube.Client, adminConfig []byte) {
+// newCluster is [cluster] with an API server that no other test uses.
+func newCluster(t *testing.T) (admin, certs *kube.Client) {
 	t.Helper()
-	apiserver, address := binary(t, "kubernetes-v1.36.3", "kube-apiserver"), port.Address(t, "127.0.0.1")
+	var c credentials
+	return c.connect(t, apiserver.Run(t, c.options(t)))
+}
 
-	today, dir := time.Now(), t.TempDir()
-	x, ca := issueAll(t, pki.Input{
-		Namespace: "default", Name: "management", UID: "u-1", Port: 6443, ClusterDomain: "cluster.local", ServiceCIDRs: []string{"10.96.0.0/16"},
-		Exposed: &pki.Exposed{Endpoint: address, Address: "127.0.0.1"},
-	}, today)
-	for _, data := range x {
-		for key, value := range data {
-			if err := os.WriteFile(filepath.Join(dir, key), value, 0o600); err != nil {
-				t.Fatal(err)
+// credentials makes the PKI of an API server from certificates that this package issues. The API server shows that they are good: it starts,
+// authenticates its administrator and signs ServiceAccount tokens with them. certs is the kubeconfig of this service.
+type credentials struct{ certs []byte }
+
+func (c *credentials) options(t *testing.T) apiserver.Options {
+	return apiserver.Options{Credentials: func(dir, address string) (flags map[string]string, kubeconfig []byte, err error) {
+		now := time.Now()
+		x, ca := issueAll(t, pki.Input{
+			Namespace: "default", Name: "management", UID: "u-1", Port: 6443, ClusterDomain: "cluster.local", ServiceCIDRs: []string{"10.96.0.0/16"},
+			Exposed: &pki.Exposed{Endpoint: address, Address: "127.0.0.1"},
+		}, now)
+		for _, data := range x {
+			for key, value := range data {
+				if err := os.WriteFile(filepath.Join(dir, key), value, 0o600); err != nil {
+					return nil, nil, err
+				}
 			}
 		}
-	}
-	file := func(key string) string { return filepath.Join(dir, key) }
-	_, port, err := net.SplitHostPort(address)
+		cert, key, err := (&pki.Credential{CommonName: "stoker-certs", Usage: x509.ExtKeyUsageClientAuth}).Issue(ca, now)
+		if err != nil {
+			return nil, nil, err
+		}
+		c.certs, err = kube.Kubeconfig{
+			Server: "https://" + address, CA: x[name.ComponentCA][name.KeyCACert], Cluster: "m", User: "c", Certificate: cert, Key: key,
+		}.Marshal()
+		flags = map[string]string{"requestheader-allowed-names": "front-proxy-client"}
+		for flag, key := range map[string]string{
+			"tls-cert-file": name.KeyAPIServerCert, "tls-private-key-file": name.KeyAPIServerKey, "client-ca-file": name.KeyCACert,
+			"service-account-key-file": name.KeyServiceAccountPublic, "service-account-signing-key-file": name.KeyServiceAccountPrivate,
+			"kubelet-client-certificate": name.KeyAPIServerKubeletClientCert, "kubelet-client-key": name.KeyAPIServerKubeletClientKey,
+			"proxy-client-cert-file": name.KeyFrontProxyClientCert, "proxy-client-key-file": name.KeyFrontProxyClientKey,
+			"requestheader-client-ca-file": name.KeyFrontProxyCACert,
+		} {
+			flags[flag] = filepath.Join(dir, key)
+		}
+		return flags, x[name.ComponentAdminKubeconfig][name.KeySuperAdminConf], err
+	}}
+}
+
+// connect makes the clients and gives this service its rights.
+func (c *credentials) connect(t *testing.T, server *apiserver.Server) (admin, certs *kube.Client) {
+	t.Helper()
+	admin, err := kube.FromKubeconfig(server.Kubeconfig, kube.Options{FieldManager: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	start(t, apiserver, "--bind-address=127.0.0.1", "--secure-port="+port, "--etcd-servers="+etcdURL,
-		"--advertise-address=192.0.2.1", "--endpoint-reconciler-type=none", "--authorization-mode=RBAC",
-		"--tls-cert-file="+file(name.KeyAPIServerCert), "--tls-private-key-file="+file(name.KeyAPIServerKey),
-		"--client-ca-file="+file(name.KeyCACert), "--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file="+file(name.KeyServiceAccountPublic),
-		"--service-account-signing-key-file="+file(name.KeyServiceAccountPrivate), "--service-cluster-ip-range=10.96.0.0/16",
-		"--kubelet-client-certificate="+file(name.KeyAPIServerKubeletClientCert),
-		"--kubelet-client-key="+file(name.KeyAPIServerKubeletClientKey),
-		"--proxy-client-cert-file="+file(name.KeyFrontProxyClientCert), "--proxy-client-key-file="+file(name.KeyFrontProxyClientKey),
-		"--requestheader-client-ca-file="+file(name.KeyFrontProxyCACert), "--requestheader-allowed-names=front-proxy-client",
-		"--disable-admission-plugins=ServiceAccount", "--shutdown-delay-duration=0s")
-
-	superAdmin := x[name.ComponentAdminKubeconfig][name.KeySuperAdminConf]
-	if admin, err = kube.FromKubeconfig(superAdmin, kube.Options{FieldManager: "test"}); err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(admin.Close)
-	eventually(t, "the API server answers its administrator", func() bool {
-		return admin.Get(t.Context(), kube.Namespaces, "", "default", &corev1.Namespace{}) == nil
-	})
-	eventually(t, "the API server has its roles", func() bool {
-		return admin.Get(t.Context(), kube.ClusterRoles, "", "cluster-admin", &rbacv1.ClusterRole{}) == nil
-	})
-
 	role := &rbacv1.ClusterRole{}
 	manifests(t, "rbac/certs.yaml", func(kind string, body []byte) {
 		if kind == "ClusterRole" {
@@ -224,17 +184,7 @@ func clusterOn(t *testing.T, etcdURL string) (admin, certs *kube.Client, adminCo
 	if err := admin.Apply(t.Context(), kube.ClusterRoleBindings, binding); err != nil {
 		t.Fatal(err)
 	}
-	cert, key, err := (&pki.Credential{CommonName: "stoker-certs", Usage: x509.ExtKeyUsageClientAuth}).Issue(ca, today)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := kube.Kubeconfig{
-		Server: "https://" + address, CA: x[name.ComponentCA][name.KeyCACert], Cluster: "m", User: "c", Certificate: cert, Key: key,
-	}.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	restConfig, err := clientcmd.RESTConfigFromKubeConfig(config)
+	restConfig, err := clientcmd.RESTConfigFromKubeConfig(c.certs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +194,7 @@ func clusterOn(t *testing.T, etcdURL string) (admin, certs *kube.Client, adminCo
 		t.Fatal(err)
 	}
 	t.Cleanup(certs.Close)
-	return admin, certs, superAdmin
+	return admin, certs
 }
 
 // listed counts the lists of whole Secrets that the service asked for since the last cluster began.

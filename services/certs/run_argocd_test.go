@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
@@ -33,7 +34,7 @@ type argoRig struct {
 
 func newArgoRig(t *testing.T) *argoRig {
 	t.Helper()
-	admin, limited, _ := cluster(t)
+	admin, limited := newCluster(t)
 	return runArgoRig(t, admin, limited)
 }
 
@@ -62,7 +63,7 @@ func (r *argoRig) ask(number int64, value, tier string) {
 // says waits until the state says that Argo CD knows the tenant, or why not.
 func (r *argoRig) says(what string) {
 	r.t.Helper()
-	eventually(r.t, "Argo CD: "+what, func() bool {
+	poll.True(r.t, "Argo CD: "+what, func() bool {
 		var c state.Certs
 		st, err := r.bus("certs").State(r.t.Context(), key, name.ServiceCerts)
 		if err != nil || json.Unmarshal(st.Data, &c) != nil || c.ArgoCD == nil {
@@ -138,7 +139,7 @@ func TestClustersOfArgoCD(t *testing.T) {
 	}
 	good := func(what string) {
 		r.t.Helper()
-		eventually(r.t, what, func() bool { return r.right(r.find(n)) })
+		poll.True(r.t, what, func() bool { return r.right(r.find(n)) })
 	}
 	within("without Argo CD's namespace the tenant is issued all the same, and its state says what is missing", func(t *testing.T) {
 		r.ask(1, "true", "gold")
@@ -175,7 +176,7 @@ func TestClustersOfArgoCD(t *testing.T) {
 		}
 	})
 	within("which is told", func(t *testing.T) {
-		eventually(t, "the fact", func() bool {
+		poll.True(t, "the fact", func() bool {
 			select {
 			case e := <-r.facts:
 				var f event.CertsRegistered
@@ -200,22 +201,22 @@ func TestClustersOfArgoCD(t *testing.T) {
 	})
 	within("it follows labels, credentials and the endpoint", func(t *testing.T) {
 		r.ask(1, "true", "silver")
-		eventually(t, "the label", func() bool { o := r.find(n); return o != nil && o.Labels["tier"] == "silver" })
+		poll.True(t, "the label", func() bool { o := r.find(n); return o != nil && o.Labels["tier"] == "silver" })
 		before := r.find(n).Data["config"]
 		r.must(r.admin.MergePatch(ctx, kube.Secrets, key.Namespace, name.AdminKubeconfig(key.Name),
 			map[string]any{"metadata": map[string]any{"annotations": map[string]any{name.AnnotationRotate: ""}}}, nil))
-		eventually(t, "other credentials", func() bool { o := r.find(n); return r.right(o) && !bytes.Equal(o.Data["config"], before) })
+		poll.True(t, "other credentials", func() bool { o := r.find(n); return r.right(o) && !bytes.Equal(o.Data["config"], before) })
 		r.expose("192.0.2.8:6443")
-		eventually(t, "the other endpoint", func() bool { o := r.find(n); return r.right(o) && string(o.Data["server"]) == "https://192.0.2.8:6443" })
+		poll.True(t, "the other endpoint", func() bool { o := r.find(n); return r.right(o) && string(o.Data["server"]) == "https://192.0.2.8:6443" })
 	})
 	within("it goes with the annotation, as it does with one that says nothing", func(t *testing.T) {
 		r.ask(1, "yes", "silver")
 		r.says(reason.ArgoCDUnreadable)
-		eventually(t, "the end of the Secret", func() bool { return r.find(n) == nil })
+		poll.True(t, "the end of the Secret", func() bool { return r.find(n) == nil })
 		r.ask(1, "true", "silver")
 		good("the Secret again")
 		r.ask(1, "false", "silver")
-		eventually(t, "the end of the Secret", func() bool { return r.find(n) == nil && r.state().ArgoCD == nil })
+		poll.True(t, "the end of the Secret", func() bool { return r.find(n) == nil && r.state().ArgoCD == nil })
 		r.ask(1, "true", "silver")
 		good("the Secret again")
 	})
@@ -224,7 +225,7 @@ func TestClustersOfArgoCD(t *testing.T) {
 		labels := name.Labels("ghost", name.ComponentArgoCDCluster, events.Tenant(key.Namespace, "ghost").Partition())
 		labels[name.LabelTenant], labels[name.LabelTenantNamespace] = "ghost", key.Namespace
 		r.other(w.Name(), "https://192.0.2.10:6443", labels)
-		eventually(t, "its end", func() bool { return r.find(w.Name()) == nil })
+		poll.True(t, "its end", func() bool { return r.find(w.Name()) == nil })
 	})
 	within("it goes with the tenant, which says so", func(t *testing.T) {
 		removed := r.deleted()
@@ -237,7 +238,7 @@ func TestClustersOfArgoCD(t *testing.T) {
 // A service for the tenants of one namespace has rights elsewhere only where the operator gives them.
 func TestClustersOfArgoCDWithoutRights(t *testing.T) {
 	t.Parallel()
-	admin, limited, _ := cluster(t)
+	admin, limited := newCluster(t)
 	ctx, n := t.Context(), name.ArgoCDCluster(key.Namespace, key.Name)
 	must := func(err error) {
 		t.Helper()
@@ -268,7 +269,7 @@ func TestClustersOfArgoCDWithoutRights(t *testing.T) {
 	}
 	must(admin.Create(ctx, kube.Namespaces, &corev1.Namespace{TypeMeta: kube.Namespaces.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Name: argoNamespace}}))
 	grant("rbac-namespace/certs.yaml", key.Namespace)
-	eventually(t, "the rights are small", func() bool {
+	poll.True(t, "the rights are small", func() bool {
 		return apierrors.IsForbidden(limited.Get(ctx, kube.Secrets, argoNamespace, n, &corev1.Secret{}))
 	})
 	r := runArgoRig(t, admin, limited.In(key.Namespace))
@@ -285,7 +286,7 @@ func TestClustersOfArgoCDWithoutRights(t *testing.T) {
 	}
 	_, err := admin.Delete(ctx, kube.RoleBindings, argoNamespace, "stoker-certs-clusters", metav1.DeleteOptions{})
 	must(err)
-	eventually(t, "the rights are gone", func() bool {
+	poll.True(t, "the rights are gone", func() bool {
 		return apierrors.IsForbidden(limited.Get(ctx, kube.Secrets, argoNamespace, n, &corev1.Secret{}))
 	})
 	if removed := r.deleted(); len(removed.Left) != 1 || !strings.Contains(removed.Left[0], "Secret argocd/"+n) {
@@ -302,7 +303,7 @@ func (r *argoRig) deleted() (removed event.Removals) {
 	})
 	about := event.About{Namespace: key.Namespace, Name: key.Name, UID: uid, Generation: 2}
 	r.must(r.bus("datastore").Tell(r.t.Context(), key, 2, "1", event.Removed, event.Removals{About: about, Removed: map[string]int{}}))
-	eventually(r.t, "certs has removed its part", func() bool {
+	poll.True(r.t, "certs has removed its part", func() bool {
 		select {
 		case e := <-r.facts:
 			return e.Service == "certs" && e.What == event.Removed && json.Unmarshal(e.Data(), &removed) == nil

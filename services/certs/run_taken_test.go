@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
@@ -72,7 +73,7 @@ func TestSecretsOfOthers(t *testing.T) {
 	})
 	n := name.SchedulerKubeconfig("demo")
 	t.Run("so is one that was made in the place of the tenant's", func(t *testing.T) {
-		eventually(t, "somebody is quicker than the repair", func() bool {
+		poll.True(t, "somebody is quicker than the repair", func() bool {
 			goes(n)
 			o := &corev1.Secret{
 				TypeMeta: kube.Secrets.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: n}, Data: map[string][]byte{"password": []byte("of a shop")},
@@ -80,7 +81,7 @@ func TestSecretsOfOthers(t *testing.T) {
 			return admin.Create(ctx, kube.Secrets, o) == nil
 		})
 		before := look(n)
-		eventually(t, "it is told", func() bool {
+		poll.True(t, "it is told", func() bool {
 			s, err := r.bus("certs").State(ctx, key, name.ServiceCerts)
 			return err == nil && s.Failure != nil && s.Failure.Reason == reason.NameTaken && strings.Contains(s.Failure.Message, "Secret default/"+n)
 		})
@@ -108,7 +109,7 @@ func TestSecretsOfOthers(t *testing.T) {
 			Step: event.Deleting, Data: generation{2, state.Tenant{Namespace: key.Namespace, Name: key.Name, Deleting: true}},
 			Facts: []loop.Tell{{What: event.Deleting}},
 		})
-		eventually(t, "certs knows of the deletion", func() bool {
+		poll.True(t, "certs knows of the deletion", func() bool {
 			s, err := r.bus("certs").State(ctx, key, name.ServiceCerts)
 			return err == nil && s.Wait.Reason == reason.EarlierRemoval
 		})
@@ -116,13 +117,13 @@ func TestSecretsOfOthers(t *testing.T) {
 		if err := r.bus("datastore").Tell(ctx, key, 2, "1", event.Removed, event.Removals{About: about, Removed: map[string]int{}}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "certs names the Secret and the finalizer", func() bool {
+		poll.True(t, "certs names the Secret and the finalizer", func() bool {
 			s, err := r.bus("certs").State(ctx, key, name.ServiceCerts)
 			return err == nil && s.Wait.On == kube.Secrets.Kind && s.Wait.Reason == reason.ObjectHeld && s.Failure == nil &&
 				strings.Contains(s.Wait.Text, "Secret default/"+name.CA("demo")) && strings.Contains(s.Wait.Text, `"example.com/hold"`)
 		})
 		keep()
-		eventually(t, "certs has removed its part", func() bool {
+		poll.True(t, "certs has removed its part", func() bool {
 			s, err := r.bus("certs").State(ctx, key, name.ServiceCerts)
 			return err == nil && s.Step == event.Removed
 		})

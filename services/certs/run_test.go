@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
@@ -29,7 +30,7 @@ import (
 )
 
 func TestTheService(t *testing.T) {
-	admin, limited, adminConfig := cluster(t)
+	admin, limited, server := cluster(t)
 	ctx := t.Context()
 
 	t.Run("ServiceAccount tokens are signed with the ECDSA key and accepted", func(t *testing.T) {
@@ -37,7 +38,7 @@ func TestTheService(t *testing.T) {
 		if err := admin.Apply(ctx, kube.ServiceAccounts, account); err != nil {
 			t.Fatal(err)
 		}
-		config, err := clientcmd.RESTConfigFromKubeConfig(adminConfig)
+		config, err := clientcmd.RESTConfigFromKubeConfig(server.Kubeconfig)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +165,7 @@ func TestTheService(t *testing.T) {
 		if err := admin.MergePatch(ctx, kube.Secrets, "default", name.CA("demo"), patch, nil); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the CA has its labels", func() bool { return secrets()[name.ComponentCA].Labels[name.LabelPartition] != "" })
+		poll.True(t, "the CA has its labels", func() bool { return secrets()[name.ComponentCA].Labels[name.LabelPartition] != "" })
 		if a, b := secrets()[name.ComponentCA], before[name.ComponentCA]; !maps.EqualFunc(a.Data, b.Data, bytes.Equal) || !maps.Equal(a.Labels, b.Labels) {
 			t.Errorf("labels %v", a.Labels)
 		}

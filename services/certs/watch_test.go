@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -39,7 +40,7 @@ func TestOfAPartitionThatIsGainedWhatIsMissingIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Lists and watches are of what the server has in memory, where a write comes after its answer.
-		eventually(t, "the server has it in memory", func() bool {
+		poll.True(t, "the server has it in memory", func() bool {
 			all, err := admin.Metadata(t.Context(), kube.Secrets, name.LabelName+"="+key.Name)
 			return err == nil && len(all) == 1 && !kube.Older(all[0].ResourceVersion, o.ResourceVersion)
 		})

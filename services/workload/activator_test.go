@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
@@ -56,7 +57,7 @@ func ended(t *testing.T, c net.Conn) {
 // holds waits until an activator holds so many connections.
 func holds(t *testing.T, a *activator, n int) {
 	t.Helper()
-	eventually(t, "the connections to be held", func() error {
+	poll.Nil(t, "the connections to be held", func() error {
 		if held, _ := a.count(); held != n {
 			return fmt.Errorf("%d of %d", held, n)
 		}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
@@ -137,7 +138,7 @@ func TestObjectsOfOthers(t *testing.T) {
 			x.available()
 			c.goes(kind, "re"+n)
 			var before json.RawMessage
-			eventually(c.t, "somebody is quicker than the repair", func() error {
+			poll.Nil(c.t, "somebody is quicker than the repair", func() error {
 				f := foreign[kind]
 				o := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q},"spec":%s}`, f.r.GroupVersion, kind, "re"+n, f.spec)
 				err := c.admin.Get(c.t.Context(), f.r, "default", "re"+n, &before)
@@ -181,7 +182,7 @@ func TestObjectsOfOthers(t *testing.T) {
 		none := map[string]any{"metadata": map[string]any{"ownerReferences": nil}}
 		for _, r := range []kube.Resource{kube.Services, kube.Deployments} {
 			c.must(c.admin.MergePatch(t.Context(), r, "default", "orphan", none, nil))
-			eventually(t, r.Kind+" has its owner", func() error {
+			poll.Nil(t, r.Kind+" has its owner", func() error {
 				var o metav1.PartialObjectMetadata
 				c.must(c.admin.Get(t.Context(), r, "default", "orphan", &o))
 				if owner := metav1.GetControllerOf(&o); owner == nil || owner.UID != types.UID(x.UID) {

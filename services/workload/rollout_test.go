@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
@@ -184,7 +185,7 @@ func (x *tenant) turn() *loop.Turn {
 // listed waits until the watch has listed a tenant's Deployment.
 func (s *svc) listed(t *testing.T, key events.Key) {
 	t.Helper()
-	eventually(t, "the watch has listed the Deployment", func() error {
+	poll.Nil(t, "the watch has listed the Deployment", func() error {
 		if seen := s.observed.get(key, kindDeployment, ""); seen.version == "" {
 			return errors.New("not yet")
 		}
@@ -193,7 +194,7 @@ func (s *svc) listed(t *testing.T, key events.Key) {
 }
 
 func TestRollOutOnARealAPIServer(t *testing.T) {
-	c := startCluster(t)
+	c := sharedCluster(t)
 	in := c.subtest
 
 	in("what a rollout waits for is what its pods say, once they have been waited for, and a failure when that lasts", func(t *testing.T) {
@@ -371,7 +372,7 @@ func TestRollOutOnARealAPIServer(t *testing.T) {
 			"its annotations": {"metadata": map[string]any{"annotations": nil}},
 		} {
 			c.must(c.admin.MergePatch(t.Context(), kube.Deployments, "default", "drifts", change, nil))
-			eventually(t, what+" are put right", func() error {
+			poll.Nil(t, what+" are put right", func() error {
 				if d := x.deployment(); desired(d) != 1 || !maps.Equal(d.Labels, right.Labels) || !maps.Equal(d.Annotations, right.Annotations) {
 					return fmt.Errorf("%d replicas, %v, %v", desired(d), d.Labels, d.Annotations)
 				}
@@ -419,7 +420,7 @@ func TestRollOutOnARealAPIServer(t *testing.T) {
 		started.listed(t, x.key)
 		for range 2 {
 			x.again(event.IntakeAccepted{})
-			eventually(t, "it holds its slot, and what is known of its Deployment is noted", func() error {
+			poll.Nil(t, "it holds its slot, and what is known of its Deployment is noted", func() error {
 				held, _ := started.slots.count()
 				if seen := started.observed.get(x.key, kindDeployment, ""); held != 1 || seen.changed() {
 					return fmt.Errorf("%d are held, %+v", held, seen)
@@ -455,7 +456,7 @@ func TestRollOutOnARealAPIServer(t *testing.T) {
 		defer stop()
 		running.listed(t, x.key)
 		x.tell(name.ServiceIntake, event.Checked, event.IntakeChecked{About: x.about()})
-		eventually(t, "its replicas are put right", func() error {
+		poll.Nil(t, "its replicas are put right", func() error {
 			if n := desired(x.deployment()); n != 1 {
 				return fmt.Errorf("%d replicas", n)
 			}
@@ -467,7 +468,7 @@ func TestRollOutOnARealAPIServer(t *testing.T) {
 		x := c.tenant("default", "same")
 		told := func(times uint64) {
 			t.Helper()
-			eventually(t, fmt.Sprintf("it is told of %d generations", times), func() error { // a fact is published after the state that announces it
+			poll.Nil(t, fmt.Sprintf("it is told of %d generations", times), func() error { // a fact is published after the state that announces it
 				if n := x.told(event.Available); n != times {
 					return fmt.Errorf("told %d times", n)
 				}

@@ -3,17 +3,11 @@ package workload
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -21,7 +15,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -44,7 +37,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/stoker-k8s/stoker/deployments/natsserver"
-	"github.com/stoker-k8s/stoker/internal/testing/port"
+	"github.com/stoker-k8s/stoker/internal/testing/apiserver"
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
@@ -67,10 +61,32 @@ type cluster struct {
 	bus        map[string]*events.Bus
 }
 
+// shared is the API server of tests that don't run in parallel and add no kinds to it.
+var shared apiserver.Shared
+
+func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
+
+// sharedCluster returns a cluster on the API server that tests share, without an earlier test's tenants.
+func sharedCluster(t *testing.T) *cluster {
+	t.Helper()
+	server := shared.Server(t, apiserver.Options{})
+	c := newCluster(t, server)
+	server.Purge(t, "", kube.TenantControlPlanes, kube.Pods)
+	server.Purge(t, name.LabelProject+"="+name.Project,
+		kube.Deployments, kube.Services, kube.Ingresses, kube.ConfigMaps)
+	return c
+}
+
+// startCluster returns a cluster on an API server of its own.
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
+	return newCluster(t, apiserver.Run(t, apiserver.Options{}))
+}
+
+func newCluster(t *testing.T, server *apiserver.Server) *cluster {
+	t.Helper()
 	c := &cluster{t: t, bus: map[string]*events.Bus{}}
-	c.apiServer()
+	c.connect(server)
 	var err error
 	c.nats, err = natsserver.Start(t.Context(), t.TempDir(), "127.0.0.1:0", nil)
 	c.must(err)
@@ -93,59 +109,13 @@ func (c *cluster) must(err error) {
 	}
 }
 
-// eventually waits for a condition, also on a machine that is busy.
-func eventually(t *testing.T, what string, is func() error) {
-	t.Helper()
-	for began := time.Now(); ; {
-		err := is()
-		if err == nil {
-			return
-		}
-		if time.Since(began) > 3*time.Minute {
-			t.Fatalf("never happened: %s: %v", what, err)
-		}
-		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // between two looks at a condition
-	}
-}
-
-// apiServer starts etcd and kube-apiserver from the local stack's images, which builds them when they aren't in its cache:
-// minutes, once.
-func (c *cluster) apiServer() {
+// connect makes clients of an API server, gives this service its rights, and makes the API server serve TenantControlPlanes.
+func (c *cluster) connect(server *apiserver.Server) {
 	t := c.t
-	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip("set-up: there is no Go to build etcd and kube-apiserver with")
-	}
-	build := exec.Command("go", "run", "./cmd/images", "etcd", "kubernetes-v1.36.3")
-	build.Dir, build.Stderr = filepath.Join("..", "..", "deployments", "local"), os.Stderr
-	out, err := build.Output()
-	c.must(err)
-	images, dir := strings.Fields(string(out)), t.TempDir()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	c.must(err)
-	der, err := x509.MarshalECPrivateKey(key)
-	c.must(err)
-	write := func(file string, data []byte) string {
-		path := filepath.Join(dir, file)
-		c.must(os.WriteFile(path, data, 0o600))
-		return path
-	}
-	sa := write("sa.key", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))
-	client, peer, secure := port.Address(t, "127.0.0.1"), port.Address(t, "127.0.0.1"), port.Address(t, "127.0.0.1")
-	c.run(filepath.Join(images[0], "etcd"), "--data-dir="+filepath.Join(dir, "etcd"), "--unsafe-no-fsync", "--log-level=warn",
-		"--listen-client-urls=http://"+client, "--advertise-client-urls=http://"+client,
-		"--listen-peer-urls=http://"+peer, "--initial-advertise-peer-urls=http://"+peer, "--initial-cluster=default=http://"+peer)
-	_, port, _ := net.SplitHostPort(secure)
-	c.run(filepath.Join(images[1], "kube-apiserver"), "--bind-address=127.0.0.1", "--secure-port="+port, "--etcd-servers=http://"+client,
-		"--advertise-address=192.0.2.1", "--endpoint-reconciler-type=none", "--authorization-mode=RBAC", "--cert-dir="+filepath.Join(dir, "pki"),
-		"--token-auth-file="+write("tokens", []byte("admin,admin,admin,system:masters\nown,own,own\n")),
-		"--service-account-issuer=https://localhost", "--service-account-key-file="+sa, "--service-account-signing-key-file="+sa,
-		"--service-cluster-ip-range=10.96.0.0/16", "--disable-admission-plugins=ServiceAccount", "--shutdown-delay-duration=0s")
-	connect := func(token, manager string) *kube.Client {
-		kubeconfig := fmt.Sprintf(`{"clusters":[{"name":"c","cluster":{"server":"https://%s","insecure-skip-tls-verify":true}}],
-"users":[{"name":"c","user":{"token":%q}}],"contexts":[{"name":"c","context":{"cluster":"c","user":"c"}}],"current-context":"c"}`, secure, token)
-		cfg, err := clientcmd.RESTConfigFromKubeConfig([]byte(kubeconfig))
+	client := func(kubeconfig []byte, manager string) *kube.Client {
+		cfg, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 		c.must(err)
-		if token == "own" {
+		if manager == name.FieldManagerWorkload {
 			cfg.Wrap(c.lists.of)
 		} else {
 			c.config = rest.CopyConfig(cfg)
@@ -155,11 +125,9 @@ func (c *cluster) apiServer() {
 		t.Cleanup(k.Close)
 		return k
 	}
-	c.admin, c.own = connect("admin", "test"), connect("own", name.FieldManagerWorkload)
-	eventually(t, "the API server has its roles", func() error {
-		return errors.Join(c.admin.Get(t.Context(), kube.Namespaces, "", "default", &corev1.Namespace{}),
-			c.admin.Get(t.Context(), kube.ClusterRoles, "", "cluster-admin", &rbacv1.ClusterRole{}))
-	})
+	own, err := server.User("own")
+	c.must(err)
+	c.admin, c.own = client(server.Kubeconfig, "test"), client(own, name.FieldManagerWorkload)
 	rights, err := os.ReadFile("../../deployments/rbac/workload.yaml")
 	c.must(err)
 	for _, document := range bytes.Split(rights, []byte("\n---\n")) {
@@ -222,26 +190,11 @@ func (c *cluster) crd(file string, r kube.Resource) {
 	client, err := dynamic.NewForConfig(c.config)
 	c.must(err)
 	_, err = client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).Create(c.t.Context(), object, metav1.CreateOptions{})
-	c.must(err)
-	eventually(c.t, r.Plural+" are served", func() error {
+	if !apierrors.IsAlreadyExists(err) { // of a shared API server
+		c.must(err)
+	}
+	poll.Nil(c.t, r.Plural+" are served", func() error {
 		return c.admin.List(c.t.Context(), r, "", "", &metav1.PartialObjectMetadataList{})
-	})
-}
-
-// run runs a program until the test ends.
-func (c *cluster) run(program string, args ...string) {
-	c.t.Helper()
-	log, err := os.Create(filepath.Join(c.t.TempDir(), "log"))
-	c.must(err)
-	cmd := exec.Command(program, args...)
-	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	c.must(cmd.Start())
-	c.t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if data, err := os.ReadFile(log.Name()); err == nil && c.t.Failed() {
-			c.t.Logf("%s: %s", filepath.Base(program), data[max(0, len(data)-1500):])
-		}
 	})
 }
 
@@ -358,7 +311,7 @@ func (x *tenant) becomes(what string, is func(s *state.State, w *state.Workload)
 	x.t.Helper()
 	var s *state.State
 	var w state.Workload
-	eventually(x.t, x.key.Name+": "+what, func() (err error) {
+	poll.Nil(x.t, x.key.Name+": "+what, func() (err error) {
 		if s, err = x.bus[events.UserOperator].State(x.t.Context(), x.key, name.ServiceWorkload); err != nil {
 			return err
 		}
@@ -479,7 +432,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		forbidden := func(why string) func(*state.State, *state.Workload) bool {
 			return func(s *state.State, _ *state.Workload) bool { return s.Failure != nil && s.Failure.Reason == why }
 		}
-		eventually(t, "the quota holds", func() error {
+		poll.Nil(t, "the quota holds", func() error {
 			o := &corev1.Service{TypeMeta: kube.Services.TypeMeta(), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}}
 			o.Namespace, o.Name = "tight", "x"
 			err := c.admin.Create(t.Context(), kube.Services, o)
@@ -534,7 +487,7 @@ func TestOnARealAPIServer(t *testing.T) {
 			t.Helper()
 			x.Tenant.Spec.ControlPlane.Service.AllocateLoadBalancerNodePorts = &allocated
 			x.accept()
-			eventually(t, fmt.Sprintf("node ports: %t", allocated), func() error {
+			poll.Nil(t, fmt.Sprintf("node ports: %t", allocated), func() error {
 				o := &corev1.Service{}
 				if err := c.admin.Get(t.Context(), kube.Services, "default", name.Service("ports"), o); err != nil {
 					return err
@@ -564,7 +517,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		}
 		before := untouched.deployment().ResourceVersion
 		c.service(3)
-		eventually(t, "both are there again", func() error {
+		poll.Nil(t, "both are there again", func() error {
 			return errors.Join(c.admin.Get(t.Context(), kube.Services, "default", "swept", &corev1.Service{}),
 				c.admin.Get(t.Context(), kube.Deployments, "default", "swept", &appsv1.Deployment{}))
 		})
@@ -662,7 +615,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		two.waits("its pods to be ready")
 		two.rolledOut()
 		two.is(event.Available)
-		eventually(t, "no slot is held", func() error {
+		poll.Nil(t, "no slot is held", func() error {
 			if held, waiting := s.slots.count(); held+waiting > 0 {
 				return fmt.Errorf("%d held, %d wait", held, waiting)
 			}
@@ -671,7 +624,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		one.rolledOut() // which nobody takes notice of
 		_, err := c.admin.Delete(t.Context(), kube.Services, "default", "one", metav1.DeleteOptions{})
 		c.must(err)
-		eventually(t, "the watch has seen it", func() error {
+		poll.Nil(t, "the watch has seen it", func() error {
 			if seen := s.observed.get(one.key, kindService, ""); !seen.gone {
 				return errors.New("not yet")
 			}
@@ -717,13 +670,13 @@ func TestOnARealAPIServer(t *testing.T) {
 		if _, w := x.is(event.Available); w.Version != "v1.36.3" || w.Phase != string(v1alpha1.VersionReady) {
 			t.Errorf("%+v", w)
 		}
-		eventually(t, "that it slept was told twice", func() error { // a fact is published after the state that announces it
+		poll.Nil(t, "that it slept was told twice", func() error { // a fact is published after the state that announces it
 			if slept := x.told(event.Slept); slept != 2 {
 				return fmt.Errorf("told %d times", slept)
 			}
 			return nil
 		})
-		eventually(t, "that it was upgraded was told when its pods ran the version", func() error {
+		poll.Nil(t, "that it was upgraded was told when its pods ran the version", func() error {
 			if upgraded := x.told(event.Upgraded); upgraded != 1 {
 				return fmt.Errorf("told %d times", upgraded)
 			}
@@ -757,7 +710,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		st, err := c.bus[events.UserOperator].JetStream().Stream(t.Context(), events.StreamFacts)
 		c.must(err)
 		var r event.Removals
-		eventually(t, "that it was removed was told", func() error { // a fact is published after the state that announces it
+		poll.Nil(t, "that it was removed was told", func() error { // a fact is published after the state that announces it
 			m, err := st.GetLastMsgForSubject(t.Context(), x.key.FactSubject(name.ServiceWorkload, event.Removed))
 			if err != nil {
 				return err
@@ -793,7 +746,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		before := x.deployment().Generation
 		again := func(what string) {
 			t.Helper()
-			eventually(t, what, func() error {
+			poll.Nil(t, what, func() error {
 				o, err := read()
 				if err == nil && !maps.Equal(o.Data, made.Data) {
 					err = fmt.Errorf("%v", o.Data)
@@ -858,7 +811,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		})
 		told := func(times uint64) {
 			t.Helper()
-			eventually(t, "that it is told", func() error { // a fact is published after the state that announces it
+			poll.Nil(t, "that it is told", func() error { // a fact is published after the state that announces it
 				if n := x.told(event.Exposed); n != before+times {
 					return fmt.Errorf("told %d times, before %d", n, before)
 				}
@@ -875,7 +828,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		told(2)
 		x.again(event.IntakeAccepted{})
 		c.must(c.admin.MergePatch(t.Context(), kube.Services, "default", "balanced", map[string]any{"metadata": map[string]any{"annotations": map[string]any{"seen": "again"}}}, nil))
-		eventually(t, "the watch has seen it", func() error {
+		poll.Nil(t, "the watch has seen it", func() error {
 			var o corev1.Service
 			c.must(c.admin.Get(t.Context(), kube.Services, "default", "balanced", &o))
 			if _, w := x.is(event.Available); w.Service.LoadBalancer.Ingress == nil || o.Annotations["seen"] == "" {
@@ -971,11 +924,11 @@ func TestOnARealAPIServer(t *testing.T) {
 			c.must(err)
 		}
 		deleteRoute()
-		eventually(t, "a route that was deleted is there again", get)
+		poll.Nil(t, "a route that was deleted is there again", get)
 		stop()
 		deleteRoute()
 		c.service(3)
-		eventually(t, "also when nobody watched", get)
+		poll.Nil(t, "also when nobody watched", get)
 
 		x.Tenant.Spec.ControlPlane.Gateway = nil
 		x.Certs.Endpoint = "routed.example.com:443"
@@ -990,7 +943,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		x.Certs.Endpoint = w.Endpoint
 		x.put(name.ServiceCerts, name.ServiceCerts, state.State{Step: event.Issued, Inputs: fmt.Sprint("x-", x.generation), Data: event.Marshal(x.Certs)})
 		x.tell(name.ServiceCerts, event.Rotated, event.CertsIssued{About: x.about()})
-		eventually(t, "the route goes once kubeconfigs lead elsewhere", func() error {
+		poll.Nil(t, "the route goes once kubeconfigs lead elsewhere", func() error {
 			if err := get(); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("%w", errors.Join(errors.New("not yet"), err))
 			}
@@ -1003,7 +956,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		}
 		x.Tenant.Spec.ControlPlane.Gateway = &v1alpha1.GatewaySpec{Hostname: "routed.example.com", ParentRefs: []gatewayv1.ParentReference{parent}}
 		x.accept()
-		eventually(t, "and comes back with it", get)
+		poll.Nil(t, "and comes back with it", get)
 		x.Tenant.Deleting = true
 		x.put(name.ServiceIntake, events.KeySpec, state.State{Step: event.Deleting, Data: event.Marshal(x.Tenant)})
 		x.tell(name.ServiceAddons, event.Removed, event.Removals{About: x.about(), Removed: map[string]int{}})

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
@@ -254,7 +255,7 @@ func (x *tenant) image() string {
 
 func (x *tenant) runs(version string) {
 	x.t.Helper()
-	eventually(x.t, x.key.Name+" is to run "+version, func() error {
+	poll.Nil(x.t, x.key.Name+" is to run "+version, func() error {
 		if have := x.image(); have != version {
 			return errors.New(have)
 		}
@@ -267,8 +268,7 @@ func undoneState(s *state.State, w *state.Workload) bool {
 }
 
 func TestUpgradesOnARealAPIServer(t *testing.T) {
-	t.Parallel()
-	c := startCluster(t)
+	c := sharedCluster(t)
 	in := c.subtest
 
 	in("pods of another version that aren't ready in time go, with what they said last; the version stays until a generation asks anew", func(t *testing.T) {
@@ -300,7 +300,7 @@ func TestUpgradesOnARealAPIServer(t *testing.T) {
 		if w.Version != "v1.35.4" || w.Phase != "Ready" || s.Wait.Waits() || !strings.HasPrefix(s.Failure.Message, "pods of v1.36.3 did not become ready in time") {
 			t.Errorf("%+v, %+v", w, s.Failure)
 		}
-		eventually(t, "it is told", func() error {
+		poll.Nil(t, "it is told", func() error {
 			if failed, available := x.told(event.Failed), x.told(event.Available); failed != 1 || available != 2 {
 				return fmt.Errorf("failed %d times, available %d times", failed, available)
 			}
@@ -414,7 +414,7 @@ func TestUpgradesOnARealAPIServer(t *testing.T) {
 			t.Errorf("%+v", w)
 		}
 		var steps []string
-		eventually(t, "each step is told", func() error {
+		poll.Nil(t, "each step is told", func() error {
 			steps = x.upgraded()
 			if !slices.Equal(steps, []string{"v1.33.1 v1.34.4", "v1.34.4 v1.35.4", "v1.35.4 v1.36.3"}) {
 				return fmt.Errorf("%v", steps)

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -27,7 +28,7 @@ func tenantIn(p int, prefix string) events.Key {
 }
 
 func TestAWatchGoesOnForThePartitionsThatStayWhenOthersMove(t *testing.T) {
-	c := startCluster(t)
+	c := sharedCluster(t)
 	labels := func(key events.Key) map[string]string {
 		return map[string]string{
 			name.LabelProject: name.Project, name.LabelName: key.Name, name.LabelPartition: fmt.Sprint(key.Partition()),
@@ -36,7 +37,7 @@ func TestAWatchGoesOnForThePartitionsThatStayWhenOthersMove(t *testing.T) {
 	// listed waits until the server has an object in memory, of which lists and watches are: a write comes there after its answer.
 	listed := func(r kube.Resource, n, version string) {
 		t.Helper()
-		eventually(t, r.Plural+" "+n+" is in the server's memory", func() error {
+		poll.Nil(t, r.Plural+" "+n+" is in the server's memory", func() error {
 			all, err := c.admin.Metadata(t.Context(), r, "")
 			if i := slices.IndexFunc(all, func(o metav1.PartialObjectMetadata) bool { return o.Name == n }); err == nil && n != "" &&
 				(i < 0 || kube.Older(all[i].ResourceVersion, version)) {
@@ -113,7 +114,7 @@ func TestAWatchGoesOnForThePartitionsThatStayWhenOthersMove(t *testing.T) {
 	if got := slices.DeleteFunc(c.lists.take(), former); !slices.Equal(got, slices.DeleteFunc(in("3"), former)) {
 		t.Errorf("when partitions moved it listed %q", got)
 	}
-	eventually(t, "what is known of lost tenants is forgotten", func() error {
+	poll.Nil(t, "what is known of lost tenants is forgotten", func() error {
 		if slots, _ := s.slots.count(); slots > 0 || s.observed.sees(lost, kindService) {
 			return fmt.Errorf("%d slots are held", slots)
 		}

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/test/inside"
 )
 
@@ -104,7 +105,7 @@ func (i *installation) keepAskingFromPod(t *testing.T, n string) (end func(durin
 	}
 	answers := func(least int) (asked inside.Asked) {
 		t.Helper()
-		eventually(t, "a pod to ask "+n, func() (err error) {
+		poll.Nil(t, "a pod to ask "+n, func() (err error) {
 			if asked, err = last(); err == nil && asked.Answered+asked.Failures < least {
 				err = fmt.Errorf("%+v", asked)
 			}

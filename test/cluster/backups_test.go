@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/test/env"
@@ -97,7 +98,7 @@ func (i *installation) makeVolume(t *testing.T) {
 	if _, err := pods.Create(t.Context(), prepares, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the volume's directory", func() error {
+	poll.Nil(t, "the volume's directory", func() error {
 		p, err := pods.Get(t.Context(), prepares.Name, metav1.GetOptions{})
 		if err == nil && p.Status.Phase != corev1.PodSucceeded {
 			err = fmt.Errorf("the pod is %s: %+v", p.Status.Phase, p.Status.ContainerStatuses)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 )
@@ -165,7 +166,7 @@ func upgradeTenant(t *testing.T, i *installation) {
 // onlyPods waits until a tenant has so many pods, and none that ends.
 func (i *installation) onlyPods(t *testing.T, n string, count int) (uids []types.UID) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%s to have %d pods", n, count), func() error {
+	poll.Nil(t, fmt.Sprintf("%s to have %d pods", n, count), func() error {
 		pods, err := i.core.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: labels.FormatLabels(name.Selector(n))})
 		if err != nil || len(pods.Items) != count {
 			return fmt.Errorf("%d pods: %w", len(pods.Items), err)
@@ -189,7 +190,7 @@ func drift(t *testing.T, i *installation) {
 	if _, err := deployments.Patch(t.Context(), name.Deployment(n), types.MergePatchType, two, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "one replica again", func() error {
+	poll.Nil(t, "one replica again", func() error {
 		d, err := deployments.Get(t.Context(), name.Deployment(n), metav1.GetOptions{})
 		if err == nil && *d.Spec.Replicas != 1 {
 			err = fmt.Errorf("it has %d", *d.Spec.Replicas)
@@ -222,7 +223,7 @@ func drift(t *testing.T, i *installation) {
 		if err := c.delete(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the "+c.what+" to be there again", func() error { return c.there(t.Context()) })
+		poll.Nil(t, "the "+c.what+" to be there again", func() error { return c.there(t.Context()) })
 		i.report.took(t, begun, "a deleted %s made again", c.what)
 	}
 	i.ready(t, n)

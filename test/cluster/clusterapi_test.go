@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/test/env"
 )
@@ -81,7 +82,7 @@ func (i *installation) define(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "the kinds to be served", func() error {
+	poll.Nil(t, "the kinds to be served", func() error {
 		_, err := i.objects.Metadata(t.Context(), controlPlanes, "")
 		return err
 	})
@@ -96,7 +97,7 @@ func (i *installation) controlled(t *testing.T, n, version string) {
 			Conditions []metav1.Condition `json:"conditions"`
 		} `json:"status"`
 	}
-	eventually(t, "the control plane of "+n, func() error {
+	poll.Nil(t, "the control plane of "+n, func() error {
 		var of, plane conditions
 		if err := i.objects.Get(t.Context(), controlPlanes, namespace, n, &plane); err != nil {
 			return err
@@ -125,7 +126,7 @@ func (i *installation) deleted(t *testing.T, r kube.Resource, n string) {
 	if _, err := i.objects.Delete(t.Context(), r, namespace, n, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, r.Kind+" "+n+" to be gone", func() error {
+	poll.Nil(t, r.Kind+" "+n+" to be gone", func() error {
 		var o struct {
 			Status any `json:"status"`
 		}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/portal"
@@ -85,7 +86,7 @@ func drain(t *testing.T, i *installation) {
 	i.evict(t, tenants.Items[0])
 	i.onlyPods(t, stays, 1)
 	i.ready(t, stays)
-	eventually(t, "the API to answer", func() error {
+	poll.Nil(t, "the API to answer", func() error {
 		if !reached(t.Context(), fmt.Sprintf("%s:%d", i.address, mustGet(t, i, stays).Spec.NetworkProfile.Port)) {
 			return errors.New("it doesn't")
 		}
@@ -124,10 +125,10 @@ func (i *installation) cordon(t *testing.T, node string, is bool) {
 func (i *installation) evict(t *testing.T, p corev1.Pod) {
 	t.Helper()
 	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}}
-	eventually(t, p.Name+" to be evicted", func() error {
+	poll.Nil(t, p.Name+" to be evicted", func() error {
 		return i.core.PolicyV1().Evictions(p.Namespace).Evict(t.Context(), eviction)
 	})
-	eventually(t, p.Name+" to go", func() error {
+	poll.Nil(t, p.Name+" to go", func() error {
 		now, err := i.core.CoreV1().Pods(p.Namespace).Get(t.Context(), p.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) || err == nil && now.UID != p.UID {
 			return nil

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -162,7 +163,7 @@ func backup(t *testing.T, i *installation) {
 		if _, err := jobs.Create(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: n}, Spec: cron.Spec.JobTemplate.Spec}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, n+" to succeed", func() error {
+		poll.Nil(t, n+" to succeed", func() error {
 			job, err := jobs.Get(t.Context(), n, metav1.GetOptions{})
 			if err == nil && job.Status.Succeeded != 1 {
 				err = fmt.Errorf("%+v", job.Status)
@@ -318,19 +319,8 @@ func (i *installation) nothingLeft(ctx context.Context, t *testing.T) {
 // until waits for a condition, also once the test has ended.
 func until(ctx context.Context, t *testing.T, what string, is func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
-	defer cancel()
-	for {
-		err := is()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Errorf("never happened: %s: %v", what, err)
-			return
-		case <-time.After(100 * time.Millisecond):
-		}
+	if err := poll.Retry(ctx, is); err != nil {
+		t.Errorf("never happened: %s: %v", what, err)
 	}
 }
 

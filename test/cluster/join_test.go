@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -103,7 +104,7 @@ func (x *tunnelled) joins(t *testing.T, begun time.Time) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v: %s", cmd, err, out)
 	}
-	eventually(t, "the node to be Ready", func() error {
+	poll.Nil(t, "the node to be Ready", func() error {
 		node, err := x.api.CoreV1().Nodes().Get(t.Context(), n, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -124,7 +125,7 @@ func (x *tunnelled) joins(t *testing.T, begun time.Time) {
 // connected waits until the tenant says that its tunnel is.
 func (x *tunnelled) connected(t *testing.T) {
 	t.Helper()
-	eventually(t, "the tunnel to be connected", func() error {
+	poll.Nil(t, "the tunnel to be connected", func() error {
 		o, err := x.get(t.Context(), x.name)
 		if err != nil {
 			return err
@@ -211,7 +212,7 @@ func (x *tunnelled) create(t *testing.T, objects string) {
 // pod is the one with a label that runs on the tenant's node.
 func (x *tunnelled) pod(t *testing.T, namespace, label string) (found *corev1.Pod) {
 	t.Helper()
-	eventually(t, "a pod with "+label+" to be ready", func() error {
+	poll.Nil(t, "a pod with "+label+" to be ready", func() error {
 		pods, err := x.api.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: label})
 		if err != nil {
 			return err
@@ -245,7 +246,7 @@ func (x *tunnelled) readLogs(ctx context.Context, pod string) error {
 // logs compares reading a log through the tunnel with reading it of kubelet.
 func (x *tunnelled) logs(t *testing.T) {
 	pod := x.pod(t, "default", "app="+inside.Name)
-	eventually(t, "the log to be read", func() error { return x.readLogs(t.Context(), pod.Name) })
+	poll.Nil(t, "the log to be read", func() error { return x.readLogs(t.Context(), pod.Name) })
 	x.report.median(t, "a log through API server and tunnel", func() error { return x.readLogs(t.Context(), pod.Name) })
 	secret, err := x.core.CoreV1().Secrets(namespace).Get(t.Context(), name.APIServerKubeletClientCertificate(x.name), metav1.GetOptions{})
 	if err != nil {
@@ -289,7 +290,7 @@ func readAll(ctx context.Context, client *http.Client, address string) error {
 func (x *tunnelled) exec(t *testing.T) {
 	pod := x.pod(t, "default", "app="+inside.Name)
 	x.pod(t, "kube-system", "k8s-app=kube-dns")
-	eventually(t, "a name to be resolved in the pod", func() error {
+	poll.Nil(t, "a name to be resolved in the pod", func() error {
 		out, err := x.run(t.Context(), pod.Name, "/usr/bin/stoker-test-inside", "resolve", "kubernetes.default.svc.cluster.local")
 		if err == nil && strings.TrimSpace(out) == "" {
 			err = errors.New("no address")
@@ -336,8 +337,8 @@ func (x *tunnelled) admit(ctx context.Context) error {
 }
 
 func (x *tunnelled) webhook(t *testing.T) {
-	eventually(t, "the webhook to be called", func() error { return x.admit(t.Context()) })
-	eventually(t, "the aggregated API to answer", func() error {
+	poll.Nil(t, "the webhook to be called", func() error { return x.admit(t.Context()) })
+	poll.Nil(t, "the aggregated API to answer", func() error {
 		out, err := x.api.RESTClient().Get().AbsPath(inside.Answer).DoRaw(t.Context())
 		if err == nil && !strings.Contains(string(out), inside.Says) {
 			err = errors.New(string(out))
@@ -350,8 +351,8 @@ func (x *tunnelled) webhook(t *testing.T) {
 func (x *tunnelled) works(t *testing.T, begun time.Time, after string) {
 	t.Helper()
 	pod := x.pod(t, "default", "app="+inside.Name)
-	eventually(t, "logs again", func() error { return x.readLogs(t.Context(), pod.Name) })
-	eventually(t, "the webhook to be called again", func() error { return x.admit(t.Context()) })
+	poll.Nil(t, "logs again", func() error { return x.readLogs(t.Context(), pod.Name) })
+	poll.Nil(t, "the webhook to be called again", func() error { return x.admit(t.Context()) })
 	x.report.took(t, begun, "logs and webhook work again after %s", after)
 	x.connected(t)
 }
@@ -374,7 +375,7 @@ func (x *tunnelled) endServer(t *testing.T) {
 	if err := pods.DeleteCollection(t.Context(), metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, all); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the next pod to be ready", func() error {
+	poll.Nil(t, "the next pod to be ready", func() error {
 		there, err := pods.List(t.Context(), all)
 		if err != nil {
 			return err

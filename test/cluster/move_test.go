@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
@@ -73,7 +74,7 @@ func (i *installation) moveTo(t *testing.T, n, to string) {
 	if err := i.objects.MergePatch(t.Context(), kube.TenantControlPlanes, namespace, n, patch, nil); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the data to be in DataStore "+to, func() error {
+	poll.Nil(t, "the data to be in DataStore "+to, func() error {
 		o, err := i.get(t.Context(), n)
 		if err == nil && o.Status.Storage.DataStoreName != to {
 			err = fmt.Errorf("they are in %s: %+v", o.Status.Storage.DataStoreName, o.Status.Conditions)

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 )
@@ -136,7 +137,7 @@ func (i *installation) cut(ctx context.Context, t *testing.T, state, node string
 // readyPods waits until so many pods of a tenant are ready.
 func (i *installation) readyPods(t *testing.T, n string, is func(ready int32) bool) {
 	t.Helper()
-	eventually(t, "the number of ready pods to change", func() error {
+	poll.Nil(t, "the number of ready pods to change", func() error {
 		d, err := i.core.AppsV1().Deployments(namespace).Get(t.Context(), name.Deployment(n), metav1.GetOptions{})
 		if err == nil && !is(d.Status.ReadyReplicas) {
 			err = fmt.Errorf("%d are ready", d.Status.ReadyReplicas)
@@ -165,7 +166,7 @@ func (i *installation) outOfService(ctx context.Context, t *testing.T, node stri
 // allReady waits until all pods of the installation are ready, or those of parts of it, which are named without "stoker-".
 func (i *installation) allReady(t *testing.T, parts ...string) {
 	t.Helper()
-	eventually(t, "all pods of the installation to be ready", func() error {
+	poll.Nil(t, "all pods of the installation to be ready", func() error {
 		sets, err := i.core.AppsV1().StatefulSets(name.SystemNamespace).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err

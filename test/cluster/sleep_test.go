@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -74,7 +75,7 @@ func askFromHere(t *testing.T, config *rest.Config) time.Duration {
 func (i *installation) askFromPod(t *testing.T, config *rest.Config) (took time.Duration) {
 	t.Helper()
 	pods, pod := i.core.CoreV1().Pods(namespace), i.runInside(t, "get", config)
-	eventually(t, "a pod to have asked "+config.Host, func() error {
+	poll.Nil(t, "a pod to have asked "+config.Host, func() error {
 		p, err := pods.Get(t.Context(), pod, metav1.GetOptions{})
 		if err == nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
 			err = fmt.Errorf("it is %s: %+v", p.Status.Phase, p.Status.ContainerStatuses)

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -25,7 +26,7 @@ func everyTenantRuns(t *testing.T, i *installation) {
 	}
 	begun := time.Now()
 	i.put(t, kube.TenantAddons, n, `{selector: {}, manifests: {inline: '{apiVersion: v1, kind: ConfigMap, metadata: {name: baseline}, data: {word: first}}'}}`)
-	eventually(t, "the TenantAddon to be ready", func() error {
+	poll.Nil(t, "the TenantAddon to be ready", func() error {
 		var o tenantaddon.TenantAddon
 		if err := i.objects.Get(t.Context(), kube.TenantAddons, namespace, n, &o); err != nil || int(o.Status.Tenants.Ready) != len(all) {
 			return fmt.Errorf("of %d tenants: %w, %+v", len(all), err, o.Status)
@@ -58,7 +59,7 @@ func everyTenantRuns(t *testing.T, i *installation) {
 // runs waits until a tenant has what the TenantAddon brings.
 func runs(t *testing.T, c *kubernetes.Clientset, tenant string) {
 	t.Helper()
-	eventually(t, "the ConfigMap in "+tenant, func() error {
+	poll.Nil(t, "the ConfigMap in "+tenant, func() error {
 		m, err := c.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(t.Context(), "baseline", metav1.GetOptions{})
 		if err == nil && m.Data["word"] != "first" {
 			err = fmt.Errorf("it says %v", m.Data)

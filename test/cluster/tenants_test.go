@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -74,7 +75,7 @@ func (i *installation) get(ctx context.Context, n string) (*v1alpha1.TenantContr
 // ready waits until a tenant's generation is Ready.
 func (i *installation) ready(t *testing.T, n string) {
 	t.Helper()
-	eventually(t, n+" to be Ready", func() error {
+	poll.Nil(t, n+" to be Ready", func() error {
 		o, err := i.get(t.Context(), n)
 		if err != nil {
 			return err
@@ -91,7 +92,7 @@ func (i *installation) ready(t *testing.T, n string) {
 // says waits until a condition of a tenant says what is wanted, and returns its message.
 func (i *installation) says(t *testing.T, n, want string) (message string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%s to say %q", n, want), func() error {
+	poll.Nil(t, fmt.Sprintf("%s to say %q", n, want), func() error {
 		o, err := i.get(t.Context(), n)
 		if err != nil {
 			return err
@@ -123,7 +124,7 @@ func (i *installation) remove(t *testing.T, names ...string) {
 // gone waits until nothing is left of a tenant.
 func (i *installation) gone(t *testing.T, n string) {
 	t.Helper()
-	eventually(t, n+" to be gone", func() error {
+	poll.Nil(t, n+" to be gone", func() error {
 		if o, err := i.get(t.Context(), n); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("it is there: %w: %+v", err, o.Status.Conditions)
 		}
@@ -195,12 +196,6 @@ func (i *installation) answers(t *testing.T, n, version string) {
 	if _, err := c.CoreV1().ConfigMaps("kube-system").Get(t.Context(), "kubeadm-config", metav1.GetOptions{}); err != nil {
 		t.Errorf("%s: %v", n, err)
 	}
-}
-
-// eventually waits for a condition for as long as a busy cluster may take, and says at the end what it was.
-func eventually(t *testing.T, what string, is func() error) {
-	t.Helper()
-	env.Eventually(t, what, is)
 }
 
 // steps notes when what a tenant's pod goes through was first seen.

@@ -28,6 +28,7 @@ import (
 	"github.com/stoker-k8s/stoker/deployments/local/progress"
 	"github.com/stoker-k8s/stoker/deployments/stack"
 	"github.com/stoker-k8s/stoker/internal/testing/checkout"
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
@@ -224,7 +225,7 @@ func (e *Env) build(o options) error {
 	}
 	args := []string{"build", "-trimpath", "-ldflags=-s -w", "-o", e.bins + "/"}
 	if race() {
-		args = append(args, "-race", "-gcflags=github.com/k3s-io/kine/pkg/ttl=-race=false") // test/run/build.go says why
+		args = append(args, "-race", "-gcflags=all=-dwarf=false", "-gcflags=github.com/k3s-io/kine/pkg/ttl=-race=false") // test/run/build.go says why
 	}
 	for _, s := range o.services {
 		args = append(args, "./services/"+s+"/cmd/stoker-"+s)
@@ -242,6 +243,9 @@ func (e *Env) build(o options) error {
 	defer unlock()
 	cmd := exec.Command("go", args...)
 	cmd.Dir = Root()
+	if race() {
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=1") // the detector is a C library
+	}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
@@ -349,25 +353,10 @@ func Long(t testing.TB, why string) {
 	}
 }
 
-// Eventually waits for a condition. The longer that takes the less often it is looked at: each look takes time from what is waited for.
+// Eventually waits for a condition, as [poll.Nil] does.
 func Eventually(t testing.TB, what string, is func() error) {
 	t.Helper()
-	began := time.Now()
-	deadline := began.Add(5 * time.Minute)
-	for {
-		err := is()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("never happened: %s: %v", what, err)
-		}
-		select {
-		case <-t.Context().Done():
-			t.Fatalf("%s: %v", what, err)
-		case <-time.After(min(20*time.Millisecond+time.Since(began)/10, 150*time.Millisecond)):
-		}
-	}
+	poll.Nil(t, what, is)
 }
 
 // Tenant is a small tenant of one replica on a LoadBalancer address.

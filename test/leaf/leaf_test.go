@@ -23,6 +23,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/deployments/local/pki"
 	"github.com/stoker-k8s/stoker/deployments/natsserver"
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -192,7 +193,7 @@ func (w *world) startInstallation(t *testing.T, servers int) {
 		w.servers = append(w.servers, run(t, filepath.Join(w.dir, fmt.Sprintf("n%d.conf", i)), text))
 	}
 	for _, srv := range w.servers {
-		eventually(t, "a server of the installation is ready", func() bool {
+		poll.True(t, "a server of the installation is ready", func() bool {
 			return srv.ReadyForConnections(time.Second) && (servers == 1 || srv.JetStreamIsCurrent()) && srv.NumLeafNodes() == 1
 		})
 	}
@@ -277,17 +278,6 @@ func (w *world) carriedOut(t *testing.T, key events.Key, commands uint64) {
 
 // patience is how long a test waits for an event on a busy machine.
 const patience = 3 * time.Minute
-
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !is() {
-		if time.Now().After(deadline) {
-			t.Fatalf("never happened: %s", what)
-		}
-		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // between two looks at a condition
-	}
-}
 
 // raw is a connection to the hub, as the user of a seed.
 func (w *world) raw(t *testing.T, seedFile string) *nats.Conn {
@@ -497,12 +487,12 @@ func TestWhileTheWayIsCut(t *testing.T) {
 		if !errors.As(err, &unanswered) || unanswered.Stored || unanswered.Command != "upgrade" {
 			t.Errorf("an order that reaches nobody: %v", err)
 		}
-		eventually(t, "the hub notices", func() bool { return w.hub.NumLeafNodes() == 0 })
+		poll.True(t, "the hub notices", func() bool { return w.hub.NumLeafNodes() == 0 })
 	}
 	if _, err := w.raw(t, w.stranger).Request(key.CommandSubject(), nil, patience); !errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("the hub says %v of a command that it can't hand on", err)
 	}
-	eventually(t, "the installation notices", func() bool { return w.servers[0].NumLeafNodes() == 0 })
+	poll.True(t, "the installation notices", func() bool { return w.servers[0].NumLeafNodes() == 0 })
 
 	// One waits on, as the library does.
 	type answer struct {

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 )
 
 // TestMain lets this binary play the parts of the tests: a parent, or a child that won't end when asked.
@@ -56,28 +58,19 @@ func self(part, log string) Spec {
 
 func gone(t *testing.T, pid int) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // between two looks at a condition
+	poll.True(t, "the end of process "+strconv.Itoa(pid), func() bool {
 		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-		if errors.Is(err, os.ErrNotExist) || strings.Contains(string(stat), ") Z ") {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("process %d is still there", pid)
-		}
-	}
+		return errors.Is(err, os.ErrNotExist) || strings.Contains(string(stat), ") Z ")
+	})
 }
 
 // says waits until a log holds a text.
 func says(t *testing.T, path, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // between two looks at a condition
-		if data, _ := os.ReadFile(path); strings.Contains(string(data), text) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s doesn't say %q", path, text)
-		}
-	}
+	poll.True(t, path+" says "+text, func() bool {
+		data, _ := os.ReadFile(path)
+		return strings.Contains(string(data), text)
+	})
 }
 
 func TestProcess(t *testing.T) {

@@ -4,9 +4,11 @@ package drivertest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
@@ -135,23 +137,8 @@ func Persist(step func() error) (err error) {
 	return err
 }
 
-// Eventually calls step until it succeeds.
+// Eventually calls step until it succeeds, as [poll.Nil] does. A test that fails logs within, the time that the step takes on an idle machine.
 func Eventually(t testing.TB, within time.Duration, step func() error) {
 	t.Helper()
-	began := time.Now()
-	deadline := began.Add(max(within, 3*time.Minute)) // on a machine that is busy
-	for {
-		err := step()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-		select {
-		case <-t.Context().Done():
-			t.Fatal(t.Context().Err())
-		case <-time.After(min(10*time.Millisecond+time.Since(began)/10, 100*time.Millisecond)): // each look takes time from what is waited for
-		}
-	}
+	poll.Nil(t, fmt.Sprintf("success within %s", within), step)
 }

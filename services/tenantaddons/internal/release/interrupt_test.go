@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
 	"github.com/stoker-k8s/stoker/pkg/fence"
@@ -242,7 +243,7 @@ func wantNothing(t testing.TB, id ID) {
 			t.Errorf("there is %s %s", list.Items[i].GetKind(), list.Items[i].GetName())
 		}
 	}
-	until(t, "the CRD is gone", func() bool { return !server.has(t, crds, "", "widgets."+group(id)) })
+	poll.True(t, "the CRD is gone", func() bool { return !server.has(t, crds, "", "widgets."+group(id)) })
 }
 
 // Whoever is in the tenant may use Helm, too, and be interrupted or delete what it has noted.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
@@ -451,7 +452,7 @@ webhooks:
 			_, err := c.Install(t.Context(), everything(t, id, false))
 			wantError(t, err, tenantaddon.ReasonTenantWebhook, "deployments "+id.Namespace+"/"+id.Name, `webhook "`+webhook+`"`, test.says)
 			server.delete(t, hooks, "", webhook)
-			until(t, "the webhook is forgotten", func() bool {
+			poll.True(t, "the webhook is forgotten", func() bool {
 				_, err = c.Install(t.Context(), everything(t, id, false))
 				var e *Error
 				return err == nil || !errors.As(err, &e) || e.Reason != tenantaddon.ReasonTenantWebhook

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
@@ -44,7 +45,7 @@ func watching(t testing.TB, c *Cluster, in *Installed) *watched {
 // settle is until all objects were seen, and drift is none or what is given.
 func (w *watched) settle(t testing.TB, want ...Ref) {
 	t.Helper()
-	until(t, fmt.Sprintf("the drift is %v", want), func() bool {
+	poll.True(t, fmt.Sprintf("the drift is %v", want), func() bool {
 		w.Installed.mu.Lock()
 		unseen := w.unseen
 		w.Installed.mu.Unlock()
@@ -56,7 +57,7 @@ func (w *watched) settle(t testing.TB, want ...Ref) {
 // drifted is until drift is told.
 func (w *watched) drifted(t testing.TB) {
 	t.Helper()
-	until(t, "drift is told", func() bool {
+	poll.True(t, "drift is told", func() bool {
 		select {
 		case e := <-w.told:
 			return e.Drift
@@ -251,7 +252,7 @@ func TestHealth(t *testing.T) {
 	w := watching(t, c, in)
 	want := func(state, message string) {
 		t.Helper()
-		until(t, "it is "+state+": "+message, func() bool { return in.Health() == Health{state, message} })
+		poll.True(t, "it is "+state+": "+message, func() bool { return in.Health() == Health{state, message} })
 	}
 	want(InProgress, "Deployment "+ns+"/"+app+": Replicas: 0/1")
 	status := func(available, progressing, why string) {
@@ -295,7 +296,7 @@ func TestWatchLeavesNothingRunning(t *testing.T) {
 	w := watching(t, c, in)
 	w.settle(t)
 	w.end()
-	until(t, "nothing runs", func() bool {
+	poll.True(t, "nothing runs", func() bool {
 		c.Close() // a stream may still be ending
 		err = goleak.Find(before)
 		return err == nil
@@ -325,14 +326,14 @@ func TestCRDThatIsDeletedIsPutBack(t *testing.T) {
 
 	// Also by who meets the tenant without it.
 	server.delete(t, crds, "", crd.Name)
-	until(t, "the CRD is gone", func() bool { return !server.has(t, crds, "", crd.Name) })
+	poll.True(t, "the CRD is gone", func() bool { return !server.has(t, crds, "", crd.Name) })
 	other := open(t, kube.Options{})
 	if in, err = other.Read(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
 	w = watching(t, other, in)
-	until(t, "the CRD is missed", func() bool { return slices.Contains(w.Drift(), crd) })
-	until(t, "all is put back", func() bool {
+	poll.True(t, "the CRD is missed", func() bool { return slices.Contains(w.Drift(), crd) })
+	poll.True(t, "all is put back", func() bool {
 		if _, err := other.Repair(t.Context(), in, w.Drift()); err != nil {
 			t.Fatal(err)
 		}

@@ -12,14 +12,17 @@ BENCH ?= ./bench/...
 # another checkout's findings would be reported, by paths that this one's rules don't match.
 export GOLANGCI_LINT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/stoker/lint$(CURDIR)
 GO_FILES = $(shell git ls-files -co --exclude-standard '*.go' go.mod '*/go.mod' go.work)
+# All that make compiles has the flags of deployments/local/gobuild, so that nothing is compiled twice. Only the race detector needs cgo.
+export GOFLAGS := $(GOFLAGS) -buildvcs=false -trimpath -gcflags=all=-dwarf=false
+export CGO_ENABLED := 0
 # What `stoker version` says; a tree without git says what Go knows of it.
 VERSION = $(shell git describe --tags --always --dirty 2>/dev/null)
 REVISION = $(shell git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null)
 LDFLAGS = -X github.com/stoker-k8s/stoker/pkg/version.version=$(VERSION) -X github.com/stoker-k8s/stoker/pkg/version.revision=$(REVISION)
 # go build that says how far it is.
-GO_BUILD = go run -trimpath ./deployments/local/cmd/gobuild -ldflags "$(LDFLAGS)"
+GO_BUILD = go run ./deployments/local/cmd/gobuild -ldflags "$(LDFLAGS)"
 # test/run builds all tests first, runs them side by side, and reports what each package cost. TEST_FLAGS are flags of go test.
-TEST = go run -trimpath ./test/run
+TEST = go run ./test/run
 TEST_ARGS = $(DIRS) -- $(TEST_FLAGS)
 
 .PHONY: help
@@ -39,7 +42,7 @@ IMAGES_TO = $(if $(LOAD),-load) $(if $(REGISTRY),-registry $(REGISTRY)) $(if $(o
 # IMAGES='stoker-certs nats' builds some, TAG and PLATFORMS=linux/arm64 say which; without REGISTRY and LOAD they are written to OUTPUT (bin/images).
 .PHONY: container-images
 container-images: ## build the container images: REGISTRY=host/path pushes them, LOAD=1 loads them
-	@go run -trimpath ./deployments/docker/cmd/containerimages $(IMAGES_TO) -version $(VERSION) -revision $(REVISION) \
+	@go run ./deployments/docker/cmd/containerimages $(IMAGES_TO) -version $(VERSION) -revision $(REVISION) \
 		-tag $(or $(TAG),$(VERSION)) $(if $(or $(PLATFORMS),$(LOAD)),-platforms $(or $(PLATFORMS),linux/$(shell go env GOARCH))) $(IMAGES)
 
 # What clusterctl's repository has, and what the components in it are made of.
@@ -96,11 +99,11 @@ test-containers: images ## run the tests that need a container engine
 .PHONY: test-cluster
 test-cluster: ## install on your cluster by Helm and test it: KUBECONFIG=file REGISTRY=host/path
 	@test -n '$(KUBECONFIG)' -a -n '$(REGISTRY)' || { echo "KUBECONFIG and REGISTRY say which cluster, and where its images go"; exit 2; }
-	@go run -trimpath ./deployments/docker/cmd/containerimages -registry $(REGISTRY) -version $(VERSION) -revision $(REVISION) -tag $(VERSION) \
+	@go run ./deployments/docker/cmd/containerimages -registry $(REGISTRY) -version $(VERSION) -revision $(REVISION) -tag $(VERSION) \
 		-platforms linux/$(shell go env GOARCH)
-	@go run -trimpath ./deployments/docker/cmd/containerimages -registry $(REGISTRY) -version $(VERSION) -tag $(VERSION) \
+	@go run ./deployments/docker/cmd/containerimages -registry $(REGISTRY) -version $(VERSION) -tag $(VERSION) \
 		-platforms linux/$(shell go env GOARCH) stoker-test-inside
-	@go run -trimpath ./deployments/docker/cmd/containerimages -registry $(REGISTRY) nats etcd kube-apiserver kube-controller-manager kube-scheduler \
+	@go run ./deployments/docker/cmd/containerimages -registry $(REGISTRY) nats etcd kube-apiserver kube-controller-manager kube-scheduler \
 		proxy-server proxy-agent
 	cd test && STOKER_TEST_CLUSTER='$(abspath $(KUBECONFIG))' STOKER_TEST_REGISTRY='$(REGISTRY)' STOKER_TEST_TAG='$(VERSION)' STOKER_TEST_NODE='$(abspath $(NODE))' \
 		STOKER_TEST_JOIN='$(abspath $(JOIN))' STOKER_TEST_E2E='$(abspath $(E2E))' STOKER_TEST_CONFORMANCE='$(CONFORMANCE)' \
@@ -155,7 +158,7 @@ publish: ## publish the JSON Schemas of events; incompatible changes are refused
 
 .PHONY: images
 images: ## build what the local stack runs: Kubernetes, etcd, databases, kine
-	@go run -trimpath ./deployments/local/cmd/images >/dev/null
+	@go run ./deployments/local/cmd/images >/dev/null
 
 .PHONY: tidy
 tidy: ## tidy every go.mod

@@ -3,6 +3,9 @@ module github.com/stoker-k8s/stoker
 
 go 1.26.0
 
+// What is built, and the copies of Go packages that a build replaces others by.
+ignore ./bin
+
 require github.com/stoker-k8s/stoker/pkg v0.0.0
 
 require (

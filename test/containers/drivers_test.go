@@ -95,7 +95,7 @@ func testDriver(t *testing.T, driver string, variable string) {
 		defer cancel()
 	}
 	cmd := exec.CommandContext(ctx, "go", "test", "-race", "-count=1", "-timeout=15m", "./driver/"+driver)
-	cmd.Dir, cmd.Env = filepath.Join(root, "services/datastore"), append(os.Environ(), "GOWORK=", variable)
+	cmd.Dir, cmd.Env = filepath.Join(root, "services/datastore"), append(os.Environ(), "GOWORK=", "CGO_ENABLED=1", variable)
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = time.Minute

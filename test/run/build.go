@@ -19,7 +19,7 @@ import (
 // kine v0.16.4 reads when a lease ends while it notes that it was renewed (pkg/ttl: handle, save). It deletes by revision, so that at worst a
 // lease that ends is kept for a moment longer; the detector would end whoever reads a tenant's data for longer than its API server's lease
 // of 15 s. test/env builds the services in the same way.
-const raceFlags = "-race -gcflags=github.com/k3s-io/kine/pkg/ttl=-race=false"
+const raceFlags = "-race -gcflags=all=-dwarf=false -gcflags=github.com/k3s-io/kine/pkg/ttl=-race=false"
 
 // stashVariable names the directory in which this program, as the -exec of go test, keeps a test binary in place of running it. go test -c
 // can't write two binaries of the same name.
@@ -80,12 +80,15 @@ func build(ctx context.Context, r *report, jobs []job, race bool) (*built, error
 	if err != nil {
 		return b, err
 	}
-	args := []string{"test", "-json", "-vet=off", "-count=1", "-trimpath", "-ldflags=-s -w", "-exec", self}
+	args := []string{"test", "-json", "-vet=off", "-count=1", "-ldflags=-s -w", "-exec", self}
 	if race {
 		args = append(args, strings.Fields(raceFlags)...)
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, paths...)...)
 	cmd.Env = append(os.Environ(), stashVariable+"="+dir)
+	if race {
+		cmd.Env = append(cmd.Env, "CGO_ENABLED=1") // the detector is a C library
+	}
 	inGroup(cmd)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -139,11 +142,12 @@ func buildOutput(r *report, from io.Reader) error {
 // servers are the programs, apart from those of an installation, that tests of a package start: images of deployments/local, and Helm.
 // Compiled within a test, they would take the cores from tests that hold leases.
 var servers = map[string]struct{ always, long []string }{
-	"test/clusterapi": {always: []string{"cluster-api"}, long: []string{"cluster-api-v1.13", "kamaji-provider"}},
-	"test/e2e":        {long: []string{"versitygw"}},
-	"test/gitops":     {long: []string{"cluster-api", "flux", "argo-cd"}},
-	"test/helm":       {always: []string{helm}},
-	"test/monitoring": {long: []string{"cluster-api"}},
+	"services/datastore/backup": {always: []string{"versitygw"}},
+	"test/clusterapi":           {always: []string{"cluster-api"}, long: []string{"cluster-api-v1.13", "kamaji-provider"}},
+	"test/e2e":                  {long: []string{"versitygw"}},
+	"test/gitops":               {long: []string{"cluster-api", "flux", "argo-cd"}},
+	"test/helm":                 {always: []string{helm}},
+	"test/monitoring":           {long: []string{"cluster-api"}},
 }
 
 const helm = "helm"
@@ -155,7 +159,7 @@ func programs(ctx context.Context, jobs []job) error {
 	if err != nil {
 		return err
 	}
-	args := []string{"build", "-trimpath", "-ldflags=-s -w", "-o", "bin/test/", "./cmd/stoker", "./deployments/natsserver/cmd/natsserver"}
+	args := []string{"build", "-ldflags=-s -w", "-o", "bin/test/", "./cmd/stoker", "./deployments/natsserver/cmd/natsserver"}
 	for _, s := range services {
 		args = append(args, "./"+s)
 	}
@@ -179,12 +183,12 @@ func programs(ctx context.Context, jobs []job) error {
 			return err
 		}
 		args := []string{"build", "-o", filepath.Join(cache, "stoker", helm), "helm.sh/helm/v4/cmd/helm"} // as test/env does
-		if err := goCommand(ctx, filepath.Join("tools", "helm"), []string{"GOWORK=off", "CGO_ENABLED=0"}, args...); err != nil {
+		if err := goCommand(ctx, filepath.Join("tools", "helm"), []string{"GOWORK=off"}, args...); err != nil {
 			return fmt.Errorf("build Helm: %w", err)
 		}
 	}
 	if len(images) > 0 {
-		if err := goCommand(ctx, ".", nil, append([]string{"run", "-trimpath", "./deployments/local/cmd/images"}, images...)...); err != nil {
+		if err := goCommand(ctx, ".", nil, append([]string{"run", "./deployments/local/cmd/images"}, images...)...); err != nil {
 			return fmt.Errorf("build %v: %w", images, err)
 		}
 	}

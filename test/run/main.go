@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/stoker-k8s/stoker/deployments/local/gobuild"
 )
 
 const help = `Usage: run [FLAG…] [DIRECTORY…] [-- FLAG OF GO TEST…]
@@ -55,6 +57,13 @@ type options struct {
 }
 
 func main() {
+	// go commands of this program and of the tests compile with the same flags as those of make, so that they share what is compiled.
+	for name, value := range map[string]string{"GOFLAGS": strings.Join(gobuild.Flags, " "), "CGO_ENABLED": "0"} {
+		if err := os.Setenv(name, value); err != nil {
+			fmt.Fprintln(os.Stderr, "run:", err)
+			os.Exit(1)
+		}
+	}
 	if len(os.Args) > 1 && os.Args[1] == measureCommand {
 		os.Exit(measure(os.Args[2], os.Args[3:]))
 	}

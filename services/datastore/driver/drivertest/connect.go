@@ -65,7 +65,7 @@ func Combinations(t *testing.T, open driver.Open, all map[string]Combination) {
 
 // soon is when whoever asks a database that is away must have been told, however many they are: several times what a driver waits, and
 // far less than if one waited after the other.
-const soon = 30 * time.Second
+const soon = 2 * time.Minute
 
 // Faults shows what becomes of a DataStore that says something wrong: what Open refuses, and by which field, and what
 // counts as a database that is away. good has TLS and a password; other is an authority, a certificate and its key that

@@ -13,6 +13,7 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/limit"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/mysql"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/mysql/mysqlserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/nats"
@@ -20,6 +21,8 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver/postgres"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/postgres/postgresserver"
 )
+
+func init() { limit.Raise() }
 
 // TestData is the contract of driver.DataAccess, on all databases and from each to each.
 // One server of a kind serves all of it.

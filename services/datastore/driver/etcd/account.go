@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/limit"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/owner"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/step"
 )
@@ -30,7 +31,7 @@ func (e *etcd) Claim(ctx context.Context, a driver.Account) error {
 		return err
 	}
 	parent := ctx
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit.Step)
 	defer cancel()
 	_, _, err := e.claim(ctx, a)
 	return e.classify(parent, err)
@@ -43,7 +44,7 @@ func (e *etcd) Provision(ctx context.Context, a driver.Account) ([]string, error
 		return nil, err
 	}
 	parent := ctx
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit.Step)
 	defer cancel()
 	have, claimed, err := e.claim(ctx, a)
 	if err != nil {
@@ -192,7 +193,7 @@ func (e *etcd) Drop(ctx context.Context, a driver.Account) (driver.Removed, erro
 		return removed, err
 	}
 	parent := ctx
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit.Step)
 	defer cancel()
 	have, err := e.claimLeft(ctx, a)
 	if err != nil {
@@ -226,7 +227,7 @@ func (e *etcd) Drop(ctx context.Context, a driver.Account) (driver.Removed, erro
 // deleteKeys deletes a page of keys and reports whether there are more. Unlike users and roles, keys can be deleted on
 // condition, so that a Drop which was overtaken by another, and by a new owner, deletes nothing of theirs.
 func (e *etcd) deleteKeys(ctx context.Context, a driver.Account, removed driver.Removed) (more bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit.Step)
 	defer cancel()
 	from, to := prefix(a.Schema)
 	owner, _ := ownerKeys(a)

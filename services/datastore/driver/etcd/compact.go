@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/limit"
 )
 
 // compactRevKey is where whoever compacts an etcd says up to which revision, in decimal. API servers read it to know which tokens of a
@@ -42,7 +43,7 @@ func (e *etcd) Compact(ctx context.Context) (did string, err error) {
 func (e *etcd) compact(ctx context.Context) error {
 	upTo := e.compaction.revision
 	var options []clientv3.CompactOption
-	patience := stepTimeout
+	patience := limit.Step
 	done, err := e.takeTurn(ctx, upTo)
 	switch {
 	case is(err, rpctypes.ErrNoSpace):

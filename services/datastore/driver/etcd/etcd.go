@@ -23,15 +23,14 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/authority"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/limit"
 )
 
 // Times that bound how long an etcd that is away is noticed late.
 const (
-	dialTimeout      = 3 * time.Second
 	keepAliveTime    = 10 * time.Second
 	keepAliveTimeout = 3 * time.Second
 	checkTimeout     = 2 * time.Second
-	stepTimeout      = 5 * time.Second
 	// longestRedial is the longest pause between two tries to connect; gRPC's own grows to two minutes.
 	longestRedial = 2 * time.Second
 )
@@ -89,13 +88,13 @@ func connect(hosts []string, config *tls.Config) (*clientv3.Client, error) {
 	}
 	return clientv3.New(clientv3.Config{
 		Endpoints:            endpoints,
-		DialTimeout:          dialTimeout,
+		DialTimeout:          limit.Dial,
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveTimeout,
 		TLS:                  config,
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: longestRedial},
-			MinConnectTimeout: dialTimeout,
+			MinConnectTimeout: limit.Dial,
 		})},
 		// What matters comes back as an error; the client's own log would repeat each outage a hundred times.
 		Logger: zap.NewNop(),

@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/limit"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/owner"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/step"
 )
@@ -177,7 +178,7 @@ func (e *etcd) PassOn(ctx context.Context, a driver.Account, to string) error {
 		return err
 	}
 	parent := ctx
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit.Step)
 	defer cancel()
 	schema, user := ownerKeys(a)
 	for {
@@ -207,7 +208,7 @@ func (e *etcd) PassOn(ctx context.Context, a driver.Account, to string) error {
 
 // release deletes the records that name the account's owner.
 func (e *etcd) release(ctx context.Context, a driver.Account, removed driver.Removed) error {
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit.Step)
 	defer cancel()
 	mine := func(key string) clientv3.Op {
 		return clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Value(key), "=", a.Owner)}, []clientv3.Op{clientv3.OpDelete(key)}, nil)

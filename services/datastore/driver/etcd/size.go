@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/limit"
 )
 
 var _ driver.Sizer = (*etcd)(nil)
@@ -68,7 +69,7 @@ func (e *etcd) sizes(ctx context.Context) (map[string]driver.Size, error) {
 
 // ask reads from whichever member the client is connected to: what it is late by does no harm.
 func (e *etcd) ask(ctx context.Context, ops ...clientv3.Op) ([]*etcdserverpb.ResponseOp, error) {
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit.Step)
 	defer cancel()
 	done, err := e.client.Txn(ctx).Then(ops...).Commit()
 	if err != nil {
@@ -82,7 +83,7 @@ func (e *etcd) used(ctx context.Context) (bytes int64, err error) {
 	for _, endpoint := range e.client.Endpoints() {
 		var status *clientv3.StatusResponse
 		status, err = func() (*clientv3.StatusResponse, error) {
-			ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+			ctx, cancel := context.WithTimeout(ctx, limit.Step)
 			defer cancel()
 			return e.client.Status(ctx, endpoint)
 		}()

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/limit"
 )
 
 var _ driver.Surveyor = (*etcd)(nil)
@@ -96,7 +97,7 @@ func (e *etcd) surveyOne(ctx context.Context, schema, user string) (string, erro
 
 // within gives a step its time-out.
 func within[T any](ctx context.Context, step func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit.Step)
 	defer cancel()
 	return step(ctx)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/limit"
 )
 
 var _ driver.Warner = (*etcd)(nil)
@@ -34,7 +35,7 @@ func (e *etcd) Warning(ctx context.Context) (why, message string) {
 	}
 	var filling, old []string
 	for _, endpoint := range e.client.Endpoints() {
-		ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+		ctx, cancel := context.WithTimeout(ctx, limit.Step)
 		status, err := e.client.Status(ctx, endpoint)
 		cancel()
 		if err != nil {
@@ -62,7 +63,7 @@ func (e *etcd) Warning(ctx context.Context) (why, message string) {
 
 // full reports whether a member has no room left; false when etcd doesn't say.
 func (e *etcd) full(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit.Step)
 	defer cancel()
 	all, err := e.client.AlarmList(ctx)
 	return err == nil && slices.ContainsFunc(all.Alarms, func(a *etcdserverpb.AlarmMember) bool { return a.Alarm == etcdserverpb.AlarmType_NOSPACE })

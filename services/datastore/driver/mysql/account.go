@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/limit"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/owner"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/sqlpool"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/step"
@@ -130,7 +131,7 @@ func (d *database) enter(ctx context.Context, a driver.Account) error {
 		return err
 	}
 	parent := ctx
-	ctx, cancel := context.WithTimeout(ctx, sqlpool.StepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit.Step)
 	defer cancel()
 	db := sql.OpenDB(connector)
 	defer db.Close()

@@ -26,6 +26,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/authority"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/limit"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/sqlpool"
 )
 
@@ -71,7 +72,7 @@ func connect(endpoint, user, password, database string, tlsConfig *tls.Config) (
 	}
 	config := mysql.NewConfig()
 	config.User, config.Passwd, config.DBName, config.Net, config.Addr = user, password, database, "tcp", endpoint
-	config.Timeout = sqlpool.DialTimeout
+	config.Timeout = limit.Dial
 	if tlsConfig != nil {
 		config.TLS = tlsConfig.Clone()
 		config.TLS.ServerName = host

@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/sqlpool"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/limit"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/step"
 )
 
@@ -32,11 +32,11 @@ func (d *database) Raise(ctx context.Context, a driver.Account, access driver.Ac
 	defer db.Close()
 	s := step.New(ctx, d.held)
 	s.Do("raise the revision", func(parent context.Context) error {
-		ctx, cancel := context.WithTimeout(parent, sqlpool.StepTimeout)
+		ctx, cancel := context.WithTimeout(parent, limit.Step)
 		defer cancel()
 		err := raise(ctx, db, driver.Compacted(above))
 		if err != nil && ctx.Err() != nil && parent.Err() == nil {
-			return fmt.Errorf("%w within %s: %w", driver.ErrAway, sqlpool.StepTimeout, err)
+			return fmt.Errorf("%w within %s: %w", driver.ErrAway, limit.Step, err)
 		}
 		return err
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/limit"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/sqlpool"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/step"
 )
@@ -31,7 +32,7 @@ func (d *database) seal(s *sqlpool.Session, steps *step.Steps, a driver.Account)
 // endConnections returns when all connections that the user has now are gone, and what they had begun is written or undone. Those that
 // begin meanwhile have the rights of now. It is an error when the administrator may not end, or not even see, others' connections.
 func (d *database) endConnections(ctx context.Context, s *sqlpool.Session, a driver.Account) error {
-	ctx, cancel := context.WithTimeout(ctx, sqlpool.StepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit.Step)
 	defer cancel()
 	// Whoever lacks PROCESS is told of no connection and of no error, so one that is there must be among them.
 	connector, err := connect(d.endpoint, a.User, a.Password, "", d.ca.Verify())
@@ -73,7 +74,7 @@ func gone(ctx context.Context, s *sqlpool.Session, ids []int64) error {
 			if errors.Is(ctx.Err(), context.Canceled) {
 				return ctx.Err()
 			}
-			return fmt.Errorf("%d connections have not ended within %s", left, sqlpool.StepTimeout) // which is no outage
+			return fmt.Errorf("%d connections have not ended within %s", left, limit.Step) // which is no outage
 		case <-time.After(pause):
 		}
 	}

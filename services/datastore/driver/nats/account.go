@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/limit"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/step"
 )
 
@@ -50,7 +51,7 @@ func (s *server) PassOn(ctx context.Context, a driver.Account, to string) error 
 // do calls f with the administrator's place, again with a new one when the records were gone.
 func (s *server) do(parent context.Context, f func(context.Context, place) error) error {
 	call := func() error {
-		ctx, cancel := context.WithTimeout(parent, stepTimeout)
+		ctx, cancel := context.WithTimeout(parent, limit.Step)
 		defer cancel()
 		p, err := s.at(ctx)
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 	kineserver "github.com/k3s-io/kine/pkg/server"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/limit"
 )
 
 var _ driver.Compactor = (*server)(nil)
@@ -180,10 +181,10 @@ func (s *server) unmoved(ctx context.Context, schema string, f func(context.Cont
 
 // visit calls f in a tenant's account, or in the only one there is. Errors are as they come.
 func (s *server) visit(ctx context.Context, schema string, f func(context.Context, jetstream.JetStream) error) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*stepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*limit.Step)
 	defer cancel()
 	if s.login.operator != nil {
-		return s.inAccount(ctx, schema, stepTimeout, f)
+		return s.inAccount(ctx, schema, limit.Step, f)
 	}
 	p, err := s.at(ctx)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/authority"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/data"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/limit"
 )
 
 var _ driver.DataAccess = (*server)(nil)
@@ -56,7 +57,7 @@ func (s *server) data(ctx context.Context, a driver.Account, access driver.Acces
 		return nil, err
 	}
 	t := &tenant{s: s, account: a, access: access}
-	opening, cancel := context.WithTimeout(ctx, 2*stepTimeout)
+	opening, cancel := context.WithTimeout(ctx, 2*limit.Step)
 	defer cancel()
 	err := s.heard(opening, func() error { return t.open(opening) })
 	if err != nil {
@@ -111,7 +112,7 @@ func (t *tenant) messages(ctx context.Context, nc *nats.Conn, c jetstream.Ordere
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit.Step)
 	defer cancel()
 	consumer, err := ordered(ctx, js, t.account.Schema, c)
 	if err != nil {

@@ -28,13 +28,12 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/authority"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/gate"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/limit"
 )
 
 // Times that bound how late a NATS that is away is noticed.
 const (
-	dialTimeout  = 2 * time.Second
 	checkTimeout = 3 * time.Second
-	stepTimeout  = 5 * time.Second
 	pingInterval = 10 * time.Second
 	// answerTimeout is how long a question is waited for that a server may have dropped.
 	answerTimeout = 1500 * time.Millisecond
@@ -98,7 +97,7 @@ func Open(c driver.Config) (driver.Driver, error) {
 		}
 	}
 	s.options = []nats.Option{
-		nats.Name("stoker " + c.Name), nats.Timeout(dialTimeout), nats.PingInterval(pingInterval),
+		nats.Name("stoker " + c.Name), nats.Timeout(limit.Dial), nats.PingInterval(pingInterval),
 		// A connection that is lost is made anew by the next who needs one, who sees whether that works.
 		nats.NoReconnect(),
 		// What matters comes back as an error.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/data"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/limit"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/step"
 )
 
@@ -69,7 +70,7 @@ func (s *server) inBucket(
 		if s.login.operator == nil {
 			return call(ctx, p.js)
 		}
-		return s.inAccount(ctx, a.Schema, stepTimeout, call)
+		return s.inAccount(ctx, a.Schema, limit.Step, call)
 	})
 }
 

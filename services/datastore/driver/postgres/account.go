@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/limit"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/owner"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/sqlpool"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/step"
@@ -269,7 +270,7 @@ func (p *postgres) demand() string {
 // inside connects to one database and calls f.
 func (p *postgres) inside(ctx context.Context, config *pgx.ConnConfig, database string, f func(context.Context, *pgx.Conn) error) error {
 	parent := ctx
-	ctx, cancel := context.WithTimeout(ctx, sqlpool.StepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit.Step)
 	defer cancel()
 	config = config.Copy()
 	config.Database = database
@@ -283,7 +284,7 @@ func (p *postgres) inside(ctx context.Context, config *pgx.ConnConfig, database 
 		return fmt.Errorf("%w: %w", driver.ErrAway, err)
 	}
 	if err != nil && ctx.Err() != nil && parent.Err() == nil {
-		return fmt.Errorf("%w within %s: %w", driver.ErrAway, sqlpool.StepTimeout, err)
+		return fmt.Errorf("%w within %s: %w", driver.ErrAway, limit.Step, err)
 	}
 	return err
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/authority"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/limit"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/sqlpool"
 )
 
@@ -85,7 +86,7 @@ func connConfig(endpoint, user, password, database string, tlsConfig *tls.Config
 		config.TLSConfig = tlsConfig.Clone()
 		config.TLSConfig.ServerName = host
 	}
-	config.ConnectTimeout = sqlpool.DialTimeout
+	config.ConnectTimeout = limit.Dial
 	config.RuntimeParams = map[string]string{
 		"application_name": "stoker",
 		// A tenant may make functions and tables named like PostgreSQL's own in its database. Whoever looks for names

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/gate"
+	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/limit"
 )
 
 // How many connections there are at most, and how long those that nobody uses stay. Servers are often set up for a
@@ -23,13 +24,11 @@ const (
 
 // Times that bound how late a database that is away is noticed.
 const (
-	DialTimeout = 3 * time.Second
-	StepTimeout = 5 * time.Second
 	// SlowTimeout is for making and removing databases, which wait for the disk: PostgreSQL writes everything it has
 	// not yet written before it removes one. It is below the time of a turn of the service, which would take the end of
 	// its own for an outage.
 	SlowTimeout = 20 * time.Second
-	// LockTimeout is how long one waits for another who works on the same account. It is below StepTimeout, so that it
+	// LockTimeout is how long one waits for another who works on the same account. It is below limit.Step, so that it
 	// isn't taken for an outage.
 	LockTimeout = 4 * time.Second
 )
@@ -164,11 +163,11 @@ func (s *Session) Transaction(ctx context.Context, f func(context.Context, *sql.
 // within gives a step its time-out, and an error that says so.
 func within(ctx context.Context, step func(context.Context) error) error {
 	parent := ctx
-	ctx, cancel := context.WithTimeout(ctx, StepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit.Step)
 	defer cancel()
 	err := step(ctx)
 	if err != nil && ctx.Err() != nil && parent.Err() == nil {
-		return fmt.Errorf("%w within %s: %w", driver.ErrAway, StepTimeout, err)
+		return fmt.Errorf("%w within %s: %w", driver.ErrAway, limit.Step, err)
 	}
 	return err
 }

@@ -122,6 +122,7 @@ func (a *app) commandAll(ctx context.Context, objects []manifest.Object, wait bo
 	}
 	r := &report{app: a}
 	var follows []following
+	end := time.Now().Add(timeout)
 	for _, o := range objects {
 		f := following{object: o, timeout: timeout}
 		// Opened before the command is sent: nothing that follows is missed.
@@ -131,7 +132,11 @@ func (a *app) commandAll(ctx context.Context, objects []manifest.Object, wait bo
 			}
 			defer f.feed.Close()
 		}
-		f.accepted, err = send(ctx, client, o, c.command(o))
+		command := c.command(o)
+		if wait {
+			command.answer = max(time.Until(end), answerTimeout)
+		}
+		f.accepted, err = send(ctx, client, o, command)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

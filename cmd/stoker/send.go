@@ -3,6 +3,7 @@ package main
 // Commands by event: what all of them have in common. They are sent as a portal sends them.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/portal"
 )
 
-// answerTimeout is how long intake is waited for.
+// answerTimeout is how long a command waits for intake's answer, unless it waits for the tenant, too: then it has the time of --timeout.
 const answerTimeout = 15 * time.Second
 
 // rejected is a command that intake refused.
@@ -36,6 +37,8 @@ type command struct {
 	data any
 	// expected generation of the object; negative for any.
 	expected int64
+	// answer is how long to wait for intake's answer; 0 is answerTimeout.
+	answer time.Duration
 }
 
 // anyGeneration is the default of --expected-generation.
@@ -52,7 +55,8 @@ func send(ctx context.Context, client *portal.Client, o manifest.Object, c comma
 	if c.expected >= 0 {
 		opts = append(opts, portal.ExpectGeneration(c.expected))
 	}
-	wait, cancel := context.WithTimeout(ctx, answerTimeout)
+	patience := cmp.Or(c.answer, answerTimeout)
+	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	answer, err := client.Command(wait, o.Key, c.verb, c.data, opts...)
 	var no *portal.RefusedError
@@ -66,7 +70,7 @@ func send(ctx context.Context, client *portal.Client, o manifest.Object, c comma
 		return answer, &rejected{o, no.IntakeRejected}
 	case errors.As(err, &unanswered) && unanswered.Stored:
 		return answer, &timeoutError{fmt.Sprintf("%s: intake has not answered within %s; the command is stored and will be "+
-			"carried out when intake is back (command id %s)", o, answerTimeout, unanswered.Command)}
+			"carried out when intake is back (command id %s)", o, patience.Round(time.Second), unanswered.Command)}
 	}
 	return answer, fmt.Errorf("%s: %w", o, err)
 }

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stoker-k8s/stoker/deployments/stack"
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
@@ -122,7 +123,18 @@ func (p *Process) Readyz(ctx context.Context) (string, error) { return p.get(ctx
 // Metrics asks the process for its metrics.
 func (p *Process) Metrics(ctx context.Context) (string, error) { return p.get(ctx, "/metrics") }
 
-func (p *Process) get(ctx context.Context, path string) (string, error) {
+// get returns a page of the process. A process that was just started may not listen yet: get tries again while it runs.
+func (p *Process) get(ctx context.Context, path string) (page string, err error) {
+	_ = poll.Retry(ctx, func() error {
+		if page, err = p.page(ctx, path); errors.Is(err, syscall.ECONNREFUSED) && p.runs() {
+			return err
+		}
+		return nil
+	})
+	return page, err
+}
+
+func (p *Process) page(ctx context.Context, path string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.http+path, nil)
 	if err != nil {
 		return "", err

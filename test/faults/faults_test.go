@@ -72,13 +72,7 @@ func TestReplicas(t *testing.T) {
 	})
 	t.Run("work is shared: each replica holds half of the partitions, and no partition is held by both or by none", func(t *testing.T) {
 		for _, s := range name.Services() {
-			env.Eventually(t, "the replicas of "+s+" to share", func() error {
-				ours, theirs := a[s].Held(t), b[s].Held(t)
-				if len(ours) != name.Partitions/2 || len(slices.Compact(slices.Sorted(slices.Values(slices.Concat(ours, theirs))))) != name.Partitions {
-					return fmt.Errorf("%v and %v", ours, theirs)
-				}
-				return nil
-			})
+			share(t, a[s], b[s])
 		}
 	})
 	for _, service := range slices.DeleteFunc(name.Services(), name.Optional) { // those that work on every tenant
@@ -108,20 +102,27 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// holders waits until two replicas share the work, and says which of them has a tenant.
-func holders(t *testing.T, key events.Key, a, b *env.Process) (holder, other *env.Process) {
+// share waits until each of two replicas holds half of the partitions.
+func share(t *testing.T, a, b *env.Process) {
 	t.Helper()
-	env.Eventually(t, "one replica to hold "+key.String(), func() error {
-		ours, theirs := a.Holds(t, key), b.Holds(t, key)
-		if ours == theirs {
-			return fmt.Errorf("%s %s holds it: %v, %s: %v", a.Name, a.Replica, ours, b.Replica, theirs)
-		}
-		if holder, other = a, b; theirs {
-			holder, other = b, a
+	env.Eventually(t, "the replicas of "+a.Name+" to share", func() error {
+		ours, theirs := a.Held(t), b.Held(t)
+		if len(ours) != name.Partitions/2 || len(slices.Compact(slices.Sorted(slices.Values(slices.Concat(ours, theirs))))) != name.Partitions {
+			return fmt.Errorf("%v and %v", ours, theirs)
 		}
 		return nil
 	})
-	return holder, other
+}
+
+// holders waits until two replicas share the partitions, and returns first the replica that holds a tenant. Before that, a replica that has just
+// started may take the tenant from the other one.
+func holders(t *testing.T, key events.Key, a, b *env.Process) (holder, other *env.Process) {
+	t.Helper()
+	share(t, a, b)
+	if a.Holds(t, key) {
+		return a, b
+	}
+	return b, a
 }
 
 // inFlight waits until a service's consumer has delivered what isn't acknowledged. On a busy machine another replica may have taken over before

@@ -34,7 +34,7 @@ type cost struct {
 var light = cost{wall: 4 * time.Second, cores: 0.5}
 
 // shards are packages whose tests run one after another, for minutes: each shard is a process with an installation of its own.
-var shards = map[string]int{"test/clusterapi": 3, "test/e2e": 4}
+var shards = map[string]int{"test/clusterapi": 2, "test/e2e": 3}
 
 //go:embed costs.txt
 var costsText string

@@ -3,7 +3,7 @@ module github.com/stoker-k8s/stoker
 
 go 1.26.0
 
-// What is built, and the copies of Go packages that a build replaces others by.
+// It has programs, and a copy of package time that test/robustness compiles in place of Go's own.
 ignore ./bin
 
 require github.com/stoker-k8s/stoker/pkg v0.0.0

@@ -57,7 +57,7 @@ type options struct {
 }
 
 func main() {
-	// go commands of this program and of the tests compile with the same flags as those of make, so that they share what is compiled.
+	// The go commands of this program and of the tests have the flags of the Makefile, so that no package is compiled twice.
 	for name, value := range map[string]string{"GOFLAGS": strings.Join(gobuild.Flags, " "), "CGO_ENABLED": "0"} {
 		if err := os.Setenv(name, value); err != nil {
 			fmt.Fprintln(os.Stderr, "run:", err)

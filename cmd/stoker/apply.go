@@ -132,11 +132,9 @@ func (a *app) commandAll(ctx context.Context, objects []manifest.Object, wait bo
 			}
 			defer f.feed.Close()
 		}
-		command := c.command(o)
-		if wait {
-			command.answer = max(time.Until(end), answerTimeout)
-		}
-		f.accepted, err = send(ctx, client, o, command)
+		request := c.command(o)
+		request.answer = answerLimit(wait, time.Until(end))
+		f.accepted, err = send(ctx, client, o, request)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

@@ -18,8 +18,16 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/portal"
 )
 
-// answerTimeout is how long a command waits for intake's answer, unless it waits for the tenant, too: then it has the time of --timeout.
+// answerTimeout is how long a command waits for intake's answer.
 const answerTimeout = 15 * time.Second
+
+// answerLimit is how long a command waits for intake's answer. With --wait it may take all that is left of --timeout.
+func answerLimit(wait bool, left time.Duration) time.Duration {
+	if wait {
+		return max(left, answerTimeout)
+	}
+	return answerTimeout
+}
 
 // rejected is a command that intake refused.
 type rejected struct {

@@ -57,13 +57,6 @@ type options struct {
 }
 
 func main() {
-	// The go commands of this program and of the tests have the flags of the Makefile, so that no package is compiled twice.
-	for name, value := range map[string]string{"GOFLAGS": strings.Join(gobuild.Flags, " "), "CGO_ENABLED": "0"} {
-		if err := os.Setenv(name, value); err != nil {
-			fmt.Fprintln(os.Stderr, "run:", err)
-			os.Exit(1)
-		}
-	}
 	if len(os.Args) > 1 && os.Args[1] == measureCommand {
 		os.Exit(measure(os.Args[2], os.Args[3:]))
 	}
@@ -78,6 +71,12 @@ func main() {
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "run: %v\n\n%s", err, help)
 		os.Exit(2)
+	}
+	// The go commands of this program and of the tests have the flags of the Makefile, so that no package is compiled twice.
+	flags := os.Getenv("GOFLAGS") + " " + strings.Join(gobuild.Flags, " ")
+	if err := errors.Join(os.Setenv("GOFLAGS", flags), os.Setenv("CGO_ENABLED", "0")); err != nil {
+		fmt.Fprintln(os.Stderr, "run:", err)
+		os.Exit(1)
 	}
 	// After Ctrl-C the tests end, and this program prints what ran.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)

@@ -36,6 +36,18 @@ func program(t *testing.T, body string) Build {
 	}
 }
 
+func TestMakeAndContributorsHaveTheFlags(t *testing.T) {
+	for _, file := range []string{"Makefile", "CONTRIBUTING.md"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "..", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := strings.Join(Flags, " "); !strings.Contains(string(text), want) {
+			t.Errorf("%s lacks %q: packages would be compiled twice", file, want)
+		}
+	}
+}
+
 func TestRun(t *testing.T) {
 	t.Run("it builds, stamps, and says when it begins and ends", func(t *testing.T) {
 		b := program(t, "print(word.Word, stamp)")

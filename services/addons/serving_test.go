@@ -214,7 +214,7 @@ func TestServingCertificates(t *testing.T) {
 
 	tn.respec(t, key, 2, func(*v1alpha1.TenantControlPlaneSpec) {}, map[string]string{name.AnnotationKubeletServing: name.KubeletServingApprove})
 	poll.True(t, "kubelets are told to ask", func() bool { return strings.Contains(config(), "serverTLSBootstrap: true") })
-	poll.True(t, "what was asked before it was switched on is approved", approved("before"))
+	poll.True(t, "the request from before the switch is approved", approved("before"))
 
 	// Of two that come one after the other, the first was looked at when the second is approved.
 	tn.ask(t, "wrong", "n1", func(_ *certificatesv1.CertificateSigningRequestSpec, a *x509.CertificateRequest) {
@@ -225,7 +225,7 @@ func TestServingCertificates(t *testing.T) {
 		a.Subject.CommonName, a.DNSNames, a.IPAddresses = "system:node:n3", []string{"n3"}, []net.IP{net.ParseIP("10.0.0.3")}
 	})
 	tn.ask(t, "right", "n1", nil)
-	poll.True(t, "what is right is approved", approved("right"))
+	poll.True(t, "the right request is approved", approved("right"))
 
 	tn.raw(t, http.MethodPost, nodes, "application/json", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n3"}}`)
 	address("n3", "10.0.0.3")

@@ -69,7 +69,7 @@ func TestTheSecretOfTheEncryption(t *testing.T) {
 	if _, err := admin.Delete(ctx, kube.Secrets, key.Namespace, made.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	poll.True(t, "what is lost is told", func() bool { return failed() == reason.EncryptionKeysLost })
+	poll.True(t, "the state names the lost keys", func() bool { return failed() == reason.EncryptionKeysLost })
 	if err := admin.Get(ctx, kube.Secrets, key.Namespace, made.Name, &metav1.PartialObjectMetadata{}); !apierrors.IsNotFound(err) {
 		t.Errorf("another is made: %v", err)
 	}

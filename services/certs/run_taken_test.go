@@ -73,7 +73,7 @@ func TestSecretsOfOthers(t *testing.T) {
 	})
 	n := name.SchedulerKubeconfig("demo")
 	t.Run("so is one that was made in the place of the tenant's", func(t *testing.T) {
-		poll.True(t, "somebody is quicker than the repair", func() bool {
+		poll.True(t, "another writer is quicker than the repair", func() bool {
 			goes(n)
 			o := &corev1.Secret{
 				TypeMeta: kube.Secrets.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: n}, Data: map[string][]byte{"password": []byte("of a shop")},

@@ -138,7 +138,7 @@ func TestObjectsOfOthers(t *testing.T) {
 			x.available()
 			c.goes(kind, "re"+n)
 			var before json.RawMessage
-			poll.Nil(c.t, "somebody is quicker than the repair", func() error {
+			poll.Nil(c.t, "another writer is quicker than the repair", func() error {
 				f := foreign[kind]
 				o := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q},"spec":%s}`, f.r.GroupVersion, kind, "re"+n, f.spec)
 				err := c.admin.Get(c.t.Context(), f.r, "default", "re"+n, &before)

@@ -420,7 +420,7 @@ func TestRollOutOnARealAPIServer(t *testing.T) {
 		started.listed(t, x.key)
 		for range 2 {
 			x.again(event.IntakeAccepted{})
-			poll.Nil(t, "it holds its slot, and what is known of its Deployment is noted", func() error {
+			poll.Nil(t, "it holds its slot, and its Deployment is on record", func() error {
 				held, _ := started.slots.count()
 				if seen := started.observed.get(x.key, kindDeployment, ""); held != 1 || seen.changed() {
 					return fmt.Errorf("%d are held, %+v", held, seen)

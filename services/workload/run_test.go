@@ -928,7 +928,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		stop()
 		deleteRoute()
 		c.service(3)
-		poll.Nil(t, "also when nobody watched", get)
+		poll.Nil(t, "a route that was deleted without a watch is there again", get)
 
 		x.Tenant.Spec.ControlPlane.Gateway = nil
 		x.Certs.Endpoint = "routed.example.com:443"

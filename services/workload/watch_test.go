@@ -114,7 +114,7 @@ func TestAWatchGoesOnForThePartitionsThatStayWhenOthersMove(t *testing.T) {
 	if got := slices.DeleteFunc(c.lists.take(), former); !slices.Equal(got, slices.DeleteFunc(in("3"), former)) {
 		t.Errorf("when partitions moved it listed %q", got)
 	}
-	poll.Nil(t, "what is known of lost tenants is forgotten", func() error {
+	poll.Nil(t, "lost tenants are forgotten", func() error {
 		if slots, _ := s.slots.count(); slots > 0 || s.observed.sees(lost, kindService) {
 			return fmt.Errorf("%d slots are held", slots)
 		}

@@ -188,7 +188,7 @@ func (o *operation) repair(ctx context.Context, in *Installed, p placed) (change
 		return false, err
 	}
 	in.expect(ref, fieldsOf(is))
-	if was.UID == "" && isCRD(p) { // what comes next may be of its kind
+	if is.UID != was.UID && isCRD(p) { // what comes next may be of its kind
 		err = o.awaitServed(ctx, p)
 	}
 	return is.ResourceVersion != was.ResourceVersion || is.UID != was.UID, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -164,6 +165,37 @@ func TestCRDsOfACharts(t *testing.T) {
 	if labels := server.get(t, crds, "", at).GetLabels(); labels[name.LabelTenantAddon] != other.Addon.Name {
 		t.Errorf("the CRD has labels %v", labels)
 	}
+}
+
+// What is applied to a CRD that is being deleted goes with it.
+func TestCRDThatIsBeingDeletedIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	id := newID()
+	at := "widgets." + group(id)
+	waits := make(chan struct{})
+	told := sync.OnceFunc(func() { close(waits) })
+	c := open(t, kube.Options{Requests: func(verb string, _ int, _ time.Duration) {
+		if verb == "watch" {
+			told()
+		}
+	}})
+	server.create(t, crds, "", strings.Replace(definition(group(id)), "metadata: {name: ", "metadata: {finalizers: [example.com/kept], name: ", 1))
+	server.delete(t, crds, "", at)
+	installed := make(chan error, 1)
+	go func() {
+		_, err := c.Install(t.Context(), everything(t, id, false))
+		installed <- err
+	}()
+	select {
+	case <-waits:
+	case err := <-installed:
+		t.Fatalf("it didn't wait: %v", err)
+	}
+	server.patch(t, crds, "", at, `{"metadata":{"finalizers":null}}`)
+	if err := <-installed; err != nil {
+		t.Fatal(err)
+	}
+	wantEverything(t, id, false)
 }
 
 func TestForgotten(t *testing.T) {

@@ -113,6 +113,7 @@ func tenant(t *testing.T, s *natstest.Server, key events.Key, handle Handler, al
 		Bus: s.Connect(t, "certs", ""), Service: "certs", Handle: handle,
 		againAfter: func(*state.State, time.Time) time.Duration { return time.Millisecond },
 	}
+	l.SetClock(NewClock())
 	for _, set := range also {
 		set(l)
 	}

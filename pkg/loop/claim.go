@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -41,7 +40,7 @@ func (s *lease) lives(replica string) bool {
 // that were released. confirm has it write in any case, on the revision that it read: whoever was about to claim what is in it is refused, and
 // sees that this replica lives. It returns false when that failed; it is then tried again.
 func (s *lease) claim(ctx context.Context, confirm bool) bool {
-	ctx, cancel := context.WithTimeout(ctx, s.times().beatTimeout)
+	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
 	read, revision, err := s.readClaims(ctx)
 	if err != nil {
@@ -77,7 +76,7 @@ func (s *lease) claim(ctx context.Context, confirm bool) bool {
 func (s *lease) note(read claims) {
 	for _, holder := range read.Holders {
 		if holder != "" && holder != s.replica && read.Written[holder] != s.claims.Written[holder] {
-			s.members[holder] = time.Now()
+			s.members[holder] = s.clock.now()
 		}
 	}
 	s.claims, s.rewritten, s.stale = read, false, false

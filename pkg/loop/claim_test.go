@@ -38,6 +38,7 @@ func TestClaims(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := &lease{
+				clock:   machineClock,
 				replica: "me", members: map[string]time.Time{"me": time.Now()}, stopping: c.stopping, rivalUntil: c.rival,
 			}
 			read := claims{Written: map[string]int{"me": 7, "dead": 2, "long dead": 1}}
@@ -103,7 +104,7 @@ func TestAClaimIsAskedForOnlyWhereOneMayDiffer(t *testing.T) {
 		"one of another's share, after others may have written":        {holder: "living", stale: true},
 	} {
 		t.Run(what, func(t *testing.T) {
-			s := &lease{replica: "me", members: map[string]time.Time{"me": {}, "living": {}}, stale: c.stale, rivalUntil: c.rival}
+			s := &lease{clock: machineClock, replica: "me", members: map[string]time.Time{"me": {}, "living": {}}, stale: c.stale, rivalUntil: c.rival}
 			s.claims.Holders[p], s.owned[p], s.leaving[p] = c.holder, c.owned, c.leaving
 			want := [name.Partitions]bool{p: c.want}
 			if got := s.differs(want, p); got != c.differs {
@@ -114,7 +115,7 @@ func TestAClaimIsAskedForOnlyWhereOneMayDiffer(t *testing.T) {
 }
 
 func TestWhoWroteClaimsLives(t *testing.T) {
-	s := &lease{replica: "me", members: map[string]time.Time{"me": {}}, rewritten: true, stale: true}
+	s := &lease{clock: machineClock, replica: "me", members: map[string]time.Time{"me": {}}, rewritten: true, stale: true}
 	s.claims = claims{Written: map[string]int{"me": 1, "alive": 1, "silent": 1}}
 	read := claims{Written: map[string]int{"me": 2, "alive": 2, "silent": 1, "holds nothing": 5}}
 	read.Holders[0], read.Holders[1], read.Holders[2] = "me", "alive", "silent"

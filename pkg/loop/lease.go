@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,12 +35,15 @@ const (
 	beatsPerLook = 3
 )
 
-// leaseLimits are the times of a lease, each named after the constant that it is but in tests.
-type leaseLimits struct{ heartbeat, leaseTTL, memberTTL, beatTimeout time.Duration }
-
-func (s *lease) times() leaseLimits {
-	return cmp.Or(s.limits, leaseLimits{heartbeat, leaseTTL, memberTTL, beatTimeout})
+// clock is the time by which leases end: the machine's, or in tests a clock that a test moves, which moved tells. Signs of life are sent in real
+// time.
+type clock struct {
+	now   func() time.Time
+	moved <-chan struct{}
 }
+
+// machineClock is the clock of users.
+var machineClock = &clock{now: time.Now}
 
 // lease is one replica's right to work on its share of a service's partitions. It is safe for concurrent use.
 type lease struct {
@@ -50,8 +52,8 @@ type lease struct {
 	replica string
 	// life tells this process from another of the same name.
 	life string
-	// limits are the constants if zero.
-	limits leaseLimits
+	// clock says when the own lease ends, and when the others' leases do.
+	clock *clock
 	// changed gets the partitions to work on, whenever they change; the loop owns the receiving end.
 	changed chan []int
 	// regained is called when a lease begins or, after it was over, begins again; lost when the bucket turns out to be gone.
@@ -98,7 +100,7 @@ func (d deadline) passed(now, wall time.Time) bool {
 func newLease(b *events.Bus, service string, count prometheus.Gauge) *lease {
 	return &lease{
 		bus: b, service: service, replica: events.Token(b.Config().Replica), life: nuid.Next(), changed: make(chan []int, 1),
-		regained: func() {}, lost: func() {}, count: count, wall: time.Now, nudge: make(chan struct{}, 1),
+		regained: func() {}, lost: func() {}, count: count, clock: machineClock, wall: time.Now, nudge: make(chan struct{}, 1),
 		members: map[string]time.Time{}, stale: true,
 	}
 }
@@ -115,7 +117,7 @@ const (
 )
 
 // over reports whether the lease is over. s.mu is held.
-func (s *lease) over() bool { return s.deadline.passed(time.Now(), s.wall()) }
+func (s *lease) over() bool { return s.deadline.passed(s.clock.now(), s.wall()) }
 
 // valid reports whether the lease lasts, on whatever partitions.
 func (s *lease) valid() bool {
@@ -194,6 +196,8 @@ func (s *lease) run(ctx context.Context) error {
 				due = time.Now() // a newcomer learns of us at once
 			}
 		case <-s.nudge:
+		case <-s.clock.moved:
+			due = time.Now()
 		case <-timer.C:
 		}
 		if len(heard) > 0 {
@@ -201,13 +205,14 @@ func (s *lease) run(ctx context.Context) error {
 		}
 		if now := time.Now(); !now.Before(due) {
 			// All at the same moments, so that processes and servers wake once for many.
-			due = now.Add(s.times().heartbeat - now.Round(0).Sub(now.Truncate(s.times().heartbeat)))
+			due = now.Add(heartbeat - now.Round(0).Sub(now.Truncate(heartbeat)))
 			if !s.beat(ctx) {
 				due = time.Now().Add(beatAgain)
 			}
 		}
 		s.assign(ctx)
-		timer.Reset(time.Until(s.next(due)))
+		now := s.clock.now()
+		timer.Reset(s.next(now.Add(time.Until(due))).Sub(now))
 	}
 }
 
@@ -219,7 +224,7 @@ func (s *lease) next(due time.Time) time.Time {
 		return due
 	}
 	for replica, at := range s.members {
-		if gone := at.Add(s.times().memberTTL + time.Millisecond); replica != s.replica && gone.Before(due) {
+		if gone := at.Add(memberTTL + time.Millisecond); replica != s.replica && gone.Before(due) {
 			due = gone
 		}
 	}
@@ -229,9 +234,9 @@ func (s *lease) next(due time.Time) time.Time {
 // beat renews the lease. This replica counts its lease from before the sign of life was sent, the others from when they hear it. It
 // returns false when that failed.
 func (s *lease) beat(ctx context.Context) bool {
-	ask, cancel := context.WithTimeout(ctx, s.times().beatTimeout)
+	ask, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
-	sent, wall := time.Now(), s.wall().Round(0)
+	sent, wall := s.clock.now(), s.wall().Round(0)
 	msg := nats.NewMsg(s.subject(keyBeat))
 	msg.Data = []byte(s.replica + " " + s.life)
 	ack, err := s.bus.JetStream().PublishMsg(ask, msg)
@@ -261,7 +266,7 @@ func (s *lease) beat(ctx context.Context) bool {
 		}
 	}
 	s.mu.Lock()
-	s.deadline = deadline{sent.Add(s.times().leaseTTL), wall.Add(s.times().leaseTTL)}
+	s.deadline = deadline{sent.Add(leaseTTL), wall.Add(leaseTTL)}
 	s.count.Set(float64(len(s.told)))
 	s.mu.Unlock()
 	s.bus.Config().Health.Up(leaseDependency)
@@ -287,7 +292,7 @@ func (s *lease) silenced(ctx context.Context, cause error) {
 // findCause looks why a sign of life failed. A server that is silent is left for another one. A bucket that isn't there is reported as
 // lost: nobody answers for a stream that isn't, but the others' ears on its subjects look like an answer to come.
 func (s *lease) findCause(ctx context.Context) {
-	ask, cancel := context.WithTimeout(ctx, s.times().beatTimeout)
+	ask, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
 	if s.bus.LeaveSilentServer(ask) {
 		return
@@ -314,7 +319,7 @@ func (s *lease) hear(m *nats.Msg) (unknown bool) {
 			delete(s.members, replica)
 		default:
 			_, known := s.members[replica]
-			s.members[replica] = time.Now()
+			s.members[replica] = s.clock.now()
 			return !known
 		}
 	}
@@ -327,11 +332,11 @@ func (s *lease) rival(life string) {
 	if life <= s.life {
 		return
 	}
-	if time.Now().After(s.rivalUntil) {
+	if s.clock.now().After(s.rivalUntil) {
 		s.bus.Config().Log.Error("another process has this replica's name and works in its place; give each its own (--replica)", "replica", s.replica)
 		s.bus.Config().Health.Down("replica name", errors.New("another process calls itself "+s.replica))
 	}
-	s.rivalUntil = time.Now().Add(s.times().memberTTL)
+	s.rivalUntil = s.clock.now().Add(memberTTL)
 	for p := range s.owned {
 		if s.owned[p] {
 			s.drop(p)
@@ -364,8 +369,8 @@ func (s *lease) leave(ctx context.Context) {
 // assign gives up what is no longer this replica's share and claims what is and can be had. At rest it asks nobody anything.
 func (s *lease) assign(ctx context.Context) {
 	s.mu.Lock()
-	now := time.Now()
-	maps.DeleteFunc(s.members, func(r string, heard time.Time) bool { return r != s.replica && now.Sub(heard) > s.times().memberTTL })
+	now := s.clock.now()
+	maps.DeleteFunc(s.members, func(r string, heard time.Time) bool { return r != s.replica && now.Sub(heard) > memberTTL })
 	if !s.rivalUntil.IsZero() && now.After(s.rivalUntil) {
 		s.rivalUntil = time.Time{}
 		s.bus.Config().Health.Up("replica name")

@@ -129,7 +129,7 @@ func working(b *events.Bus) *lease {
 	now := time.Now()
 	l := &lease{
 		bus: b, service: "certs", replica: "a", regained: func() {}, lost: func() {}, changed: make(chan []int, 1),
-		nudge: make(chan struct{}, 1), wall: time.Now, count: prometheus.NewGauge(prometheus.GaugeOpts{Name: "held"}),
+		nudge: make(chan struct{}, 1), clock: machineClock, wall: time.Now, count: prometheus.NewGauge(prometheus.GaugeOpts{Name: "held"}),
 		members: map[string]time.Time{"a": now}, deadline: deadline{now.Add(time.Hour), now.Add(time.Hour)},
 	}
 	for p := range l.owned {

@@ -57,6 +57,7 @@ func gauge(t *testing.T, r *prometheus.Registry, name string) float64 {
 // replica is a replica of certs whose turns and watches a test sees.
 type replica struct {
 	name     string
+	loop     *loop.Loop
 	bus      *events.Bus
 	registry *prometheus.Registry
 	stop     func()
@@ -70,8 +71,11 @@ func certs(t *testing.T, s *natstest.Server, n string, handle loop.Handler, with
 	return certsOn(t, s.Config("certs", n), handle, with...)
 }
 
-// longLease is for replicas whose leases a machine that stalls must not end, since the test is about something else.
-func longLease(l *loop.Loop) { l.SetLease(2 * time.Minute) }
+// realTime is for a replica that must notice by itself that a sign of life isn't answered.
+func realTime(l *loop.Loop) { l.SetMachineClock() }
+
+// setClock has a replica's lease last by a clock that the test moves.
+func setClock(c *loop.Clock) func(*loop.Loop) { return func(l *loop.Loop) { l.SetClock(c) } }
 
 func certsOn(t *testing.T, cfg events.Config, handle loop.Handler, with ...func(*loop.Loop)) *replica {
 	t.Helper()
@@ -91,10 +95,8 @@ func certsOn(t *testing.T, cfg events.Config, handle loop.Handler, with ...func(
 			}
 			return nil
 		}}
-	for _, f := range with {
-		f(l)
-	}
-	stop := run(t, l)
+	stop := run(t, l, with...)
+	r.loop = l
 	r.stop = func() { stop(); bus.Close() }
 	t.Cleanup(r.stop)
 	return r
@@ -105,22 +107,23 @@ func TestAnOutageOfNATSKeepsWatchesAlarmsAndWakes(t *testing.T) {
 	s := natstest.Start(t)
 	run(t, intake(s.Connect(t, "intake", "")))
 	turns := make(chan string, 100)
-	key := tenantIn(3)
+	key, clock := tenantIn(3), loop.NewClock()
 	r := certs(t, s, "a", func(_ context.Context, turn *loop.Turn) error {
 		if turn.Woken("set") {
-			turn.Alarm(leaseOver, loop.Wake{Kind: "alarm"})
+			turn.Alarm(2*time.Second, loop.Wake{Kind: "alarm"}) // which goes off while NATS is away
 		}
 		for _, w := range turn.Wakes {
 			turns <- w.Kind
 		}
 		return nil
-	})
+	}, setClock(clock))
 	if got := <-r.lists; len(got) != name.Partitions {
 		t.Fatalf("alone it watches %v", got)
 	}
 	(*r.wake.Load())(key, loop.Wake{Kind: "set"})
 	<-turns
 	s.Stop()
+	clock.Step(loop.LeaseTTL)
 	natstest.Eventually(t, "the lease is over", func() bool { return held(t, r.registry) == 0 })
 	natstest.Eventually(t, "the replica shows no lease", func() bool { return gauge(t, r.registry, "stoker_lease_held") == 0 })
 	away := func() bool { return slices.Contains(r.bus.Config().Health.Away(), "nats lease") }
@@ -129,21 +132,18 @@ func TestAnOutageOfNATSKeepsWatchesAlarmsAndWakes(t *testing.T) {
 	if err := s.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	natstest.Eventually(t, "the replica shows its lease", func() bool { return gauge(t, r.registry, "stoker_lease_held") == 1 })
 	natstest.Eventually(t, "a turn for what was seen, and one for the alarm", func() bool { return len(turns) == 2 })
 	got := []string{<-turns, <-turns}
 	slices.Sort(got)
 	if !slices.Equal(got, []string{"alarm", "seen"}) {
 		t.Errorf("turns after the outage: %v", got)
 	}
-	natstest.Eventually(t, "the replica shows its lease", func() bool { return gauge(t, r.registry, "stoker_lease_held") == 1 })
 	natstest.Eventually(t, "the replica is ready", func() bool { return !away() })
 	if len(r.lists) > 0 {
 		t.Errorf("everything was listed anew: %v", <-r.lists)
 	}
 }
-
-// leaseOver is longer than a lease, so that an alarm goes off after it.
-const leaseOver = 8 * time.Second
 
 func TestANewcomerWaitsForWhoHoldsAPartition(t *testing.T) {
 	t.Parallel()
@@ -158,7 +158,7 @@ func TestANewcomerWaitsForWhoHoldsAPartition(t *testing.T) {
 		<-ctx.Done() // for as long as turns may take
 		working[p].Store(false)
 		return ctx.Err()
-	}, longLease)
+	})
 	<-a.lists
 	for p := range name.Partitions {
 		(*a.wake.Load())(tenantIn(p), loop.Wake{Kind: "seen"})
@@ -166,7 +166,7 @@ func TestANewcomerWaitsForWhoHoldsAPartition(t *testing.T) {
 	for range name.Partitions {
 		<-started
 	}
-	b := certs(t, s, "b", func(context.Context, *loop.Turn) error { return nil }, longLease)
+	b := certs(t, s, "b", func(context.Context, *loop.Turn) error { return nil })
 	got := <-b.lists
 	for _, p := range got {
 		if working[p].Load() {
@@ -183,11 +183,11 @@ func TestAWatchGoesOnForThePartitionsThatStayWhenMembersComeAndGo(t *testing.T) 
 	s := natstest.Start(t)
 	run(t, intake(s.Connect(t, "intake", "")))
 	nothing := func(context.Context, *loop.Turn) error { return nil }
-	a := certs(t, s, "a", nothing, longLease)
+	a := certs(t, s, "a", nothing)
 	if got := <-a.lists; len(got) != name.Partitions {
 		t.Fatalf("alone it watches %v", got)
 	}
-	b := certs(t, s, "b", nothing, longLease)
+	b := certs(t, s, "b", nothing)
 	theirs := <-b.lists
 	b.stop()
 	if got := <-a.lists; !slices.Equal(got, theirs) {
@@ -218,7 +218,7 @@ func TestWhatADeadReplicaHeldDoesNotWaitForWhatMovesAmongTheOthers(t *testing.T)
 	holders, handled := map[int]string{}, map[int]bool{}
 	replicas := map[string]*replica{}
 	third := thirdMember()
-	goOn := make(chan struct{})
+	goOn, clock := make(chan struct{}), loop.NewClock()
 	end := sync.OnceFunc(func() { close(goOn) })
 	for _, n := range []string{"a", "b", third} {
 		replicas[n] = certs(t, s, n, func(_ context.Context, turn *loop.Turn) error {
@@ -232,7 +232,7 @@ func TestWhatADeadReplicaHeldDoesNotWaitForWhatMovesAmongTheOthers(t *testing.T)
 				<-goOn
 			}
 			return nil
-		}, func(l *loop.Loop) { l.SetLease(9 * time.Second) }) // one must end, the others must not end during this time
+		}, setClock(clock))
 	}
 	t.Cleanup(end) // before the replicas stop, which wait for their turns
 	look := func() map[int]string {
@@ -270,9 +270,16 @@ func TestWhatADeadReplicaHeldDoesNotWaitForWhatMovesAmongTheOthers(t *testing.T)
 			(*replicas[n].wake.Load())(tenantIn(p), loop.Wake{Kind: "long"})
 		}
 	}
-	killed := time.Now()
 	replicas[third].bus.Close() // it can't say goodbye
 	delete(replicas, third)
+	a, b := replicas["a"].loop, replicas["b"].loop
+	for !a.Heard(third).IsZero() || !b.Heard(third).IsZero() {
+		clock.Step(loop.Heartbeat)
+		natstest.Eventually(t, "the others say that they live", func() bool {
+			now := clock.Now()
+			return a.Heard("a").Equal(now) && a.Heard("b").Equal(now) && b.Heard("a").Equal(now) && b.Heard("b").Equal(now)
+		})
+	}
 	for _, p := range dead {
 		e := in.NewEvent(tenantIn(p), fmt.Sprint("after-", p), event.FactType("intake", event.Accepted), map[string]string{}, time.Now())
 		natstest.Publish(t, in, tenantIn(p).FactSubject("intake", event.Accepted), e)
@@ -282,7 +289,6 @@ func TestWhatADeadReplicaHeldDoesNotWaitForWhatMovesAmongTheOthers(t *testing.T)
 		defer mu.Unlock()
 		return len(handled) == len(dead)
 	})
-	t.Logf("%d partitions of a replica that was killed were taken over in %.1f s", len(dead), time.Since(killed).Seconds())
 }
 
 // deleteStream deletes a stream as intake, which may.
@@ -297,14 +303,14 @@ func TestALostBucketOfLeasesIsMadeAnewAndWorkGoesOn(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
 	in := s.Connect(t, "intake", "")
-	run(t, intake(in))
+	run(t, intake(in), realTime)
 	turns := make(chan events.Key, 100)
 	r := certs(t, s, "a", func(ctx context.Context, turn *loop.Turn) error {
 		if turn.Tenant != nil {
 			turns <- turn.Key
 		}
 		return nil
-	})
+	}, realTime)
 	<-r.lists
 	deleteStream(t, in, "KV_"+events.BucketLeases)
 	natstest.Eventually(t, "the bucket is there, with the claims of both services", func() bool {
@@ -332,9 +338,9 @@ func TestALostStreamOfFactsIsNoticedByWhoConsumesIt(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
 	in := s.Connect(t, "intake", "")
-	run(t, intake(in))
+	run(t, intake(in), realTime)
 	turns := make(chan events.Key, 100)
-	r := certs(t, s, "a", func(_ context.Context, turn *loop.Turn) error { turns <- turn.Key; return nil })
+	r := certs(t, s, "a", func(_ context.Context, turn *loop.Turn) error { turns <- turn.Key; return nil }, realTime)
 	<-r.lists
 	apply(t, s.Connect(t, events.UserPortal, ""), tenantIn(5), "before")
 	<-turns // so it consumes
@@ -354,7 +360,7 @@ func TestALostStreamThatNobodyConsumesIsMadeAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(in.Close)
-	run(t, intake(in))
+	run(t, intake(in), realTime)
 	made := func(stream string) {
 		t.Helper()
 		natstest.Eventually(t, stream+" is there", func() bool {
@@ -379,12 +385,12 @@ func TestALossIsNoticedThoughAnotherReplicaMadeTheStreamAgain(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
 	in := s.Connect(t, "intake", "")
-	run(t, intake(in))
+	run(t, intake(in), realTime)
 	cfg := s.Config("certs", "a")
 	way := startWay(t, strings.TrimPrefix(cfg.URL, "nats://"))
 	cfg.URL = "nats://" + way.Addr().String()
 	turns := make(chan events.Key, 100)
-	r := certsOn(t, cfg, func(_ context.Context, turn *loop.Turn) error { turns <- turn.Key; return nil })
+	r := certsOn(t, cfg, func(_ context.Context, turn *loop.Turn) error { turns <- turn.Key; return nil }, realTime)
 	<-r.lists
 	apply(t, s.Connect(t, events.UserPortal, ""), tenantIn(5), "before")
 	<-turns // so it consumes
@@ -459,14 +465,20 @@ func TestAtRestAReplicaSaysOnlyThatItLives(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
 	run(t, intake(s.Connect(t, "intake", "")))
-	r := certs(t, s, "a", func(context.Context, *loop.Turn) error { return nil })
+	clock := loop.NewClock()
+	r := certs(t, s, "a", func(context.Context, *loop.Turn) error { return nil }, setClock(clock))
 	<-r.lists
-	beats, err := s.Connect(t, events.UserOperator, "").Conn().SubscribeSync("$KV." + events.BucketLeases + ".certs.>")
+	operator := s.Connect(t, events.UserOperator, "").Conn()
+	beats, err := operator.SubscribeSync("$KV." + events.BucketLeases + ".certs.>")
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := operator.Flush(); err != nil { // so that the server knows of it before the first
 		t.Fatal(err)
 	}
 	next := func() {
 		t.Helper()
+		clock.Step(loop.Heartbeat)
 		natstest.Next(t, "a sign of life", beats)
 	}
 	next() // consumers have asked by now, if the machine isn't busy
@@ -555,7 +567,7 @@ func TestOnlyEventsInWorkAreKeptAlive(t *testing.T) {
 			seen[e.ID()]++
 		}
 		return nil
-	}, func(l *loop.Loop) { l.SetAckWait(ackWait) }, longLease)
+	}, func(l *loop.Loop) { l.SetAckWait(ackWait) })
 	<-r.lists
 	publish(0)
 	<-begun

@@ -64,10 +64,11 @@ type Loop struct {
 	againAfter func(own *state.State, now time.Time) time.Duration
 	// driftEvery is how often what keeps drifting is put right: the constant of that name, but in tests.
 	driftEvery time.Duration
-	// leaseLimits are the lease's, and ackWait is how long the server waits for a word about an event: the constants if zero.
-	leaseLimits leaseLimits
-	ackWait     time.Duration
-	wg          sync.WaitGroup
+	// clock is the lease's: machineClock if nil.
+	clock *clock
+	// ackWait is how long the server waits for a word about an event: the constant if zero.
+	ackWait time.Duration
+	wg      sync.WaitGroup
 
 	mu        sync.Mutex
 	lanes     map[events.Key]*lane
@@ -146,7 +147,9 @@ func (l *Loop) prepare(turns context.Context) {
 		l.driftEvery = driftEvery
 	}
 	l.lease = newLease(l.Bus, l.Service, l.metrics.partitions)
-	l.lease.limits, l.lease.regained = l.leaseLimits, l.tryNow
+	if l.lease.regained = l.tryNow; l.clock != nil {
+		l.lease.clock, l.lease.wall = l.clock, l.clock.now
+	}
 	if l.Ensure != nil {
 		l.lease.lost = l.noteLeasesLost
 	}

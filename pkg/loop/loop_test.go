@@ -24,9 +24,16 @@ import (
 
 func TestMain(m *testing.M) { natstest.Main(m) }
 
-// run runs a loop until the test ends or the returned function is called; that waits for it.
-func run(t *testing.T, l *loop.Loop) (stop func()) {
+// run runs a loop until the test ends or the returned function is called, which waits for the loop. The lease lasts by a clock that stands still,
+// unless the test has set another.
+func run(t *testing.T, l *loop.Loop, set ...func(*loop.Loop)) (stop func()) {
 	t.Helper()
+	for _, f := range set {
+		f(l)
+	}
+	if !l.HasClock() {
+		l.SetClock(loop.NewClock())
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- l.Run(ctx) }()
@@ -121,7 +128,6 @@ func TestRetriesAndDeadLetters(t *testing.T) {
 	in.Ensure = nil // which would undo this:
 	s.SetAckWait(t, "intake", time.Minute)
 	s.SetAckWait(t, "certs", time.Minute)
-	longLease(in)
 	run(t, in)
 	var mu sync.Mutex
 	tries := map[string]int{}
@@ -151,7 +157,6 @@ func TestRetriesAndDeadLetters(t *testing.T) {
 		good <- turn.Key.Name
 		return turn.Done(ctx, loop.Outcome{Step: "issued"})
 	}}
-	longLease(l)
 	run(t, l)
 	portal := s.Connect(t, events.UserPortal, "")
 	for _, n := range []string{"poison", "panic", "flaky", "waiting", "fine"} {

@@ -39,7 +39,7 @@ func (l *Loop) self() event.Replica {
 	if s.over() {
 		return r
 	}
-	r.Heartbeat = s.deadline.wall.Add(-s.times().leaseTTL).UTC()
+	r.Heartbeat = s.deadline.wall.Add(-leaseTTL).UTC()
 	for p := range name.Partitions {
 		if s.owned[p] {
 			r.Partitions = append(r.Partitions, event.Holding{Partition: p, Since: s.since[p].Round(0).UTC()})

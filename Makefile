@@ -125,6 +125,8 @@ robustness: images ## run an installation under random faults: FOR=8h SEED=7 TEN
 mutation: images ## change deciding code in small ways that tests must notice: FILES=pkg/loop/lease.go
 	cd test && go run ./mutation -in '$(IN)' $(FILES)
 
+# The linter's own garbage, as deployments/local/gobuild has it for compilers.
+lint: export GOGC ?= 400
 .PHONY: lint
 lint: ## check the code with golangci-lint
 	@cd tools/lint && GOWORK=off go build -o $(CURDIR)/bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint

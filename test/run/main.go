@@ -74,7 +74,9 @@ func main() {
 	}
 	// The go commands of this program and of the tests have the flags of the Makefile, so that no package is compiled twice.
 	flags := os.Getenv("GOFLAGS") + " " + strings.Join(gobuild.Flags, " ")
-	if err := errors.Join(os.Setenv("GOFLAGS", flags), os.Setenv("CGO_ENABLED", "0")); err != nil {
+	// Compilers, and servers while they start, collect garbage for much of their time. Tests start hundreds of API servers.
+	gogc := cmp.Or(os.Getenv("GOGC"), gobuild.GOGC)
+	if err := errors.Join(os.Setenv("GOFLAGS", flags), os.Setenv("CGO_ENABLED", "0"), os.Setenv("GOGC", gogc)); err != nil {
 		fmt.Fprintln(os.Stderr, "run:", err)
 		os.Exit(1)
 	}

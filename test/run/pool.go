@@ -126,10 +126,6 @@ func (p *pool) execute(ctx context.Context, j job) (usage, error) {
 	cmd := exec.CommandContext(ctx, tool, append(args, p.options.flags...)...)
 	cmd.Dir = j.pkg.Dir
 	cmd.Env = append(append(os.Environ(), p.env...), "PWD="+j.pkg.Dir, builtVariable+"=1", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
-	if os.Getenv("GOGC") == "" {
-		// Programs in Go collect garbage for much of the time that they take to start, and tests start hundreds of API servers.
-		cmd.Env = append(cmd.Env, "GOGC=400")
-	}
 	inGroup(cmd) // [measure] ends the test's processes in order
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

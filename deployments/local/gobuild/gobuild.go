@@ -18,6 +18,9 @@ import (
 // compilers' time. The same flags let builds share what they have in common.
 var Flags = []string{"-buildvcs=false", "-trimpath", "-gcflags=all=-dwarf=false"}
 
+// GOGC is for compilers, unless the environment has another value: a sixth less time, for twice the memory.
+const GOGC = "400"
+
 // Build is one run of go build.
 type Build struct {
 	// Name of what is built, for people.
@@ -85,6 +88,9 @@ func (b Build) command(ctx context.Context, stdout *bytes.Buffer, out *output, a
 		cmd.Env = os.Environ()
 	}
 	cmd.Env = append(cmd.Env, "CGO_ENABLED=0")
+	if os.Getenv("GOGC") == "" {
+		cmd.Env = append(cmd.Env, "GOGC="+GOGC)
+	}
 	// The compilers are children of go: all end together.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"helm.sh/helm/v4/pkg/chart/common"
@@ -19,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -127,7 +125,10 @@ func (o *operation) mayApply(ctx context.Context, crd placed) (bool, error) {
 	is := &metav1.PartialObjectMetadata{}
 	err := o.cluster.kube.Get(ctx, *crd.resource, "", crd.GetName(), is)
 	if err == nil && is.DeletionTimestamp != nil {
-		return true, o.awaitDeleted(ctx, crd, is.UID)
+		if err := o.awaitGone(ctx, crd.resource, is, establishPatience, tenantaddon.ReasonRefused, refOf(crd.Unstructured).String()); err != nil {
+			return false, err
+		}
+		return o.mayApply(ctx, crd) // somebody may have made another one
 	}
 	addon := is.Labels[name.LabelTenantAddon]
 	ours := addon == o.Addon.Name && is.Labels[name.LabelTenantAddonNamespace] == o.Addon.Namespace
@@ -143,25 +144,6 @@ func (o *operation) mayApply(ctx context.Context, crd placed) (bool, error) {
 	}
 	return false, newError(tenantaddon.ReasonTaken, nil,
 		"%s is there and belongs to somebody else, while it would be deleted with this TenantAddon; delete it, or leave it out", refOf(crd.Unstructured))
-}
-
-// awaitDeleted waits until the CRD of a UID is gone.
-func (o *operation) awaitDeleted(ctx context.Context, crd placed, uid types.UID) error {
-	ctx, end := context.WithTimeoutCause(ctx, establishPatience, errInTime)
-	defer end()
-	finalizers := ""
-	err := o.cluster.await(ctx, crd.resource, "", crd.GetName(), func(u *unstructured.Unstructured) (bool, error) {
-		finalizers = strings.Join(u.GetFinalizers(), ", ")
-		return u.GetUID() != uid, nil
-	})
-	switch {
-	case errors.Is(err, errGone):
-		return nil
-	case errors.Is(err, errInTime):
-		return newError(tenantaddon.ReasonRefused, err, "%s is being deleted, and isn't gone after %s: it waits for finalizers %s",
-			refOf(crd.Unstructured), establishPatience, finalizers)
-	}
-	return err
 }
 
 // awaitServed waits until the tenant's API serves the kind of a CRD that was applied.

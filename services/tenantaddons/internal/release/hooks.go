@@ -13,6 +13,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -116,19 +117,25 @@ func (c *Cluster) look(
 // errInTime is the end of the time that something may take.
 var errInTime = errors.New("it didn't end in time")
 
-// awaitGone waits until an object is gone that is being deleted.
-func (o *operation) awaitGone(ctx context.Context, r *kube.Resource, u *unstructured.Unstructured, timeout time.Duration) error {
+// awaitGone waits until an object is gone that is being deleted. After the timeout it returns an [*Error] of a reason, which calls the object what
+// and names the finalizers that hold it up.
+func (o *operation) awaitGone(
+	ctx context.Context, r *kube.Resource, u metav1.Object, timeout time.Duration, reason, what string,
+) error {
 	ctx, end := context.WithTimeoutCause(ctx, timeout, errInTime)
 	defer end()
-	uid := u.GetUID()
+	uid, held := u.GetUID(), ""
 	err := o.cluster.await(ctx, r, u.GetNamespace(), u.GetName(), func(is *unstructured.Unstructured) (bool, error) {
+		if held = ""; len(is.GetFinalizers()) > 0 {
+			held = ": it waits for finalizers " + strings.Join(is.GetFinalizers(), ", ")
+		}
 		return uid != "" && is.GetUID() != uid, nil
 	})
 	switch {
 	case errors.Is(err, errGone):
 		return nil
 	case errors.Is(err, errInTime):
-		return newError(tenantaddon.ReasonHookFailed, err, "hook %s of an earlier time is being deleted, and isn't gone after %s", refOf(u), timeout)
+		return newError(reason, err, "%s is being deleted, and isn't gone after %s%s", what, timeout, held)
 	}
 	return err
 }

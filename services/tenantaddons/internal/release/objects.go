@@ -149,7 +149,7 @@ func newClient(ctx context.Context, o *operation) *client {
 		waiter: &waiter{hook: func(r *kube.Resource, u *unstructured.Unstructured, timeout time.Duration) error {
 			return o.awaitHook(ctx, r, u, timeout)
 		}, gone: func(r *kube.Resource, u *unstructured.Unstructured, timeout time.Duration) error {
-			return o.awaitGone(ctx, r, u, timeout)
+			return o.awaitGone(ctx, r, u, timeout, tenantaddon.ReasonHookFailed, fmt.Sprintf("hook %s of an earlier time", refOf(u)))
 		}},
 	}
 	c.SetLogger(slog.DiscardHandler)

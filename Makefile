@@ -125,7 +125,7 @@ robustness: images ## run an installation under random faults: FOR=8h SEED=7 TEN
 mutation: images ## change deciding code in small ways that tests must notice: FILES=pkg/loop/lease.go
 	cd test && go run ./mutation -in '$(IN)' $(FILES)
 
-# The linter's own garbage, as deployments/local/gobuild has it for compilers.
+# golangci-lint collects less garbage, as compilers do (deployments/local/gobuild).
 lint: export GOGC ?= 400
 .PHONY: lint
 lint: ## check the code with golangci-lint

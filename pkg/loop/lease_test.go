@@ -110,7 +110,7 @@ func TestAnOutageOfNATSKeepsWatchesAlarmsAndWakes(t *testing.T) {
 	key, clock := tenantIn(3), loop.NewClock()
 	r := certs(t, s, "a", func(_ context.Context, turn *loop.Turn) error {
 		if turn.Woken("set") {
-			turn.Alarm(2*time.Second, loop.Wake{Kind: "alarm"}) // which goes off while NATS is away
+			turn.Alarm(2*time.Second, loop.Wake{Kind: "alarm"}) // so that the lease is over when it goes off
 		}
 		for _, w := range turn.Wakes {
 			turns <- w.Kind

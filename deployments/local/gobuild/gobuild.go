@@ -18,7 +18,7 @@ import (
 // compilers' time. The same flags let builds share what they have in common.
 var Flags = []string{"-buildvcs=false", "-trimpath", "-gcflags=all=-dwarf=false"}
 
-// GOGC is for compilers, unless the environment has another value: a sixth less time, for twice the memory.
+// GOGC is for compilers, unless the environment has another value: they take a sixth less time, and more memory.
 const GOGC = "400"
 
 // Build is one run of go build.

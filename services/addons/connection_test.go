@@ -51,7 +51,7 @@ func TestAWatchThatIsRefusedIsBegunAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	management, err := kube.FromKubeconfig(tn.kubeconfig, kube.Options{FieldManager: "test"})
+	management, err := kube.FromKubeconfig(tn.kubeconfig, kube.Options{FieldManager: "test", Timeout: apiserver.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/deployments/natsserver"
+	"github.com/stoker-k8s/stoker/internal/testing/apiserver"
 	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -39,7 +40,7 @@ func (tn *tenant) serve(t *testing.T, key events.Key, change func(*state.Tenant,
 		}
 	}
 	log := slog.New(slog.DiscardHandler)
-	management, err := kube.FromKubeconfig(tn.kubeconfig, kube.Options{FieldManager: "test"})
+	management, err := kube.FromKubeconfig(tn.kubeconfig, kube.Options{FieldManager: "test", Timeout: apiserver.Patience})
 	must(err)
 	t.Cleanup(management.Close)
 	must(management.Create(t.Context(), kube.Secrets, &corev1.Secret{

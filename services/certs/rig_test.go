@@ -160,7 +160,7 @@ func (c *credentials) options(t *testing.T) apiserver.Options {
 // connect makes the clients and gives this service its rights.
 func (c *credentials) connect(t *testing.T, server *apiserver.Server) (admin, certs *kube.Client) {
 	t.Helper()
-	admin, err := kube.FromKubeconfig(server.Kubeconfig, kube.Options{FieldManager: "test"})
+	admin, err := kube.FromKubeconfig(server.Kubeconfig, kube.Options{FieldManager: "test", Timeout: apiserver.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}

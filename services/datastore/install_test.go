@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -93,11 +94,12 @@ func (in *installation) must(err error) {
 func (in *installation) run() (stop func()) {
 	ctx, cancel := context.WithCancel(in.t.Context())
 	done := make(chan struct{})
-	t := in.t
+	t, kubeFile := in.t, filepath.Join(in.dir, "kubeconfig")
+	in.must(os.WriteFile(kubeFile, in.kubeconfig, 0o600))
 	go func() {
 		defer close(done)
 		if err := datastore.Run(ctx, datastore.Config{SecretNamespaces: in.namespace, Config: service.Config{
-			Name: name.ServiceDatastore, NATS: in.nats.URL(), NATSSeed: in.nats.SeedFile(name.ServiceDatastore), Kubeconfig: in.kubeFile,
+			Name: name.ServiceDatastore, NATS: in.nats.URL(), NATSSeed: in.nats.SeedFile(name.ServiceDatastore), Kubeconfig: kubeFile,
 			Namespace: in.namespace, WatchFilter: in.namespace, Replica: "test", Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		}}); err != nil {
 			t.Error(err)

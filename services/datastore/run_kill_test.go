@@ -108,7 +108,7 @@ func newLane(t *testing.T, n string, d database, admin driver.Driver) *lane {
 	l.must(err)
 	l.servers = map[string]string{"the API server": l.address, "NATS": strings.TrimPrefix(l.nats.URL(), "nats://"), "the database": d.config.Endpoints[0]}
 	kubeFile := filepath.Join(l.dir, "kubeconfig")
-	l.must(os.WriteFile(kubeFile, kubeconfig(l.tap.wire(t, l.address, everything)), 0o600))
+	l.must(os.WriteFile(kubeFile, l.through(l.tap.wire(t, l.address, everything)), 0o600))
 	// Of what goes to NATS all the time, what is about tenants.
 	about := regexp.MustCompile(`PUB (\$KV\.tenant_|stoker\.)`)
 	bus := l.tap.wire(t, strings.TrimPrefix(l.nats.URL(), "nats://"), about.Match)
@@ -144,8 +144,8 @@ func (l *lane) start() {
 }
 
 var theProgram struct {
-	once sync.Once
-	path string
+	once      sync.Once
+	dir, path string
 }
 
 // program is the service's own, as it is in its image.
@@ -155,7 +155,7 @@ func program(t *testing.T) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lasting{t}.Cleanup(func() { _ = os.RemoveAll(dir) })
+		theProgram.dir = dir
 		path := filepath.Join(dir, "stoker-datastore")
 		if out, err := exec.Command("go", "build", "-o", path, "./cmd/stoker-datastore").CombinedOutput(); err != nil {
 			t.Fatalf("go build: %v\n%s", err, out)

@@ -120,7 +120,7 @@ func (c *cluster) connect(server *apiserver.Server) {
 		} else {
 			c.config = rest.CopyConfig(cfg)
 		}
-		k, err := kube.New(cfg, kube.Options{FieldManager: manager})
+		k, err := kube.New(cfg, kube.Options{FieldManager: manager, Timeout: apiserver.Patience})
 		c.must(err)
 		t.Cleanup(k.Close)
 		return k

@@ -19,6 +19,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/deployments/local"
 	"github.com/stoker-k8s/stoker/deployments/local/pki"
+	"github.com/stoker-k8s/stoker/internal/testing/apiserver"
 	"github.com/stoker-k8s/stoker/pkg/api/controlplane"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -227,7 +228,7 @@ func apart(t *testing.T, x env.Elsewhere) {
 	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	must(t, err)
 	must(t, local.ApplyManifests(t.Context(), config, filepath.Join(env.Root(), "deployments", "crds")))
-	there, err := kube.FromKubeconfig(kubeconfig, kube.Options{FieldManager: "test"})
+	there, err := kube.FromKubeconfig(kubeconfig, kube.Options{FieldManager: "test", Timeout: apiserver.Patience})
 	must(t, err)
 	t.Cleanup(there.Close)
 	at := env.Elsewhere{Namespace: metav1.NamespaceDefault, Kubeconfig: kubeconfig}

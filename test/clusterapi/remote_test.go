@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/stoker-k8s/stoker/deployments/local"
+	"github.com/stoker-k8s/stoker/internal/testing/apiserver"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -33,7 +34,7 @@ func TestARemoteControlPlane(t *testing.T) {
 	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	must(t, err)
 	must(t, local.ApplyManifests(t.Context(), config, filepath.Join(env.Root(), "deployments", "crds"), filepath.Join(env.Root(), "deployments", "cluster-api", "crds")))
-	there, err := kube.FromKubeconfig(kubeconfig, kube.Options{FieldManager: "test"})
+	there, err := kube.FromKubeconfig(kubeconfig, kube.Options{FieldManager: "test", Timeout: apiserver.Patience})
 	must(t, err)
 	t.Cleanup(there.Close)
 	core(t)

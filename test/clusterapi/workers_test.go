@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/stoker-k8s/stoker/deployments/local/images"
+	"github.com/stoker-k8s/stoker/internal/testing/apiserver"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/test/env"
 )
@@ -127,7 +128,7 @@ func clientIn(t *testing.T, c cluster) *kube.Client {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	writeFile(t, file, secret(t, c.name+"-kubeconfig").Data["value"])
-	k, err := kube.Connect(file, kube.Options{FieldManager: "test"})
+	k, err := kube.Connect(file, kube.Options{FieldManager: "test", Timeout: apiserver.Patience})
 	must(t, err)
 	t.Cleanup(k.Close)
 	return k

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/stoker-k8s/stoker/internal/testing/apiserver"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -46,7 +47,7 @@ func TestACommandWaitsWhileIntakeItselfMayNotCarryItOut(t *testing.T) {
 		}
 	}
 	env.Eventually(t, "intake to have lost its role", func() error {
-		as, err := kube.Connect(e.Local.Kubeconfig(name.ServiceIntake), kube.Options{FieldManager: "test"})
+		as, err := kube.Connect(e.Local.Kubeconfig(name.ServiceIntake), kube.Options{FieldManager: "test", Timeout: apiserver.Patience})
 		if err != nil {
 			return err
 		}

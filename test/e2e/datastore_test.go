@@ -30,6 +30,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/deployments/natsserver"
 	"github.com/stoker-k8s/stoker/deployments/stack"
+	"github.com/stoker-k8s/stoker/internal/testing/apiserver"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
@@ -395,7 +396,7 @@ func TestDataStores(t *testing.T) {
 		}
 	})
 	t.Run("what an earlier version wrote into the status is taken over, and nobody fights", func(t *testing.T) {
-		old, err := kube.Connect(e.Local.Kubeconfig("admin"), kube.Options{FieldManager: name.FieldManagerStatus})
+		old, err := kube.Connect(e.Local.Kubeconfig("admin"), kube.Options{FieldManager: name.FieldManagerStatus, Timeout: apiserver.Patience})
 		must(t, err)
 		defer old.Close()
 		s := readStore(t, "silver-1").Status

@@ -28,6 +28,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/deployments/local/progress"
 	"github.com/stoker-k8s/stoker/deployments/stack"
+	"github.com/stoker-k8s/stoker/internal/testing/apiserver"
 	"github.com/stoker-k8s/stoker/internal/testing/checkout"
 	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
@@ -159,7 +160,7 @@ func start(dir string, o options) (*Env, error) {
 	if err := errors.Join(err, <-built); err != nil {
 		return nil, err
 	}
-	if e.Admin, err = kube.Connect(e.Local.Kubeconfig("admin"), kube.Options{FieldManager: "test"}); err != nil {
+	if e.Admin, err = kube.Connect(e.Local.Kubeconfig("admin"), kube.Options{FieldManager: "test", Timeout: apiserver.Patience}); err != nil {
 		return nil, err
 	}
 	if e.Operator, err = e.Bus(events.UserOperator); err != nil {

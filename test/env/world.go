@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/deployments/stack"
+	"github.com/stoker-k8s/stoker/internal/testing/apiserver"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -36,7 +37,7 @@ func (e *Env) Inside(ctx context.Context, key events.Key) (map[string]string, er
 	if err := e.Admin.Get(ctx, kube.Secrets, key.Namespace, name.AdminKubeconfig(key.Name), &secret); err != nil {
 		return nil, err
 	}
-	tenant, err := kube.FromKubeconfig(secret.Data[name.KeyAdminConf], kube.Options{FieldManager: "test"})
+	tenant, err := kube.FromKubeconfig(secret.Data[name.KeyAdminConf], kube.Options{FieldManager: "test", Timeout: apiserver.Patience})
 	if err != nil {
 		return nil, err
 	}

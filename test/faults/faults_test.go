@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/stoker-k8s/stoker/internal/testing/apiserver"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
@@ -446,7 +447,7 @@ func TestDriftIsRepaired(t *testing.T) {
 	e.Ready(t, key)
 	quiet(t, key)
 	kubeconfig := e.Kubeconfig(t, key)
-	tenant, err := kube.FromKubeconfig(readFile(t, kubeconfig), kube.Options{FieldManager: "test"})
+	tenant, err := kube.FromKubeconfig(readFile(t, kubeconfig), kube.Options{FieldManager: "test", Timeout: apiserver.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}

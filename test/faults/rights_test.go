@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/stoker-k8s/stoker/internal/testing/apiserver"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
@@ -39,7 +40,7 @@ func TestIdentitiesHoldOnlyTheirRights(t *testing.T) {
 
 func kubernetesRights(t *testing.T, key events.Key, tenant *v1alpha1.TenantControlPlane) {
 	as := func(service string) *kube.Client {
-		c, err := kube.Connect(e.Local.Kubeconfig(service), kube.Options{FieldManager: "test"})
+		c, err := kube.Connect(e.Local.Kubeconfig(service), kube.Options{FieldManager: "test", Timeout: apiserver.Patience})
 		if err != nil {
 			t.Fatal(err)
 		}

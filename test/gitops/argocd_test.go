@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/stoker-k8s/stoker/deployments/local/images"
+	"github.com/stoker-k8s/stoker/internal/testing/apiserver"
 	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
@@ -62,7 +63,7 @@ func TestArgoCD(t *testing.T) {
 	word := func(want string) {
 		t.Helper()
 		env.Eventually(t, "the tenant to say "+want, func() error {
-			k, err := kube.FromKubeconfig(secret(t, "stall-admin-kubeconfig").Data["admin.conf"], kube.Options{FieldManager: "test"})
+			k, err := kube.FromKubeconfig(secret(t, "stall-admin-kubeconfig").Data["admin.conf"], kube.Options{FieldManager: "test", Timeout: apiserver.Patience})
 			if err != nil {
 				return err
 			}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/stoker-k8s/stoker/deployments/local/images"
+	"github.com/stoker-k8s/stoker/internal/testing/apiserver"
 	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -181,7 +182,7 @@ func inside(t *testing.T) func() *kube.Client {
 	var by string
 	return func() *kube.Client {
 		if now := string(secret(t, "shop-admin-kubeconfig").Data["admin.conf"]); now != by {
-			next, err := kube.FromKubeconfig([]byte(now), kube.Options{FieldManager: "test"})
+			next, err := kube.FromKubeconfig([]byte(now), kube.Options{FieldManager: "test", Timeout: apiserver.Patience})
 			must(t, err)
 			t.Cleanup(next.Close)
 			k, by = next, now

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/stoker-k8s/stoker/internal/testing/apiserver"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -136,7 +137,7 @@ func inside(t testing.TB, tenant string) *kube.Client {
 	t.Helper()
 	var s corev1.Secret
 	e.Get(t, kube.Secrets, namespace, name.AdminKubeconfig(tenant), &s)
-	k, err := kube.FromKubeconfig(s.Data[name.KeyAdminConf], kube.Options{FieldManager: "test"})
+	k, err := kube.FromKubeconfig(s.Data[name.KeyAdminConf], kube.Options{FieldManager: "test", Timeout: apiserver.Patience})
 	must(t, err)
 	t.Cleanup(k.Close)
 	return k

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -15,6 +16,10 @@ import (
 	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
+
+// Patience is the time that an API server has for a request of a test: the Timeout of the test's own client. A client of a service has 10 s, and
+// the service tries again; a machine that starts many API servers at once may need longer.
+const Patience = time.Minute
 
 // Run starts an API server for the time of a test, as [Start] does. A test that fails logs what the server logged last. Run skips the test when
 // this machine has no Go.
@@ -70,7 +75,7 @@ func (s *Shared) Main(m *testing.M) (code int) {
 // server's memory no longer have them. A shared server needs it where a test must find none of an earlier test's objects.
 func (s *Server) Purge(t testing.TB, selector string, kinds ...kube.Resource) {
 	t.Helper()
-	client, err := kube.FromKubeconfig(s.Kubeconfig, kube.Options{FieldManager: "test"})
+	client, err := kube.FromKubeconfig(s.Kubeconfig, kube.Options{FieldManager: "test", Timeout: Patience})
 	check(t, err)
 	defer client.Close()
 	for _, kind := range kinds {

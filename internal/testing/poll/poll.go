@@ -33,7 +33,8 @@ func Nil(t testing.TB, what string, try func() error) {
 }
 
 // Retry calls try until it returns nil. After five minutes, or when ctx ends, it returns an error that wraps the last error of try. It calls try at
-// least once. The first pause is 10 ms. Pauses grow to 100 ms, because each call takes time from the work that the test waits for.
+// least once. The first pause is 10 ms. Pauses grow to a tenth of the time that has passed, and to 500 ms at most, because each call
+// takes time from the work that the test waits for.
 func Retry(ctx context.Context, try func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -45,7 +46,7 @@ func Retry(ctx context.Context, try func() error) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w (%w after %s)", err, ctx.Err(), time.Since(began).Round(time.Second))
-		case <-time.After(min(10*time.Millisecond+time.Since(began)/10, 100*time.Millisecond)):
+		case <-time.After(min(10*time.Millisecond+time.Since(began)/10, 500*time.Millisecond)):
 		}
 	}
 }

@@ -113,12 +113,12 @@ test-cluster: ## install on your cluster by Helm and test it: KUBECONFIG=file RE
 bench: ## measure seconds, CPU and memory: BENCH=./bench/datastore ONLY=Churn
 	cd test && STOKER_TEST_LOG_LEVEL=info go test -p 1 -run '^$$' -bench '$(or $(ONLY),.)' -benchtime 1x -timeout 60m $(BENCH)
 
-# FAULTS='API server' limits the faults; SCHEDULE=api-server-500 runs a directed schedule.
+# FAULTS='API server' limits the faults; SCHEDULE=APIServer500 runs a directed schedule.
 .PHONY: robustness
 robustness: images ## run an installation under random faults: FOR=8h SEED=7 TENANTS=200
 	cd test && STOKER_ROBUSTNESS_FOR=$(or $(FOR),1h) STOKER_ROBUSTNESS_SEED=$(or $(SEED),$(shell date +%s)) STOKER_ROBUSTNESS_FAULTS='$(FAULTS)' \
-		STOKER_ROBUSTNESS_TENANTS=$(TENANTS) STOKER_ROBUSTNESS_SCHEDULE=$(SCHEDULE) \
-		go test ./robustness -run '$(if $(SCHEDULE),TestDirected,$(if $(TENANTS),TestManyTenants,TestRobustness))$$' -count=1 -v -timeout 0
+		STOKER_ROBUSTNESS_TENANTS=$(TENANTS) \
+		go test ./robustness -run '^$(if $(SCHEDULE),TestDirected$(SCHEDULE),$(if $(TENANTS),TestManyTenants,TestRobustness))$$' -count=1 -v -timeout 0
 
 # IN=claim mutates some functions.
 .PHONY: mutation

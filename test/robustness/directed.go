@@ -10,6 +10,7 @@ import (
 
 // Directed is a schedule that is written down instead of drawn: the faults that show one defect.
 type Directed struct {
+	// Name is the end of the test's name, TestDirected….
 	Name string
 	// Shows says which defect it showed, and which check finds it.
 	Shows string
@@ -37,13 +38,13 @@ func DirectedSchedules() []Directed {
 	const pause = 4 * time.Second
 	return []Directed{
 		{
-			Name:    "api-server-500",
+			Name:    "APIServer500",
 			Shows:   "Work met by 500s for longer than its retries lasted was buried, and nothing took it up again: CheckEnds, CheckAccepted.",
 			Changes: 50 * time.Second, Pause: pause,
 			Plan: []Planned{{After: 25 * time.Second, Fault: "API server answers 500 to all", For: 150 * time.Second}},
 		},
 		{
-			Name: "replicas-leave-while-work-waits",
+			Name: "ReplicasLeave",
 			Shows: "An event that waited, here for a DataStore, was given up after it had moved between replicas twenty times, though no turn " +
 				"on it had ended a replica: CheckEnds.",
 			Changes: 40 * time.Second, Pause: pause, Verbs: []string{event.Apply}, // a deletion leaves behind what it can't reach
@@ -59,7 +60,7 @@ func DirectedSchedules() []Directed {
 			),
 		},
 		{
-			Name: "another-authority-once",
+			Name: "OtherAuthority",
 			Shows: "A kubeconfig that addons read while it named another authority was used for good, so that nothing was put right in that " +
 				"tenant any more: CheckDrift.",
 			Changes: 30 * time.Second, Pause: pause, Verbs: []string{event.Apply},
@@ -72,7 +73,7 @@ func DirectedSchedules() []Directed {
 			},
 		},
 		{
-			Name: "a-webhook-hangs",
+			Name: "HangingWebhook",
 			Shows: "A command that a webhook held up was tried again without end, and every other command of its partition waited behind it: " +
 				"CheckAnswers.",
 			Changes: 80 * time.Second, Pause: pause, Within: 100 * time.Second,

@@ -39,7 +39,7 @@ func TestSchedulesNameFaultsThatThereAre(t *testing.T) {
 			}
 		})
 	}
-	if _, err := DirectedSchedule("no-such-schedule"); err == nil {
+	if _, err := DirectedSchedule("NoSuchSchedule"); err == nil {
 		t.Error("a schedule is found that there is not")
 	}
 	if _, err := (Directed{Name: "wrong", Plan: []Planned{{Fault: "no such fault"}}}).Strikes(); err == nil {

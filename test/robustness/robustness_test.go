@@ -22,7 +22,7 @@ import (
 // What a run of `make test-all` takes; `make robustness` says otherwise by the environment.
 const (
 	fixedSeed = 20261122
-	shareFor  = 10 * time.Minute
+	shareFor  = 6 * time.Minute
 )
 
 // Pauses between strikes and between an actor's changes, on average.
@@ -42,14 +42,17 @@ func TestRobustness(t *testing.T) {
 	prove(t, nil, run)
 }
 
-// TestDirected runs the directed schedule that STOKER_ROBUSTNESS_SCHEDULE names.
-func TestDirected(t *testing.T) {
-	env.Long(t, "runs for minutes the schedule that STOKER_ROBUSTNESS_SCHEDULE names; test/faults shows each kind of fault once")
-	schedule := os.Getenv("STOKER_ROBUSTNESS_SCHEDULE")
-	if schedule == "" {
-		t.Skip("STOKER_ROBUSTNESS_SCHEDULE isn't set: make robustness SCHEDULE=api-server-500")
-	}
-	d, err := DirectedSchedule(schedule)
+// Each of these tests runs the directed schedule of its name.
+func TestDirectedAPIServer500(t *testing.T)   { directed(t) }
+func TestDirectedReplicasLeave(t *testing.T)  { directed(t) }
+func TestDirectedOtherAuthority(t *testing.T) { directed(t) }
+func TestDirectedHangingWebhook(t *testing.T) { directed(t) }
+
+// directed runs the directed schedule that the test's name names.
+func directed(t *testing.T) {
+	t.Helper()
+	env.Long(t, "runs a directed schedule for minutes; test/faults shows each kind of fault once")
+	d, err := DirectedSchedule(strings.TrimPrefix(t.Name(), "TestDirected"))
 	if err != nil {
 		t.Fatal(err)
 	}

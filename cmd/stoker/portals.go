@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
@@ -183,6 +184,9 @@ func (a *app) portals(dir string) (natsserver.Portals, error) {
 	return natsserver.Portals{Dir: dir}, nil
 }
 
+// reloadTimeout is how long the local stack's NATS server may take to read its configuration again.
+const reloadTimeout = 30 * time.Second
+
 // applyPortals has the local stack's NATS server read what was changed, or says how servers elsewhere do.
 func (a *app) applyPortals(ctx context.Context, dir string, portals natsserver.Portals) error {
 	if dir != "" {
@@ -194,12 +198,15 @@ func (a *app) applyPortals(ctx context.Context, dir string, portals natsserver.P
 	if err != nil {
 		return fmt.Errorf("nkey of user %s: %w", events.UserSystem, err)
 	}
-	system, err := nats.Connect(a.target().NATS, nkey)
+	system, err := nats.Connect(a.target().NATS, nkey, nats.Timeout(reloadTimeout))
 	if err != nil {
 		return fmt.Errorf("written, and it counts when the local stack starts again: nats %s: %w", a.target().NATS, err)
 	}
 	defer system.Close()
-	ctx, cancel := context.WithTimeout(ctx, events.RequestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
 	defer cancel()
-	return natsserver.Reload(ctx, system)
+	if err := natsserver.Reload(ctx, system); err != nil {
+		return fmt.Errorf("written, and it counts when the server has read its configuration: %w", err)
+	}
+	return nil
 }

@@ -17,12 +17,11 @@ import (
 
 // Bounds of a question, of a look into all DataStores, and of the removal of what is there.
 const (
-	askTimeout     = 5 * time.Second
 	orphansTimeout = 30 * time.Second
 	dropTimeout    = 6 * time.Minute
 	backupsTimeout = time.Minute
-	// operatorTimeout is a little longer than intake takes at most.
-	operatorTimeout = 30 * time.Second
+	// askTimeout is a little longer than intake takes at most.
+	askTimeout = 30 * time.Second
 )
 
 // Errors of questions about what isn't there.
@@ -73,7 +72,7 @@ func Backup(ctx context.Context, bus *events.Bus, q event.BackupQuery) (event.Ba
 // Move asks what a move of a tenant's data to a DataStore would meet, or, without one, where they are. ErrNoTenant when there is none.
 func Move(ctx context.Context, bus *events.Bus, key events.Key, dataStore string) (event.MoveReply, error) {
 	q := event.MoveQuery{Query: event.Query{Namespace: key.Namespace, Name: key.Name}, DataStore: dataStore}
-	reply, err := ask[event.MoveReply](ctx, bus, operatorTimeout, name.ServiceDatastore, event.QueryMove, q)
+	reply, err := ask[event.MoveReply](ctx, bus, askTimeout, name.ServiceDatastore, event.QueryMove, q)
 	if errors.Is(err, errNothing) {
 		err = fmt.Errorf("%w: %s", ErrNoTenant, key)
 	}
@@ -91,7 +90,7 @@ func about[T any](ctx context.Context, bus *events.Bus, subject string, key even
 
 // Plan asks what a change of a tenant would come to. ErrNoTenant when there is none.
 func Plan(ctx context.Context, bus *events.Bus, key events.Key, q event.PlanQuery) (event.PlanReply, error) {
-	reply, err := ask[event.PlanReply](ctx, bus, operatorTimeout, name.ServiceIntake, key.PlanSubject(), q)
+	reply, err := ask[event.PlanReply](ctx, bus, askTimeout, name.ServiceIntake, key.PlanSubject(), q)
 	if errors.Is(err, errNothing) {
 		err = fmt.Errorf("%w: %s", ErrNoTenant, key)
 	}
@@ -100,28 +99,28 @@ func Plan(ctx context.Context, bus *events.Bus, key events.Key, q event.PlanQuer
 
 // Dead lists dead letters.
 func Dead(ctx context.Context, bus *events.Bus, q event.DeadListQuery) (event.DeadListReply, error) {
-	return ask[event.DeadListReply](ctx, bus, operatorTimeout, name.ServiceIntake, event.QueryDeadList, q)
+	return ask[event.DeadListReply](ctx, bus, askTimeout, name.ServiceIntake, event.QueryDeadList, q)
 }
 
 // ReplayDead has dead letters replayed.
 func ReplayDead(ctx context.Context, bus *events.Bus, q event.DeadReplayQuery) (event.DeadReplayReply, error) {
-	return ask[event.DeadReplayReply](ctx, bus, operatorTimeout, name.ServiceIntake, event.QueryDeadReplay, q)
+	return ask[event.DeadReplayReply](ctx, bus, askTimeout, name.ServiceIntake, event.QueryDeadReplay, q)
 }
 
 // DropDead has dead letters removed.
 func DropDead(ctx context.Context, bus *events.Bus, q event.DeadDropQuery) (event.DeadDropReply, error) {
-	return ask[event.DeadDropReply](ctx, bus, operatorTimeout, name.ServiceIntake, event.QueryDeadDrop, q)
+	return ask[event.DeadDropReply](ctx, bus, askTimeout, name.ServiceIntake, event.QueryDeadDrop, q)
 }
 
 // Replicas asks for the replicas of a service, or of all.
 func Replicas(ctx context.Context, bus *events.Bus, service string) (event.ReplicasReply, error) {
 	q := event.ReplicasQuery{Service: service}
-	return ask[event.ReplicasReply](ctx, bus, operatorTimeout, name.ServiceIntake, event.QueryReplicas, q)
+	return ask[event.ReplicasReply](ctx, bus, askTimeout, name.ServiceIntake, event.QueryReplicas, q)
 }
 
 // Resync has tenants looked at anew by every service.
 func Resync(ctx context.Context, bus *events.Bus, q event.ResyncQuery) (event.ResyncReply, error) {
-	return ask[event.ResyncReply](ctx, bus, operatorTimeout, name.ServiceIntake, event.QueryResync, q)
+	return ask[event.ResyncReply](ctx, bus, askTimeout, name.ServiceIntake, event.QueryResync, q)
 }
 
 // errNothing means that there is nothing of what was asked for.

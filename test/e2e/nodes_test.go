@@ -151,7 +151,7 @@ func joinByPortal(t *testing.T, key events.Key, kubeconfig string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nc, err := nats.Connect(e.NATS.URL(), seed)
+	nc, err := nats.Connect(e.NATS.URL(), seed, nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -286,7 +286,7 @@ func (w *world) raw(t *testing.T, seedFile string) *nats.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nc, err := nats.Connect(w.hub.ClientURL(), nkey, nats.RootCAs(filepath.Join(w.dir, "authority", "ca.crt")))
+	nc, err := nats.Connect(w.hub.ClientURL(), nkey, nats.RootCAs(filepath.Join(w.dir, "authority", "ca.crt")), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ type world struct {
 func (w world) system(t *testing.T) *gonats.Conn {
 	t.Helper()
 	token, key := w.User(t)
-	nc, err := gonats.Connect("nats://"+w.Endpoint, gonats.UserJWTAndSeed(token, natsserver.Seed(t, key)))
+	nc, err := gonats.Connect("nats://"+w.Endpoint, gonats.UserJWTAndSeed(token, natsserver.Seed(t, key)), gonats.Timeout(time.Minute))
 	check(t, err)
 	t.Cleanup(nc.Close)
 	return nc
@@ -99,7 +99,7 @@ func (w world) in(t *testing.T, schema string, f func(js jetstream.JetStream)) {
 	claims.IssuerAccount = nats.AccountOf(schema)
 	token, err := claims.Encode(key)
 	check(t, err)
-	nc, err := gonats.Connect("nats://"+w.Endpoint, gonats.UserJWTAndSeed(token, natsserver.Seed(t, user)))
+	nc, err := gonats.Connect("nats://"+w.Endpoint, gonats.UserJWTAndSeed(token, natsserver.Seed(t, user)), gonats.Timeout(time.Minute))
 	check(t, err)
 	defer nc.Close()
 	js, err := jetstream.New(nc)
@@ -327,7 +327,8 @@ func (c tenant) connect(options ...gonats.Option) (*gonats.Conn, error) {
 	if err := json.Unmarshal(c.access.Credentials, &file); err != nil {
 		return nil, err
 	}
-	return gonats.Connect("nats://"+c.server.Endpoint, append(options, gonats.UserJWTAndSeed(file.Token, file.Seed), gonats.NoReconnect())...)
+	options = append(options, gonats.UserJWTAndSeed(file.Token, file.Seed), gonats.NoReconnect(), gonats.Timeout(time.Minute))
+	return gonats.Connect("nats://"+c.server.Endpoint, options...)
 }
 
 // ask sends a question as the tenant; what the server forbids is an error at once.

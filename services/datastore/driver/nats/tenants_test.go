@@ -96,7 +96,7 @@ func TestDroppedTenants(t *testing.T) {
 	_, err = d.Drop(t.Context(), a)
 	check(t, err)
 	t.Run("are thrown out where they are in", func(t *testing.T) {
-		drivertest.Eventually(t, 5*time.Second, func() error {
+		drivertest.Eventually(t, func() error {
 			if !nc.IsClosed() {
 				return errors.New("it is still in")
 			}
@@ -171,7 +171,7 @@ func TestRecordsThatAreLostAreMadeAnew(t *testing.T) {
 		"account": func() { w.remove(t, records) },
 	} {
 		lose()
-		drivertest.Eventually(t, 5*time.Second, func() error { _, err := d.Provision(t.Context(), a); return err })
+		drivertest.Eventually(t, func() error { _, err := d.Provision(t.Context(), a); return err })
 		if changed, err := d.Provision(t.Context(), a); err != nil || len(changed) > 0 {
 			t.Errorf("%s: changed %q: %v", what, changed, err)
 		}
@@ -330,7 +330,7 @@ func TestPasswordIsReplaced(t *testing.T) {
 	check(t, err)
 	t.Run("each ends an hour after it was replaced, whatever happened since, open connections too", func(t *testing.T) {
 		is(false, true, true)
-		drivertest.Eventually(t, 5*time.Second, func() error {
+		drivertest.Eventually(t, func() error {
 			if !first.IsClosed() {
 				return errors.New("the first one is still connected")
 			}
@@ -393,7 +393,7 @@ func TestOneTenantWithoutAnOperator(t *testing.T) {
 	server := natsserver.Start(t, natsserver.Options{Users: natsserver.Users})
 	c := server.Config(t)
 	d := open(t, c)
-	nc, err := gonats.Connect("nats://"+server.Endpoint, gonats.UserInfo(natsserver.Admin, natsserver.Password))
+	nc, err := gonats.Connect("nats://"+server.Endpoint, gonats.UserInfo(natsserver.Admin, natsserver.Password), gonats.Timeout(time.Minute))
 	check(t, err)
 	defer nc.Close()
 	js, err := jetstream.New(nc)
@@ -583,7 +583,7 @@ func TestCluster(t *testing.T) {
 		c.Endpoints = append(c.Endpoints, server.Endpoint)
 	}
 	d := open(t, c)
-	drivertest.Eventually(t, 30*time.Second, func() error { return d.Check(t.Context()) })
+	drivertest.Eventually(t, func() error { return d.Check(t.Context()) })
 	if n := d.(driver.Replicated).Replicas(); n != 3 {
 		t.Errorf("%d replicas", n)
 	}
@@ -597,7 +597,7 @@ func TestCluster(t *testing.T) {
 			check(t, err)
 		})
 		later := open(t, c)
-		drivertest.Eventually(t, 30*time.Second, func() error { return later.Check(t.Context()) })
+		drivertest.Eventually(t, func() error { return later.Check(t.Context()) })
 		if n := later.(driver.Replicated).Replicas(); n != 3 {
 			t.Errorf("%d replicas", n)
 		}
@@ -629,7 +629,7 @@ func TestCluster(t *testing.T) {
 		_, err := kine.Client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", 0)).Then(clientv3.OpPut(key, "value")).Commit()
 		return err
 	}
-	drivertest.Eventually(t, 30*time.Second, func() error { return put("/registry/a") })
+	drivertest.Eventually(t, func() error { return put("/registry/a") })
 	readOnly := a
 	readOnly.ReadOnly = true
 	began := time.Now()
@@ -641,17 +641,17 @@ func TestCluster(t *testing.T) {
 	}
 	_, err = d.Provision(t.Context(), a)
 	check(t, err)
-	drivertest.Eventually(t, 30*time.Second, func() error { return put("/registry/late") })
+	drivertest.Eventually(t, func() error { return put("/registry/late") })
 	for i, server := range servers {
 		server.Stop()
-		drivertest.Eventually(t, 30*time.Second, func() error { return put(fmt.Sprint("/registry/", i)) })
-		drivertest.Eventually(t, 30*time.Second, func() error { _, err := d.Provision(t.Context(), a); return err })
+		drivertest.Eventually(t, func() error { return put(fmt.Sprint("/registry/", i)) })
+		drivertest.Eventually(t, func() error { _, err := d.Provision(t.Context(), a); return err })
 		server.Run(t)
-		drivertest.Eventually(t, 30*time.Second, func() error { return d.Check(t.Context()) })
+		drivertest.Eventually(t, func() error { return d.Check(t.Context()) })
 	}
 	// A server that has just come back may lose the question, whose answer is waited for as long as a large bucket takes.
-	drivertest.Eventually(t, 2*time.Minute, func() error { _, err := d.Drop(t.Context(), a); return err })
-	drivertest.Eventually(t, 10*time.Second, func() error {
+	drivertest.Eventually(t, func() error { _, err := d.Drop(t.Context(), a); return err })
+	drivertest.Eventually(t, func() error {
 		for _, server := range servers {
 			if left := (world{server}).streams(t, "a"); len(left) > 0 {
 				return fmt.Errorf("left %q", left)

@@ -142,23 +142,19 @@ func (g *gate) set(cut bool) {
 // eventually waits until there is no error any more.
 func eventually(t testing.TB, what string, is func() error) {
 	t.Helper()
-	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // between two looks
-		err := is()
-		if err == nil {
-			return
-		}
-		if time.Since(began) > 3*time.Minute { // on a machine that is busy
-			t.Fatalf("never: %s: %v", what, err)
-		}
-	}
+	natstest.Retry(t, what, is)
 }
 
 // settled waits out a time in which something must not happen.
 func settled(t testing.TB, what string, during time.Duration, still func() error) {
 	t.Helper()
-	for deadline := time.Now().Add(during); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) { //nolint:forbidigo // between two looks at a condition
+	for deadline := time.Now().Add(during); ; time.Sleep(50 * time.Millisecond) { //nolint:forbidigo // between two looks at a condition
+		last := time.Now().After(deadline)
 		if err := still(); err != nil {
 			t.Fatalf("%s: %v", what, err)
+		}
+		if last {
+			return
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
@@ -141,7 +140,7 @@ func onPostgres(t *testing.T, options ...string) database {
 			t.Helper()
 			do(t, fmt.Sprint("ALTER SYSTEM SET default_transaction_read_only = ", yes))
 			do(t, "SELECT pg_reload_conf()")
-			drivertest.Eventually(t, 10*time.Second, func() error {
+			drivertest.Eventually(t, func() error {
 				conn, err := server.Dial(t.Context(), postgresserver.Admin, postgresserver.Password, "postgres")
 				if err != nil {
 					return err

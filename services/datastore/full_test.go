@@ -35,7 +35,7 @@ func TestAnEtcdOutOfRoom(t *testing.T) {
 	ctx := t.Context()
 	says := func(why, part string) {
 		t.Helper()
-		drivertest.Eventually(t, 30*time.Second, func() error {
+		drivertest.Eventually(t, func() error {
 			checked, err := in.checked("full")
 			if err == nil && (!checked.Ready || checked.Reason != why || !strings.Contains(checked.Message, part)) {
 				err = fmt.Errorf("%+v", checked)
@@ -69,7 +69,7 @@ func TestAnEtcdOutOfRoom(t *testing.T) {
 
 	late.accept()
 	says(reason.EtcdFull, "NOSPACE")
-	drivertest.Eventually(t, 30*time.Second, func() error {
+	drivertest.Eventually(t, func() error {
 		if s, _ := late.state(); s.Failure == nil || s.Failure.Reason != reason.Unavailable || !strings.Contains(s.Failure.Message, "the database has no room left") {
 			return fmt.Errorf("%+v", s.Failure)
 		}
@@ -210,7 +210,7 @@ func TestADatabaseOutOfRoom(t *testing.T) {
 			}
 			d.full(filler)
 			late.accept()
-			drivertest.Eventually(t, time.Minute, func() error {
+			drivertest.Eventually(t, func() error {
 				if s, _ := late.state(); s.Failure == nil || s.Failure.Reason != reason.Unavailable || !strings.Contains(s.Failure.Message, d.says) {
 					return fmt.Errorf("%+v", s.Failure)
 				}
@@ -225,7 +225,7 @@ func TestADatabaseOutOfRoom(t *testing.T) {
 			}
 			d.room(filler)
 			// MariaDB looks for room once a minute.
-			drivertest.Eventually(t, 3*time.Minute, func() error {
+			drivertest.Eventually(t, func() error {
 				s, _ := late.state()
 				if s.Step != event.Provisioned {
 					return fmt.Errorf("%+v", s.Failure)

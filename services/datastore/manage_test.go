@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -78,7 +77,7 @@ func prepare(t *testing.T, server *apiserver.Server) *management {
 		_, plural, _ := strings.Cut(strings.TrimSuffix(filepath.Base(file), ".yaml"), "_")
 		must(m.kube.ApplyRaw(ctx, crds, "", plural+".kamaji.clastix.io", data, nil))
 	}
-	drivertest.Eventually(t, 20*time.Second, func() error { return m.kube.List(ctx, kube.DataStores, "", "", &v1alpha1.DataStoreList{}) })
+	drivertest.Eventually(t, func() error { return m.kube.List(ctx, kube.DataStores, "", "", &v1alpha1.DataStoreList{}) })
 	return m
 }
 

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -127,7 +126,7 @@ func TestWhatAMoveWouldMeet(t *testing.T) {
 		if fact.Stage != state.MoveCopying && fact.Stage != state.MoveFollowing || fact.To != "meets-sql" || fact.From != "meets-a" {
 			t.Errorf("%+v", fact)
 		}
-		drivertest.Eventually(t, 30*time.Second, func() error {
+		drivertest.Eventually(t, func() error {
 			if r, found := meets("meets-sql"); r.Moving != "meets-sql" || r.Stage != state.MoveFollowing || r.Asked != "meets-sql" || !strings.HasPrefix(found, reason.DataMoving+" true") {
 				return fmt.Errorf("%+v", r)
 			}

@@ -177,7 +177,7 @@ func TestRestoreInPlace(t *testing.T) {
 		x.workload(event.Slept, state.Workload{StoppedAt: x.t.InPlace.StoppedAt.Add(-time.Second)}) // it was stopped for another one
 		x.asks("")
 		x.workload(event.Available, state.Workload{Replicas: 1})
-		drivertest.Eventually(t, time.Minute, func() error {
+		drivertest.Eventually(t, func() error {
 			if s, own := x.state(); own.InPlace != nil || own.Restoring != nil || s.Step != event.Provisioned {
 				return fmt.Errorf("%+v %+v %+v", s, own.InPlace, own.Restoring)
 			}

@@ -174,7 +174,7 @@ func (l *lane) killed(x *tenant, what string, n int, kill bool, begin func(), fa
 	}
 	ended, was := l.tap.arm(n), false
 	begin()
-	drivertest.Eventually(l.t, time.Minute, func() error {
+	drivertest.Eventually(l.t, func() error {
 		select {
 		case <-ended:
 			if !was {

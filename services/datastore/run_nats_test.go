@@ -112,7 +112,7 @@ func TestServiceOnNATS(t *testing.T) {
 			if keys := slices.Sorted(maps.Keys(data)); fmt.Sprint(keys) != "[DB_CONNECTION_STRING DB_PASSWORD DB_REPLICAS DB_SCHEMA DB_USER]" || string(data["DB_REPLICAS"]) != "1" {
 				t.Errorf("the Secret holds %q", data)
 			}
-			drivertest.Eventually(t, time.Minute, func() error { return write(t.Context(), x, x.account().Schema) })
+			drivertest.Eventually(t, func() error { return write(t.Context(), x, x.account().Schema) })
 		}
 		if write(t.Context(), demo, second.account().Schema) == nil {
 			t.Error("and others'")
@@ -148,8 +148,8 @@ func TestServiceOnNATS(t *testing.T) {
 		if bytes.Equal(before.Data[name.KeyDatastoreContext], after.Data[name.KeyDatastoreContext]) {
 			t.Error("the credentials are the same")
 		}
-		drivertest.Eventually(t, time.Minute, func() error { return writeBy(t.Context(), after, second.account().Schema) })
-		drivertest.Eventually(t, time.Minute, func() error { return writeBy(t.Context(), before, second.account().Schema) })
+		drivertest.Eventually(t, func() error { return writeBy(t.Context(), after, second.account().Schema) })
+		drivertest.Eventually(t, func() error { return writeBy(t.Context(), before, second.account().Schema) })
 		// until reads the end of those of before.
 		until := func() time.Time {
 			t.Helper()
@@ -175,7 +175,7 @@ func TestServiceOnNATS(t *testing.T) {
 		}
 		second.workload(event.Available, state.Workload{Credentials: []string{own.Certificate.Checksum, "of before"}})
 		second.workload(event.Available, state.Workload{Credentials: []string{own.Certificate.Checksum}})
-		drivertest.Eventually(t, 10*time.Second, func() error {
+		drivertest.Eventually(t, func() error {
 			if _, own := second.state(); own.Former {
 				return errors.New("they are on record")
 			}
@@ -194,7 +194,7 @@ func TestServiceOnNATS(t *testing.T) {
 		waits.accept()
 		server.Run(t)
 		waits.await(event.Provisioned, &provisioned)
-		drivertest.Eventually(t, 10*time.Second, func() error { return write(t.Context(), waits, waits.account().Schema) })
+		drivertest.Eventually(t, func() error { return write(t.Context(), waits, waits.account().Schema) })
 	})
 	t.Run("what is no tenant's is found and removed when somebody asks, and nothing else", func(t *testing.T) {
 		var object metav1.PartialObjectMetadata
@@ -236,7 +236,7 @@ func TestServiceOnNATS(t *testing.T) {
 		if _, owners := orphans("nats"); slices.Contains(owners, third.Owner) {
 			t.Errorf("after its removal: %v", owners)
 		}
-		drivertest.Eventually(t, time.Minute, func() error { return write(t.Context(), kept, kept.account().Schema) })
+		drivertest.Eventually(t, func() error { return write(t.Context(), kept, kept.account().Schema) })
 	})
 	t.Run("a tenant that waits for a DataStore to exist is not forgotten at a restart", func(t *testing.T) {
 		patient := in.tenant("patient")
@@ -246,7 +246,7 @@ func TestServiceOnNATS(t *testing.T) {
 		in.must(in.kube.ApplyRaw(t.Context(), kube.TenantControlPlanes, in.namespace, "patient", event.Marshal(ruletest.Object(
 			v1alpha1.TenantControlPlaneKind, fmt.Sprintf("metadata: {name: patient, namespace: %s, labels: %s}", in.namespace, labels))), &object))
 		patient.accept()
-		drivertest.Eventually(t, 20*time.Second, func() error {
+		drivertest.Eventually(t, func() error {
 			if st, _ := patient.state(); st.Wait.Reason != reason.DataStoreMissing {
 				return fmt.Errorf("%+v", st)
 			}

@@ -325,7 +325,7 @@ func TestOverrides(t *testing.T) {
 		}
 	})
 	t.Run("what somebody changes in the other one is put right", func(t *testing.T) {
-		drivertest.Eventually(t, 60*time.Second, func() error {
+		drivertest.Eventually(t, func() error {
 			if now := holds(t, b, drifts.account().Schema, drifts.account().User); !slices.Equal(now, undrifted) {
 				return fmt.Errorf("held %q, holds %q", undrifted, now)
 			}
@@ -334,7 +334,7 @@ func TestOverrides(t *testing.T) {
 	})
 	t.Run("while the other one is away, a deletion waits a while, and says what it left there", func(t *testing.T) {
 		removed, account := event.Removals{}, half.account()
-		drivertest.Eventually(t, 60*time.Second, func() error {
+		drivertest.Eventually(t, func() error {
 			s, _ := half.state()
 			if s.Step != event.Removed {
 				return fmt.Errorf("is %s: %+v", s.Step, s.Failure)

@@ -3,7 +3,6 @@ package datastore_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
@@ -31,7 +30,7 @@ func TestUsage(t *testing.T) {
 		t.Helper()
 		_, err := gate.Put(t.Context(), "/"+provisioned.Schema+"/"+driver.QuotaKey, string(u.Encode()))
 		in.must(err)
-		drivertest.Eventually(t, 2*time.Minute, func() error {
+		drivertest.Eventually(t, func() error {
 			if _, own := demo.state(); own.Usage == nil || own.Usage.Level != level || own.Usage.Objects != u.Objects || own.Usage.Quota != demo.t.Quota {
 				return fmt.Errorf("%+v", own.Usage)
 			}
@@ -48,7 +47,7 @@ func TestUsage(t *testing.T) {
 	says(driver.Usage{Objects: 749}, state.QuotaWithin)
 	demo.t.Quota = state.Quota{}
 	demo.accept()
-	drivertest.Eventually(t, time.Minute, func() error {
+	drivertest.Eventually(t, func() error {
 		if _, own := demo.state(); own.Usage != nil {
 			return fmt.Errorf("%+v", own.Usage)
 		}

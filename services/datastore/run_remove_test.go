@@ -76,7 +76,7 @@ func (in *installation) deletions(kind string, d database) {
 	remove := func(x *deletion) { t.Helper(); x.began = time.Now(); x.remove() }
 	removed := func(x *deletion) (r event.Removals) {
 		t.Helper()
-		drivertest.Eventually(t, longest, func() error {
+		drivertest.Eventually(t, func() error {
 			_, err := x.told(event.Removed, &r)
 			return err
 		})
@@ -146,7 +146,7 @@ func (in *installation) deletions(kind string, d database) {
 		provision(x)
 		x.tap.cut()
 		remove(x)
-		drivertest.Eventually(t, longest, func() error {
+		drivertest.Eventually(t, func() error {
 			if s, _ := x.state(); s.Failure == nil || s.Failure.Permanent {
 				return errors.New("it says nothing of its failure")
 			}
@@ -165,7 +165,7 @@ func (in *installation) deletions(kind string, d database) {
 		}
 		keep(name.FinalizerDatastoreSecret, "example.com/hold")
 		remove(x)
-		drivertest.Eventually(t, longest, func() error {
+		drivertest.Eventually(t, func() error {
 			s, _ := x.state()
 			if s.Wait.Reason != reason.ObjectHeld || !strings.HasSuffix(s.Wait.Text, `finalizer "example.com/hold"`) || !strings.Contains(s.Wait.Text, secret) {
 				return fmt.Errorf("it waits for %+v", s.Wait)
@@ -196,7 +196,7 @@ func (in *installation) deletions(kind string, d database) {
 	in.must(err)
 	late := tenantOn("late", "gone", gone.tap)
 	late.accept()
-	drivertest.Eventually(t, 20*time.Second, func() error {
+	drivertest.Eventually(t, func() error {
 		if s, _ := late.state(); !s.Wait.Waits() {
 			return errors.New("the DataStore isn't gone yet")
 		}
@@ -239,9 +239,9 @@ func (in *installation) deletions(kind string, d database) {
 	})
 	t.Run("what was left is on record, and goes by that", func(t *testing.T) {
 		d.readOnly(t, false)
-		drivertest.Eventually(t, 10*time.Second, func() error { return admin.Check(ctx) })
+		drivertest.Eventually(t, func() error { return admin.Check(ctx) })
 		for _, x := range all {
-			drivertest.Eventually(t, 30*time.Second, func() error { // connections that were given up may hold locks
+			drivertest.Eventually(t, func() error { // connections that were given up may hold locks
 				dropped, err := admin.Drop(ctx, x.account())
 				if err == nil && x != closed && dropped["Owner"] != 2 {
 					err = fmt.Errorf("%s: removed %v", x.key.Name, dropped)

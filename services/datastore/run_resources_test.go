@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -69,7 +68,7 @@ func TestResourcesMove(t *testing.T) {
 	}
 	following := func(from, to string) (id string) {
 		t.Helper()
-		drivertest.Eventually(t, time.Minute, func() error {
+		drivertest.Eventually(t, func() error {
 			s, own := x.state()
 			if own.Move == nil || own.Move.From != from || own.Move.DataStore != to || own.Move.Phase != state.MoveFollowing {
 				return fmt.Errorf("%+v %+v", s, own.Move)
@@ -81,7 +80,7 @@ func TestResourcesMove(t *testing.T) {
 	}
 	rests := func() {
 		t.Helper()
-		drivertest.Eventually(t, time.Minute, func() error {
+		drivertest.Eventually(t, func() error {
 			if s, own := x.state(); own.Move != nil || s.Step != event.Provisioned || s.Generation != x.spec.Generation || s.Failed() {
 				return fmt.Errorf("%+v %+v", s, own.Move)
 			}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -38,10 +37,10 @@ func TestASourceThatIsMissing(t *testing.T) {
 		tries = own.Restoring.Tries
 		return nil
 	}
-	drivertest.Eventually(t, 30*time.Second, tried)
+	drivertest.Eventually(t, tried)
 	stop()
 	stop = in.run()
-	drivertest.Eventually(t, 60*time.Second, tried)
+	drivertest.Eventually(t, tried)
 }
 
 // TestDataOfItsOwn: a tenant whose state is lost keeps its data, whatever its annotations say that they once came from.
@@ -72,7 +71,7 @@ func TestDataOfItsOwn(t *testing.T) {
 	stop = in.run()
 	defer func() { stop() }()
 	demo.accept()
-	drivertest.Eventually(t, 30*time.Second, func() error {
+	drivertest.Eventually(t, func() error {
 		if s, own := demo.state(); s.Step != event.Provisioned || own.Restored != from || own.Restoring != nil {
 			return fmt.Errorf("%+v, %+v", s, own)
 		}
@@ -114,7 +113,7 @@ func TestLostWhileMoving(t *testing.T) {
 	}
 	moving := func(phase string) (id string) {
 		t.Helper()
-		drivertest.Eventually(t, time.Minute, func() error {
+		drivertest.Eventually(t, func() error {
 			_, own := x.state()
 			if own.DataStore != "lost-a" || own.Move == nil || own.Move.DataStore != "lost-b" || own.Move.Phase != phase {
 				return fmt.Errorf("%+v %+v", own, own.Move)

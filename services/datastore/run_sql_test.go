@@ -144,7 +144,7 @@ func (in *installation) sql(kind string, d database) {
 		_, err := in.kube.Delete(ctx, kube.Secrets, in.namespace, config, metav1.DeleteOptions{})
 		in.must(err)
 		var first map[string][]byte
-		drivertest.Eventually(t, 10*time.Second, func() error {
+		drivertest.Eventually(t, func() error {
 			s, err := x.secret(config)
 			if err == nil {
 				first = s.Data
@@ -178,7 +178,7 @@ func (in *installation) sql(kind string, d database) {
 			a := x.account()
 			data, _ := x.credentials()
 			a.Password = string(data["DB_PASSWORD"])
-			drivertest.Eventually(t, time.Minute, func() error { return d.enters(ctx, x) })
+			drivertest.Eventually(t, func() error { return d.enters(ctx, x) })
 			if _, now := x.credentials(); now != versions[what] {
 				t.Errorf("%s: the Secret was written", what)
 			}
@@ -238,7 +238,7 @@ func (in *installation) sql(kind string, d database) {
 		d.kill(t)
 		waits := tenantOf("waits")
 		waits.accept()
-		drivertest.Eventually(t, 20*time.Second, func() error {
+		drivertest.Eventually(t, func() error {
 			if s, _ := waits.state(); s.Failure == nil && !s.Wait.Waits() {
 				return fmt.Errorf("it is %+v", s)
 			}
@@ -284,7 +284,7 @@ func TestManyAtOnce(t *testing.T) {
 	awaitAll := func(what, fact string) {
 		began := time.Now()
 		for _, x := range all {
-			drivertest.Eventually(t, 3*time.Minute, func() error { _, err := x.told(fact, nil); return err })
+			drivertest.Eventually(t, func() error { _, err := x.told(fact, nil); return err })
 		}
 		t.Logf("%d %s at once: %s", tenants, what, time.Since(began).Round(100*time.Millisecond))
 	}

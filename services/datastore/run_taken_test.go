@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -52,7 +51,7 @@ func TestSecretsOfOthers(t *testing.T) {
 	}
 	taken := func(t *testing.T, x *tenant, n string) {
 		t.Helper()
-		drivertest.Eventually(t, 20*time.Second, func() error {
+		drivertest.Eventually(t, func() error {
 			if s, _ := x.state(); s.Failure == nil || s.Failure.Reason != reason.NameTaken || s.Failure.Permanent ||
 				!strings.Contains(s.Failure.Message, "Secret "+in.namespace+"/"+n) {
 				return fmt.Errorf("%+v", s)

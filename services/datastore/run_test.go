@@ -41,7 +41,7 @@ func TestService(t *testing.T) {
 
 	t.Run("a tenant waits for its DataStore and is provisioned when there is one", func(t *testing.T) {
 		demo.accept()
-		drivertest.Eventually(t, 20*time.Second, func() error {
+		drivertest.Eventually(t, func() error {
 			if s, _ := demo.state(); s.Wait.Reason != reason.DataStoreMissing || s.Wait.Text != "DataStore main to exist" {
 				return fmt.Errorf("waits for %+v", s.Wait)
 			}
@@ -68,7 +68,7 @@ func TestService(t *testing.T) {
 		}
 	})
 	t.Run("the DataStore was found ready", func(t *testing.T) {
-		drivertest.Eventually(t, 10*time.Second, func() error {
+		drivertest.Eventually(t, func() error {
 			checked, err := in.checked("main")
 			if err == nil && !checked.Ready {
 				err = fmt.Errorf("%+v", checked)
@@ -107,7 +107,7 @@ func TestService(t *testing.T) {
 			Driver: v1alpha1.DriverPostgreSQL, Endpoints: []string{l.Addr().String()},
 			BasicAuth: &v1alpha1.BasicAuth{Username: v1alpha1.ContentRef{Content: []byte("admin")}, Password: foreign},
 		})
-		drivertest.Eventually(t, 20*time.Second, func() error {
+		drivertest.Eventually(t, func() error {
 			checked, err := in.checked("curious")
 			if err == nil && (checked.Ready || checked.Reason != reason.ForeignSecret || !strings.Contains(checked.Message, "default/"+secret.Name)) {
 				err = fmt.Errorf("%+v", checked)
@@ -134,7 +134,7 @@ func TestService(t *testing.T) {
 		if _, own := demo.state(); measured.Keys != 1 || measured.Bytes == 0 || own.Keys != 1 || own.Bytes != measured.Bytes || !own.MeasuredAt.Equal(measured.MeasuredAt) {
 			t.Errorf("told %+v, state %+v", measured, own)
 		}
-		drivertest.Eventually(t, 10*time.Second, func() error {
+		drivertest.Eventually(t, func() error {
 			msg, err := in.bus[events.UserOperator].Conn().Request("$JS.API.DIRECT.GET."+events.StreamFacts+"."+events.DataStore("main").FactSubject("datastore", event.Measured), nil, time.Second)
 			if err != nil {
 				return err
@@ -181,7 +181,7 @@ func TestService(t *testing.T) {
 		in.must(err)
 		began := time.Now()
 		in.must(in.kube.MergePatch(ctx, kube.Secrets, in.namespace, before.Name, map[string]any{"data": map[string]any{"server.key": []byte("x")}}, nil))
-		drivertest.Eventually(t, 10*time.Second, func() error {
+		drivertest.Eventually(t, func() error {
 			s, err := demo.secret(before.Name)
 			if err == nil && (string(s.Data["server.key"]) == "x" || s.Annotations[name.AnnotationChecksum] != name.Checksum(s.Data)) {
 				err = fmt.Errorf("not yet")
@@ -192,9 +192,9 @@ func TestService(t *testing.T) {
 		began = time.Now()
 		_, err = in.kube.Delete(ctx, kube.Secrets, in.namespace, "demo-datastore-config", metav1.DeleteOptions{})
 		in.must(err)
-		drivertest.Eventually(t, 10*time.Second, func() error { _, err := demo.secret("demo-datastore-config"); return err })
+		drivertest.Eventually(t, func() error { _, err := demo.secret("demo-datastore-config"); return err })
 		t.Logf("deleted, back in %s", time.Since(began).Round(time.Millisecond))
-		drivertest.Eventually(t, 10*time.Second, func() error {
+		drivertest.Eventually(t, func() error {
 			s, err := demo.secret("demo-datastore-config")
 			if _, own := demo.state(); err == nil && own.Config.ResourceVersion != s.ResourceVersion {
 				err = fmt.Errorf("state not written yet")
@@ -234,7 +234,7 @@ func TestService(t *testing.T) {
 			"metadata": map[string]any{"annotations": map[string]any{name.AnnotationPaused: "", name.AnnotationRotate: nil}}, "data": map[string]any{"more": []byte("x")},
 		}
 		in.must(in.kube.MergePatch(ctx, kube.Secrets, in.namespace, before.Name, pause, nil))
-		drivertest.Eventually(t, 10*time.Second, func() error {
+		drivertest.Eventually(t, func() error {
 			s, err := demo.secret(before.Name)
 			if _, own := demo.state(); err == nil && (len(s.Data["more"]) > 0 || own.Certificate.ResourceVersion != s.ResourceVersion) {
 				err = fmt.Errorf("not yet")
@@ -322,7 +322,7 @@ func TestService(t *testing.T) {
 		_, err := in.bus[name.ServiceDatastore].JetStream().PublishMsg(ctx, msg)
 		in.must(err)
 		stop = in.run()
-		drivertest.Eventually(t, 20*time.Second, func() error {
+		drivertest.Eventually(t, func() error {
 			if after := keys(t); !slices.Equal(before, after) {
 				return fmt.Errorf("etcd held %q, holds %q", before, after)
 			}

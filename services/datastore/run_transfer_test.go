@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	corev1 "k8s.io/api/core/v1"
@@ -49,7 +48,7 @@ func TestTransfer(t *testing.T) {
 		t.Helper()
 		s, err := x.secret(name.DatastoreCertificate("goes"))
 		in.must(err)
-		drivertest.Eventually(t, time.Minute, func() error {
+		drivertest.Eventually(t, func() error {
 			got, err := server.Connect(t, s.Data["server.crt"], s.Data["server.key"]).Get(ctx, key(schema))
 			if err == nil && got.Count != 1 {
 				err = fmt.Errorf("%d keys", got.Count)
@@ -124,7 +123,7 @@ func TestTransfer(t *testing.T) {
 	there.t.Transfer = "second"
 	t.Run("where it arrives nothing is made before its Secrets are there", func(t *testing.T) {
 		there.accept()
-		drivertest.Eventually(t, time.Minute, func() error {
+		drivertest.Eventually(t, func() error {
 			if s, _ := there.state(); s.Wait.Reason != reason.TransferArriving {
 				return fmt.Errorf("%+v", s)
 			}
@@ -182,7 +181,7 @@ func TestTransfer(t *testing.T) {
 		there.t.Transfer, there.t.Spec.DataStoreOverrides = "", nil
 		there.spec.Generation++
 		there.accept()
-		drivertest.Eventually(t, time.Minute, func() error {
+		drivertest.Eventually(t, func() error {
 			if s, _ := there.state(); s.Generation != there.spec.Generation || s.Step != event.Provisioned || s.Failed() {
 				return fmt.Errorf("%+v", s)
 			}

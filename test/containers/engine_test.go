@@ -16,6 +16,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/dotenv"
 
 	"github.com/stoker-k8s/stoker/deployments/local/debian"
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 )
 
 // root of the repository.
@@ -141,19 +142,5 @@ func environment(t *testing.T, changes map[string]string, more ...string) map[st
 // eventually tries until there is no error.
 func eventually(t *testing.T, what string, try func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	tick := time.NewTicker(500 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := try(ctx)
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("waited for %s: %v", what, err)
-		}
-	}
+	poll.Nil(t, what, func() error { return try(t.Context()) })
 }

@@ -315,11 +315,27 @@ func Next(t testing.TB, what string, from *nats.Subscription) *nats.Msg {
 // Eventually waits until something is so.
 func Eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !is() {
-		if time.Now().After(deadline) {
-			t.Fatalf("never happened: %s", what)
+	Retry(t, what, func() error {
+		if !is() {
+			return errors.New("it isn't so")
 		}
-		time.Sleep(5 * time.Millisecond) //nolint:forbidigo // between two looks at a condition
+		return nil
+	})
+}
+
+// Retry calls try until it returns nil. The first pause is 5 ms. Pauses grow to a tenth of the time that has passed, and to 500 ms at most,
+// because each call takes time from the work that the test waits for.
+func Retry(t testing.TB, what string, try func() error) {
+	t.Helper()
+	for began := time.Now(); ; {
+		err := try()
+		if err == nil {
+			return
+		}
+		passed := time.Since(began)
+		if passed > patience {
+			t.Fatalf("never happened: %s: %v", what, err)
+		}
+		time.Sleep(min(5*time.Millisecond+passed/10, 500*time.Millisecond)) //nolint:forbidigo // between two looks at a condition
 	}
 }

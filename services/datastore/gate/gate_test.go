@@ -200,7 +200,7 @@ func TestStoreAway(t *testing.T) {
 	_, err := create(ctx, c, "/registry/configmaps/default/a", "1")
 	must(t, err)
 	m.to.server.Run(t)
-	drivertest.Eventually(t, time.Minute, func() error { return m.move.Take(ctx) })
+	drivertest.Eventually(t, func() error { return m.move.Take(ctx) })
 	must(t, m.move.Begin(ctx))
 	must(t, m.move.Copy(ctx))
 	m.move.Seal = func(ctx context.Context) error {
@@ -214,7 +214,7 @@ func TestStoreAway(t *testing.T) {
 	if _, err := m.move.GoOver(ctx, 1); err == nil {
 		t.Error("it went over without the store")
 	}
-	drivertest.Eventually(t, time.Minute, func() error {
+	drivertest.Eventually(t, func() error {
 		asking, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		_, err := create(asking, c, "/registry/configmaps/default/b", "1")

@@ -278,7 +278,7 @@ func TestUsageIsNoted(t *testing.T) {
 	s := newSide(t, "tenant_a")
 	c, _ := bounded(t, s, gate.Quota{Objects: 20})
 	n := fill(t, c, 0, "1")
-	drivertest.Eventually(t, time.Minute, func() error {
+	drivertest.Eventually(t, func() error {
 		value, _, err := s.data.Record(t.Context(), driver.QuotaKey)
 		if err != nil {
 			return err

@@ -38,8 +38,8 @@ func Combinations(t *testing.T, open driver.Open, all map[string]Combination) {
 			defer d.Close()
 			a := of("uid", "combined", "combined")
 			// The server may need a moment to notice that it demands something else.
-			Eventually(t, 5*time.Second, func() error { return d.Check(t.Context()) })
-			Eventually(t, 5*time.Second, func() error { _, err := d.Provision(t.Context(), a); return err })
+			Eventually(t, func() error { return d.Check(t.Context()) })
+			Eventually(t, func() error { _, err := d.Provision(t.Context(), a); return err })
 			changed, err := d.Provision(t.Context(), a)
 			if err != nil || len(changed) > 0 {
 				t.Errorf("changed %q: %v", changed, err)
@@ -172,7 +172,7 @@ func Hangs(t *testing.T, d driver.Driver, pause, resume func()) {
 		t.Errorf("took %s", took)
 	}
 	resume()
-	Eventually(t, 10*time.Second, func() error { return d.Check(t.Context()) })
+	Eventually(t, func() error { return d.Check(t.Context()) })
 	if changed, err := d.Provision(t.Context(), a); err != nil || len(changed) > 0 {
 		t.Errorf("changed %q: %v", changed, err)
 	}

@@ -4,7 +4,6 @@ package drivertest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -137,8 +136,8 @@ func Persist(step func() error) (err error) {
 	return err
 }
 
-// Eventually calls step until it succeeds, as [poll.Nil] does. A test that fails logs within, the time that the step takes on an idle machine.
-func Eventually(t testing.TB, within time.Duration, step func() error) {
+// Eventually calls step until it succeeds, as [poll.Nil] does.
+func Eventually(t testing.TB, step func() error) {
 	t.Helper()
-	poll.Nil(t, fmt.Sprintf("success within %s", within), step)
+	poll.Nil(t, "success", step)
 }

@@ -639,7 +639,7 @@ func Compaction(t *testing.T, d driver.Driver, root *clientv3.Client) {
 	}
 	now := revision(t, src)
 	compact(t, src, root, now)
-	Eventually(t, 10*time.Second, func() error {
+	Eventually(t, func() error {
 		for _, err := range src.Export(t.Context(), at) {
 			if errors.Is(err, driver.ErrCompacted) {
 				return nil

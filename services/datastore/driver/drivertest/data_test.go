@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -100,7 +99,7 @@ func TestData(t *testing.T) {
 		}
 	})
 	t.Run("no kine is left", func(t *testing.T) {
-		drivertest.Eventually(t, 10*time.Second, func() error {
+		drivertest.Eventually(t, func() error {
 			stacks := make([]byte, 1<<22)
 			stacks = stacks[:runtime.Stack(stacks, true)]
 			for stack := range strings.SplitSeq(string(stacks), "\n\n") {

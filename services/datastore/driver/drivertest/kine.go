@@ -157,7 +157,7 @@ func Kine(t *testing.T, d driver.Driver, dsn func(a driver.Account, credentials 
 	if removed, err := d.Drop(t.Context(), a); err != nil || removed[driver.RemovedOwner] != 2 {
 		t.Errorf("removed %v: %v", removed, err)
 	}
-	Eventually(t, 10*time.Second, func() error {
+	Eventually(t, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := client.Get(ctx, "/registry/configmaps/default/1"); err == nil {

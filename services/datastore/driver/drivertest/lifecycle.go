@@ -97,7 +97,7 @@ func (c contract) outage(t *testing.T) {
 			}
 		}
 		c.Start(t)
-		Eventually(t, 15*time.Second, func() error { return d.Check(t.Context()) })
+		Eventually(t, func() error { return d.Check(t.Context()) })
 		_, err := d.Provision(t.Context(), a)
 		must(t, err)
 		c.drop(t, a)

@@ -25,7 +25,7 @@ func (c contract) sizes(t *testing.T) {
 			for i := range 20 {
 				must(t, tb.Write(t.Context(), b.Schema, fmt.Sprint("key", i), "value"))
 			}
-			Eventually(t, time.Minute, func() error {
+			Eventually(t, func() error {
 				sizes, err := sizer.Sizes(t.Context())
 				if err != nil {
 					return err

@@ -30,7 +30,7 @@ func Raise(t *testing.T, d driver.Driver) {
 				t.Errorf("from outside, it is %d: %v", seen, err)
 			}
 		}
-		Eventually(t, 10*time.Second, func() error { // a kine of NATS hears of it in a moment
+		Eventually(t, func() error { // a kine of NATS hears of it in a moment
 			return refused(opened.Export(t.Context(), above))
 		})
 		for what, changes := range map[string]iter.Seq2[driver.Change, error]{
@@ -68,7 +68,7 @@ func RaiseKine(t *testing.T, d driver.Driver, dsn func(a driver.Account, credent
 	client := RunKine(t, access, func(credentials string) string { return dsn(a, credentials) }).Client
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	Eventually(t, 10*time.Second, func() error {
+	Eventually(t, func() error {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		if said := <-client.Watch(ctx, "/registry/configmaps/", clientv3.WithPrefix(), clientv3.WithRev(above)); said.CompactRevision <= above {

@@ -241,7 +241,7 @@ func kineSeal(t *testing.T, d driver.Driver, a driver.Account, kine *RunningKine
 				t.Error("kine writes")
 			}
 		}
-		Eventually(t, time.Minute, func() error { return reads(key, 1) }) // when it has connections again
+		Eventually(t, func() error { return reads(key, 1) }) // when it has connections again
 	}
 	readOnly := a
 	readOnly.ReadOnly = true
@@ -255,7 +255,7 @@ func kineSeal(t *testing.T, d driver.Driver, a driver.Account, kine *RunningKine
 	}
 	_, err = d.Provision(t.Context(), a)
 	must(t, err)
-	Eventually(t, time.Minute, func() error { return put("/registry/after-the-seal") })
+	Eventually(t, func() error { return put("/registry/after-the-seal") })
 	for i := range 5 {
 		must(t, reads(fmt.Sprint("/registry/late/", i), 0))
 	}

@@ -54,7 +54,7 @@ func compacts(t *testing.T, d driver.Driver) {
 // defragments calls Compact until it has done something else: etcd frees pages in its own time.
 func defragments(t *testing.T, d driver.Driver, want ...string) (did string) {
 	t.Helper()
-	drivertest.Eventually(t, 30*time.Second, func() (err error) {
+	drivertest.Eventually(t, func() (err error) {
 		if did, err = d.(driver.Compactor).Compact(t.Context()); err == nil && did == "" {
 			err = errors.New("it does nothing")
 		}
@@ -87,7 +87,7 @@ func TestAnEtcdIsDefragmentedBeforeItIsFull(t *testing.T) {
 		if fill(t, server, most, 10) {
 			t.Fatal("it is full already")
 		}
-		drivertest.Eventually(t, 30*time.Second, func() error { // etcd writes in its own time
+		drivertest.Eventually(t, func() error { // etcd writes in its own time
 			if has := mebibytes(t, server); has < 51 {
 				return fmt.Errorf("its file has %d MiB", has)
 			}
@@ -135,7 +135,7 @@ func TestOneMemberOfAnEtcdAfterTheOther(t *testing.T) {
 	compacts(t, d)
 	third.Kill(t)
 	for range 2 { // Compact defragments no member while another is away
-		drivertest.Eventually(t, 30*time.Second, func() error { // a call that the dead member would have answered fails
+		drivertest.Eventually(t, func() error { // a call that the dead member would have answered fails
 			did, err := d.(driver.Compactor).Compact(t.Context())
 			if did != "" {
 				t.Errorf("it did %q", did)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	gomysql "github.com/go-sql-driver/mysql"
 
@@ -252,7 +251,7 @@ func TestContract(t *testing.T) {
 		if !maps.Equal(removed, driver.Removed{"Database": 1, "User": 1, driver.RemovedOwner: 2}) {
 			t.Errorf("removed %v", removed)
 		}
-		drivertest.Eventually(t, time.Minute, func() error { // a server that is told to end a connection does so in a moment
+		drivertest.Eventually(t, func() error { // a server that is told to end a connection does so in a moment
 			err := conn.PingContext(t.Context())
 			if err == nil {
 				return errors.New("it is still inside")

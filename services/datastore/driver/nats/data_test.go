@@ -90,11 +90,11 @@ func TestWritersOfOneKey(t *testing.T) {
 	t.Parallel()
 	d := open(t, natsserver.StartCluster(t, natsserver.Options{})[0].Config(t))
 	a := account("shared")
-	drivertest.Eventually(t, 30*time.Second, func() error { _, err := d.Provision(t.Context(), a); return err })
+	drivertest.Eventually(t, func() error { _, err := d.Provision(t.Context(), a); return err })
 	access := join(t, d, a)
 	all := [3]driver.Data{}
 	for w := range all {
-		drivertest.Eventually(t, 30*time.Second, func() (err error) { // while the cluster gets to know the account
+		drivertest.Eventually(t, func() (err error) { // while the cluster gets to know the account
 			all[w], err = d.(driver.DataAccess).Data(t.Context(), a, access)
 			return err
 		})

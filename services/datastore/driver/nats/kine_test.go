@@ -98,7 +98,7 @@ func kineLives(t *testing.T, d driver.Driver, server *natsserver.Server) {
 	write(leased, "kept", 0)
 	server.Stop()
 	server.Run(t)
-	drivertest.Eventually(t, 30*time.Second, func() error {
+	drivertest.Eventually(t, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		got, err := kine.Client.Get(ctx, leased)

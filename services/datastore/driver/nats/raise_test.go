@@ -28,7 +28,7 @@ func TestRaise(t *testing.T) {
 			t.Parallel()
 			servers := start(t)
 			d := open(t, servers[0].Config(t))
-			drivertest.Eventually(t, 30*time.Second, func() error { _, err := d.Provision(t.Context(), a); return err })
+			drivertest.Eventually(t, func() error { _, err := d.Provision(t.Context(), a); return err })
 			access, err := d.Access(a, driver.Access{}, time.Now())
 			check(t, err)
 			raise := func(above int64) error { return d.(driver.DataAccess).Raise(t.Context(), a, access, above) }
@@ -41,7 +41,7 @@ func TestRaise(t *testing.T) {
 				server.Run(t)
 			}
 			var data driver.Data
-			drivertest.Eventually(t, 30*time.Second, func() error { data, err = d.(driver.DataAccess).Data(t.Context(), a, access); return err })
+			drivertest.Eventually(t, func() error { data, err = d.(driver.DataAccess).Data(t.Context(), a, access); return err })
 			at, err := data.Revision(t.Context())
 			if err != nil || at <= above || at > above+100 {
 				t.Errorf("after a restart the revision is %d: %v", at, err)
@@ -49,8 +49,8 @@ func TestRaise(t *testing.T) {
 			drivertest.Fill(t, data, drivertest.Contents{"a": "1"})
 			check(t, data.Close())
 			// Servers that have just been started may elect again, and leave a request without an answer.
-			drivertest.Eventually(t, 30*time.Second, func() error { return raise(above) }) // it does nothing
-			drivertest.Eventually(t, 30*time.Second, func() error {
+			drivertest.Eventually(t, func() error { return raise(above) }) // it does nothing
+			drivertest.Eventually(t, func() error {
 				if err := raise(2 * above); !errors.Is(err, driver.ErrHoldsData) {
 					return fmt.Errorf("with data: %w", cmp.Or(err, errors.New("raised")))
 				}

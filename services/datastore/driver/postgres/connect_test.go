@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -40,7 +39,7 @@ func TestConnections(t *testing.T) {
 		"an administrator who may make roles and databases": {Prepare: func(t *testing.T) {
 			server.Authenticate(t, password)
 			w := world{server, map[string]*pgx.Conn{}}
-			drivertest.Eventually(t, 5*time.Second, func() error {
+			drivertest.Eventually(t, func() error {
 				conn, err := server.Dial(t.Context(), postgresserver.Admin, postgresserver.Password, "postgres")
 				if err == nil {
 					err = conn.Close(t.Context())
@@ -73,7 +72,7 @@ func TestConnections(t *testing.T) {
 	t.Run("to a tenant's data with a certificate that lies on no disk", func(t *testing.T) {
 		server.Authenticate(t, anybody+" clientcert=verify-full")
 		d := open(t, with(func(c *driver.Config) { certificate(c); signs(c) }))
-		drivertest.Eventually(t, 5*time.Second, func() error { return d.Check(t.Context()) })
+		drivertest.Eventually(t, func() error { return d.Check(t.Context()) })
 		drivertest.NoFiles(t, d, true)
 	})
 	server.Authenticate(t, password)

@@ -40,7 +40,7 @@ func TestRowsThatBecomeVisibleLate(t *testing.T) {
 	}
 	// noticed waits until kine, which asks for what is missing, waits for the transaction.
 	noticed := func() {
-		drivertest.Eventually(t, 20*time.Second, func() error {
+		drivertest.Eventually(t, func() error {
 			var n int
 			err := watcher.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE NOT granted").Scan(&n)
 			if err == nil && n == 0 {

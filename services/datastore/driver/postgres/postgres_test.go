@@ -291,7 +291,7 @@ func TestContract(t *testing.T) {
 		check(t, err)
 		a.Remembered = true
 		w.do(t, "DROP DATABASE stoker WITH (FORCE)")
-		drivertest.Eventually(t, 5*time.Second, func() error { _, err := d.Provision(t.Context(), a); return err })
+		drivertest.Eventually(t, func() error { _, err := d.Provision(t.Context(), a); return err })
 		w.do(t, "stoker: DROP TABLE public.owners")
 		_, err = d.Provision(t.Context(), a)
 		check(t, err)
@@ -309,7 +309,7 @@ func TestContract(t *testing.T) {
 	t.Run("a server that is shutting down counts as away", func(t *testing.T) {
 		keeper := server.Connect(t, postgresserver.Admin, postgresserver.Password, "postgres")
 		server.Stop(t)
-		drivertest.Eventually(t, 5*time.Second, func() error {
+		drivertest.Eventually(t, func() error {
 			if err := open(t, server.Config()).Check(t.Context()); err == nil {
 				return errors.New("it still answers")
 			} else if !errors.Is(err, driver.ErrAway) {

@@ -56,7 +56,7 @@ func TestReadOnlyWaits(t *testing.T) {
 				a.ReadOnly = true
 				done := make(chan error, 1)
 				go func() { _, err := d.Provision(t.Context(), a); done <- err }()
-				drivertest.Eventually(t, time.Minute, func() error {
+				drivertest.Eventually(t, func() error {
 					if at := w.list(t, "postgres", "SELECT query FROM pg_stat_activity WHERE application_name = 'stoker' AND datname = 'waits'"); len(at) == 0 {
 						return errors.New("the administrator isn't there yet")
 					}

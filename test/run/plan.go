@@ -70,8 +70,8 @@ func costs(text string) (map[string]cost, error) {
 			return nil, fmt.Errorf("test/run/costs.txt: %s: %w", row[0], err)
 		}
 		wall := max(time.Duration(seconds*float64(time.Second)), time.Second)
-		// Two jobs always fit on two cores: one that computes all the time leaves the other core to the next.
-		all[row[0]] = cost{wall: wall, cores: min(max(cpu/wall.Seconds(), 0.05), 0.95)}
+		// Three jobs always fit on two cores. Otherwise a job that computes all the time would wait until the end, when few jobs are left beside it.
+		all[row[0]] = cost{wall: wall, cores: min(max(cpu/wall.Seconds(), 0.05), 0.7)}
 	}
 	return all, nil
 }

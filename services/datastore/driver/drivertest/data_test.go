@@ -103,13 +103,21 @@ func TestData(t *testing.T) {
 			stacks := make([]byte, 1<<22)
 			stacks = stacks[:runtime.Stack(stacks, true)]
 			for stack := range strings.SplitSeq(string(stacks), "\n\n") {
-				if strings.Contains(stack, "k3s-io/kine") {
+				if strings.Contains(stack, "k3s-io/kine") && !outlastsKine(stack) {
 					return fmt.Errorf("it is there:\n%s", stack)
 				}
 			}
 			return nil
 		})
 	})
+}
+
+// outlastsKine reports whether a goroutine may be left by a kine (v0.16.4) that ended in the moment in which a watch began: the watch receives
+// from a nil channel, or asks whether all is synced, which only a poll would say. Neither holds a connection.
+func outlastsKine(stack string) bool {
+	state, _, _ := strings.Cut(stack, "\n")
+	return strings.Contains(state, "[chan receive (nil chan)") && strings.Contains(stack, "logstructured.(*LogStructured).Watch.func1(") ||
+		strings.Contains(state, "[sync.Cond.Wait") && strings.Contains(stack, "sqllog.(*SQLLog).WaitForSyncTo(")
 }
 
 // kineOf is what the --endpoint of a tenant's kine says, nil for a kind that does without.

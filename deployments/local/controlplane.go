@@ -20,8 +20,8 @@ import (
 
 // controllers are those that a cluster of one node, without volumes and with pods on loopback addresses, has use for.
 // Missing on purpose: endpoints and endpointslice, which can't hold loopback addresses; node-lifecycle and
-// taint-eviction, which would evict every pod after a laptop's sleep; validatingadmissionpolicy-status, which looks for mistakes in the types of
-// policies: in Stoker's, which have none, for a quarter of the CPU time of a start.
+// taint-eviction, which would evict every pod after a laptop's sleep; validatingadmissionpolicy-status, which checks the types in
+// policies, and takes a quarter of the CPU time of a start for Stoker's.
 var controllers = []string{
 	"clusterrole-aggregation-controller", "cronjob-controller", "daemonset-controller", "deployment-controller",
 	"disruption-controller", "garbage-collector-controller", "job-controller", "namespace-controller",

@@ -11,10 +11,11 @@ import (
 
 var e *env.Env
 
-// standIns take the place of the programs in the pods of these tenants with -short, because their tests need nothing of the tenant but that it
-// becomes ready: one has an endpoint that leads elsewhere, one is in a namespace of its own, one is refused, one moves from
-// Kamaji, two are a portal's.
-var standIns = []string{"default/elsewhere", "tenants/alone", "default/bad", "default/doomed", "default/moved", "default/portal", "default/portal-life"}
+// standIns are the tenants in whose pods stand-ins take the place of the programs with -short. Their tests need nothing of a tenant but that it
+// becomes ready.
+var standIns = []string{
+	"default/elsewhere", "tenants/alone", "default/bad", "default/doomed", "default/moved", "default/portal", "default/portal-life",
+}
 
 func TestMain(m *testing.M) {
 	env.Main(m, func(started *env.Env) { e = started }, env.StandIns(func(tenant string) bool {

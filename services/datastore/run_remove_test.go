@@ -209,6 +209,9 @@ func (in *installation) deletions(kind string, d database) {
 		if !missing {
 			all = append(all, late)
 		}
+		if n == 100 {
+			t.Fatal("the service doesn't hear that the DataStore is gone")
+		}
 	}
 	remove(gone)
 	in.must(in.bus[name.ServiceIntake].Forget(ctx, forgotten.key))

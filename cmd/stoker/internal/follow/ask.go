@@ -17,11 +17,11 @@ import (
 
 // Bounds of a question, of a look into all DataStores, and of the removal of what is there.
 const (
+	// askTimeout is a little longer than intake takes at most. The other services take less.
+	askTimeout     = 30 * time.Second
 	orphansTimeout = 30 * time.Second
 	dropTimeout    = 6 * time.Minute
 	backupsTimeout = time.Minute
-	// askTimeout is a little longer than intake takes at most.
-	askTimeout = 30 * time.Second
 )
 
 // Errors of questions about what isn't there.

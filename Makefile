@@ -12,7 +12,7 @@ BENCH ?= ./bench/...
 # another checkout's findings would be reported, by paths that this one's rules don't match.
 export GOLANGCI_LINT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/stoker/lint$(CURDIR)
 GO_FILES = $(shell git ls-files -co --exclude-standard '*.go' go.mod '*/go.mod' go.work)
-# All that make compiles has the flags of deployments/local/gobuild, so that nothing is compiled twice. Only the race detector needs cgo.
+# All that make compiles has the flags of local/gobuild, so that nothing is compiled twice. Only the race detector needs cgo.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false -trimpath -gcflags=all=-dwarf=false
 export CGO_ENABLED := 0
 # What `stoker version` says; a tree without git says what Go knows of it.
@@ -20,7 +20,7 @@ VERSION = $(shell git describe --tags --always --dirty 2>/dev/null)
 REVISION = $(shell git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null)
 LDFLAGS = -X github.com/stoker-k8s/stoker/pkg/version.version=$(VERSION) -X github.com/stoker-k8s/stoker/pkg/version.revision=$(REVISION)
 # go build that says how far it is.
-GO_BUILD = go run ./deployments/local/cmd/gobuild -ldflags "$(LDFLAGS)"
+GO_BUILD = go run ./local/cmd/gobuild -ldflags "$(LDFLAGS)"
 # test/run builds all tests first, runs them side by side, and reports what each package cost. TEST_FLAGS are flags of go test.
 TEST = go run ./test/run
 TEST_ARGS = $(DIRS) -- $(TEST_FLAGS)
@@ -125,7 +125,7 @@ robustness: images ## run an installation under random faults: FOR=8h SEED=7 TEN
 mutation: images ## change deciding code in small ways that tests must notice: FILES=pkg/loop/lease.go
 	cd test && go run ./mutation -in '$(IN)' $(FILES)
 
-# golangci-lint collects less garbage, as compilers do (deployments/local/gobuild).
+# golangci-lint collects less garbage, as compilers do (local/gobuild).
 lint: export GOGC ?= 400
 .PHONY: lint
 lint: ## check the code with golangci-lint
@@ -160,7 +160,7 @@ publish: ## publish the JSON Schemas of events; incompatible changes are refused
 
 .PHONY: images
 images: ## build what the local stack runs: Kubernetes, etcd, databases, kine
-	@go run ./deployments/local/cmd/images >/dev/null
+	@go run ./local/cmd/images >/dev/null
 
 .PHONY: tidy
 tidy: ## tidy every go.mod

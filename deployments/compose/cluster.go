@@ -16,8 +16,8 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/stoker-k8s/stoker/deployments/local"
-	"github.com/stoker-k8s/stoker/deployments/local/pki"
+	"github.com/stoker-k8s/stoker/local"
+	"github.com/stoker-k8s/stoker/local/pki"
 )
 
 // Admin is the administrator of the management cluster and of the databases.

@@ -20,12 +20,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/stoker-k8s/stoker/deployments/local"
-	"github.com/stoker-k8s/stoker/deployments/local/address"
-	"github.com/stoker-k8s/stoker/deployments/local/balancer"
-	"github.com/stoker-k8s/stoker/deployments/local/images"
-	"github.com/stoker-k8s/stoker/deployments/local/node"
-	"github.com/stoker-k8s/stoker/deployments/local/pki"
+	"github.com/stoker-k8s/stoker/local"
+	"github.com/stoker-k8s/stoker/local/address"
+	"github.com/stoker-k8s/stoker/local/balancer"
+	"github.com/stoker-k8s/stoker/local/images"
+	"github.com/stoker-k8s/stoker/local/node"
+	"github.com/stoker-k8s/stoker/local/pki"
 )
 
 // Node is the process node in a container: pods run as processes of it, with the programs of its own image. Node ports are those of the

@@ -14,9 +14,9 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/stoker-k8s/stoker/deployments/local/gobuild"
-	"github.com/stoker-k8s/stoker/deployments/local/images"
-	"github.com/stoker-k8s/stoker/deployments/local/progress"
+	"github.com/stoker-k8s/stoker/local/gobuild"
+	"github.com/stoker-k8s/stoker/local/images"
+	"github.com/stoker-k8s/stoker/local/progress"
 )
 
 // Platforms that Stoker's images are built for.

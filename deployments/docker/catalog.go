@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stoker-k8s/stoker/deployments/local/images"
+	"github.com/stoker-k8s/stoker/local/images"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 )
 

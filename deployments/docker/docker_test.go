@@ -29,8 +29,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/stoker-k8s/stoker/deployments/docker"
-	"github.com/stoker-k8s/stoker/deployments/local/debian"
 	"github.com/stoker-k8s/stoker/internal/testing/port"
+	"github.com/stoker-k8s/stoker/local/debian"
 )
 
 // root of the repository.

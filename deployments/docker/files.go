@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 
-	"github.com/stoker-k8s/stoker/deployments/local/images"
+	"github.com/stoker-k8s/stoker/local/images"
 )
 
 // user is who programs run as, by number so that Kubernetes' runAsNonRoot can tell.

@@ -11,8 +11,8 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/stoker-k8s/stoker/deployments/local/debian"
-	"github.com/stoker-k8s/stoker/deployments/local/progress"
+	"github.com/stoker-k8s/stoker/local/debian"
+	"github.com/stoker-k8s/stoker/local/progress"
 )
 
 const runbooks = "../../docs/runbooks"

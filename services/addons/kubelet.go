@@ -23,7 +23,7 @@ import (
 // kubeletYAML is what the newest kubelet makes of an empty configuration, but for what each node finds out. Its fields are the same for
 // all versions of tenants: who has patches for one has them for the next.
 //
-//go:generate sh -c "cd ../../deployments/local/images/kubernetes && GOWORK=off go run -trimpath ./kubeletdefaults >../../../../services/addons/kubelet.yaml"
+//go:generate sh -c "cd ../../local/images/kubernetes && GOWORK=off go run -trimpath ./kubeletdefaults >../../../services/addons/kubelet.yaml"
 //go:embed kubelet.yaml
 var kubeletYAML []byte
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stoker-k8s/stoker/deployments/local/images"
+	"github.com/stoker-k8s/stoker/local/images"
 	"github.com/stoker-k8s/stoker/test/env"
 )
 

@@ -15,8 +15,8 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/dotenv"
 
-	"github.com/stoker-k8s/stoker/deployments/local/debian"
 	"github.com/stoker-k8s/stoker/internal/testing/poll"
+	"github.com/stoker-k8s/stoker/local/debian"
 )
 
 // root of the repository.

@@ -32,10 +32,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/stoker-k8s/stoker/deployments/local"
-	"github.com/stoker-k8s/stoker/deployments/local/images"
-	"github.com/stoker-k8s/stoker/deployments/local/pki"
 	"github.com/stoker-k8s/stoker/internal/testing/port"
+	"github.com/stoker-k8s/stoker/local"
+	"github.com/stoker-k8s/stoker/local/images"
+	"github.com/stoker-k8s/stoker/local/pki"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"

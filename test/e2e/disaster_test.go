@@ -13,15 +13,15 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/stoker-k8s/stoker/deployments/local/pki"
 	"github.com/stoker-k8s/stoker/internal/testing/port"
+	"github.com/stoker-k8s/stoker/local/pki"
 	"github.com/stoker-k8s/stoker/test/env"
 )
 
 // bucket is one of an S3 server, as flags of stoker backup-location.
 func bucket(t *testing.T) []string {
 	t.Helper()
-	images := exec.CommandContext(t.Context(), "go", "run", "-trimpath", "./deployments/local/cmd/images", "versitygw")
+	images := exec.CommandContext(t.Context(), "go", "run", "-trimpath", "./local/cmd/images", "versitygw")
 	images.Dir, images.Stderr = env.Root(), os.Stderr
 	program, err := images.Output()
 	must(t, err)

@@ -7,11 +7,11 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/stoker-k8s/stoker/deployments/local"
-	"github.com/stoker-k8s/stoker/deployments/local/images"
-	"github.com/stoker-k8s/stoker/deployments/local/pki"
-	"github.com/stoker-k8s/stoker/deployments/local/progress"
 	"github.com/stoker-k8s/stoker/internal/testing/port"
+	"github.com/stoker-k8s/stoker/local"
+	"github.com/stoker-k8s/stoker/local/images"
+	"github.com/stoker-k8s/stoker/local/pki"
+	"github.com/stoker-k8s/stoker/local/progress"
 )
 
 // Built is the directory of an image's programs and manifests, built if need be.

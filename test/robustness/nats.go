@@ -14,8 +14,8 @@ import (
 
 	"github.com/nats-io/nkeys"
 
-	"github.com/stoker-k8s/stoker/deployments/local/process"
 	"github.com/stoker-k8s/stoker/internal/testing/port"
+	"github.com/stoker-k8s/stoker/local/process"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/events"
 )

@@ -15,9 +15,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/stoker-k8s/stoker/deployments/local/address"
-	"github.com/stoker-k8s/stoker/deployments/local/images"
-	"github.com/stoker-k8s/stoker/deployments/local/progress"
+	"github.com/stoker-k8s/stoker/local/address"
+	"github.com/stoker-k8s/stoker/local/images"
+	"github.com/stoker-k8s/stoker/local/progress"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"

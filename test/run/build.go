@@ -139,7 +139,7 @@ func buildOutput(r *report, from io.Reader) error {
 	}
 }
 
-// servers are the programs, apart from those of an installation, that tests of a package start: images of deployments/local, and Helm.
+// servers are the programs, apart from those of an installation, that tests of a package start: images of local, and Helm.
 // Compiled within a test, they would take the cores from tests that hold leases.
 var servers = map[string]struct{ always, long []string }{
 	"services/datastore/backup": {always: []string{"versitygw"}},
@@ -188,7 +188,7 @@ func programs(ctx context.Context, jobs []job) error {
 		}
 	}
 	if len(images) > 0 {
-		if err := goCommand(ctx, ".", nil, append([]string{"run", "./deployments/local/cmd/images"}, images...)...); err != nil {
+		if err := goCommand(ctx, ".", nil, append([]string{"run", "./local/cmd/images"}, images...)...); err != nil {
 			return fmt.Errorf("build %v: %w", images, err)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/stoker-k8s/stoker/deployments/local/gobuild"
+	"github.com/stoker-k8s/stoker/local/gobuild"
 )
 
 const help = `Usage: run [FLAG…] [DIRECTORY…] [-- FLAG OF GO TEST…]

@@ -24,8 +24,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/stoker-k8s/stoker/deployments/local/node"
-	"github.com/stoker-k8s/stoker/deployments/local/process"
+	"github.com/stoker-k8s/stoker/local/node"
+	"github.com/stoker-k8s/stoker/local/process"
 )
 
 // Programs are the stand-ins for the programs of tenants' pods. Each is a server in this process: it listens on the pod's address, it uses the

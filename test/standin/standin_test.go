@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/stoker-k8s/stoker/deployments/local/address"
-	"github.com/stoker-k8s/stoker/deployments/local/pki"
-	"github.com/stoker-k8s/stoker/deployments/local/process"
+	"github.com/stoker-k8s/stoker/local/address"
+	"github.com/stoker-k8s/stoker/local/pki"
+	"github.com/stoker-k8s/stoker/local/process"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/services/addons"
 )

@@ -15,13 +15,13 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/stoker-k8s/stoker/deployments/local/images"
-	"github.com/stoker-k8s/stoker/deployments/local/pki"
-	"github.com/stoker-k8s/stoker/deployments/local/process"
-	"github.com/stoker-k8s/stoker/deployments/local/progress"
 	"github.com/stoker-k8s/stoker/internal/testing/checkout"
 	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/internal/testing/port"
+	"github.com/stoker-k8s/stoker/local/images"
+	"github.com/stoker-k8s/stoker/local/pki"
+	"github.com/stoker-k8s/stoker/local/process"
+	"github.com/stoker-k8s/stoker/local/progress"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 

@@ -54,7 +54,7 @@ func StartAll(t testing.TB, n int) []*Server {
 		t.Fatal(err)
 	}
 	build := exec.CommandContext(t.Context(), "go", "run", "-trimpath", "./cmd/images", "etcd", "kubernetes-v1.36.3")
-	build.Dir, build.Stderr = filepath.Join(root, "deployments", "local"), os.Stderr
+	build.Dir, build.Stderr = filepath.Join(root, "local"), os.Stderr
 	out, err := build.Output()
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/stoker-k8s/stoker/deployments/local"
+	"github.com/stoker-k8s/stoker/local"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"

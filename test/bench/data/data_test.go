@@ -10,7 +10,7 @@ import (
 	"testing"
 	"text/tabwriter"
 
-	"github.com/stoker-k8s/stoker/deployments/local"
+	"github.com/stoker-k8s/stoker/local"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stoker-k8s/stoker/deployments/local"
+	"github.com/stoker-k8s/stoker/local"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 )
 

@@ -32,11 +32,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	"github.com/stoker-k8s/stoker/deployments/local"
-	"github.com/stoker-k8s/stoker/deployments/local/images"
-	"github.com/stoker-k8s/stoker/deployments/local/pki"
-	"github.com/stoker-k8s/stoker/deployments/local/progress"
 	"github.com/stoker-k8s/stoker/internal/testing/port"
+	"github.com/stoker-k8s/stoker/local"
+	"github.com/stoker-k8s/stoker/local/images"
+	"github.com/stoker-k8s/stoker/local/pki"
+	"github.com/stoker-k8s/stoker/local/progress"
 	"github.com/stoker-k8s/stoker/test/env"
 )
 
@@ -123,7 +123,7 @@ func measure(b *testing.B, w *tabwriter.Writer, c cure, apiserver string, n int)
 // olderEtcd builds the etcd that denies.
 func olderEtcd(b *testing.B) string {
 	b.Helper()
-	from, dir := filepath.Join("..", "..", "..", "deployments", "local", "images", "etcd"), b.TempDir()
+	from, dir := filepath.Join("..", "..", "..", "local", "images", "etcd"), b.TempDir()
 	for _, f := range []string{"go.mod", "go.sum", "main.go"} {
 		data, err := os.ReadFile(filepath.Join(from, f))
 		check(b, err)

@@ -12,7 +12,7 @@ import (
 	"syscall"
 
 	"github.com/stoker-k8s/stoker/deployments/docker"
-	"github.com/stoker-k8s/stoker/deployments/local/progress"
+	"github.com/stoker-k8s/stoker/local/progress"
 )
 
 const usage = `Usage: containerimages [flags] [NAME…]

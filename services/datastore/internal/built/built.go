@@ -12,7 +12,7 @@ import (
 	"github.com/stoker-k8s/stoker/internal/testing/checkout"
 )
 
-// Program returns a program of an image of the local stack (deployments/local/images), which is built when it isn't in
+// Program returns a program of an image of the local stack (local/images), which is built when it isn't in
 // the cache. The variable, if set, names a program to take instead.
 func Program(t testing.TB, image, program, variable string) string {
 	t.Helper()
@@ -40,7 +40,7 @@ func Run(t testing.TB, variable, command string, args ...string) []byte {
 		t.Skipf("set-up: needs Go to find %s; set %s to a program", strings.Join(args, " "), variable)
 	}
 	cmd := exec.Command("go", append([]string{"run", "-trimpath", command}, args...)...)
-	cmd.Dir, cmd.Stderr = filepath.Join(checkout.Root(), "deployments", "local"), os.Stderr
+	cmd.Dir, cmd.Stderr = filepath.Join(checkout.Root(), "local"), os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%s %s: %v; or set %s to a program", command, strings.Join(args, " "), err, variable)

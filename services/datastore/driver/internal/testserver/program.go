@@ -17,7 +17,7 @@ type Program struct {
 	Env []string
 }
 
-// Find returns a program of a package as the local stack finds it (deployments/local/debian), by its path below the root,
+// Find returns a program of a package as the local stack finds it (local/debian), by its path below the root,
 // a pattern. variable, if set, names the program to take, or who runs containers of it. The test fails if it can't be had.
 func Find(t testing.TB, variable, pkg, pattern string) (p Program) {
 	t.Helper()

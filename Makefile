@@ -136,18 +136,18 @@ lint: ## check the code with golangci-lint
 .PHONY: generate
 generate: api ## generate CRDs, schemas, tables, dashboards and rights from the code
 	cd pkg && go generate ./...
-	go generate ./deployments/...
+	go generate ./deployments/... ./tools/...
 
 # Deepcopy code and CRDs from the Go types of the API. One run of controller-gen reads the types of all three groups once, but writes all CRDs
 # into one directory.
 .PHONY: api
 api:
-	cd pkg && GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod controller-gen object crd:generateEmbeddedObjectMeta=false \
+	cd pkg && GOWORK=off go tool -modfile=$(CURDIR)/tools/controller-gen/go.mod controller-gen object crd:generateEmbeddedObjectMeta=false \
 		paths=./api/v1alpha1/... paths=./api/controlplane/... paths=./api/tenantaddon/... output:crd:artifacts:config=../deployments/crds
 	mv deployments/crds/controlplane.cluster.x-k8s.io_*.yaml deployments/cluster-api/crds
 	cd pkg && go generate ./api/...
 
-# Tests compare the other files that `make generate` writes: pkg/internal/generate, deployments/stack/internal/metrics, deployments/monitoring.
+# Tests compare the other files that `make generate` writes: pkg/internal/generate, tools/metrics, deployments/monitoring.
 .PHONY: verify
 verify: ## check that generated files and every go.mod are up to date
 	@test -z "$$(git status --porcelain)" || { echo "verify compares with what is committed, and there are changes:"; git status --short; exit 1; }

@@ -21,9 +21,9 @@ import (
 
 	"github.com/stoker-k8s/stoker/cmd/stoker/internal/manifest"
 	"github.com/stoker-k8s/stoker/cmd/stoker/internal/target"
-	"github.com/stoker-k8s/stoker/deployments/stack"
 	"github.com/stoker-k8s/stoker/local"
 	"github.com/stoker-k8s/stoker/local/progress"
+	"github.com/stoker-k8s/stoker/local/stack"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 )

@@ -12,10 +12,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/stoker-k8s/stoker/deployments/stack"
 	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/local/images"
 	"github.com/stoker-k8s/stoker/local/progress"
+	"github.com/stoker-k8s/stoker/local/stack"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"

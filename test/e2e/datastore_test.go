@@ -29,8 +29,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/deployments/natsserver"
-	"github.com/stoker-k8s/stoker/deployments/stack"
 	"github.com/stoker-k8s/stoker/internal/testing/apiserver"
+	"github.com/stoker-k8s/stoker/local/stack"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"

@@ -26,11 +26,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"sigs.k8s.io/yaml"
 
-	"github.com/stoker-k8s/stoker/deployments/stack"
 	"github.com/stoker-k8s/stoker/internal/testing/apiserver"
 	"github.com/stoker-k8s/stoker/internal/testing/checkout"
 	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/local/progress"
+	"github.com/stoker-k8s/stoker/local/stack"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"

@@ -23,9 +23,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stoker-k8s/stoker/deployments/stack"
 	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/internal/testing/port"
+	"github.com/stoker-k8s/stoker/local/stack"
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 

@@ -14,8 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/stoker-k8s/stoker/deployments/stack"
 	"github.com/stoker-k8s/stoker/internal/testing/apiserver"
+	"github.com/stoker-k8s/stoker/local/stack"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"

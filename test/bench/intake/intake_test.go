@@ -19,7 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/stoker-k8s/stoker/deployments/stack"
+	"github.com/stoker-k8s/stoker/local/stack"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"

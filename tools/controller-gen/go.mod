@@ -1,4 +1,4 @@
-module github.com/stoker-k8s/stoker/tools
+module github.com/stoker-k8s/stoker/tools/controller-gen
 
 go 1.26.0
 

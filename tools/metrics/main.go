@@ -26,7 +26,7 @@ import (
 	"github.com/stoker-k8s/stoker/services/workload"
 )
 
-//go:generate go run . ../../../..
+//go:generate go run . ../..
 
 const page = "docs/metrics.md"
 

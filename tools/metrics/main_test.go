@@ -12,7 +12,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-const root = "../../../.."
+const root = "../.."
 
 func TestPageIsFresh(t *testing.T) {
 	want, err := render()

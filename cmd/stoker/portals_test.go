@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/stoker-k8s/stoker/deployments/natsserver"
+	"github.com/stoker-k8s/stoker/local/natsserver"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 )

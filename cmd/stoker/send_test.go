@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/stoker-k8s/stoker/cmd/stoker/internal/manifest"
-	"github.com/stoker-k8s/stoker/deployments/natsserver"
+	"github.com/stoker-k8s/stoker/local/natsserver"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"

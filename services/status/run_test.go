@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stoker-k8s/stoker/deployments/natsserver"
+	"github.com/stoker-k8s/stoker/local/natsserver"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 )

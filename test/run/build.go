@@ -159,7 +159,7 @@ func programs(ctx context.Context, jobs []job) error {
 	if err != nil {
 		return err
 	}
-	args := []string{"build", "-ldflags=-s -w", "-o", "bin/test/", "./cmd/stoker", "./deployments/natsserver/cmd/natsserver"}
+	args := []string{"build", "-ldflags=-s -w", "-o", "bin/test/", "./cmd/stoker", "./local/natsserver/cmd/natsserver"}
 	for _, s := range services {
 		args = append(args, "./"+s)
 	}

@@ -1,5 +1,5 @@
 // Package natstest gives tests of this module a real NATS server, with Stoker's users, as a process of its own: the
-// server's program (deployments/natsserver) is built when the first test asks for it, so that this module's go.mod has no server.
+// server's program (local/natsserver) is built when the first test asks for it, so that this module's go.mod has no server.
 package natstest
 
 import (
@@ -95,7 +95,7 @@ var built = sync.OnceValues(func() (string, error) {
 	if os.Getenv("STOKER_TEST_BUILT") != "" {
 		return bin, nil
 	}
-	build := exec.Command("go", "build", "-trimpath", "-o", bin, "./deployments/natsserver/cmd/natsserver")
+	build := exec.Command("go", "build", "-trimpath", "-o", bin, "./local/natsserver/cmd/natsserver")
 	build.Dir, build.Stderr = root, os.Stderr
 	return bin, build.Run()
 })

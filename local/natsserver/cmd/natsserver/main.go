@@ -9,7 +9,7 @@ import (
 	"log/slog"
 	"os"
 
-	"github.com/stoker-k8s/stoker/deployments/natsserver"
+	"github.com/stoker-k8s/stoker/local/natsserver"
 )
 
 func main() {

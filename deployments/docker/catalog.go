@@ -67,7 +67,7 @@ func Images() []Image {
 		Package: "./cmd/stoker", Path: binaries + "stoker",
 	}, Image{
 		Name: "stoker-node", Description: "The keys, first objects and process node of docker-compose.yaml, with the programs of tenants' pods.",
-		Package: "./deployments/compose/cmd/stoker-node", Path: binaries + "stoker-node", Tools: []string{"./deployments/compose/cmd/probe"}, Node: true,
+		Package: "./local/compose/cmd/stoker-node", Path: binaries + "stoker-node", Tools: []string{"./local/compose/cmd/probe"}, Node: true,
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/stoker-k8s/stoker/deployments/compose"
+	"github.com/stoker-k8s/stoker/local/compose"
 )
 
 const usage = `Usage: stoker-node COMMAND

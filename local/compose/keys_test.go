@@ -174,8 +174,8 @@ func certificate(t *testing.T, text []byte) *x509.Certificate {
 // The versions of images in docker-compose.yaml's environment are those that are built and tested here.
 func TestVersions(t *testing.T) {
 	settings := map[string]string{}
-	for _, file := range []string{"../../.env", "built.env"} {
-		text, err := os.ReadFile(file)
+	for file, path := range map[string]string{".env": "../../.env", "built.env": "../../deployments/compose/built.env"} {
+		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,7 +194,7 @@ func TestVersions(t *testing.T) {
 	}
 	etcd, nats := ":"+version(images.Etcd), ":"+strings.TrimPrefix(version(images.NATS), "v")
 	for setting, want := range map[string]string{
-		"../../.env KUBERNETES_VERSION": version(images.Default), "../../.env ETCD_IMAGE": etcd, "../../.env NATS_IMAGE": nats,
+		".env KUBERNETES_VERSION": version(images.Default), ".env ETCD_IMAGE": etcd, ".env NATS_IMAGE": nats,
 		"built.env ETCD_IMAGE": etcd, "built.env NATS_IMAGE": nats,
 	} {
 		if !strings.HasSuffix(settings[setting], want) {

@@ -42,7 +42,7 @@ IMAGES_TO = $(if $(LOAD),-load) $(if $(REGISTRY),-registry $(REGISTRY)) $(if $(o
 # IMAGES='stoker-certs nats' builds some, TAG and PLATFORMS=linux/arm64 say which; without REGISTRY and LOAD they are written to OUTPUT (bin/images).
 .PHONY: container-images
 container-images: ## build the container images: REGISTRY=host/path pushes them, LOAD=1 loads them
-	@go run ./deployments/docker/cmd/containerimages $(IMAGES_TO) -version $(VERSION) -revision $(REVISION) \
+	@go run ./tools/imagebuilder/cmd/containerimages $(IMAGES_TO) -version $(VERSION) -revision $(REVISION) \
 		-tag $(or $(TAG),$(VERSION)) $(if $(or $(PLATFORMS),$(LOAD)),-platforms $(or $(PLATFORMS),linux/$(shell go env GOARCH))) $(IMAGES)
 
 # What clusterctl's repository has, and what the components in it are made of.
@@ -91,7 +91,7 @@ landing: ## raise the number by which .ci/run chooses the long tests to run
 
 .PHONY: test-containers
 test-containers: images ## run the tests that need a container engine
-	go test -v -count=1 -timeout 20m $(TEST_FLAGS) -run '^TestImageRunsReadOnly$$' ./deployments/docker
+	go test -v -count=1 -timeout 20m $(TEST_FLAGS) -run '^TestImageRunsReadOnly$$' ./tools/imagebuilder
 	cd test/containers && GOWORK=off go test -v -count=1 -timeout 40m $(TEST_FLAGS) ./...
 
 # ONLY='ten|drift' runs a part; NODE=program takes a node away; JOIN=program has a machine join a tenant; E2E=e2e.test CONFORMANCE=all runs Kubernetes'
@@ -99,11 +99,11 @@ test-containers: images ## run the tests that need a container engine
 .PHONY: test-cluster
 test-cluster: ## install on your cluster by Helm and test it: KUBECONFIG=file REGISTRY=host/path
 	@test -n '$(KUBECONFIG)' -a -n '$(REGISTRY)' || { echo "KUBECONFIG and REGISTRY say which cluster, and where its images go"; exit 2; }
-	@go run ./deployments/docker/cmd/containerimages -registry $(REGISTRY) -version $(VERSION) -revision $(REVISION) -tag $(VERSION) \
+	@go run ./tools/imagebuilder/cmd/containerimages -registry $(REGISTRY) -version $(VERSION) -revision $(REVISION) -tag $(VERSION) \
 		-platforms linux/$(shell go env GOARCH)
-	@go run ./deployments/docker/cmd/containerimages -registry $(REGISTRY) -version $(VERSION) -tag $(VERSION) \
+	@go run ./tools/imagebuilder/cmd/containerimages -registry $(REGISTRY) -version $(VERSION) -tag $(VERSION) \
 		-platforms linux/$(shell go env GOARCH) stoker-test-inside
-	@go run ./deployments/docker/cmd/containerimages -registry $(REGISTRY) nats etcd kube-apiserver kube-controller-manager kube-scheduler \
+	@go run ./tools/imagebuilder/cmd/containerimages -registry $(REGISTRY) nats etcd kube-apiserver kube-controller-manager kube-scheduler \
 		proxy-server proxy-agent
 	cd test && STOKER_TEST_CLUSTER='$(abspath $(KUBECONFIG))' STOKER_TEST_REGISTRY='$(REGISTRY)' STOKER_TEST_TAG='$(VERSION)' STOKER_TEST_NODE='$(abspath $(NODE))' \
 		STOKER_TEST_JOIN='$(abspath $(JOIN))' STOKER_TEST_E2E='$(abspath $(E2E))' STOKER_TEST_CONFORMANCE='$(CONFORMANCE)' \

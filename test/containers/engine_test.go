@@ -70,7 +70,7 @@ func there(t *testing.T, image string) bool {
 func build(t *testing.T, names ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{
-		"run", "-trimpath", "./deployments/docker/cmd/containerimages", "-load", "-tag", tag, "-version", tag, "-platforms", "linux/" + goarch(t),
+		"run", "-trimpath", "./tools/imagebuilder/cmd/containerimages", "-load", "-tag", tag, "-version", tag, "-platforms", "linux/" + goarch(t),
 	}, names...)...)
 	cmd.Dir, cmd.Env = root, append(os.Environ(), "GOWORK=")
 	if out, err := cmd.CombinedOutput(); err != nil {

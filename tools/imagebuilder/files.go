@@ -1,4 +1,4 @@
-package docker
+package imagebuilder
 
 // What is in an image: the program, who it runs as, certificate authorities, time zones, and a directory for temporary files.
 

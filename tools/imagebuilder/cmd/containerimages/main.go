@@ -11,8 +11,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/stoker-k8s/stoker/deployments/docker"
 	"github.com/stoker-k8s/stoker/local/progress"
+	"github.com/stoker-k8s/stoker/tools/imagebuilder"
 )
 
 const usage = `Usage: containerimages [flags] [NAME…]
@@ -51,9 +51,9 @@ func main() {
 	flag.StringVar(&f.tag, "tag", "", "`tag` of the images; default: the version")
 	flag.StringVar(&f.version, "version", "", "`version` that is stamped into programs and labels")
 	flag.StringVar(&f.revision, "revision", "", "git `commit` that is stamped into programs and labels")
-	flag.StringVar(&f.platforms, "platforms", docker.Platforms, "`platforms`, separated by commas")
+	flag.StringVar(&f.platforms, "platforms", imagebuilder.Platforms, "`platforms`, separated by commas")
 	flag.Usage = func() {
-		fmt.Fprintf(os.Stderr, usage, names(docker.Images()), names(docker.Components()))
+		fmt.Fprintf(os.Stderr, usage, names(imagebuilder.Images()), names(imagebuilder.Components()))
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -66,7 +66,7 @@ func main() {
 }
 
 // names of images, each once.
-func names(images []docker.Image) string {
+func names(images []imagebuilder.Image) string {
 	var all []string
 	for n, i := range images {
 		if n == 0 || !strings.Contains(" "+strings.Join(all, ", ")+",", " "+i.Name+",") {
@@ -80,7 +80,7 @@ func (f flags) run(ctx context.Context, selected []string) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	images, err := docker.Select(selected)
+	images, err := imagebuilder.Select(selected)
 	if err != nil {
 		return err
 	}
@@ -131,41 +131,41 @@ func (f flags) check() error {
 	return nil
 }
 
-func (f flags) build(ctx context.Context) (docker.Build, error) {
+func (f flags) build(ctx context.Context) (imagebuilder.Build, error) {
 	root, err := os.Getwd()
 	if err != nil {
-		return docker.Build{}, err
+		return imagebuilder.Build{}, err
 	}
-	platforms, err := docker.ParsePlatforms(f.platforms)
+	platforms, err := imagebuilder.ParsePlatforms(f.platforms)
 	if err != nil {
-		return docker.Build{}, err
+		return imagebuilder.Build{}, err
 	}
 	if f.root != "" && len(platforms) > 1 {
-		return docker.Build{}, fmt.Errorf("-platforms %q: with -root give one", f.platforms)
+		return imagebuilder.Build{}, fmt.Errorf("-platforms %q: with -root give one", f.platforms)
 	}
-	created, err := docker.Created(ctx, root)
-	return docker.Build{
+	created, err := imagebuilder.Created(ctx, root)
+	return imagebuilder.Build{
 		Source: root, Version: f.version, Revision: f.revision, Platforms: platforms, Created: created,
 		Say: progress.Lines(os.Stderr, progress.Terminal(os.Stderr), func() string { return "" }),
 	}, err
 }
 
 // publish is what is done with each image.
-func (f flags) publish() (func(context.Context, docker.Built) (string, error), error) {
+func (f flags) publish() (func(context.Context, imagebuilder.Built) (string, error), error) {
 	tag := f.tag
 	if tag == "" {
 		tag = f.version
 	}
 	switch {
 	case f.output != "":
-		layout, err := docker.NewLayout(f.output)
-		return func(_ context.Context, b docker.Built) (string, error) { return layout.Add(b, tag) }, err
+		layout, err := imagebuilder.NewLayout(f.output)
+		return func(_ context.Context, b imagebuilder.Built) (string, error) { return layout.Add(b, tag) }, err
 	case f.load:
 		registry := f.registry
 		if registry == "" {
 			registry = "localhost/stoker"
 		}
-		return func(ctx context.Context, b docker.Built) (string, error) { return b.Load(ctx, registry, tag) }, nil
+		return func(ctx context.Context, b imagebuilder.Built) (string, error) { return b.Load(ctx, registry, tag) }, nil
 	}
-	return func(ctx context.Context, b docker.Built) (string, error) { return b.Push(ctx, f.registry, tag) }, nil
+	return func(ctx context.Context, b imagebuilder.Built) (string, error) { return b.Push(ctx, f.registry, tag) }, nil
 }

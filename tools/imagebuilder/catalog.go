@@ -1,7 +1,7 @@
-// Package docker builds Stoker's container images: static programs on nothing but certificates and time zones, for amd64 and arm64,
-// the same bytes from the same sources, each with a list of what is in it (SBOM). It needs Go alone, no container engine; the
-// Dockerfile beside it makes the same files with one.
-package docker
+// Package imagebuilder builds Stoker's container images: static programs on nothing but certificates and time zones, for amd64 and arm64,
+// the same bytes from the same sources, each with a list of what is in it (SBOM). It needs Go alone, no container engine;
+// deployments/docker/Dockerfile makes the same files with one.
+package imagebuilder
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package docker_test
+package imagebuilder_test
 
 import (
 	"archive/tar"
@@ -28,9 +28,9 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 
-	"github.com/stoker-k8s/stoker/deployments/docker"
 	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/local/debian"
+	"github.com/stoker-k8s/stoker/tools/imagebuilder"
 )
 
 // root of the repository.
@@ -43,17 +43,17 @@ const small = "stoker-status"
 var commit = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // build makes images from the tree at source.
-func build(t *testing.T, source, platforms string, names ...string) []docker.Built {
+func build(t *testing.T, source, platforms string, names ...string) []imagebuilder.Built {
 	t.Helper()
-	selected, err := docker.Select(names)
+	selected, err := imagebuilder.Select(names)
 	if err != nil {
 		t.Fatal(err)
 	}
-	parsed, err := docker.ParsePlatforms(platforms)
+	parsed, err := imagebuilder.ParsePlatforms(platforms)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := docker.Build{
+	b := imagebuilder.Build{
 		Source: source, Version: "v1.2.3", Revision: "0123456789abcdef", Created: commit, Platforms: parsed,
 		Say: func(line string, passing bool) {
 			if !passing {
@@ -153,10 +153,10 @@ func digest(t *testing.T, of interface{ Digest() (v1.Hash, error) }) string {
 
 func TestImages(t *testing.T) {
 	t.Parallel()
-	built := build(t, root, docker.Platforms, small)[0]
+	built := build(t, root, imagebuilder.Platforms, small)[0]
 	t.Run("are the same from another clone", func(t *testing.T) {
 		t.Parallel()
-		again := build(t, copyTree(t), docker.Platforms, small)[0]
+		again := build(t, copyTree(t), imagebuilder.Platforms, small)[0]
 		if a, b := digest(t, built.Index), digest(t, again.Index); a != b {
 			t.Errorf("digests %s and %s", a, b)
 		}
@@ -188,7 +188,7 @@ func TestImages(t *testing.T) {
 	t.Run("can be written to a directory that is empty", func(t *testing.T) {
 		t.Parallel()
 		dir := filepath.Join(t.TempDir(), "oci")
-		layout, err := docker.NewLayout(dir)
+		layout, err := imagebuilder.NewLayout(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +196,7 @@ func TestImages(t *testing.T) {
 		if want := small + ":v1.2.3@" + digest(t, built.Index); err != nil || ref != want {
 			t.Errorf("%s, %v; want %s", ref, err, want)
 		}
-		if _, err := docker.NewLayout(dir); err == nil || !strings.Contains(err.Error(), dir) {
+		if _, err := imagebuilder.NewLayout(dir); err == nil || !strings.Contains(err.Error(), dir) {
 			t.Errorf("a directory with something in it: %v", err)
 		}
 	})
@@ -248,7 +248,7 @@ func checkImage(t *testing.T, img v1.Image, architecture string, machine elf.Mac
 }
 
 // checkSBOM compares the SBOMs with go.mod.
-func checkSBOM(t *testing.T, built docker.Built) {
+func checkSBOM(t *testing.T, built imagebuilder.Built) {
 	t.Helper()
 	if len(built.SBOMs) != 2 {
 		t.Fatalf("%d SBOMs", len(built.SBOMs))
@@ -262,10 +262,10 @@ func checkSBOM(t *testing.T, built docker.Built) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if manifest.Subject == nil || manifest.Subject.Digest != index.Manifests[n].Digest || manifest.Config.MediaType != docker.SBOMType {
+		if manifest.Subject == nil || manifest.Subject.Digest != index.Manifests[n].Digest || manifest.Config.MediaType != imagebuilder.SBOMType {
 			t.Errorf("subject %v of %v, type %s", manifest.Subject, index.Manifests[n].Digest, manifest.Config.MediaType)
 		}
-		text, err := docker.SBOMText(artifact)
+		text, err := imagebuilder.SBOMText(artifact)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -310,7 +310,7 @@ func required(t *testing.T, module string) string {
 }
 
 // checkPush pushes an image to a registry, and pulls it.
-func checkPush(t *testing.T, built docker.Built) {
+func checkPush(t *testing.T, built imagebuilder.Built) {
 	t.Helper()
 	repository := registry(t) + "/team/stoker"
 	ref, err := built.Push(t.Context(), repository, "v1.2.3")
@@ -347,7 +347,7 @@ func checkPush(t *testing.T, built docker.Built) {
 			t.Fatal(err)
 		}
 		list, err := referrers.IndexManifest()
-		if err != nil || len(list.Manifests) != 1 || list.Manifests[0].ArtifactType != docker.SBOMType {
+		if err != nil || len(list.Manifests) != 1 || list.Manifests[0].ArtifactType != imagebuilder.SBOMType {
 			t.Errorf("what refers to %s: %+v, %v", m.Platform, list, err)
 		}
 	}
@@ -432,7 +432,7 @@ func TestComponents(t *testing.T) {
 		t.Skip("long: takes two minutes; TestImages shows the same for an image of Stoker")
 	}
 	t.Parallel()
-	built := build(t, root, docker.Platforms, "nats", "kube-apiserver", "kube-scheduler")
+	built := build(t, root, imagebuilder.Platforms, "nats", "kube-apiserver", "kube-scheduler")
 	layers := map[string]bool{}
 	for _, b := range built {
 		if strings.HasPrefix(b.Image.Name, "kube-") && b.Image.Version == "v1.36.3" {
@@ -456,15 +456,15 @@ func TestComponents(t *testing.T) {
 func TestInput(t *testing.T) {
 	t.Parallel()
 	for platforms, want := range map[string]string{"linux/amd64,linux/arm64": "", "windows/amd64": "windows/amd64", "linux": `"linux"`, "": `""`} {
-		_, err := docker.ParsePlatforms(platforms)
+		_, err := imagebuilder.ParsePlatforms(platforms)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("platforms %q: %v", platforms, err)
 		}
 	}
-	if _, err := docker.Select([]string{"stoker-cert"}); err == nil || !strings.Contains(err.Error(), `"stoker-cert"`) || !strings.Contains(err.Error(), "stoker-certs") {
+	if _, err := imagebuilder.Select([]string{"stoker-cert"}); err == nil || !strings.Contains(err.Error(), `"stoker-cert"`) || !strings.Contains(err.Error(), "stoker-certs") {
 		t.Errorf("an image that isn't: %v", err)
 	}
-	if all, err := docker.Select(nil); err != nil || len(all) != 11 {
+	if all, err := imagebuilder.Select(nil); err != nil || len(all) != 11 {
 		t.Errorf("%v, %v", all, err)
 	}
 }
@@ -472,13 +472,13 @@ func TestInput(t *testing.T) {
 func TestCreated(t *testing.T) {
 	for value, want := range map[string]int64{"1700000000": 1_700_000_000, "yesterday": -1} {
 		t.Setenv("SOURCE_DATE_EPOCH", value)
-		at, err := docker.Created(t.Context(), root)
+		at, err := imagebuilder.Created(t.Context(), root)
 		if (err != nil) != (want < 0) || err == nil && at.Unix() != want {
 			t.Errorf("SOURCE_DATE_EPOCH=%s: %s, %v", value, at, err)
 		}
 	}
 	t.Setenv("SOURCE_DATE_EPOCH", "")
-	if at, err := docker.Created(t.Context(), t.TempDir()); err != nil || at.Unix() != 0 {
+	if at, err := imagebuilder.Created(t.Context(), t.TempDir()); err != nil || at.Unix() != 0 {
 		t.Errorf("no commit: %s, %v", at, err)
 	}
 }
@@ -486,11 +486,11 @@ func TestCreated(t *testing.T) {
 // The Dockerfile makes the same images for those who build with an engine.
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("Dockerfile")
+	text, err := os.ReadFile(filepath.Join(root, "deployments", "docker", "Dockerfile"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, i := range docker.Images() {
+	for _, i := range imagebuilder.Images() {
 		_, target, found := strings.Cut(string(text), " AS "+i.Name+"\n")
 		target, _, _ = strings.Cut(target, "\nFROM ")
 		if !found || !strings.Contains(target, fmt.Sprintf("ENTRYPOINT [%q]", i.Path)) || !strings.Contains(target, "/"+i.Name+"/ /\n") {

@@ -136,7 +136,7 @@ lint: ## check the code with golangci-lint
 .PHONY: generate
 generate: api ## generate CRDs, schemas, tables, dashboards and rights from the code
 	cd pkg && go generate ./...
-	go generate ./deployments/... ./tools/...
+	go generate ./tools/...
 
 # Deepcopy code and CRDs from the Go types of the API. One run of controller-gen reads the types of all three groups once, but writes all CRDs
 # into one directory.
@@ -147,7 +147,7 @@ api:
 	mv deployments/crds/controlplane.cluster.x-k8s.io_*.yaml deployments/cluster-api/crds
 	cd pkg && go generate ./api/...
 
-# Tests compare the other files that `make generate` writes: pkg/internal/generate, tools/metrics, deployments/monitoring.
+# Tests compare the other files that `make generate` writes: pkg/internal/generate, tools/metrics, tools/monitoring.
 .PHONY: verify
 verify: ## check that generated files and every go.mod are up to date
 	@test -z "$$(git status --porcelain)" || { echo "verify compares with what is committed, and there are changes:"; git status --short; exit 1; }

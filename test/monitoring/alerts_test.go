@@ -113,7 +113,7 @@ func nothing() {}
 
 // TestAlerts causes, one after the other, the fault that each alert is about, and sees it fire and end on a running installation.
 func TestAlerts(t *testing.T) {
-	env.Long(t, "TestEachAlertIsUnitTested in deployments/monitoring evaluates each rule on series; this test waits for each to fire and to end")
+	env.Long(t, "TestEachAlertIsUnitTested in tools/monitoring evaluates each rule on series; this test waits for each to fire and to end")
 	m := start(t, hurried(t), e.NATS.MonitorURL())
 	first := create(t, "alerted")
 	e.Ready(t, first)

@@ -18,8 +18,8 @@ import (
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
 
-	"github.com/stoker-k8s/stoker/deployments/monitoring"
 	"github.com/stoker-k8s/stoker/test/env"
+	"github.com/stoker-k8s/stoker/tools/monitoring"
 )
 
 func monitoringDir() string { return filepath.Join(env.Root(), "deployments", "monitoring") }

@@ -22,7 +22,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
 
-	"github.com/stoker-k8s/stoker/deployments/monitoring"
+	"github.com/stoker-k8s/stoker/tools/monitoring"
 )
 
 //go:embed dashboard.html

@@ -17,7 +17,7 @@ import (
 
 // TestAlertsAboutOtherClusters is [TestAlerts] for what an installation may do without: other clusters, a remote source, and TenantAddons.
 func TestAlertsAboutOtherClusters(t *testing.T) {
-	env.Long(t, "TestEachAlertIsUnitTested in deployments/monitoring evaluates each rule on series; this test waits for each to fire and to end")
+	env.Long(t, "TestEachAlertIsUnitTested in tools/monitoring evaluates each rule on series; this test waits for each to fire and to end")
 	crds := filepath.Join(images.Manifests, "core", "config", "crd", "bases")
 	e.Manifests(t, filepath.Join(env.Root(), "deployments", "cluster-api", "crds"), filepath.Join(env.Built(t, images.ClusterAPI), crds),
 		filepath.Join(env.Root(), "deployments", "rbac-remote"))

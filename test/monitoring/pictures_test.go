@@ -16,10 +16,10 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/stoker-k8s/stoker/deployments/monitoring"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/test/env"
+	"github.com/stoker-k8s/stoker/tools/monitoring"
 )
 
 // TestPictures draws the dashboards of an installation that was busy for some minutes into the directory that STOKER_PICTURES names, for

@@ -22,7 +22,7 @@ import (
 // TestQuorum kills servers of a NATS cluster of three, each a process. Of one that is lost no alert tells that NATS has no quorum; of two,
 // StokerNATSWithoutQuorum tells, alone, until they are back. Meanwhile every metric about it says what is so, and the tenant's API answers.
 func TestQuorum(t *testing.T) {
-	env.Long(t, "TestEachAlertIsUnitTested in deployments/monitoring evaluates the rule on series; this test waits for it to fire and to end")
+	env.Long(t, "TestEachAlertIsUnitTested in tools/monitoring evaluates the rule on series; this test waits for it to fire and to end")
 	n := cluster(t)
 	servers := len(n.Monitors())
 	e.On(t, env.Servers{URL: n.URL(), Seed: n.Seed, Replicas: servers})

@@ -15,12 +15,15 @@ import (
 	"github.com/stoker-k8s/stoker/local/progress"
 )
 
-const runbooks = "../../docs/runbooks"
+const (
+	deployed = "../../deployments/monitoring"
+	runbooks = "../../docs/runbooks"
+)
 
 // rules reads the file of alerts.
 func rules(t *testing.T) (all []rule) {
 	t.Helper()
-	data, err := os.ReadFile("rules/stoker.yaml")
+	data, err := os.ReadFile(deployed + "/rules/stoker.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,6 +95,7 @@ func TestRules(t *testing.T) {
 	}
 	for _, args := range [][]string{{"check", "rules", "rules/stoker.yaml"}, {"test", "rules", "promtool/stoker.yaml"}} {
 		cmd := exec.CommandContext(t.Context(), promtool.Path, args...)
+		cmd.Dir = deployed
 		cmd.Env = append(os.Environ(), promtool.Env...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
@@ -101,7 +105,7 @@ func TestRules(t *testing.T) {
 
 // TestEachAlertIsUnitTested looks for a test in which each rule fires.
 func TestEachAlertIsUnitTested(t *testing.T) {
-	data, err := os.ReadFile("promtool/stoker.yaml")
+	data, err := os.ReadFile(deployed + "/promtool/stoker.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

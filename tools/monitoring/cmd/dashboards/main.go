@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/stoker-k8s/stoker/deployments/monitoring"
+	"github.com/stoker-k8s/stoker/tools/monitoring"
 )
 
 func main() {

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 )
 
-//go:generate go run ./cmd/dashboards dashboards
+//go:generate go run ./cmd/dashboards ../../deployments/monitoring/dashboards
 
 // Dashboard is what Grafana 11 and later read, as far as it is used here.
 // https://grafana.com/docs/grafana/latest/dashboards/build-dashboards/view-dashboard-json-model/

@@ -10,7 +10,7 @@ import (
 )
 
 func TestDashboardsAreFresh(t *testing.T) {
-	files, err := filepath.Glob("dashboards/*.json")
+	files, err := filepath.Glob(deployed + "/dashboards/*.json")
 	if err != nil || len(files) != len(Dashboards()) {
 		t.Errorf("there are %d files and %d dashboards: run `make generate`, and remove what is old (%v)", len(files), len(Dashboards()), err)
 	}
@@ -19,7 +19,7 @@ func TestDashboardsAreFresh(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := os.ReadFile(filepath.Join("dashboards", d.UID+".json"))
+		got, err := os.ReadFile(filepath.Join(deployed, "dashboards", d.UID+".json"))
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("dashboards/%s.json is stale: run `make generate` (%v)", d.UID, err)
 		}

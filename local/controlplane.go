@@ -14,8 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/stoker-k8s/stoker/local/pki"
 	"github.com/stoker-k8s/stoker/local/process"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 )
 
 // controllers are those that a cluster of one node, without volumes and with pods on loopback addresses, has use for.

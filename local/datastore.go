@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stoker-k8s/stoker/local/pki"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 )
 
 // A DataStore is a database to run, and the DataStore object for it.

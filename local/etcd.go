@@ -3,24 +3,20 @@ package local
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"net"
 	"net/netip"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/stoker-k8s/stoker/local/pki"
+	"github.com/stoker-k8s/stoker/internal/etcdauth"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 )
-
-// root is the user that etcd demands to exist before it looks at users at all.
-const root = "root"
 
 // openEtcd makes a DataStore of an etcd whose users are the common names of their certificates.
 func (s *Stack) openEtcd(d *dataStore, component string, at netip.Addr, server pki.Pair) error {
-	client, err := d.ca.Issue(pki.Leaf{File: "root", Name: root})
+	client, err := d.ca.Issue(pki.Leaf{File: "root", Name: etcdauth.Root})
 	if err != nil {
 		return err
 	}
@@ -52,27 +48,6 @@ func (d *dataStore) secure(ctx context.Context, endpoint string, admin pki.Pair)
 		if err := d.component.giveUp(); err != nil {
 			return stopWaiting{err}
 		}
-		return EnableAuthentication(ctx, client)
+		return etcdauth.Enable(ctx, client)
 	})
-}
-
-// EnableAuthentication has an etcd tell its clients apart, unless it does: client must have a certificate with the common name root.
-// What a crash left half done is done. Errors are those of the client.
-func EnableAuthentication(ctx context.Context, client *clientv3.Client) error {
-	status, err := client.AuthStatus(ctx)
-	if err != nil || status.Enabled {
-		return err
-	}
-	if _, err := client.RoleAdd(ctx, root); err != nil && !errors.Is(err, rpctypes.ErrRoleAlreadyExist) {
-		return err
-	}
-	_, err = client.UserAddWithOptions(ctx, root, "", &clientv3.UserAddOptions{NoPassword: true})
-	if err != nil && !errors.Is(err, rpctypes.ErrUserAlreadyExist) {
-		return err
-	}
-	if _, err := client.UserGrantRole(ctx, root, root); err != nil {
-		return err
-	}
-	_, err = client.AuthEnable(ctx)
-	return err
 }

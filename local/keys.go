@@ -11,7 +11,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/stoker-k8s/stoker/local/address"
-	"github.com/stoker-k8s/stoker/local/pki"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 )
 
 // KubeletClient is whom the API server is when it asks the node for logs.

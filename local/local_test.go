@@ -37,7 +37,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/local"
-	"github.com/stoker-k8s/stoker/local/pki"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 )
 
 const (

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/stoker-k8s/stoker/local/debian"
-	"github.com/stoker-k8s/stoker/local/pki"
 	"github.com/stoker-k8s/stoker/local/process"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 )
 
 // mysqlAdmin may do everything in a DataStore's MariaDB.

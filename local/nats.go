@@ -16,8 +16,8 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/stoker-k8s/stoker/local/images"
-	"github.com/stoker-k8s/stoker/local/pki"
 	"github.com/stoker-k8s/stoker/local/process"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 )
 
 // natsAdmin is what the DataStore says the administrator's name is; NATS knows him by his credentials.

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/util/retry"
 
-	"github.com/stoker-k8s/stoker/local/pki"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 )
 
 // ApplyManifests applies the manifests of directories, in their order, to the cluster that admin may do everything in, and waits until

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/stoker-k8s/stoker/local/debian"
-	"github.com/stoker-k8s/stoker/local/pki"
 	"github.com/stoker-k8s/stoker/local/process"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 )
 
 // postgresAdmin is the superuser of a DataStore's PostgreSQL.

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
-	"github.com/stoker-k8s/stoker/local/natsserver"
+	"github.com/stoker-k8s/stoker/internal/natsusers"
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
@@ -75,7 +75,7 @@ has the file is the portal. For the local stack it also writes a context of the 
 				if err := portals.WriteContext(p.Name, a.target().NATS); err != nil {
 					return fmt.Errorf("portal %s is there, and the NATS command line has no context for it: %w", p.Name, err)
 				}
-				a.sayf(a.out, "with the NATS command line: nats --context %s\n", natsserver.ContextFile(portals.Dir, p.Name))
+				a.sayf(a.out, "with the NATS command line: nats --context %s\n", natsusers.ContextFile(portals.Dir, p.Name))
 			}
 			return a.applyPortals(cmd.Context(), *dir, portals)
 		},
@@ -160,7 +160,7 @@ func portalRemoveCommand(a *app, dir *string) *cobra.Command {
 				return err
 			}
 			err = portals.Remove(args[0])
-			if errors.Is(err, natsserver.ErrNoPortal) {
+			if errors.Is(err, natsusers.ErrNoPortal) {
 				return fmt.Errorf("%w; `stoker portal list` lists those there are", err)
 			}
 			if err != nil {
@@ -173,22 +173,22 @@ func portalRemoveCommand(a *app, dir *string) *cobra.Command {
 }
 
 // portals are those in dir, or the local stack's.
-func (a *app) portals(dir string) (natsserver.Portals, error) {
+func (a *app) portals(dir string) (natsusers.Portals, error) {
 	if dir == "" {
 		local := a.target().Local
 		if local == "" {
-			return natsserver.Portals{}, usagef("no local stack here: name the directory of portals.conf with --config-dir")
+			return natsusers.Portals{}, usagef("no local stack here: name the directory of portals.conf with --config-dir")
 		}
 		dir = filepath.Join(local, "nats")
 	}
-	return natsserver.Portals{Dir: dir}, nil
+	return natsusers.Portals{Dir: dir}, nil
 }
 
 // reloadTimeout is how long the local stack's NATS server may take to read its configuration again.
 const reloadTimeout = 30 * time.Second
 
 // applyPortals has the local stack's NATS server read what was changed, or says how servers elsewhere do.
-func (a *app) applyPortals(ctx context.Context, dir string, portals natsserver.Portals) error {
+func (a *app) applyPortals(ctx context.Context, dir string, portals natsusers.Portals) error {
 	if dir != "" {
 		a.sayf(a.out, "put %s beside authorization.conf on every NATS server, then on each, twice: nats-server --signal reload\n",
 			filepath.Join(dir, events.PortalsFile))
@@ -205,7 +205,7 @@ func (a *app) applyPortals(ctx context.Context, dir string, portals natsserver.P
 	defer system.Close()
 	ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
 	defer cancel()
-	if err := natsserver.Reload(ctx, system); err != nil {
+	if err := natsusers.Reload(ctx, system); err != nil {
 		return fmt.Errorf("written, and it counts when the server has read its configuration: %w", err)
 	}
 	return nil

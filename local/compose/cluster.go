@@ -16,8 +16,9 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/stoker-k8s/stoker/internal/etcdauth"
 	"github.com/stoker-k8s/stoker/local"
-	"github.com/stoker-k8s/stoker/local/pki"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 )
 
 // Admin is the administrator of the management cluster and of the databases.
@@ -98,7 +99,7 @@ func (a Admin) etcd(ctx context.Context) (objects local.DataStoreObjects, err er
 		return objects, err
 	}
 	defer client.Close()
-	if err := local.EnableAuthentication(ctx, client); err != nil {
+	if err := etcdauth.Enable(ctx, client); err != nil {
 		return objects, fmt.Errorf("etcd at %s: %w", endpoint, err)
 	}
 	return local.EtcdObjects(DefaultDataStore, "etcd", endpoint, ca, root), nil

@@ -16,10 +16,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/stoker-k8s/stoker/internal/natsusers"
 	"github.com/stoker-k8s/stoker/local"
-	"github.com/stoker-k8s/stoker/local/natsserver"
-	"github.com/stoker-k8s/stoker/local/pki"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 )
 
 // Who containers run as, so that each can read what is made for it.
@@ -238,11 +238,11 @@ include cluster.conf
 // nats makes the nkeys and accounts of the NATS users, and the servers' certificate.
 func (m *maker) nats() error {
 	dir := filepath.Join(m.Dir, "nats")
-	public, err := natsserver.EnsureKeys(dir)
+	public, err := natsusers.EnsureKeys(dir)
 	if err != nil {
 		return err
 	}
-	portals := natsserver.Portals{Dir: dir}
+	portals := natsusers.Portals{Dir: dir}
 	if err := portals.Set([]events.Portal{{Name: m.Portal, Namespaces: []string{"default"}}}); err != nil {
 		return err
 	}
@@ -273,7 +273,7 @@ func (m *maker) nats() error {
 	for v, files := range seeds {
 		m.put(v, "nats-ca.crt", ca.Cert)
 		for name, user := range files {
-			seed, err := os.ReadFile(natsserver.SeedFile(dir, user))
+			seed, err := os.ReadFile(natsusers.SeedFile(dir, user))
 			if err != nil {
 				return err
 			}

@@ -25,7 +25,7 @@ import (
 	"github.com/stoker-k8s/stoker/local/balancer"
 	"github.com/stoker-k8s/stoker/local/images"
 	"github.com/stoker-k8s/stoker/local/node"
-	"github.com/stoker-k8s/stoker/local/pki"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 )
 
 // Node is the process node in a container: pods run as processes of it, with the programs of its own image. Node ports are those of the

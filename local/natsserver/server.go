@@ -15,8 +15,8 @@ import (
 	"time"
 
 	natsd "github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nkeys"
 
+	"github.com/stoker-k8s/stoker/internal/natsusers"
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
@@ -36,24 +36,24 @@ type Server struct {
 }
 
 // Start runs a server on addr (host:port) that keeps JetStream and the users' nkeys under dir. Nkeys are made once:
-// dir/<user>.nk, mode 0600; contexts of the NATS command line are in dir/context. Portals that dir/portals.conf ([Portals]) doesn't know yet are added to it.
+// dir/<user>.nk, mode 0600; contexts of the NATS command line are in dir/context. Portals that dir/portals.conf ([natsusers.Portals]) doesn't know yet are added to it.
 func Start(ctx context.Context, dir, addr string, log *slog.Logger, portals ...events.Portal) (*Server, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{dir: dir, addr: addr, log: log}
-	if err := s.Portals().ensure(portals); err != nil {
+	if err := s.Portals().AddMissing(portals); err != nil {
 		return nil, err
 	}
 	return s, s.Restart(ctx)
 }
 
 // Portals of the server.
-func (s *Server) Portals() Portals { return Portals{Dir: s.dir} }
+func (s *Server) Portals() natsusers.Portals { return natsusers.Portals{Dir: s.dir} }
 
 // configure writes the configuration file. Everything is in it, so that the server can read it again while it runs.
 func (s *Server) configure() (file string, err error) {
-	keys, err := EnsureKeys(s.dir)
+	keys, err := natsusers.EnsureKeys(s.dir)
 	if err != nil {
 		return "", err
 	}
@@ -163,6 +163,28 @@ func (s *Server) begin(ctx context.Context) error {
 	return s.writeContexts()
 }
 
+// writeContexts writes the contexts of the operator, the administrator and the portals.
+func (s *Server) writeContexts() error {
+	for user, description := range map[string]string{
+		events.UserOperator: "Stoker's operator: reads everything, publishes commands, asks questions",
+		events.UserSystem:   "the administrator of the NATS servers",
+	} {
+		if err := natsusers.WriteContext(s.dir, user, s.URL(), description); err != nil {
+			return err
+		}
+	}
+	portals, err := s.Portals().List()
+	if err != nil {
+		return err
+	}
+	for _, p := range portals {
+		if err := s.Portals().WriteContext(p.Name, s.URL()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // URL for clients.
 func (s *Server) URL() string { return "nats://" + s.addr }
 
@@ -173,7 +195,7 @@ func (s *Server) MonitorURL() string {
 }
 
 // SeedFile of a user's nkey.
-func (s *Server) SeedFile(user string) string { return SeedFile(s.dir, user) }
+func (s *Server) SeedFile(user string) string { return natsusers.SeedFile(s.dir, user) }
 
 // JetStreamDir holds everything JetStream stores.
 func (s *Server) JetStreamDir() string { return filepath.Join(s.dir, "jetstream") }
@@ -184,48 +206,6 @@ func (s *Server) Stop() {
 		s.srv.Shutdown()
 		s.srv.WaitForShutdown()
 	}
-}
-
-// SeedFile is where the seed of a user's nkey is kept in a directory.
-func SeedFile(dir, user string) string { return filepath.Join(dir, user+".nk") }
-
-// EnsureKeys makes the users' nkeys where they are missing and returns the public ones.
-func EnsureKeys(dir string) (map[string]string, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	public := map[string]string{}
-	for _, user := range events.Users() {
-		var err error
-		if public[user], err = ensureKey(SeedFile(dir, user)); err != nil {
-			return nil, err
-		}
-	}
-	return public, nil
-}
-
-// ensureKey makes an nkey where its seed is missing and returns the public one.
-func ensureKey(file string) (string, error) {
-	seed, err := os.ReadFile(file)
-	if errors.Is(err, os.ErrNotExist) {
-		pair, err := nkeys.CreateUser()
-		if err != nil {
-			return "", err
-		}
-		if seed, err = pair.Seed(); err != nil {
-			return "", err
-		}
-		if err := os.WriteFile(file, seed, 0o600); err != nil {
-			return "", err
-		}
-	} else if err != nil {
-		return "", err
-	}
-	pair, err := nkeys.FromSeed(seed)
-	if err != nil {
-		return "", fmt.Errorf("nkey in %s: %w", file, err)
-	}
-	return pair.PublicKey()
 }
 
 // logger passes the server's warnings and errors on.

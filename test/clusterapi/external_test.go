@@ -19,13 +19,13 @@ import (
 
 	"github.com/stoker-k8s/stoker/internal/testing/apiserver"
 	"github.com/stoker-k8s/stoker/local"
-	"github.com/stoker-k8s/stoker/local/pki"
 	"github.com/stoker-k8s/stoker/pkg/api/controlplane"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 	"github.com/stoker-k8s/stoker/test/env"
 )
 

@@ -10,8 +10,8 @@ import (
 	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/local"
 	"github.com/stoker-k8s/stoker/local/images"
-	"github.com/stoker-k8s/stoker/local/pki"
 	"github.com/stoker-k8s/stoker/local/progress"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 )
 
 // Built is the directory of an image's programs and manifests, built if need be.

@@ -21,13 +21,13 @@ import (
 	"github.com/nats-io/nkeys"
 	"github.com/nats-io/nuid"
 
+	"github.com/stoker-k8s/stoker/internal/natsusers"
 	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/internal/testing/port"
-	"github.com/stoker-k8s/stoker/local/natsserver"
-	"github.com/stoker-k8s/stoker/local/pki"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 	"github.com/stoker-k8s/stoker/pkg/portal"
 	"github.com/stoker-k8s/stoker/pkg/service"
 	"github.com/stoker-k8s/stoker/services/intake"
@@ -100,7 +100,7 @@ func run(t *testing.T, file, text string) *natsd.Server {
 func start(t *testing.T, servers int, more string) *world {
 	t.Helper()
 	w := &world{dir: t.TempDir()}
-	portals := natsserver.Portals{Dir: w.dir}
+	portals := natsusers.Portals{Dir: w.dir}
 	if _, err := portals.Add(events.Portal{Name: "shop", Namespaces: []string{"default"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func (w *world) user(t *testing.T, portal string) string {
 
 func (w *world) startInstallation(t *testing.T, servers int) {
 	t.Helper()
-	public, err := natsserver.EnsureKeys(w.dir)
+	public, err := natsusers.EnsureKeys(w.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func (w *world) startInstallation(t *testing.T, servers int) {
 func (w *world) bus(t *testing.T, user string) *events.Bus {
 	t.Helper()
 	b, err := events.Connect(events.Config{
-		URL: w.servers[0].ClientURL(), User: user, SeedFile: natsserver.SeedFile(w.dir, user), Replica: "test", Log: slog.New(slog.DiscardHandler),
+		URL: w.servers[0].ClientURL(), User: user, SeedFile: natsusers.SeedFile(w.dir, user), Replica: "test", Log: slog.New(slog.DiscardHandler),
 		StreamReplicas: len(w.servers), RequestTimeout: 30 * time.Second,
 	})
 	if err != nil {
@@ -216,7 +216,7 @@ func (w *world) bus(t *testing.T, user string) *events.Bus {
 func (w *world) portal(t *testing.T) *portal.Client {
 	t.Helper()
 	c, err := portal.Connect(portal.Config{
-		URL: w.hub.ClientURL(), Source: "/shop", SeedFile: natsserver.SeedFile(w.dir, "shop"), CAFile: filepath.Join(w.dir, "authority", "ca.crt"),
+		URL: w.hub.ClientURL(), Source: "/shop", SeedFile: natsusers.SeedFile(w.dir, "shop"), CAFile: filepath.Join(w.dir, "authority", "ca.crt"),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -228,7 +228,7 @@ func (w *world) portal(t *testing.T) *portal.Client {
 // service runs a service of the installation until the test ends.
 func (w *world) service(t *testing.T, cfg service.Config, run func(context.Context, service.Config) error) {
 	t.Helper()
-	cfg.NATS, cfg.NATSSeed, cfg.StreamReplicas = w.servers[0].ClientURL(), natsserver.SeedFile(w.dir, cfg.Name), len(w.servers)
+	cfg.NATS, cfg.NATSSeed, cfg.StreamReplicas = w.servers[0].ClientURL(), natsusers.SeedFile(w.dir, cfg.Name), len(w.servers)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- run(ctx, cfg) }()
@@ -311,7 +311,7 @@ func TestAPortalElsewhere(t *testing.T) {
 			}
 			w := start(t, c.servers, c.hub)
 			key := events.Tenant("default", fmt.Sprint("elsewhere-", time.Now().UnixNano()))
-			shop, hears := w.portal(t), w.raw(t, natsserver.SeedFile(w.dir, "shop"))
+			shop, hears := w.portal(t), w.raw(t, natsusers.SeedFile(w.dir, "shop"))
 			answers, err := hears.SubscribeSync("stoker.answer.default.*")
 			if err != nil {
 				t.Fatal(err)
@@ -431,7 +431,7 @@ func TestWhoIsAtTheHubReachesThePortalsPartAlone(t *testing.T) {
 // TestAPortalIsNoLeafNode has a server come as a leaf node with the key of a portal.
 func TestAPortalIsNoLeafNode(t *testing.T) {
 	w := start(t, 1, "")
-	seed, err := os.ReadFile(natsserver.SeedFile(w.dir, "shop"))
+	seed, err := os.ReadFile(natsusers.SeedFile(w.dir, "shop"))
 	if err != nil {
 		t.Fatal(err)
 	}

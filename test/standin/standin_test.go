@@ -18,9 +18,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/stoker-k8s/stoker/local/address"
-	"github.com/stoker-k8s/stoker/local/pki"
 	"github.com/stoker-k8s/stoker/local/process"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 	"github.com/stoker-k8s/stoker/services/addons"
 )
 

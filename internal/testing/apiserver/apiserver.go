@@ -19,10 +19,10 @@ import (
 	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/local/images"
-	"github.com/stoker-k8s/stoker/local/pki"
 	"github.com/stoker-k8s/stoker/local/process"
 	"github.com/stoker-k8s/stoker/local/progress"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 )
 
 // Options are the choices of a test. The zero value is an API server with an etcd and a PKI of its own.

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/internal/testing/poll"
-	"github.com/stoker-k8s/stoker/local/pki"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 )
 
 // Patience is the time that an API server has for a request of a test: the Timeout of the test's own client. A client of a service has 10 s, and

@@ -32,11 +32,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/stoker-k8s/stoker/internal/etcdauth"
 	"github.com/stoker-k8s/stoker/internal/testing/port"
-	"github.com/stoker-k8s/stoker/local"
 	"github.com/stoker-k8s/stoker/local/images"
-	"github.com/stoker-k8s/stoker/local/pki"
 	"github.com/stoker-k8s/stoker/local/progress"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 	"github.com/stoker-k8s/stoker/test/env"
 )
 
@@ -174,7 +174,7 @@ func startEtcd(b *testing.B, program string) *server {
 	env.Eventually(b, "etcd to know its users", func() error {
 		ctx, cancel := context.WithTimeout(b.Context(), 3*time.Second)
 		defer cancel()
-		return local.EnableAuthentication(ctx, s.root)
+		return etcdauth.Enable(ctx, s.root)
 	})
 	return s
 }

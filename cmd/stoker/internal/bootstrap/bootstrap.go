@@ -20,10 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/stoker-k8s/stoker/local/natsserver"
-	"github.com/stoker-k8s/stoker/local/pki"
+	"github.com/stoker-k8s/stoker/internal/natsusers"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 )
 
 // Config says what to make for servers of one kind.
@@ -165,10 +165,10 @@ func (b bootstrap) label(ctx context.Context) error {
 
 // portals does the same for portals, and removes the credentials of those that are no more.
 func (b bootstrap) portals(ctx context.Context) error {
-	if _, err := natsserver.CheckPortals(b.cfg.Portals); err != nil { // a name that is none is no file's either
+	if _, err := natsusers.CheckPortals(b.cfg.Portals); err != nil { // a name that is none is no file's either
 		return err
 	}
-	of := natsserver.Portals{Dir: b.nats()}
+	of := natsusers.Portals{Dir: b.nats()}
 	secret := func(portal string) string { return b.cfg.Name + "-portal-" + portal }
 	for _, p := range b.cfg.Portals {
 		if err := b.fetch(ctx, secret(p.Name), map[string]string{KeySeed: of.SeedFile(p.Name)}); err != nil {
@@ -218,7 +218,7 @@ func (b bootstrap) accountsName() string { return b.cfg.Name + "-accounts" }
 
 // accounts writes what the NATS servers' configuration includes.
 func (b bootstrap) accounts(ctx context.Context) error {
-	public, err := natsserver.EnsureKeys(b.nats())
+	public, err := natsusers.EnsureKeys(b.nats())
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/stoker-k8s/stoker/local"
+	"github.com/stoker-k8s/stoker/internal/etcdauth"
 )
 
 // EtcdClient is how an etcd is reached as its user root.
@@ -54,7 +54,7 @@ func EnableEtcdAuthentication(ctx context.Context, c EtcdClient, say func(string
 	defer client.Close()
 	for tick := time.NewTicker(time.Second); ; {
 		once, cancel := context.WithTimeout(ctx, 10*time.Second)
-		err := local.EnableAuthentication(once, client)
+		err := etcdauth.Enable(once, client)
 		cancel()
 		if err == nil {
 			tick.Stop()

@@ -12,7 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/stoker-k8s/stoker/local/natsserver"
+	"github.com/stoker-k8s/stoker/internal/natsusers"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
@@ -48,7 +48,7 @@ func (b bootstrap) users(ctx context.Context) error {
 // user makes the Secret of one user so.
 func (b bootstrap) user(ctx context.Context, user string) error {
 	there := &corev1.Secret{}
-	secret, file := b.cfg.Name+"-"+user, natsserver.SeedFile(b.nats(), user)
+	secret, file := b.cfg.Name+"-"+user, natsusers.SeedFile(b.nats(), user)
 	err := b.kube.Get(ctx, kube.Secrets, b.cfg.Namespace, secret, there)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err

@@ -14,7 +14,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"github.com/nats-io/nats.go"
 
-	"github.com/stoker-k8s/stoker/local/natsserver"
+	"github.com/stoker-k8s/stoker/internal/natsusers"
 )
 
 // Reloader watches the files of one server.
@@ -123,5 +123,5 @@ func (r Reloader) reload(ctx context.Context) error {
 		return fmt.Errorf("%s: %w", r.URL, err)
 	}
 	defer conn.Close()
-	return natsserver.Reload(ctx, conn)
+	return natsusers.Reload(ctx, conn)
 }

@@ -1,4 +1,4 @@
-package natsserver
+package natsusers
 
 // Contexts of the NATS command line: who is at the server, and with which key, so that nobody types either.
 
@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-
-	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
 // natsContext is a context as the NATS command line keeps it.
@@ -23,32 +21,11 @@ func ContextFile(dir, user string) string { return filepath.Join(dir, "context",
 
 // WriteContext writes the context of a portal at the servers with this URL.
 func (p Portals) WriteContext(name, url string) error {
-	return writeContext(p.Dir, name, url, "a portal: commands, answers and statuses of its namespaces")
+	return WriteContext(p.Dir, name, url, "a portal: commands, answers and statuses of its namespaces")
 }
 
-// writeContexts writes the contexts of the operator, the administrator and the portals.
-func (s *Server) writeContexts() error {
-	for user, description := range map[string]string{
-		events.UserOperator: "Stoker's operator: reads everything, publishes commands, asks questions",
-		events.UserSystem:   "the administrator of the NATS servers",
-	} {
-		if err := writeContext(s.dir, user, s.URL(), description); err != nil {
-			return err
-		}
-	}
-	portals, err := s.Portals().List()
-	if err != nil {
-		return err
-	}
-	for _, p := range portals {
-		if err := s.Portals().WriteContext(p.Name, s.URL()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func writeContext(dir, user, url, description string) error {
+// WriteContext writes the context of a user, whose seed is in the directory, at the servers with this URL.
+func WriteContext(dir, user, url, description string) error {
 	seed, err := filepath.Abs(SeedFile(dir, user))
 	if err != nil {
 		return err

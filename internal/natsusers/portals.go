@@ -1,16 +1,13 @@
-package natsserver
+package natsusers
 
 import (
 	"cmp"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -131,8 +128,9 @@ func CheckPortals(portals []events.Portal) ([]events.Portal, error) {
 // SeedFile of a portal's nkey.
 func (p Portals) SeedFile(name string) string { return SeedFile(p.Dir, name) }
 
-// ensure adds the portals that are missing. The file is there afterwards, as the server's configuration wants it.
-func (p Portals) ensure(portals []events.Portal) error {
+// AddMissing adds the portals that the file doesn't have, and makes the file, which the server's configuration includes, if there is none.
+// Errors are those of [Portals.Add], without [ErrPortalExists].
+func (p Portals) AddMissing(portals []events.Portal) error {
 	all, err := p.List()
 	if err != nil {
 		return err
@@ -169,35 +167,4 @@ func unusedKey() (string, error) {
 		return "", err
 	}
 	return pair.PublicKey()
-}
-
-// Reload has the server that a connection of user system is connected to read its configuration again. Portals that were removed
-// are cut off, nobody else is. It is read twice: the server (2.15.2) makes the imports of an account work that is there already, not
-// those of one that a reload brings.
-func Reload(ctx context.Context, system *nats.Conn) error {
-	for range 2 {
-		if err := reload(ctx, system); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func reload(ctx context.Context, system *nats.Conn) error {
-	m, err := system.RequestWithContext(ctx, "$SYS.REQ.SERVER."+system.ConnectedServerId()+".RELOAD", nil)
-	if err != nil {
-		return fmt.Errorf("reload of the NATS server: %w", err)
-	}
-	var answer struct {
-		Error *struct {
-			Description string `json:"description"`
-		} `json:"error"`
-	}
-	if err := json.Unmarshal(m.Data, &answer); err != nil {
-		return fmt.Errorf("reload of the NATS server: %w", err)
-	}
-	if answer.Error != nil {
-		return errors.New("the NATS server refused its configuration: " + answer.Error.Description)
-	}
-	return nil
 }

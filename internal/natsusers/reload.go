@@ -1,0 +1,41 @@
+package natsusers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Reload has the server that a connection of user system is connected to read its configuration again. Portals that were removed
+// are cut off, nobody else is. It is read twice: the server (2.15.2) makes the imports of an account work that is there already, not
+// those of one that a reload brings.
+func Reload(ctx context.Context, system *nats.Conn) error {
+	for range 2 {
+		if err := reload(ctx, system); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func reload(ctx context.Context, system *nats.Conn) error {
+	m, err := system.RequestWithContext(ctx, "$SYS.REQ.SERVER."+system.ConnectedServerId()+".RELOAD", nil)
+	if err != nil {
+		return fmt.Errorf("reload of the NATS server: %w", err)
+	}
+	var answer struct {
+		Error *struct {
+			Description string `json:"description"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal(m.Data, &answer); err != nil {
+		return fmt.Errorf("reload of the NATS server: %w", err)
+	}
+	if answer.Error != nil {
+		return errors.New("the NATS server refused its configuration: " + answer.Error.Description)
+	}
+	return nil
+}

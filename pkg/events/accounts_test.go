@@ -15,7 +15,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
-	"github.com/stoker-k8s/stoker/pkg/internal/natstest"
+	"github.com/stoker-k8s/stoker/pkg/internal/testing/natstest"
 )
 
 // installation has a tenant of another than the attackers, with a state of each service, a status, a fact and a dead letter.

@@ -7,7 +7,7 @@ import (
 	ce "github.com/cloudevents/sdk-go/v2/event"
 
 	"github.com/stoker-k8s/stoker/pkg/events"
-	"github.com/stoker-k8s/stoker/pkg/internal/natstest"
+	"github.com/stoker-k8s/stoker/pkg/internal/testing/natstest"
 )
 
 func TestAnswers(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/intent"
-	"github.com/stoker-k8s/stoker/pkg/internal/apiserver"
+	"github.com/stoker-k8s/stoker/pkg/internal/testing/apiserver"
 )
 
 // server is a real API server.

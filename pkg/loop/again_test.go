@@ -14,7 +14,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/intent"
-	"github.com/stoker-k8s/stoker/pkg/internal/natstest"
+	"github.com/stoker-k8s/stoker/pkg/internal/testing/natstest"
 )
 
 func TestWhatWasGivenUpIsTriedAgainLessAndLess(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/intent"
-	"github.com/stoker-k8s/stoker/pkg/internal/natstest"
+	"github.com/stoker-k8s/stoker/pkg/internal/testing/natstest"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/intent"
-	"github.com/stoker-k8s/stoker/pkg/internal/natstest"
+	"github.com/stoker-k8s/stoker/pkg/internal/testing/natstest"
 )
 
 func TestAnEventWhoseTurnsNeverEndIsGivenUp(t *testing.T) {

@@ -24,8 +24,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
-	"github.com/stoker-k8s/stoker/pkg/internal/apiserver"
-	"github.com/stoker-k8s/stoker/pkg/internal/natstest"
+	"github.com/stoker-k8s/stoker/pkg/internal/testing/apiserver"
+	"github.com/stoker-k8s/stoker/pkg/internal/testing/natstest"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 

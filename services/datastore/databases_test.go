@@ -17,14 +17,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/stoker-k8s/stoker/internal/testing/drivertest"
+	"github.com/stoker-k8s/stoker/internal/testing/etcdserver"
+	"github.com/stoker-k8s/stoker/internal/testing/mysqlserver"
+	"github.com/stoker-k8s/stoker/internal/testing/natsserver"
+	"github.com/stoker-k8s/stoker/internal/testing/postgresserver"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/mysql/mysqlserver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/nats/natsserver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/postgres/postgresserver"
 )
 
 // database is a server, as its administrator and its tenants see it.

@@ -15,14 +15,14 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/stoker-k8s/stoker/internal/testing/drivertest"
+	"github.com/stoker-k8s/stoker/internal/testing/etcdserver"
+	"github.com/stoker-k8s/stoker/internal/testing/mysqlserver"
+	"github.com/stoker-k8s/stoker/internal/testing/natsserver"
+	"github.com/stoker-k8s/stoker/internal/testing/postgresserver"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/mysql/mysqlserver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/nats/natsserver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/postgres/postgresserver"
 )
 
 // TestAnEtcdOutOfRoom has a tenant fill an etcd of 4 MiB, until it has room again.

@@ -6,12 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stoker-k8s/stoker/internal/testing/drivertest"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
 )
 
 func TestWhatAMoveWouldMeet(t *testing.T) {

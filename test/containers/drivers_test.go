@@ -105,7 +105,7 @@ func testDriver(t *testing.T, driver string, variable string) {
 }
 
 // runner runs containers of an image for the drivers' tests, which are of another module and stop, pause and remove them by themselves
-// (services/datastore/driver/internal/testserver). It answers with the container's id.
+// (internal/testing/testserver). It answers with the container's id.
 type runner struct {
 	image      string
 	entrypoint []string

@@ -29,6 +29,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/internal/testing/apiserver"
+	"github.com/stoker-k8s/stoker/internal/testing/etcdserver"
 	"github.com/stoker-k8s/stoker/local/natsserver"
 	"github.com/stoker-k8s/stoker/local/stack"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
@@ -44,7 +45,6 @@ import (
 	"github.com/stoker-k8s/stoker/services/capi"
 	"github.com/stoker-k8s/stoker/services/certs"
 	"github.com/stoker-k8s/stoker/services/datastore"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
 	"github.com/stoker-k8s/stoker/services/intake"
 	"github.com/stoker-k8s/stoker/services/status"
 	"github.com/stoker-k8s/stoker/services/tenantaddons"

@@ -11,7 +11,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
-	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1/ruletest"
+	"github.com/stoker-k8s/stoker/pkg/testing/ruletest"
 	"github.com/stoker-k8s/stoker/services/workload"
 )
 

@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
-	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1/ruletest"
+	"github.com/stoker-k8s/stoker/pkg/testing/ruletest"
 )
 
 // TestALowerVersionIsAcceptedIfItRuns: while an upgrade is under way, or when it was undone, the spec's version is not the one that runs.

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/stoker-k8s/stoker/pkg/api/controlplane"
-	"github.com/stoker-k8s/stoker/pkg/api/internal/crdtest"
+	"github.com/stoker-k8s/stoker/pkg/internal/testing/crdtest"
 )
 
 // files of the definitions by kind.

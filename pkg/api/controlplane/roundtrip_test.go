@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/stoker-k8s/stoker/pkg/api/controlplane"
-	"github.com/stoker-k8s/stoker/pkg/api/internal/crdtest"
+	"github.com/stoker-k8s/stoker/pkg/internal/testing/crdtest"
 )
 
 func TestObjectsRoundTrip(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/stoker-k8s/stoker/pkg/api/controlplane"
-	"github.com/stoker-k8s/stoker/pkg/api/internal/crdtest"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
-	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1/ruletest"
+	"github.com/stoker-k8s/stoker/pkg/internal/testing/crdtest"
+	"github.com/stoker-k8s/stoker/pkg/testing/ruletest"
 )
 
 // rule is one rule about a KamajiControlPlane, or, for those below the settings, also about a template.

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
-	"github.com/stoker-k8s/stoker/pkg/api/internal/crdtest"
 	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
+	"github.com/stoker-k8s/stoker/pkg/internal/testing/crdtest"
 )
 
 // loadDefinition reads a generated CustomResourceDefinition as an API server works with it.

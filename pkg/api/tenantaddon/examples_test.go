@@ -13,8 +13,8 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/stoker-k8s/stoker/pkg/api/internal/crdtest"
 	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
+	"github.com/stoker-k8s/stoker/pkg/internal/testing/crdtest"
 )
 
 func readFile(t *testing.T, path ...string) string {

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
-	"github.com/stoker-k8s/stoker/pkg/api/internal/crdtest"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
-	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1/ruletest"
+	"github.com/stoker-k8s/stoker/pkg/internal/testing/crdtest"
+	"github.com/stoker-k8s/stoker/pkg/testing/ruletest"
 )
 
 const (

@@ -23,7 +23,7 @@ import (
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
-	"github.com/stoker-k8s/stoker/services/datastore/internal/built"
+	"github.com/stoker-k8s/stoker/internal/testing/built"
 )
 
 // server is an S3 server with TLS and a certificate that is its own CA.

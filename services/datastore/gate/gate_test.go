@@ -11,10 +11,10 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/stoker-k8s/stoker/internal/testing/drivertest"
+	"github.com/stoker-k8s/stoker/internal/testing/etcdserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
 	"github.com/stoker-k8s/stoker/services/datastore/gate"
 	"github.com/stoker-k8s/stoker/services/datastore/move"
 )

@@ -13,9 +13,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/stoker-k8s/stoker/internal/testing/etcdserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
 	"github.com/stoker-k8s/stoker/services/datastore/gate"
 	"github.com/stoker-k8s/stoker/services/datastore/move"
 )

@@ -11,10 +11,10 @@ import (
 
 	"filippo.io/age"
 
+	"github.com/stoker-k8s/stoker/internal/testing/etcdserver"
 	"github.com/stoker-k8s/stoker/local"
 	"github.com/stoker-k8s/stoker/services/datastore/backup"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
 )
 
 // gigabyte is what is backed up and restored: objects of 2 kB.

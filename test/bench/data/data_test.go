@@ -10,16 +10,16 @@ import (
 	"testing"
 	"text/tabwriter"
 
+	"github.com/stoker-k8s/stoker/internal/testing/etcdserver"
+	"github.com/stoker-k8s/stoker/internal/testing/mysqlserver"
+	"github.com/stoker-k8s/stoker/internal/testing/natsserver"
+	"github.com/stoker-k8s/stoker/internal/testing/postgresserver"
 	"github.com/stoker-k8s/stoker/local"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/mysql"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/mysql/mysqlserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/nats"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/nats/natsserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/postgres"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/postgres/postgresserver"
 )
 
 // size is how many keys a tenant has, and how many bytes of noise each of them holds.

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stoker-k8s/stoker/internal/testing/etcdserver"
+	"github.com/stoker-k8s/stoker/internal/testing/testserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/testserver"
 )
 
 // offline is a configuration of a server that isn't there: nothing here asks it.

@@ -7,8 +7,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/stoker-k8s/stoker/internal/testing/etcdserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
 )
 
 // TestReadOnlyOf takes from a tenant the right to write some of its keys, and gives it back, while it writes the others.

@@ -9,8 +9,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/stoker-k8s/stoker/internal/testing/etcdserver"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
 )
 
 // TestWarningOfRoom fills an etcd of 16 MiB.

@@ -13,10 +13,10 @@ import (
 
 	gomysql "github.com/go-sql-driver/mysql"
 
+	"github.com/stoker-k8s/stoker/internal/testing/drivertest"
+	"github.com/stoker-k8s/stoker/internal/testing/mysqlserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/mysql"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/mysql/mysqlserver"
 )
 
 func open(t *testing.T, c driver.Config) driver.Driver {

@@ -3,8 +3,8 @@ package mysql_test
 import (
 	"testing"
 
+	"github.com/stoker-k8s/stoker/internal/testing/mysqlserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/mysql/mysqlserver"
 )
 
 func TestReadOnlyNeedsAnAdministratorWhoEndsConnections(t *testing.T) {

@@ -16,11 +16,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
 
+	"github.com/stoker-k8s/stoker/internal/testing/drivertest"
+	"github.com/stoker-k8s/stoker/internal/testing/natsserver"
+	"github.com/stoker-k8s/stoker/internal/testing/testserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/testserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/nats"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/nats/natsserver"
 )
 
 func TestConnections(t *testing.T) { // not side by side with others: NoFiles sets $TMPDIR

@@ -9,10 +9,10 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/stoker-k8s/stoker/internal/testing/drivertest"
+	"github.com/stoker-k8s/stoker/internal/testing/natsserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/nats"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/nats/natsserver"
 )
 
 // TestEventsOfBeforeEnd has Events end that a kine wrote before it was started again, and nothing else.

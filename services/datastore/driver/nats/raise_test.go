@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stoker-k8s/stoker/internal/testing/drivertest"
+	"github.com/stoker-k8s/stoker/internal/testing/natsserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/nats/natsserver"
 )
 
 func TestRaise(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/k3s-io/kine/pkg/drivers"
 	kinenats "github.com/k3s-io/kine/pkg/drivers/nats"
 
-	"github.com/stoker-k8s/stoker/services/datastore/driver/nats/natsserver"
+	"github.com/stoker-k8s/stoker/internal/testing/natsserver"
 )
 
 // TestNoKineStartsOnABucketThatIsReadOnly shows what keeps a tenant's pods from being replaced meanwhile.

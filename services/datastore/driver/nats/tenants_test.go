@@ -18,10 +18,10 @@ import (
 	"github.com/nats-io/nkeys"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/stoker-k8s/stoker/internal/testing/drivertest"
+	"github.com/stoker-k8s/stoker/internal/testing/natsserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/nats"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/nats/natsserver"
 )
 
 func account(name string) driver.Account {

@@ -8,11 +8,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/stoker-k8s/stoker/internal/testing/drivertest"
+	"github.com/stoker-k8s/stoker/internal/testing/postgresserver"
+	"github.com/stoker-k8s/stoker/internal/testing/testserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/testserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/postgres"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/postgres/postgresserver"
 )
 
 func TestConnections(t *testing.T) {

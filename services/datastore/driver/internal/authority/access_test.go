@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stoker-k8s/stoker/internal/testing/testserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/authority"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/testserver"
 )
 
 // The client certificate that a replica makes whose clock is a day ahead is good now: another replica keeps it.

@@ -1,4 +1,4 @@
-package drivertest_test
+package driver_test
 
 import (
 	"fmt"
@@ -8,17 +8,17 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/stoker-k8s/stoker/internal/testing/drivertest"
+	"github.com/stoker-k8s/stoker/internal/testing/etcdserver"
+	"github.com/stoker-k8s/stoker/internal/testing/mysqlserver"
+	"github.com/stoker-k8s/stoker/internal/testing/natsserver"
+	"github.com/stoker-k8s/stoker/internal/testing/postgresserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/drivertest"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/etcd/etcdserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/limit"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/mysql"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/mysql/mysqlserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/nats"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/nats/natsserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver/postgres"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/postgres/postgresserver"
 )
 
 func init() { limit.Raise() }

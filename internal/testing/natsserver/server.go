@@ -19,10 +19,10 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nkeys"
 
+	"github.com/stoker-k8s/stoker/internal/testing/built"
 	"github.com/stoker-k8s/stoker/internal/testing/port"
+	"github.com/stoker-k8s/stoker/internal/testing/testserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/testserver"
-	"github.com/stoker-k8s/stoker/services/datastore/internal/built"
 )
 
 // The administrator of a server without an operator.

@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/stoker-k8s/stoker/services/datastore/internal/built"
+	"github.com/stoker-k8s/stoker/internal/testing/built"
 )
 
 // Program is a program of a Debian package, installed or just unpacked.

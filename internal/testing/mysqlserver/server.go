@@ -21,8 +21,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/stoker-k8s/stoker/internal/testing/port"
+	"github.com/stoker-k8s/stoker/internal/testing/testserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/testserver"
 )
 
 // Admin may do everything, Password is his.

@@ -15,10 +15,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/stoker-k8s/stoker/internal/testing/built"
 	"github.com/stoker-k8s/stoker/internal/testing/port"
+	"github.com/stoker-k8s/stoker/internal/testing/testserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/testserver"
-	"github.com/stoker-k8s/stoker/services/datastore/internal/built"
 )
 
 // A RunningKine is a real kine with what Access gave its tenant, and nothing else.

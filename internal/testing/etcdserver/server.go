@@ -16,10 +16,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/stoker-k8s/stoker/internal/testing/built"
 	"github.com/stoker-k8s/stoker/internal/testing/port"
+	"github.com/stoker-k8s/stoker/internal/testing/testserver"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
-	"github.com/stoker-k8s/stoker/services/datastore/driver/internal/testserver"
-	"github.com/stoker-k8s/stoker/services/datastore/internal/built"
 )
 
 // Server is an etcd on a free port of the loopback, stopped at the end of the test.

@@ -28,7 +28,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/intent"
-	"github.com/stoker-k8s/stoker/pkg/internal/checkout"
+	"github.com/stoker-k8s/stoker/pkg/internal/testing/checkout"
 )
 
 // Server is a running NATS server. It is safe for concurrent use.

@@ -25,7 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/stoker-k8s/stoker/pkg/internal/checkout"
+	"github.com/stoker-k8s/stoker/pkg/internal/testing/checkout"
 )
 
 // Server is a running API server whose administrator the configuration is.

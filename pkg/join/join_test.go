@@ -1,14 +1,9 @@
 package join_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
-	"encoding/pem"
-	"math/big"
 	"slices"
 	"strings"
 	"testing"
@@ -18,27 +13,27 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/stoker-k8s/stoker/pkg/join"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 )
 
 // TestFrom is about what is read from the kubeconfig; test/e2e has kubeadm join by the whole command.
 func TestFrom(t *testing.T) {
 	t.Parallel()
 	authority := func() (certificate []byte, hash string) {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		pair, err := pki.Issue(&x509.Certificate{NotAfter: time.Now().Add(time.Hour), IsCA: true}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-		der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+		signer, err := pair.Signer()
 		if err != nil {
 			t.Fatal(err)
 		}
-		public, err := x509.MarshalPKIXPublicKey(key.Public())
+		public, err := x509.MarshalPKIXPublicKey(signer.Key.Public())
 		if err != nil {
 			t.Fatal(err)
 		}
 		sum := sha256.Sum256(public)
-		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), "sha256:" + hex.EncodeToString(sum[:])
+		return pair.Cert, "sha256:" + hex.EncodeToString(sum[:])
 	}
 	kubeconfig := func(server string, ca []byte) []byte {
 		data, err := clientcmd.Write(clientcmdapi.Config{

@@ -1,19 +1,16 @@
 package kube
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/stoker-k8s/stoker/pkg/pki"
 )
 
 func TestForClusterTakesWhatIsInAKubeconfigAlone(t *testing.T) {
@@ -77,21 +74,11 @@ func TestForClusterTakesWhatIsInAKubeconfigAlone(t *testing.T) {
 // selfSigned is a certificate and its key, as PEM.
 func selfSigned(t *testing.T, until time.Time) (cert, key []byte) {
 	t.Helper()
-	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	pair, err := pki.Issue(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "test"}, NotBefore: until.Add(-2 * time.Hour), NotAfter: until, IsCA: true,
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	of := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: until.Add(-2 * time.Hour), NotAfter: until,
-		IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, of, of, k.Public(), k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
+	return pair.Cert, pair.Key
 }

@@ -1,17 +1,12 @@
 package addons
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"io"
 	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -28,56 +23,48 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 )
 
 // authority is a certificate authority.
 type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pem  []byte
+	*pki.Signer
+	pem []byte
 }
 
 func newAuthority(t testing.TB) *authority {
 	t.Helper()
 	now := time.Now()
-	a := &authority{}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kubernetes"},
-		NotBefore: now.Add(-48 * time.Hour), NotAfter: now.Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	var err error
-	if a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
+	pair, err := pki.Issue(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "kubernetes"}, NotBefore: now.Add(-48 * time.Hour), NotAfter: now.Add(time.Hour),
+		IsCA: true, KeyUsage: x509.KeyUsageCertSign,
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
+	signer, err := pair.Signer()
+	if err != nil {
 		t.Fatal(err)
 	}
-	a.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	return a
+	return &authority{signer, pair.Cert}
 }
 
-// issue makes a certificate, of the authority's own key.
-func (a *authority) issue(t testing.TB, usage x509.ExtKeyUsage, change func(*x509.Certificate)) []byte {
+// issue makes a certificate and its key.
+func (a *authority) issue(t testing.TB, usage x509.ExtKeyUsage, change func(*x509.Certificate)) pki.Pair {
 	t.Helper()
 	now := time.Now()
 	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "kube-apiserver"},
-		NotBefore: now.Add(-24 * time.Hour), NotAfter: now.Add(time.Hour),
+		Subject: pkix.Name{CommonName: "kube-apiserver"}, NotBefore: now.Add(-24 * time.Hour), NotAfter: now.Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"demo.default.svc"}, ExtKeyUsage: []x509.ExtKeyUsage{usage},
 	}
 	if change != nil {
 		change(leaf)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, leaf, a.cert, &a.key.PublicKey, a.key)
+	pair, err := pki.Issue(leaf, a.Signer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return der
+	return pair
 }
 
 // server starts a TLS server with a certificate of the authority; change may change what the certificate says. asked counts requests.
@@ -89,7 +76,10 @@ func (a *authority) server(t testing.TB, change func(*x509.Certificate)) (s *htt
 		_, _ = w.Write([]byte(`{}`))
 	}))
 	s.EnableHTTP2, s.Config.ErrorLog = true, log.New(io.Discard, "", 0)
-	pair := tls.Certificate{Certificate: [][]byte{a.issue(t, x509.ExtKeyUsageServerAuth, change)}, PrivateKey: a.key}
+	pair, err := a.issue(t, x509.ExtKeyUsageServerAuth, change).TLS()
+	if err != nil {
+		t.Fatal(err)
+	}
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	s.StartTLS()
 	t.Cleanup(s.Close)

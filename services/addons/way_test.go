@@ -3,7 +3,6 @@ package addons
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"net/http/httptest"
 	"strings"
@@ -16,14 +15,9 @@ import (
 // reaching is a client of a tenant with an authority, by ways.
 func reaching(t testing.TB, of *authority, ways ...kube.Way) (*Cluster, *kube.Route) {
 	t.Helper()
-	key, err := x509.MarshalECPrivateKey(of.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := of.issue(t, x509.ExtKeyUsageClientAuth, nil)
 	kubeconfig, err := kube.Kubeconfig{
-		Server: "https://192.0.2.1:6443", CA: of.pem, Cluster: "demo", User: "admin",
-		Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: of.issue(t, x509.ExtKeyUsageClientAuth, nil)}),
-		Key:         pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: key}),
+		Server: "https://192.0.2.1:6443", CA: of.pem, Cluster: "demo", User: "admin", Certificate: pair.Cert, Key: pair.Key,
 	}.Marshal()
 	if err != nil {
 		t.Fatal(err)

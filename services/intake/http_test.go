@@ -3,20 +3,15 @@ package intake
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -36,6 +31,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 	"github.com/stoker-k8s/stoker/pkg/service"
 	"github.com/stoker-k8s/stoker/pkg/token"
 )
@@ -644,51 +640,33 @@ func TestHTTPBounds(t *testing.T) {
 	})
 }
 
-// authority signs certificates for tests.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pem  string
+// newAuthority makes a certificate authority.
+func newAuthority(t *testing.T) pki.Pair {
+	t.Helper()
+	return issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: "authority"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, KeyUsage: x509.KeyUsageCertSign}, nil)
 }
 
-func newAuthority(t *testing.T) *authority {
+// sign makes a certificate for both sides of a connection.
+func sign(t *testing.T, by pki.Pair, cn string, lasts time.Duration) pki.Pair {
 	t.Helper()
-	a := &authority{}
-	a.cert, a.key, a.pem, _ = sign(t, nil, "authority", time.Hour)
-	return a
+	signer, err := by.Signer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return issue(t, &x509.Certificate{
+		Subject: pkix.Name{CommonName: cn}, NotAfter: time.Now().Add(lasts), IPAddresses: []net.IP{net.ParseIP("127.0.0.1")},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, signer)
 }
 
-// sign makes a certificate, of the authority itself when by is nil.
-func sign(t *testing.T, by *authority, cn string, lasts time.Duration) (*x509.Certificate, *ecdsa.PrivateKey, string, string) {
+func issue(t *testing.T, template *x509.Certificate, by *pki.Signer) pki.Pair {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	template.NotBefore = time.Now().Add(-2 * time.Hour)
+	pair, err := pki.Issue(template, by)
 	if err != nil {
 		t.Fatal(err)
 	}
-	now := time.Now()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: cn}, NotBefore: now.Add(-2 * time.Hour), NotAfter: now.Add(lasts),
-		IPAddresses: []net.IP{net.ParseIP("127.0.0.1")}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	parent, signer := template, key
-	if by == nil {
-		template.IsCA, template.BasicConstraintsValid, template.KeyUsage = true, true, x509.KeyUsageCertSign
-	} else {
-		parent, signer = by.cert, by.key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cert, key, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))
+	return pair
 }
 
 func TestHTTPOverTLS(t *testing.T) {
@@ -696,25 +674,24 @@ func TestHTTPOverTLS(t *testing.T) {
 	ours, others := newAuthority(t), newAuthority(t)
 	file := func(n, text string) string { return write(t, filepath.Join(dir, n), text) }
 	serve := func(cn string) { // as a renewal does it
-		_, _, cert, key := sign(t, ours, cn, time.Hour)
-		file("tls.crt", cert)
-		file("tls.key", key)
+		pair := sign(t, ours, cn, time.Hour)
+		file("tls.crt", string(pair.Cert))
+		file("tls.key", string(pair.Key))
 	}
 	serve("first")
 	h := HTTP{
 		Certificate: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"),
-		ClientCA: file("ca.crt", ours.pem), Tokens: file("tokens", tokensFor(secret)),
+		ClientCA: file("ca.crt", string(ours.Cert)), Tokens: file("tokens", tokensFor(secret)),
 	}
 	in := enter(t, h, nil)
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM([]byte(ours.pem))
+	roots.AppendCertsFromPEM(ours.Cert)
 	var cfg *tls.Config
-	with := func(by *authority, lasts time.Duration) {
+	with := func(by *pki.Pair, lasts time.Duration) {
 		in.client.CloseIdleConnections()
 		cfg = &tls.Config{RootCAs: roots}
 		if by != nil {
-			_, _, cert, key := sign(t, by, "portal", lasts)
-			pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
+			pair, err := sign(t, *by, "portal", lasts).TLS()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -740,7 +717,7 @@ func TestHTTPOverTLS(t *testing.T) {
 		return fmt.Sprint(err)
 	}
 	t.Run("a certificate of the authority and a token are let in", func(t *testing.T) {
-		with(ours, time.Hour)
+		with(&ours, time.Hour)
 		if g, err := try(t); err != nil || g.StatusCode != http.StatusOK || g.ProtoMajor != 2 {
 			t.Fatalf("%v %+v", err, g)
 		}
@@ -753,13 +730,13 @@ func TestHTTPOverTLS(t *testing.T) {
 	})
 	for _, c := range []struct {
 		name  string
-		by    *authority
+		by    *pki.Pair
 		lasts time.Duration
 		said  string
 	}{
 		{"no certificate", nil, 0, "certificate required"},
-		{"one that has expired", ours, -time.Hour, "expired certificate"},
-		{"one of another authority", others, time.Hour, "unknown certificate authority"},
+		{"one that has expired", &ours, -time.Hour, "expired certificate"},
+		{"one of another authority", &others, time.Hour, "unknown certificate authority"},
 	} {
 		t.Run(c.name+" is not let in", func(t *testing.T) {
 			with(c.by, c.lasts)
@@ -770,13 +747,13 @@ func TestHTTPOverTLS(t *testing.T) {
 	}
 	t.Run("certificate and authorities are read again when their files change", func(t *testing.T) {
 		serve("second")
-		file("ca.crt", others.pem)
-		with(others, time.Hour)
+		file("ca.crt", string(others.Cert))
+		with(&others, time.Hour)
 		g, err := try(t)
 		if err != nil || g.StatusCode != http.StatusOK || g.TLS.PeerCertificates[0].Subject.CommonName != "second" {
 			t.Fatalf("%v %+v", err, g)
 		}
-		with(ours, time.Hour)
+		with(&ours, time.Hour)
 		if said := refused(t); said != "remote error: tls: unknown certificate authority" {
 			t.Errorf("the authority that was removed is still trusted: %s", said)
 		}

@@ -8,7 +8,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"maps"
-	"math/big"
 	"net"
 	"os"
 	"os/exec"
@@ -575,18 +574,16 @@ func rsaDataStore(t *testing.T, n string) {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	must(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: n}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	certificate, err := pki.Sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: n}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}, key, nil)
 	must(t, err)
 	dir := filepath.Join(e.Local.Dir(), "pki", local.DriverEtcd+"-"+n)
 	must(t, os.MkdirAll(dir, 0o700))
-	for file, block := range map[string]*pem.Block{
-		"ca.crt": {Type: "CERTIFICATE", Bytes: der}, "ca.key": {Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)},
-	} {
-		must(t, os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(block), 0o600))
+	private := pem.EncodeToMemory(&pem.Block{Type: pki.TypeRSAKey, Bytes: x509.MarshalPKCS1PrivateKey(key)})
+	for file, content := range map[string][]byte{"ca.crt": certificate, "ca.key": private} {
+		must(t, os.WriteFile(filepath.Join(dir, file), content, 0o600))
 	}
 	must(t, e.Local.AddDataStore(t.Context(), local.DataStore{Name: n, Driver: local.DriverEtcd}))
 }

@@ -2,17 +2,12 @@ package helm
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -28,6 +23,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/internal/testing/port"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 	"github.com/stoker-k8s/stoker/test/env"
 )
 
@@ -522,19 +518,18 @@ type tenant struct {
 func (c *tenant) bring(t *testing.T) {
 	t.Helper()
 	held := secret(t, "stoker-etcd-authority")
-	authority, err := tls.X509KeyPair(held["tls.crt"], held["tls.key"])
+	authority, err := pki.Pair{Cert: held["tls.crt"], Key: held["tls.key"]}.Signer()
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "tenant"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	pair, err := pki.Issue(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "tenant"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}, authority)
+	if err != nil {
+		t.Fatal(err)
 	}
-	cert, err := x509.CreateCertificate(rand.Reader, template, authority.Leaf, key.Public(), authority.PrivateKey)
+	certificate, err := pair.TLS()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -544,7 +539,7 @@ func (c *tenant) bring(t *testing.T) {
 	defer c.mu.Unlock()
 	c.client = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true, TLSClientConfig: &tls.Config{
-			MinVersion: tls.VersionTLS12, RootCAs: pool, Certificates: []tls.Certificate{{Certificate: [][]byte{cert}, PrivateKey: key}},
+			MinVersion: tls.VersionTLS12, RootCAs: pool, Certificates: []tls.Certificate{certificate},
 		},
 	}}
 }
@@ -735,27 +730,18 @@ func TestRunsAtOnce(t *testing.T) {
 func TestAnAuthorityThatEnds(t *testing.T) {
 	r := newRotation(t, "nats", "stoker")
 	install(t, "stoker", r.values()...)
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
 	year := 365 * 24 * time.Hour
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "stoker-nats"}, IsCA: true, BasicConstraintsValid: true,
+	authority, err := pki.Issue(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "stoker-nats"}, IsCA: true,
 		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-8*year - time.Hour), NotAfter: time.Now().Add(2*year - time.Hour),
-	}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	old := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}))
+	old := string(authority.Cert)
 	object := map[string]any{
 		"apiVersion": "v1", "kind": "Secret", "type": corev1.SecretTypeTLS, "stringData": map[string]string{
-			"tls.crt": old, "tls.key": string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})),
+			"tls.crt": old, "tls.key": string(authority.Key),
 		},
 		"metadata": map[string]any{
 			"name": "stoker-nats-authority", "namespace": "stoker-system",

@@ -1,16 +1,11 @@
 package monitoring
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,6 +23,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 	"github.com/stoker-k8s/stoker/test/env"
 )
 
@@ -270,23 +266,14 @@ func drop(t *testing.T) {
 // bring makes an authority of one's own for a tenant, which ends after a time.
 func bring(t *testing.T, tenant string, life time.Duration) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
-	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "brought"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(life),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, ca, ca, key.Public(), key)
-	must(t, err)
-	private, err := x509.MarshalECPrivateKey(key)
+	ca, err := pki.Issue(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "brought"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(life),
+		IsCA: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}, nil)
 	must(t, err)
 	must(t, e.Admin.Create(t.Context(), kube.Secrets, &corev1.Secret{
 		TypeMeta: kube.Secrets.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name.CA(tenant)},
-		Data: map[string][]byte{
-			name.KeyCACert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-			name.KeyCAKey:  pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}),
-		},
+		Data: map[string][]byte{name.KeyCACert: ca.Cert, name.KeyCAKey: ca.Key},
 	}))
 }
 

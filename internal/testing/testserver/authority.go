@@ -3,16 +3,16 @@ package testserver
 import (
 	"crypto"
 	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"math/big"
 	"net"
 	"testing"
 	"time"
+
+	"github.com/stoker-k8s/stoker/pkg/pki"
 )
 
 // Authority is a certificate authority in memory.
@@ -26,19 +26,20 @@ type Authority struct {
 // NewAuthority makes an authority that lives for ten years, of any key.
 func NewAuthority(t testing.TB, key crypto.Signer) *Authority {
 	t.Helper()
-	cert := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true,
+	certificate, err := pki.Sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "ca"}, IsCA: true,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(10 * 365 * 24 * time.Hour),
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
+	}, key, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cert, err = x509.ParseCertificate(der); err != nil {
+	block, _ := pem.Decode(certificate)
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return &Authority{PEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), Key: key, cert: cert}
+	return &Authority{PEM: certificate, Key: key, cert: cert}
 }
 
 // KeyPEM is the authority's key in PKCS#8 form.
@@ -48,7 +49,7 @@ func (a *Authority) KeyPEM(t testing.TB) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	return pem.EncodeToMemory(&pem.Block{Type: pki.TypeKey, Bytes: der})
 }
 
 // Issue signs a certificate for both sides of a connection that is good for a day, with an EC key in SEC 1 form.
@@ -62,12 +63,11 @@ const day = 24 * time.Hour
 // IssueFor is Issue for another time than a day.
 func (a *Authority) IssueFor(t testing.TB, name string, life time.Duration) (cert, key []byte) {
 	t.Helper()
-	private := EC(t)
-	der, err := x509.MarshalECPrivateKey(private)
+	private, keyPEM, err := pki.NewKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return a.sign(t, name, private, life), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
+	return a.sign(t, name, private, life), keyPEM
 }
 
 // Sign signs a certificate of a key for both sides of a connection that is good for a day.
@@ -78,22 +78,22 @@ func (a *Authority) Sign(t testing.TB, name string, key crypto.Signer) []byte {
 
 func (a *Authority) sign(t testing.TB, name string, key crypto.Signer, life time.Duration) []byte {
 	t.Helper()
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+	certificate, err := pki.Sign(&x509.Certificate{
+		Subject:   pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(life),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(127, 0, 0, 2)}, DNSNames: []string{"localhost"},
-	}, a.cert, key.Public(), a.Key)
+	}, key, &pki.Signer{Cert: a.cert, Key: a.Key})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return certificate
 }
 
 // EC makes a key on P-256.
 func EC(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, _, err := pki.NewKey()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,10 @@ func Keys(t testing.TB) map[string]Key {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ecKey := EC(t)
+	ecKey, sec1, err := pki.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
 	pkcs8 := func(key crypto.Signer) []byte {
 		der, err := x509.MarshalPKCS8PrivateKey(key)
 		if err != nil {
@@ -115,11 +118,6 @@ func Keys(t testing.TB) map[string]Key {
 		}
 		return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 	}
-	der, err := x509.MarshalECPrivateKey(ecKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sec1 := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
 	parameters := []byte("-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n")
 	return map[string]Key{
 		"RSA in PKCS#8 form":                        {rsaKey, pkcs8(rsaKey)},

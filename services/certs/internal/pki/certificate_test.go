@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 )
 
 func TestCertificatesServe(t *testing.T) {
@@ -162,7 +163,7 @@ func TestLeavesNeverOutliveTheirCA(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := Credential{CommonName: "x", Usage: x509.ExtKeyUsageClientAuth, IPs: []net.IP{}}
-	leafPEM, leafKey, err := c.Issue(&Signer{cert, key, certPEM}, now)
+	leafPEM, leafKey, err := c.Issue(&Signer{pki.Signer{Cert: cert, Key: key}, certPEM}, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +203,7 @@ func TestCertificatesOfAClockThatIsADayAheadAreGoodNow(t *testing.T) {
 		t.Fatal(err)
 	}
 	roots := x509.NewCertPool()
-	roots.AddCert(ca.cert)
+	roots.AddCert(ca.Cert)
 	if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now}); err != nil {
 		t.Error(err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 )
 
 // Reason says why the content of a Secret was made anew or put right.
@@ -164,7 +165,7 @@ func unreadable(s *subject) (Reason, string) {
 
 // signedByAnother ensures that the tenant's current CA vouches for the certificate.
 func signedByAnother(s *subject) (Reason, string) {
-	if !bytes.Equal(s.found.cert.RawIssuer, s.ca.cert.RawSubject) || s.found.cert.CheckSignatureFrom(s.ca.cert) != nil {
+	if !bytes.Equal(s.found.cert.RawIssuer, s.ca.Cert.RawSubject) || s.found.cert.CheckSignatureFrom(s.ca.Cert) != nil {
 		return SignedByAnother, s.found.key + " is not signed by the tenant's current CA"
 	}
 	return "", ""
@@ -297,7 +298,7 @@ func decideAuthority(s *subject, published []byte) decision {
 		if err != nil {
 			continue
 		}
-		cert := ca.cert
+		cert := ca.Cert
 		if !cert.BasicConstraintsValid || !cert.IsCA || cert.KeyUsage != 0 && cert.KeyUsage&x509.KeyUsageCertSign == 0 {
 			continue
 		}
@@ -326,7 +327,7 @@ func decideKeyPair(s *subject) decision {
 	}
 	d := decision{Data: repeat(s.want.Keys, s.secret.Data[public], s.secret.Data[private]), IssuedAt: made.UTC()}
 	if have, err := parsePublic(s.secret.Data[public]); err != nil || !equalKeys(have, key.Public()) {
-		pub, err := publicPEM(key.Public())
+		pub, err := pki.PublicPEM(key)
 		if err != nil {
 			return decision{Reason: Unreadable, Detail: public + ": " + err.Error()}
 		}

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
+	"github.com/stoker-k8s/stoker/pkg/pki"
 )
 
 var now = time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC)
@@ -278,14 +279,14 @@ func TestWhatStaysAndWhatIsMadeAnew(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				public, err := publicPEM(key.Public())
+				public, err := pki.PublicPEM(key)
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				x[name.ComponentServiceAccountKeys].Data = map[string][]byte{
 					name.KeyServiceAccountPublic:  public,
-					name.KeyServiceAccountPrivate: pem.EncodeToMemory(&pem.Block{Type: pemRSAKey, Bytes: x509.MarshalPKCS1PrivateKey(key)}),
+					name.KeyServiceAccountPrivate: pem.EncodeToMemory(&pem.Block{Type: pki.TypeRSAKey, Bytes: x509.MarshalPKCS1PrivateKey(key)}),
 				}
 			},
 		},

@@ -2,18 +2,14 @@ package authority
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"time"
 
+	"github.com/stoker-k8s/stoker/pkg/pki"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
@@ -98,40 +94,24 @@ func (a *Authority) valid(user string, have driver.Access, now time.Time) *x509.
 // issue makes a certificate whose only name is the user's. Kamaji adds the organization system:masters; databases read
 // common names alone, and a certificate that names Kubernetes' administrators is a risk wherever its authority is trusted.
 func (a *Authority) issue(of driver.Account, now, end time.Time) (driver.Access, error) {
-	fail := func(err error) (driver.Access, error) {
-		return driver.Access{}, fmt.Errorf("client certificate of user %s: %w", of.User, err)
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return fail(err)
-	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return fail(err)
-	}
 	begin := now.Add(-backdate)
 	if begin.Before(a.issuer.NotBefore) {
 		begin = a.issuer.NotBefore
 	}
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: serial,
-		Subject:      pkix.Name{CommonName: of.User},
-		NotBefore:    begin, NotAfter: end,
+	pair, err := pki.Issue(&x509.Certificate{
+		Subject:   pkix.Name{CommonName: of.User},
+		NotBefore: begin, NotAfter: end,
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}, a.issuer, key.Public(), a.key)
+	}, &pki.Signer{Cert: a.issuer, Key: a.key})
 	if err != nil {
-		return fail(err)
-	}
-	keyDER, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return fail(err)
+		return driver.Access{}, fmt.Errorf("client certificate of user %s: %w", of.User, err)
 	}
 	end = end.Truncate(time.Second).UTC() // a certificate has no fractions
 	return driver.Access{
 		CA:       a.pem,
-		Cert:     pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		Key:      pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}),
+		Cert:     pair.Cert,
+		Key:      pair.Key,
 		NotAfter: end, RenewAt: renewalOf(begin.Truncate(time.Second), end, of.RenewBefore),
 	}, nil
 }

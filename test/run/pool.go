@@ -62,12 +62,26 @@ func (p *pool) run(ctx context.Context, jobs []job) {
 		if running == 0 {
 			break
 		}
-		r := <-ended
+		r := p.next(ended)
 		if busy, running = busy-r.cores, running-1; r.again {
 			p.failed = append(p.failed, r.job)
 		}
 	}
 	p.report.due(jobs)
+}
+
+// next returns the next result. After each minute without one, it reports the running jobs.
+func (p *pool) next(ended <-chan result) result {
+	minute := time.NewTicker(time.Minute)
+	defer minute.Stop()
+	for {
+		select {
+		case r := <-ended:
+			return r
+		case <-minute.C:
+			p.report.waits()
+		}
+	}
 }
 
 // late reports whether a job may no longer start, because it would end after the deadline.

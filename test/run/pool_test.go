@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -61,4 +62,24 @@ func TestNothingStartsThatWouldEndAfterTheDeadline(t *testing.T) {
 			t.Errorf("the report has %q: %t; %s", text, !want, out.String())
 		}
 	}
+}
+
+func TestRunningJobsAreReportedAfterAMinuteOfSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		r := newReport(&out)
+		jobs := []job{{name: "slow"}, {name: "later"}}
+		r.begin(jobs, 1, nil)
+		r.starts(jobs[0])
+		ended := make(chan result)
+		go func() {
+			time.Sleep(61 * time.Second) //nolint:forbidigo // the clock of synctest
+			ended <- result{}
+		}()
+		p := pool{report: r}
+		p.next(ended)
+		if !strings.HasPrefix(out.String(), "runs  slow  [0 of 2, 1 running") || strings.Count(out.String(), "\n") != 1 {
+			t.Errorf("%q", out.String())
+		}
+	})
 }

@@ -100,6 +100,13 @@ func (r *report) starts(j job) {
 	r.progress.starts(j)
 }
 
+// waits prints the running jobs.
+func (r *report) waits() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.progressLine("runs  %s%s", strings.Join(slices.Sorted(maps.Keys(r.progress.running)), ", "), r.progress.text())
+}
+
 // read reads what a job's tests say until they have ended.
 func (r *report) read(from io.Reader) error {
 	lines := bufio.NewReader(from)

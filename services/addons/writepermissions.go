@@ -13,8 +13,8 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
-// messageLimited begins with Kamaji's words.
-const messageLimited = "the current Control Plane has limited write permissions, current changes are blocked: "
+// messageLimited begins what users of the tenant read when a write is denied.
+const messageLimited = "the provider of this cluster blocks these writes: "
 
 // keptObjects are those outside of kube-system that this service writes, also such as go with an add-on. Writing them is blocked for
 // nobody: this service may come as the tenant's own administrator, and puts back what others change.

@@ -244,7 +244,7 @@ func TestWritePermissions(t *testing.T) {
 					if limited(t, test.request, err) != blocks[test.blockedBy] {
 						return false
 					}
-					if err != nil && test.blockedBy != "a" && !strings.Contains(err.Error(), "blocked: "+limits.Blocked()+" (") {
+					if err != nil && test.blockedBy != "a" && !strings.Contains(err.Error(), messageLimited+limits.Blocked()+" (") {
 						return false // of the limits before
 					}
 				}

@@ -280,8 +280,8 @@ func dataStoresInDoubt(denied error, sent any) []string {
 // (deployments/policies/objects.yaml).
 func missingDataStore(field, dataStore string) string {
 	const policy = "stoker-tenant-references"
-	return fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s' denied request: %s: Invalid value: %q: %s DataStore does not exist",
-		policy, policy, field, dataStore, dataStore)
+	return fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s' denied request: %s: Invalid value: %q: no DataStore has this name: create it, or name another one",
+		policy, policy, field, dataStore)
 }
 
 func overridesOf(overrides []v1alpha1.DataStoreOverride) []string {

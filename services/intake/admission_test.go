@@ -75,7 +75,7 @@ func TestDataStoresInDoubt(t *testing.T) {
 	policy := func(message string) error {
 		return denied(metav1.StatusCause{Message: "ValidatingAdmissionPolicy 'stoker-tenant-references' with binding 'stoker-tenant-references' denied request: " + message})
 	}
-	const missing = `gold DataStore does not exist`
+	const missing = `no DataStore has this name: create it, or name another one`
 	label := metav1.StatusCause{Type: metav1.CauseTypeFieldValueInvalid, Field: "metadata.labels", Message: `Invalid value: "` + missing + `": a valid label must be`}
 	for what, c := range map[string]struct {
 		err  error

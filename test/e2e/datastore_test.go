@@ -606,7 +606,7 @@ func TestDataStores(t *testing.T) {
 			o := asleep("namer")
 			o.Spec.DataStore = "gold"
 			err := in.tryCreate(t, kube.TenantControlPlanes, o)
-			if err != nil && strings.Contains(err.Error(), "gold DataStore does not exist") {
+			if err != nil && strings.Contains(err.Error(), "no DataStore has this name: create it, or name another one") {
 				return nil
 			}
 			erase(t, kube.TenantControlPlanes, o.Namespace, o.Name) // a moment too early

@@ -106,8 +106,8 @@ func TestAPlanSaysWhatAnUpgradeMeetsAndChangesNothing(t *testing.T) {
 	})
 	t.Run("what the API server refuses is said in the rule's own words", func(t *testing.T) {
 		for version, says := range map[string]string{
-			"v1.34.4": "unable to downgrade to a lower minor version of Kubernetes",
-			"v1.37.0": "unable to use a Kubernetes version greater than the supported one",
+			"v1.34.4": "Kubernetes cannot go back to an earlier minor version: keep the minor version of the tenant, or name the next one",
+			"v1.37.0": "is newer than v1.36, the last version that Stoker supports",
 		} {
 			p := plan(t, version)
 			finds(t, p, map[string]string{event.CheckRules: event.VerdictBlocks + " " + reason.ChangeRefused})

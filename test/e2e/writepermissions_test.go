@@ -197,7 +197,7 @@ func (x *limitedTenant) tried(t *testing.T, limits v1alpha1.Permissions) {
 	for what, args := range writes {
 		env.Eventually(t, fmt.Sprintf("%s, refused %t", what, refused[what]), func() error {
 			out, err := e.TryKubectl(t.Context(), x.kubeconfig, nil, args...)
-			if err != nil && !strings.Contains(out, "has limited write permissions, current changes are blocked: ") {
+			if err != nil && !strings.Contains(out, "the provider of this cluster blocks these writes: ") {
 				t.Fatal(what, out)
 			}
 			if (err != nil) != refused[what] {

@@ -55,7 +55,7 @@ func rules() []rule {
 			from:   `dataStoreUsername: a`,
 			passes: []string{`dataStoreUsername: a`, `dataStoreUsername: null`, `dataStoreUsername: ""`},
 			fails:  []string{`dataStoreUsername: b`},
-			field:  "dataStoreUsername", message: "changing the dataStoreUsername is not supported",
+			field:  "dataStoreUsername", message: "the user cannot change, because the API server of the tenant logs in with it: write the former value",
 		},
 		{
 			name:   "the name of the database's user may be set where there is none",
@@ -114,7 +114,7 @@ func rules() []rule {
 			name:   "ingress and gateway exclude each other",
 			passes: []string{`network: {ingress: {hostname: a}}`, `network: {gateway: {name: a, namespace: b, hostname: c}}`},
 			fails:  []string{`network: {ingress: {hostname: a}, gateway: {name: a, namespace: b, hostname: c}}`},
-			field:  "network.gateway", message: "using both ingress and gateway is not supported",
+			field:  "network.gateway", message: "ingress and gateway exclude each other: remove one",
 		},
 		{
 			name:   "an ingress has a host",
@@ -148,7 +148,7 @@ func rules() []rule {
 			},
 			fails:   []string{`network: {serviceType: NodePort, allocateLoadBalancerNodePorts: false}`},
 			field:   "network.allocateLoadBalancerNodePorts",
-			message: "AllocateLoadBalancerNodePorts is supported only with LoadBalancer service type",
+			message: "only Services of type LoadBalancer have it: set serviceType to LoadBalancer, or remove the field",
 		},
 		{
 			name: "only a load balancer lets in some networks",
@@ -159,13 +159,13 @@ func rules() []rule {
 			},
 			fails:   []string{`network: {serviceType: NodePort, loadBalancerConfig: {loadBalancerSourceRanges: [192.0.2.0/24]}}`},
 			field:   "network.loadBalancerConfig.loadBalancerSourceRanges",
-			message: "LoadBalancerSourceRanges are supported only with LoadBalancer service type",
+			message: "only Services of type LoadBalancer have them: set serviceType to LoadBalancer, or remove the field",
 		},
 		{
 			name:   "only a load balancer has a class",
 			passes: []string{`network: {loadBalancerConfig: {loadBalancerClass: a}}`},
 			fails:  []string{`network: {serviceType: ClusterIP, loadBalancerConfig: {loadBalancerClass: a}}`},
-			field:  "network.loadBalancerConfig.loadBalancerClass", message: "LoadBalancerClass is supported only with LoadBalancer service type",
+			field:  "network.loadBalancerConfig.loadBalancerClass", message: "only Services of type LoadBalancer have one: set serviceType to LoadBalancer, or remove the field",
 		},
 		{
 			name:   "a load balancer's class isn't empty",
@@ -181,7 +181,7 @@ func rules() []rule {
 				`network: {loadBalancerConfig: null}`,
 			},
 			fails: []string{`network: {loadBalancerConfig: {loadBalancerClass: b}}`},
-			field: "network.loadBalancerConfig.loadBalancerClass", message: "LoadBalancerClass is immutable",
+			field: "network.loadBalancerConfig.loadBalancerClass", message: "the class cannot change, because Kubernetes fixes it for a Service: write the former value",
 		},
 		{
 			name: "a load balancer's class isn't taken away",
@@ -191,14 +191,14 @@ func rules() []rule {
 				`network: {serviceType: NodePort, loadBalancerConfig: {}}`,
 			},
 			fails: []string{`network: {loadBalancerConfig: {}}`},
-			field: "network.loadBalancerConfig.loadBalancerClass", message: "LoadBalancerClass cannot be set or unset at runtime",
+			field: "network.loadBalancerConfig.loadBalancerClass", message: "the class cannot be added or removed while serviceType is LoadBalancer: Kubernetes fixes it when the Service becomes one",
 		},
 		{
 			name:   "a load balancer gets no class later",
 			from:   `network: {serviceType: LoadBalancer}`,
 			passes: []string{`network: {loadBalancerConfig: {loadBalancerSourceRanges: [192.0.2.0/24]}}`},
 			fails:  []string{`network: {loadBalancerConfig: {loadBalancerClass: a}}`},
-			field:  "network.loadBalancerConfig.loadBalancerClass", message: "LoadBalancerClass cannot be set or unset at runtime",
+			field:  "network.loadBalancerConfig.loadBalancerClass", message: "the class cannot be added or removed while serviceType is LoadBalancer: Kubernetes fixes it when the Service becomes one",
 		},
 		{
 			name:   "what becomes a load balancer gets any class",

@@ -23,7 +23,7 @@ type Settings struct {
 	// +optional
 	DataStoreSchema string `json:"dataStoreSchema,omitempty"`
 	// DataStoreUsername begins the name of the tenant's user in the DataStore. It is fixed once set. Default: made of namespace and name.
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf || self == '' || oldSelf == ''",message="changing the dataStoreUsername is not supported"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf || self == '' || oldSelf == ''",message="the user cannot change, because the API server of the tenant logs in with it: write the former value"
 	// +optional
 	DataStoreUsername string `json:"dataStoreUsername,omitempty"`
 	// DataStoreOverrides keep single resources, for example events, in a DataStore of their own. Supported by the etcd driver only. Default:
@@ -140,11 +140,11 @@ type KineSpec struct {
 
 // NetworkSpec is how a control plane is reached.
 //
-// +kubebuilder:validation:XValidation:rule="!(has(self.ingress) && has(self.gateway))",fieldPath=".gateway",message="using both ingress and gateway is not supported"
-// +kubebuilder:validation:XValidation:rule="!has(self.allocateLoadBalancerNodePorts) || self.serviceType == 'LoadBalancer'",fieldPath=".allocateLoadBalancerNodePorts",message="AllocateLoadBalancerNodePorts is supported only with LoadBalancer service type"
-// +kubebuilder:validation:XValidation:rule="!has(self.loadBalancerConfig) || !has(self.loadBalancerConfig.loadBalancerSourceRanges) || size(self.loadBalancerConfig.loadBalancerSourceRanges) == 0 || self.serviceType == 'LoadBalancer'",fieldPath=".loadBalancerConfig.loadBalancerSourceRanges",message="LoadBalancerSourceRanges are supported only with LoadBalancer service type"
-// +kubebuilder:validation:XValidation:rule="!has(self.loadBalancerConfig) || !has(self.loadBalancerConfig.loadBalancerClass) || self.serviceType == 'LoadBalancer'",fieldPath=".loadBalancerConfig.loadBalancerClass",message="LoadBalancerClass is supported only with LoadBalancer service type"
-// +kubebuilder:validation:XValidation:rule="!has(self.loadBalancerConfig) || self.serviceType != 'LoadBalancer' || oldSelf.serviceType != 'LoadBalancer' || has(self.loadBalancerConfig.loadBalancerClass) == (has(oldSelf.loadBalancerConfig) && has(oldSelf.loadBalancerConfig.loadBalancerClass))",fieldPath=".loadBalancerConfig.loadBalancerClass",message="LoadBalancerClass cannot be set or unset at runtime"
+// +kubebuilder:validation:XValidation:rule="!(has(self.ingress) && has(self.gateway))",fieldPath=".gateway",message="ingress and gateway exclude each other: remove one"
+// +kubebuilder:validation:XValidation:rule="!has(self.allocateLoadBalancerNodePorts) || self.serviceType == 'LoadBalancer'",fieldPath=".allocateLoadBalancerNodePorts",message="only Services of type LoadBalancer have it: set serviceType to LoadBalancer, or remove the field"
+// +kubebuilder:validation:XValidation:rule="!has(self.loadBalancerConfig) || !has(self.loadBalancerConfig.loadBalancerSourceRanges) || size(self.loadBalancerConfig.loadBalancerSourceRanges) == 0 || self.serviceType == 'LoadBalancer'",fieldPath=".loadBalancerConfig.loadBalancerSourceRanges",message="only Services of type LoadBalancer have them: set serviceType to LoadBalancer, or remove the field"
+// +kubebuilder:validation:XValidation:rule="!has(self.loadBalancerConfig) || !has(self.loadBalancerConfig.loadBalancerClass) || self.serviceType == 'LoadBalancer'",fieldPath=".loadBalancerConfig.loadBalancerClass",message="only Services of type LoadBalancer have one: set serviceType to LoadBalancer, or remove the field"
+// +kubebuilder:validation:XValidation:rule="!has(self.loadBalancerConfig) || self.serviceType != 'LoadBalancer' || oldSelf.serviceType != 'LoadBalancer' || has(self.loadBalancerConfig.loadBalancerClass) == (has(oldSelf.loadBalancerConfig) && has(oldSelf.loadBalancerConfig.loadBalancerClass))",fieldPath=".loadBalancerConfig.loadBalancerClass",message="the class cannot be added or removed while serviceType is LoadBalancer: Kubernetes fixes it when the Service becomes one"
 type NetworkSpec struct {
 	// ServiceType is the type of the Service. With NodePort, the node port is the API server's. Default: LoadBalancer.
 	// +kubebuilder:default="LoadBalancer"
@@ -207,7 +207,7 @@ type LoadBalancerSpec struct {
 	// LoadBalancerClass chooses among several load balancer implementations. It is fixed, also to be none, once the Service is of type
 	// LoadBalancer. Default: the cluster's default.
 	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="LoadBalancerClass is immutable"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the class cannot change, because Kubernetes fixes it for a Service: write the former value"
 	// +optional
 	LoadBalancerClass *string `json:"loadBalancerClass,omitempty"`
 }

@@ -61,7 +61,7 @@ type KubeconfigGeneratorSpec struct {
 
 // CompoundValue is a text given in place or taken from the tenant's object; exactly one of both.
 //
-// +kubebuilder:validation:XValidation:rule="(has(self.stringValue) && size(self.stringValue) > 0) != (has(self.fromDefinition) && size(self.fromDefinition) > 0)",message="Either stringValue or fromDefinition must be set, but not both."
+// +kubebuilder:validation:XValidation:rule="(has(self.stringValue) && size(self.stringValue) > 0) != (has(self.fromDefinition) && size(self.fromDefinition) > 0)",message="set stringValue or fromDefinition, and not both"
 type CompoundValue struct {
 	// StringValue is the text itself. Default: none.
 	// +kubebuilder:validation:MaxLength=253

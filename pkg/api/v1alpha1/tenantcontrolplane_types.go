@@ -51,10 +51,10 @@ type TenantControlPlaneList struct {
 // TenantControlPlaneSpec is what a tenant's control plane must be. Rules that stand here are evaluated at each write, which
 // takes the API server 20 µs a rule; those about what few tenants have are in deployments/policies/objects.yaml instead.
 //
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.dataStore) || size(oldSelf.dataStore) == 0 || has(self.dataStore) && size(self.dataStore) > 0",fieldPath=".dataStore",messageExpression="'\"%s\": unsetting the dataStore is not supported'.format([oldSelf.dataStore])"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.dataStoreSchema) || size(oldSelf.dataStoreSchema) == 0 || has(self.dataStoreSchema) && size(self.dataStoreSchema) > 0",fieldPath=".dataStoreSchema",messageExpression="'\"%s\": unsetting the dataStoreSchema is not supported'.format([oldSelf.dataStoreSchema])"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.dataStoreUsername) || size(oldSelf.dataStoreUsername) == 0 || has(self.dataStoreUsername) && size(self.dataStoreUsername) > 0",fieldPath=".dataStoreUsername",messageExpression="'\"%s\": unsetting the dataStoreUsername is not supported'.format([oldSelf.dataStoreUsername])"
-// +kubebuilder:validation:XValidation:rule="has(self.networkProfile.loadBalancerClass) == has(oldSelf.networkProfile.loadBalancerClass) || self.controlPlane.service.serviceType != 'LoadBalancer' || oldSelf.controlPlane.service.serviceType != 'LoadBalancer'",fieldPath=".networkProfile.loadBalancerClass",messageExpression="has(self.networkProfile.loadBalancerClass) ? '\"%s\": LoadBalancerClass cannot be set or unset at runtime'.format([self.networkProfile.loadBalancerClass]) : '\"\": LoadBalancerClass cannot be set or unset at runtime'"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.dataStore) || size(oldSelf.dataStore) == 0 || has(self.dataStore) && size(self.dataStore) > 0",fieldPath=".dataStore",messageExpression="'\"%s\": the field cannot be removed: keep it, or name the DataStore to move the tenant to'.format([oldSelf.dataStore])"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.dataStoreSchema) || size(oldSelf.dataStoreSchema) == 0 || has(self.dataStoreSchema) && size(self.dataStoreSchema) > 0",fieldPath=".dataStoreSchema",messageExpression="'\"%s\": the field cannot be removed, because the schema has the data of the tenant: keep it'.format([oldSelf.dataStoreSchema])"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.dataStoreUsername) || size(oldSelf.dataStoreUsername) == 0 || has(self.dataStoreUsername) && size(self.dataStoreUsername) > 0",fieldPath=".dataStoreUsername",messageExpression="'\"%s\": the field cannot be removed, because the API server of the tenant logs in with it: keep it'.format([oldSelf.dataStoreUsername])"
+// +kubebuilder:validation:XValidation:rule="has(self.networkProfile.loadBalancerClass) == has(oldSelf.networkProfile.loadBalancerClass) || self.controlPlane.service.serviceType != 'LoadBalancer' || oldSelf.controlPlane.service.serviceType != 'LoadBalancer'",fieldPath=".networkProfile.loadBalancerClass",messageExpression="has(self.networkProfile.loadBalancerClass) ? '\"%s\": the class cannot be added or removed while serviceType is LoadBalancer: Kubernetes fixes it when the Service becomes one'.format([self.networkProfile.loadBalancerClass]) : '\"\": the class cannot be added or removed while serviceType is LoadBalancer: Kubernetes fixes it when the Service becomes one'"
 type TenantControlPlaneSpec struct {
 	// WritePermissions blocks kinds of writes to the tenant's API, for example to keep a full datastore from growing
 	// while deletions still free space. Default: nothing is blocked.
@@ -74,7 +74,7 @@ type TenantControlPlaneSpec struct {
 	// set. Two tenants must not share it.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9_][-A-Za-z0-9_.]*)?$`
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf || self == '' || oldSelf == ''",message="changing the dataStoreSchema is not supported"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf || self == '' || oldSelf == ''",message="the schema cannot change, because it has the data of the tenant: write the former value"
 	// +optional
 	DataStoreSchema string `json:"dataStoreSchema,omitempty"`
 
@@ -83,7 +83,7 @@ type TenantControlPlaneSpec struct {
 	// and name. It is fixed once set.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9_][-A-Za-z0-9_.]*)?$`
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf || self == '' || oldSelf == ''",message="changing the dataStoreUsername is not supported"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf || self == '' || oldSelf == ''",message="the user cannot change, because the API server of the tenant logs in with it: write the former value"
 	// +optional
 	DataStoreUsername string `json:"dataStoreUsername,omitempty"`
 
@@ -171,7 +171,7 @@ type DataStoreOverride struct {
 
 // ControlPlane says how the control plane runs and is reached in the management cluster.
 //
-// +kubebuilder:validation:XValidation:rule="!(has(self.ingress) && has(self.gateway))",fieldPath=".gateway",message="using both ingress and gateway is not supported"
+// +kubebuilder:validation:XValidation:rule="!(has(self.ingress) && has(self.gateway))",fieldPath=".gateway",message="ingress and gateway exclude each other: remove one"
 type ControlPlane struct {
 	// Deployment is the pods that run the control plane. Each of its fields has a default.
 	// +kubebuilder:default={}
@@ -469,14 +469,14 @@ const (
 
 // ServiceSpec is how a control plane is reached.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.allocateLoadBalancerNodePorts) || self.serviceType == 'LoadBalancer'",fieldPath=".allocateLoadBalancerNodePorts",messageExpression="'%s: allocateLoadBalancerNodePorts is supported only with LoadBalancer service type'.format([self.allocateLoadBalancerNodePorts])"
+// +kubebuilder:validation:XValidation:rule="!has(self.allocateLoadBalancerNodePorts) || self.serviceType == 'LoadBalancer'",fieldPath=".allocateLoadBalancerNodePorts",messageExpression="'%s: only Services of type LoadBalancer have it: set serviceType to LoadBalancer, or remove the field'.format([self.allocateLoadBalancerNodePorts])"
 type ServiceSpec struct {
 	// AdditionalMetadata is labels and annotations added to the Service. Default: none.
 	// +optional
 	AdditionalMetadata AdditionalMetadata `json:"additionalMetadata,omitzero"`
 	// AdditionalPorts are ports of the Service beside those of the API server and konnectivity. Default: none.
 	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:XValidation:rule="self.all(p, self.exists_one(q, q.name == p.name))",messageExpression="'\"%s\": additional ports must have unique names'.format([self.filter(p, !self.exists_one(q, q.name == p.name))[0].name])"
+	// +kubebuilder:validation:XValidation:rule="self.all(p, self.exists_one(q, q.name == p.name))",messageExpression="'\"%s\": two additional ports have this name: rename one'.format([self.filter(p, !self.exists_one(q, q.name == p.name))[0].name])"
 	// +kubebuilder:validation:XValidation:rule="self.all(p, self.exists_one(q, q.port == p.port && (has(q.protocol) ? q.protocol : 'TCP') == (has(p.protocol) ? p.protocol : 'TCP')))",messageExpression="'%d: additional ports must not repeat a port of the same protocol'.format([self.filter(p, !self.exists_one(q, q.port == p.port && (has(q.protocol) ? q.protocol : 'TCP') == (has(p.protocol) ? p.protocol : 'TCP')))[0].port])"
 	// +optional
 	AdditionalPorts []AdditionalPort `json:"additionalPorts,omitempty"`
@@ -560,7 +560,7 @@ type KubernetesSpec struct {
 	// time, or several with the annotation stoker.dev/upgrade-through, and freely among the patches of one; to a lower
 	// minor version only back to the one that still runs.
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule="self.matches('^v?1[.]3[0-6][.](0|[1-9][0-9]{0,5})(-[0-9A-Za-z.-]+)?$')",messageExpression="!self.matches('^v?(0|[1-9][0-9]{0,5})[.](0|[1-9][0-9]{0,5})[.](0|[1-9][0-9]{0,5})(-[0-9A-Za-z.-]+)?$') ? 'unable to parse the desired Kubernetes version: it must be a semantic version with or without a leading v, such as v1.36.3' : int(self.split('.')[0].replace('v', '')) < 1 || int(self.split('.')[0].replace('v', '')) == 1 && int(self.split('.')[1]) < 30 ? 'unable to use a Kubernetes version lower than the supported one, at least v1.30: upgrade the tenant with Kamaji first, for nodes and images of older versions are not tested here (docs/kamaji.md, Versions)' : 'unable to use a Kubernetes version greater than the supported one, at most v1.36'"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^v?1[.]3[0-6][.](0|[1-9][0-9]{0,5})(-[0-9A-Za-z.-]+)?$')",messageExpression="!self.matches('^v?(0|[1-9][0-9]{0,5})[.](0|[1-9][0-9]{0,5})[.](0|[1-9][0-9]{0,5})(-[0-9A-Za-z.-]+)?$') ? 'must be a version of Kubernetes, such as v1.36.3' : int(self.split('.')[0].replace('v', '')) < 1 || int(self.split('.')[0].replace('v', '')) == 1 && int(self.split('.')[1]) < 30 ? 'is older than v1.30, the first version that Stoker supports: upgrade the tenant with Kamaji first (docs/kamaji.md, Versions)' : 'is newer than v1.36, the last version that Stoker supports'"
 	// +required
 	Version string `json:"version"`
 	// Kubelet is settings for the tenant's nodes. Each of its fields has a default.
@@ -663,7 +663,7 @@ type NetworkProfileSpec struct {
 	// certificate. Nodes are told the tenant's endpoint instead. Default: the Service's address, or else its cluster
 	// IP, whichever is an IP address of the family of the first service network and no loopback address.
 	// +kubebuilder:validation:MaxLength=45
-	// +kubebuilder:validation:XValidation:rule="self == '' || isIP(self)",message="advertiseAddress must be a valid IP address"
+	// +kubebuilder:validation:XValidation:rule="self == '' || isIP(self)",message="must be an IP address, such as 192.0.2.10"
 	// +kubebuilder:validation:XValidation:rule="!isIP(self) || ip(self).isGlobalUnicast()",message="advertiseAddress must not be a loopback, link-local, multicast or unspecified address: nodes could not reach it"
 	// +optional
 	AdvertiseAddress string `json:"advertiseAddress,omitempty"`
@@ -681,21 +681,21 @@ type NetworkProfileSpec struct {
 	// wildcard label, without a port. Default: none beside the addresses and names the tenant is reached by.
 	// +kubebuilder:validation:MaxItems=128
 	// +kubebuilder:validation:items:MaxLength=253
-	// +kubebuilder:validation:items:XValidation:rule="isIP(self) || self.matches('^([*][.])?[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="all certSANs entries must be valid IP addresses or DNS names, without a port"
+	// +kubebuilder:validation:items:XValidation:rule="isIP(self) || self.matches('^([*][.])?[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="each entry must be an IP address or a DNS name, without a port, such as api.example.com"
 	// +optional
 	CertSANs []string `json:"certSANs,omitempty"`
 	// ClusterDomain is the DNS domain of the tenant. It is fixed once set. Default: cluster.local.
 	// +kubebuilder:default="cluster.local"
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)+$')",messageExpression="self.contains('.') ? 'must be a DNS name' : 'must contain a dot'"
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="changing the cluster domain is not supported"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the cluster domain cannot change, because certificates and pods have it: write the former value"
 	// +optional
 	ClusterDomain string `json:"clusterDomain,omitempty"`
 	// ServiceCIDR is the network of the tenant's Services. Ignored when serviceCidrs is set. Default: 10.96.0.0/16.
 	// Deprecated: use serviceCidrs.
 	// +kubebuilder:default="10.96.0.0/16"
 	// +kubebuilder:validation:MaxLength=49
-	// +kubebuilder:validation:XValidation:rule="self == '' || isCIDR(self)",message="serviceCidr must be empty or a valid CIDR"
+	// +kubebuilder:validation:XValidation:rule="self == '' || isCIDR(self)",message="must be a CIDR, such as 10.96.0.0/16, or empty"
 	// +optional
 	ServiceCIDR string `json:"serviceCidr,omitempty"`
 	// ServiceCIDRs are the networks of the tenant's Services, one or, for dual stack, one of each IP family; the first
@@ -703,7 +703,7 @@ type NetworkProfileSpec struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:items:MaxLength=49
-	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self)",message="all serviceCidrs entries must be valid CIDRs"
+	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self)",message="each entry must be a CIDR, such as 10.96.0.0/16"
 	// +kubebuilder:validation:XValidation:rule="size(self) < 2 || self[0] == self[1] || !self.all(x, isCIDR(x)) || cidr(self[0]).ip().family() != cidr(self[1]).ip().family()",messageExpression="'\"%s\": serviceCidrs must not contain two CIDRs of the same IP family'.format([self[1]])"
 	// +optional
 	ServiceCIDRs []string `json:"serviceCidrs,omitempty"`
@@ -711,7 +711,7 @@ type NetworkProfileSpec struct {
 	// Deprecated: use podCidrs.
 	// +kubebuilder:default="10.244.0.0/16"
 	// +kubebuilder:validation:MaxLength=49
-	// +kubebuilder:validation:XValidation:rule="self == '' || isCIDR(self)",message="podCidr must be empty or a valid CIDR"
+	// +kubebuilder:validation:XValidation:rule="self == '' || isCIDR(self)",message="must be a CIDR, such as 10.244.0.0/16, or empty"
 	// +optional
 	PodCIDR string `json:"podCidr,omitempty"`
 	// PodCIDRs are the networks of the tenant's pods, one or, for dual stack, one of each IP family, in the order of
@@ -719,7 +719,7 @@ type NetworkProfileSpec struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:items:MaxLength=49
-	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self)",message="all podCidrs entries must be valid CIDRs"
+	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self)",message="each entry must be a CIDR, such as 10.244.0.0/16"
 	// +kubebuilder:validation:XValidation:rule="size(self) < 2 || self[0] == self[1] || !self.all(x, isCIDR(x)) || cidr(self[0]).ip().family() != cidr(self[1]).ip().family()",messageExpression="'\"%s\": podCidrs must not contain two CIDRs of the same IP family'.format([self[1]])"
 	// +optional
 	PodCIDRs []string `json:"podCidrs,omitempty"`
@@ -727,14 +727,14 @@ type NetworkProfileSpec struct {
 	// service CIDR the 10th address (10.96.0.10), of each IPv6 one the address ending in ::10.
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=45
-	// +kubebuilder:validation:items:XValidation:rule="isIP(self)",message="all dnsServiceIPs entries must be valid IP addresses"
+	// +kubebuilder:validation:items:XValidation:rule="isIP(self)",message="each entry must be an IP address, such as 10.96.0.10"
 	// +optional
 	DNSServiceIPs []string `json:"dnsServiceIPs,omitempty"`
 	// LoadBalancerSourceRanges are the networks, as CIDRs, whose clients a LoadBalancer Service lets in. Only with
 	// serviceType LoadBalancer. Default: all.
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=49
-	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self)",message="all LoadBalancer source range entries must be valid CIDR"
+	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self)",message="each entry must be a CIDR, such as 192.0.2.0/24"
 	// +optional
 	LoadBalancerSourceRanges []string `json:"loadBalancerSourceRanges,omitempty"`
 	// LoadBalancerClass chooses among several load balancer implementations. Only with serviceType LoadBalancer, and
@@ -742,7 +742,7 @@ type NetworkProfileSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="LoadBalancerClass is immutable"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the class cannot change, because Kubernetes fixes it for a Service: write the former value"
 	// +optional
 	LoadBalancerClass *string `json:"loadBalancerClass,omitempty"`
 }

@@ -33,33 +33,33 @@ func dataStores() []Rule {
 			Name:   "etcd has the key of its authority",
 			Passes: []string{`{}`, `spec: {tlsConfig: {certificateAuthority: {privateKey: {content: null, secretReference: {name: a, namespace: b, keyPath: c}}}}}`},
 			Fails: []Failure{
-				{`spec: {tlsConfig: null}`, "spec.tlsConfig", Required, "", "certificateAuthority privateKey must have secretReference or content when driver is etcd"},
-				{`spec: {tlsConfig: {certificateAuthority: {privateKey: null}}}`, "spec.tlsConfig", Required, "", "certificateAuthority privateKey must have secretReference or content when driver is etcd"},
+				{`spec: {tlsConfig: null}`, "spec.tlsConfig", Required, "", "set certificateAuthority.privateKey, as content or secretReference: etcd's tenants get client certificates that it signs"},
+				{`spec: {tlsConfig: {certificateAuthority: {privateKey: null}}}`, "spec.tlsConfig", Required, "", "set certificateAuthority.privateKey, as content or secretReference: etcd's tenants get client certificates that it signs"},
 			},
 		},
 		{
 			Name:   "etcd has a client certificate",
 			Passes: []string{`{}`},
 			Fails: []Failure{
-				{`spec: {tlsConfig: {clientCertificate: null}}`, "spec.tlsConfig", Required, "", "clientCertificate must have secretReference or content when driver is etcd"},
-				{`spec: {tlsConfig: {clientCertificate: {certificate: {content: null}}}}`, "spec.tlsConfig", Required, "", "clientCertificate must have secretReference or content when driver is etcd"},
-				{`spec: {tlsConfig: {clientCertificate: {privateKey: {content: null}}}}`, "spec.tlsConfig", Required, "", "clientCertificate privateKey must have secretReference or content when driver is etcd"},
+				{`spec: {tlsConfig: {clientCertificate: null}}`, "spec.tlsConfig", Required, "", "set clientCertificate.certificate, as content or secretReference: Stoker administers etcd with it"},
+				{`spec: {tlsConfig: {clientCertificate: {certificate: {content: null}}}}`, "spec.tlsConfig", Required, "", "set clientCertificate.certificate, as content or secretReference: Stoker administers etcd with it"},
+				{`spec: {tlsConfig: {clientCertificate: {privateKey: {content: null}}}}`, "spec.tlsConfig", Required, "", "set clientCertificate.privateKey, as content or secretReference: the key of clientCertificate.certificate"},
 			},
 		},
 		{
 			Name:   "other drivers have a password or certificates",
 			Passes: []string{`spec: {tlsConfig: null, ` + sql + `}`, `spec: {driver: PostgreSQL}`, `spec: {driver: NATS, tlsConfig: {clientCertificate: null}}`},
 			Fails: []Failure{
-				{`spec: {driver: MySQL, tlsConfig: null}`, "spec.tlsConfig", Required, "", "When driver is not etcd, either tlsConfig or basicAuth must be provided"},
-				{`spec: {driver: MySQL, basicAuth: {username: {}, password: {content: YQ==}}}`, "spec.basicAuth.username", Required, "", "When driver is not etcd and basicAuth exists, username must have secretReference or content"},
-				{`spec: {driver: MySQL, basicAuth: {username: {content: YQ==}, password: {}}}`, "spec.basicAuth.password", Required, "", "When driver is not etcd and basicAuth exists, password must have secretReference or content"},
-				{`spec: {driver: MySQL, tlsConfig: {clientCertificate: {certificate: {content: null}}}}`, "spec.tlsConfig.clientCertificate", Required, "", "When driver is not etcd and tlsConfig exists, clientCertificate must be null or contain valid content"},
+				{`spec: {driver: MySQL, tlsConfig: null}`, "spec.tlsConfig", Required, "", "set tlsConfig, basicAuth or both: Stoker logs in to the database with them"},
+				{`spec: {driver: MySQL, basicAuth: {username: {}, password: {content: YQ==}}}`, "spec.basicAuth.username", Required, "", "set username, as content or secretReference, or remove basicAuth"},
+				{`spec: {driver: MySQL, basicAuth: {username: {content: YQ==}, password: {}}}`, "spec.basicAuth.password", Required, "", "set password, as content or secretReference, or remove basicAuth"},
+				{`spec: {driver: MySQL, tlsConfig: {clientCertificate: {certificate: {content: null}}}}`, "spec.tlsConfig.clientCertificate", Required, "", "set clientCertificate.certificate, as content or secretReference, or remove clientCertificate"},
 			},
 		},
 		{
 			Name: "a driver is fixed", From: `{}`,
 			Passes: []string{`spec: {endpoints: ["a:1"]}`},
-			Fails:  []Failure{{`spec: {driver: NATS}`, "spec.driver", Invalid, "NATS", "driver is immutable"}},
+			Fails:  []Failure{{`spec: {driver: NATS}`, "spec.driver", Invalid, "NATS", "the driver cannot change: create another DataStore, and move the tenants to it"}},
 		},
 		{
 			Name:   "a driver is one that there is",
@@ -104,7 +104,7 @@ func generators() []Rule {
 			names.Fails = append(names.Fails, Failure{`metadata: {name: ` + n + `}`, "metadata.name", Invalid, n, own})
 		}
 	}
-	const either = "Either stringValue or fromDefinition must be set, but not both."
+	const either = "set stringValue or fromDefinition, and not both"
 	return []Rule{
 		names,
 		{

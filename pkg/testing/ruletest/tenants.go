@@ -11,19 +11,18 @@ const Gateway = `spec: {controlPlane: {gateway: {hostname: a.b, parentRefs: [{na
 // NoRoutes is what is said of it elsewhere.
 var NoRoutes = Failure{
 	Object: Gateway, Field: "spec.controlPlane.gateway", Rule: Forbidden,
-	Message: "Gateway API not available: the management cluster serves no TLSRoutes of gateway.networking.k8s.io/v1",
+	Message: "the management cluster serves no TLSRoutes of gateway.networking.k8s.io/v1: install the Gateway API, or remove gateway",
 }
 
 // a63 is as long as a label may be.
 var a63 = strings.Repeat("a", 63)
 
 const (
-	nameMessage = "the provided name is invalid: it becomes the name of a Service and must be a DNS-1035 label (at most 63 lower case letters, digits and dashes, starting with a letter)"
-	versionForm = "unable to parse the desired Kubernetes version: it must be a semantic version with or without a leading v, such as v1.36.3"
-	versionLow  = "unable to use a Kubernetes version lower than the supported one, at least v1.30: upgrade the tenant with Kamaji first, " +
-		"for nodes and images of older versions are not tested here (docs/kamaji.md, Versions)"
-	versionHigh = "unable to use a Kubernetes version greater than the supported one, at most v1.36"
-	versionJump = "unable to upgrade in a non-sequential mode: one minor version of Kubernetes at a time, unless the annotation " +
+	nameMessage = "becomes the name of a Service: use at most 63 lower case letters, digits and dashes, the first a letter"
+	versionForm = "must be a version of Kubernetes, such as v1.36.3"
+	versionLow  = "is older than v1.30, the first version that Stoker supports: upgrade the tenant with Kamaji first (docs/kamaji.md, Versions)"
+	versionHigh = "is newer than v1.36, the last version that Stoker supports"
+	versionJump = "skips a minor version: name a version of the next one, unless the annotation " +
 		"stoker.dev/upgrade-through names one version of each minor version between, such as v1.34.4,v1.35.4"
 	loopback = "advertiseAddress must not be a loopback, link-local, multicast or unspecified address: nodes could not reach it"
 )
@@ -60,7 +59,7 @@ func tenants() []Rule {
 				`spec: {kubernetes: {version: v1.35.4}}`,
 			},
 			Fails: []Failure{
-				{`spec: {kubernetes: {version: v1.33.9}}`, "spec.kubernetes.version", Invalid, "v1.33.9", "unable to downgrade to a lower minor version of Kubernetes"},
+				{`spec: {kubernetes: {version: v1.33.9}}`, "spec.kubernetes.version", Invalid, "v1.33.9", "Kubernetes cannot go back to an earlier minor version: keep the minor version of the tenant, or name the next one"},
 				{`spec: {kubernetes: {version: v1.36.0}}`, "spec.kubernetes.version", Invalid, "v1.36.0", versionJump},
 			},
 		},
@@ -75,7 +74,7 @@ func tenants() []Rule {
 				{through("v1.34.4", "v1.36.0"), "spec.kubernetes.version", Invalid, "v1.36.0", versionJump},
 				{through("v1.35.4", "v1.36.0"), "spec.kubernetes.version", Invalid, "v1.36.0", versionJump},
 				{through("v1.34.4,v1.35.4,v1.35.5", "v1.36.0"), "spec.kubernetes.version", Invalid, "v1.36.0", versionJump},
-				{through("v1.32.0", "v1.32.0"), "spec.kubernetes.version", Invalid, "v1.32.0", "unable to downgrade to a lower minor version of Kubernetes"},
+				{through("v1.32.0", "v1.32.0"), "spec.kubernetes.version", Invalid, "v1.32.0", "Kubernetes cannot go back to an earlier minor version: keep the minor version of the tenant, or name the next one"},
 			},
 		},
 		{
@@ -118,7 +117,7 @@ func tenants() []Rule {
 			Passes: []string{`spec: {controlPlane: {ingress: {hostname: a.b}}}`, Gateway},
 			Fails: []Failure{{
 				`spec: {controlPlane: {ingress: {hostname: a.b}, gateway: {hostname: a.b, parentRefs: [{name: edge}]}}}`,
-				"spec.controlPlane.gateway", Invalid, "", "using both ingress and gateway is not supported",
+				"spec.controlPlane.gateway", Invalid, "", "ingress and gateway exclude each other: remove one",
 			}},
 		},
 		{
@@ -147,8 +146,8 @@ func tenants() []Rule {
 			Name: "a DataStore can be chosen later and changed, but not unset", From: `spec: {dataStore: a}`,
 			Passes: []string{`spec: {dataStore: b}`},
 			Fails: []Failure{
-				{`{}`, "spec.dataStore", Invalid, "a", "unsetting the dataStore is not supported"},
-				{`spec: {dataStore: ""}`, "spec.dataStore", Invalid, "a", "unsetting the dataStore is not supported"},
+				{`{}`, "spec.dataStore", Invalid, "a", "the field cannot be removed: keep it, or name the DataStore to move the tenant to"},
+				{`spec: {dataStore: ""}`, "spec.dataStore", Invalid, "a", "the field cannot be removed: keep it, or name the DataStore to move the tenant to"},
 			},
 		},
 		{Name: "a DataStore can be chosen later", From: `{}`, Passes: []string{`spec: {dataStore: a}`}},
@@ -160,16 +159,16 @@ func tenants() []Rule {
 			Name: "a schema is fixed once set", From: `spec: {dataStoreSchema: a}`,
 			Passes: []string{`spec: {dataStoreSchema: a, kubernetes: {version: v1.35.5}}`},
 			Fails: []Failure{
-				{`{}`, "spec.dataStoreSchema", Invalid, "a", "unsetting the dataStoreSchema is not supported"},
-				{`spec: {dataStoreSchema: b}`, "spec.dataStoreSchema", Invalid, "b", "changing the dataStoreSchema is not supported"},
+				{`{}`, "spec.dataStoreSchema", Invalid, "a", "the field cannot be removed, because the schema has the data of the tenant: keep it"},
+				{`spec: {dataStoreSchema: b}`, "spec.dataStoreSchema", Invalid, "b", "the schema cannot change, because it has the data of the tenant: write the former value"},
 			},
 		},
 		{
 			Name: "a user is fixed once set", From: `spec: {dataStoreUsername: a}`,
 			Passes: []string{`spec: {dataStoreUsername: a, kubernetes: {version: v1.35.5}}`},
 			Fails: []Failure{
-				{`{}`, "spec.dataStoreUsername", Invalid, "a", "unsetting the dataStoreUsername is not supported"},
-				{`spec: {dataStoreUsername: b}`, "spec.dataStoreUsername", Invalid, "b", "changing the dataStoreUsername is not supported"},
+				{`{}`, "spec.dataStoreUsername", Invalid, "a", "the field cannot be removed, because the API server of the tenant logs in with it: keep it"},
+				{`spec: {dataStoreUsername: b}`, "spec.dataStoreUsername", Invalid, "b", "the user cannot change, because the API server of the tenant logs in with it: write the former value"},
 			},
 		},
 		{
@@ -203,16 +202,16 @@ func tenants() []Rule {
 			Name: "the DataStores of a tenant exist", Policy: true,
 			Passes: []string{`spec: {dataStore: a}`, `spec: {dataStore: sql}`, `spec: {dataStore: a, dataStoreOverrides: [{resource: /events, dataStore: b}]}`},
 			Fails: []Failure{
-				{`spec: {dataStore: nope}`, "spec.dataStore", Invalid, "nope", "nope DataStore does not exist"},
-				{`spec: {dataStoreOverrides: [{resource: /events, dataStore: nope}]}`, "spec.dataStoreOverrides", Invalid, "nope", "nope DataStore does not exist"},
+				{`spec: {dataStore: nope}`, "spec.dataStore", Invalid, "nope", "no DataStore has this name: create it, or name another one"},
+				{`spec: {dataStoreOverrides: [{resource: /events, dataStore: nope}]}`, "spec.dataStoreOverrides", Invalid, "nope", "no DataStore has this name: create it, or name another one"},
 			},
 		},
 		{
 			Name: "overrides are for etcd only", Policy: true,
 			Passes: []string{`spec: {dataStoreOverrides: [{resource: /events, dataStore: b}]}`},
 			Fails: []Failure{
-				{`spec: {dataStore: a, dataStoreOverrides: [{resource: /events, dataStore: sql}]}`, "spec.dataStoreOverrides", Invalid, "sql", "DataStoreOverrides can only use ETCD driver"},
-				{`spec: {dataStore: sql, dataStoreOverrides: [{resource: /events, dataStore: b}]}`, "spec.dataStore", Invalid, "sql", "DataStoreOverrides can only use ETCD driver"},
+				{`spec: {dataStore: a, dataStoreOverrides: [{resource: /events, dataStore: sql}]}`, "spec.dataStoreOverrides", Invalid, "sql", "dataStoreOverrides need a DataStore whose driver is etcd"},
+				{`spec: {dataStore: sql, dataStoreOverrides: [{resource: /events, dataStore: b}]}`, "spec.dataStore", Invalid, "sql", "dataStoreOverrides need a DataStore whose driver is etcd"},
 			},
 		},
 		{
@@ -220,13 +219,13 @@ func tenants() []Rule {
 			From:   `spec: {dataStore: a, dataStoreOverrides: [{resource: /events, dataStore: b}]}`,
 			Passes: []string{`spec: {dataStore: a, dataStoreOverrides: [{resource: /events, dataStore: a}]}`, `spec: {dataStore: b, dataStoreOverrides: [{resource: /events, dataStore: b}]}`},
 			Fails: []Failure{
-				{`spec: {dataStore: a, dataStoreOverrides: [{resource: /events, dataStore: nope}]}`, "spec.dataStoreOverrides", Invalid, "nope", "nope DataStore does not exist"},
-				{`spec: {dataStore: a, dataStoreOverrides: [{resource: /events, dataStore: sql}]}`, "spec.dataStoreOverrides", Invalid, "sql", "DataStoreOverrides can only use ETCD driver"},
+				{`spec: {dataStore: a, dataStoreOverrides: [{resource: /events, dataStore: nope}]}`, "spec.dataStoreOverrides", Invalid, "nope", "no DataStore has this name: create it, or name another one"},
+				{`spec: {dataStore: a, dataStoreOverrides: [{resource: /events, dataStore: sql}]}`, "spec.dataStoreOverrides", Invalid, "sql", "dataStoreOverrides need a DataStore whose driver is etcd"},
 			},
 		},
 		{
 			Name: "a tenant of another driver than etcd gets no override later", Policy: true, From: `spec: {dataStore: sql}`,
-			Fails: []Failure{{`spec: {dataStore: sql, dataStoreOverrides: [{resource: /events, dataStore: b}]}`, "spec.dataStore", Invalid, "sql", "DataStoreOverrides can only use ETCD driver"}},
+			Fails: []Failure{{`spec: {dataStore: sql, dataStoreOverrides: [{resource: /events, dataStore: b}]}`, "spec.dataStore", Invalid, "sql", "dataStoreOverrides need a DataStore whose driver is etcd"}},
 		},
 		{
 			Name: "a DataStore of another driver than etcd can't come beside an override later", Policy: true,
@@ -234,7 +233,7 @@ func tenants() []Rule {
 			Passes: []string{`spec: {dataStore: a, dataStoreOverrides: [{resource: /events, dataStore: b}]}`},
 			Fails: []Failure{{
 				`spec: {dataStore: sql, dataStoreOverrides: [{resource: /events, dataStore: b}]}`,
-				"spec.dataStore", Invalid, "sql", "DataStoreOverrides can only use ETCD driver",
+				"spec.dataStore", Invalid, "sql", "dataStoreOverrides need a DataStore whose driver is etcd",
 			}},
 		},
 		{
@@ -255,13 +254,13 @@ func tenants() []Rule {
 			Name: "source ranges are for a load balancer", Policy: true,
 			Passes: []string{`spec: {networkProfile: {loadBalancerSourceRanges: [10.0.0.0/8, "fd00::/8"]}}`, `spec: {controlPlane: {service: {serviceType: ClusterIP}}, networkProfile: {loadBalancerSourceRanges: []}}`},
 			Fails: []Failure{
-				{`spec: {controlPlane: {service: {serviceType: ClusterIP}}, networkProfile: {loadBalancerSourceRanges: [10.0.0.0/8]}}`, "spec.networkProfile.loadBalancerSourceRanges", Invalid, "10.0.0.0/8", "LoadBalancer source ranges are supported only with LoadBalancer service type"},
+				{`spec: {controlPlane: {service: {serviceType: ClusterIP}}, networkProfile: {loadBalancerSourceRanges: [10.0.0.0/8]}}`, "spec.networkProfile.loadBalancerSourceRanges", Invalid, "10.0.0.0/8", "only Services of type LoadBalancer have them: set serviceType to LoadBalancer, or remove the field"},
 			},
 		},
 		{
 			Name: "source ranges are CIDRs",
 			Fails: []Failure{
-				{`spec: {networkProfile: {loadBalancerSourceRanges: [10.0.0.0/8, 10.0.0.1]}}`, "spec.networkProfile.loadBalancerSourceRanges[1]", Invalid, "10.0.0.1", "all LoadBalancer source range entries must be valid CIDR"},
+				{`spec: {networkProfile: {loadBalancerSourceRanges: [10.0.0.0/8, 10.0.0.1]}}`, "spec.networkProfile.loadBalancerSourceRanges[1]", Invalid, "10.0.0.1", "each entry must be a CIDR, such as 192.0.2.0/24"},
 				{`spec: {networkProfile: {loadBalancerSourceRanges: [` + repeat(17, func(int) string { return "10.0.0.0/8" }) + `]}}`, "spec.networkProfile.loadBalancerSourceRanges", TooMany, "17", "must have at most 16 items"},
 			},
 		},
@@ -269,7 +268,7 @@ func tenants() []Rule {
 			Name: "a class is for a load balancer", Policy: true,
 			Passes: []string{`spec: {networkProfile: {loadBalancerClass: example.com/internal}}`},
 			Fails: []Failure{
-				{`spec: {controlPlane: {service: {serviceType: ClusterIP}}, networkProfile: {loadBalancerClass: a}}`, "spec.networkProfile.loadBalancerClass", Invalid, "a", "LoadBalancerClass is supported only with LoadBalancer service type"},
+				{`spec: {controlPlane: {service: {serviceType: ClusterIP}}, networkProfile: {loadBalancerClass: a}}`, "spec.networkProfile.loadBalancerClass", Invalid, "a", "only Services of type LoadBalancer have one: set serviceType to LoadBalancer, or remove the field"},
 			},
 		},
 		{
@@ -282,13 +281,13 @@ func tenants() []Rule {
 			Name: "a class is fixed", From: `spec: {networkProfile: {loadBalancerClass: a}}`,
 			Passes: []string{`spec: {networkProfile: {loadBalancerClass: a, certSANs: [a.b]}}`},
 			Fails: []Failure{
-				{`{}`, "spec.networkProfile.loadBalancerClass", Invalid, "", "LoadBalancerClass cannot be set or unset at runtime"},
-				{`spec: {networkProfile: {loadBalancerClass: b}}`, "spec.networkProfile.loadBalancerClass", Invalid, "b", "LoadBalancerClass is immutable"},
+				{`{}`, "spec.networkProfile.loadBalancerClass", Invalid, "", "the class cannot be added or removed while serviceType is LoadBalancer: Kubernetes fixes it when the Service becomes one"},
+				{`spec: {networkProfile: {loadBalancerClass: b}}`, "spec.networkProfile.loadBalancerClass", Invalid, "b", "the class cannot change, because Kubernetes fixes it for a Service: write the former value"},
 			},
 		},
 		{
 			Name: "a class can't come later", From: `{}`,
-			Fails: []Failure{{`spec: {networkProfile: {loadBalancerClass: a}}`, "spec.networkProfile.loadBalancerClass", Invalid, "a", "LoadBalancerClass cannot be set or unset at runtime"}},
+			Fails: []Failure{{`spec: {networkProfile: {loadBalancerClass: a}}`, "spec.networkProfile.loadBalancerClass", Invalid, "a", "the class cannot be added or removed while serviceType is LoadBalancer: Kubernetes fixes it when the Service becomes one"}},
 		},
 		{
 			Name: "a class can come with the change to a load balancer", From: `spec: {controlPlane: {service: {serviceType: ClusterIP}}}`,
@@ -297,14 +296,14 @@ func tenants() []Rule {
 		{
 			Name:   "node ports can be declined for a load balancer",
 			Passes: []string{`spec: {controlPlane: {service: {allocateLoadBalancerNodePorts: false}}}`},
-			Fails:  []Failure{{`spec: {controlPlane: {service: {serviceType: ClusterIP, allocateLoadBalancerNodePorts: false}}}`, "spec.controlPlane.service.allocateLoadBalancerNodePorts", Invalid, "false", "allocateLoadBalancerNodePorts is supported only with LoadBalancer service type"}},
+			Fails:  []Failure{{`spec: {controlPlane: {service: {serviceType: ClusterIP, allocateLoadBalancerNodePorts: false}}}`, "spec.controlPlane.service.allocateLoadBalancerNodePorts", Invalid, "false", "only Services of type LoadBalancer have it: set serviceType to LoadBalancer, or remove the field"}},
 		},
 		{
 			Name:   "additional ports have names and numbers of their own",
 			Passes: []string{`spec: {controlPlane: {service: {additionalPorts: [{name: a, port: 53, targetPort: 53}, {name: b, port: 53, protocol: UDP, targetPort: dns, appProtocol: example.com/dns}, {name: c, port: 6443, protocol: UDP, targetPort: 6443}]}}}`},
 			Fails: []Failure{
 				{`spec: {controlPlane: {service: {additionalPorts: [{name: kube-apiserver, port: 1, targetPort: 1}]}}}`, "spec.controlPlane.service.additionalPorts[0].name", Invalid, "kube-apiserver", "additional ports cannot be named kube-apiserver or konnectivity-server"},
-				{`spec: {controlPlane: {service: {additionalPorts: [{name: a, port: 1, targetPort: 1}, {name: a, port: 2, targetPort: b}]}}}`, "spec.controlPlane.service.additionalPorts", Invalid, "a", "additional ports must have unique names"},
+				{`spec: {controlPlane: {service: {additionalPorts: [{name: a, port: 1, targetPort: 1}, {name: a, port: 2, targetPort: b}]}}}`, "spec.controlPlane.service.additionalPorts", Invalid, "a", "two additional ports have this name: rename one"},
 				{`spec: {controlPlane: {service: {additionalPorts: [{name: a, port: 1, targetPort: 1}, {name: b, port: 1, targetPort: b}]}}}`, "spec.controlPlane.service.additionalPorts", Invalid, "1", "additional ports must not repeat a port of the same protocol"},
 				{`spec: {controlPlane: {service: {additionalPorts: [{name: A, port: 1, targetPort: 1}]}}}`, "spec.controlPlane.service.additionalPorts[0].name", Invalid, "A", "spec.controlPlane.service.additionalPorts[0].name in body should match '^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'"},
 				{`spec: {controlPlane: {service: {additionalPorts: [{name: a, port: 0, targetPort: 1}]}}}`, "spec.controlPlane.service.additionalPorts[0].port", Invalid, "0", "spec.controlPlane.service.additionalPorts[0].port in body should be greater than or equal to 1"},
@@ -341,7 +340,7 @@ func tenants() []Rule {
 		{
 			Name: "the cluster domain is fixed", From: `{}`,
 			Passes: []string{`spec: {networkProfile: {clusterDomain: cluster.local}}`},
-			Fails:  []Failure{{`spec: {networkProfile: {clusterDomain: a.b}}`, "spec.networkProfile.clusterDomain", Invalid, "a.b", "changing the cluster domain is not supported"}},
+			Fails:  []Failure{{`spec: {networkProfile: {clusterDomain: a.b}}`, "spec.networkProfile.clusterDomain", Invalid, "a.b", "the cluster domain cannot change, because certificates and pods have it: write the former value"}},
 		},
 		{
 			Name:   "the cluster domain is a DNS name with a dot",
@@ -399,7 +398,7 @@ func tenants() []Rule {
 			Name:   "an advertise address is an IP address that nodes can reach",
 			Passes: []string{`spec: {networkProfile: {advertiseAddress: 192.0.2.1}}`, `spec: {networkProfile: {advertiseAddress: ""}}`, `spec: {networkProfile: {advertiseAddress: "2001:db8::1", serviceCidrs: ["fd00::/112"]}}`},
 			Fails: []Failure{
-				{`spec: {networkProfile: {advertiseAddress: a.example.com}}`, "spec.networkProfile.advertiseAddress", Invalid, "a.example.com", "advertiseAddress must be a valid IP address"},
+				{`spec: {networkProfile: {advertiseAddress: a.example.com}}`, "spec.networkProfile.advertiseAddress", Invalid, "a.example.com", "must be an IP address, such as 192.0.2.10"},
 				{`spec: {networkProfile: {advertiseAddress: 127.0.0.1}}`, "spec.networkProfile.advertiseAddress", Invalid, "127.0.0.1", loopback},
 				{`spec: {networkProfile: {advertiseAddress: "fe80::1", serviceCidrs: ["fd00::/112"]}}`, "spec.networkProfile.advertiseAddress", Invalid, "fe80::1", loopback},
 			},
@@ -417,12 +416,12 @@ func tenants() []Rule {
 		{
 			Name:   "the service network is a CIDR",
 			Passes: []string{`spec: {networkProfile: {serviceCidr: 172.20.0.0/16}}`, `spec: {networkProfile: {serviceCidr: ""}}`},
-			Fails:  []Failure{{`spec: {networkProfile: {serviceCidr: 10.96.0.0}}`, "spec.networkProfile.serviceCidr", Invalid, "10.96.0.0", "serviceCidr must be empty or a valid CIDR"}},
+			Fails:  []Failure{{`spec: {networkProfile: {serviceCidr: 10.96.0.0}}`, "spec.networkProfile.serviceCidr", Invalid, "10.96.0.0", "must be a CIDR, such as 10.96.0.0/16, or empty"}},
 		},
 		{
 			Name:   "the pod network is a CIDR",
 			Passes: []string{`spec: {networkProfile: {podCidr: 172.20.0.0/16}}`, `spec: {networkProfile: {podCidr: ""}}`},
-			Fails:  []Failure{{`spec: {networkProfile: {podCidr: 10.300.0.0/16}}`, "spec.networkProfile.podCidr", Invalid, "10.300.0.0/16", "podCidr must be empty or a valid CIDR"}},
+			Fails:  []Failure{{`spec: {networkProfile: {podCidr: 10.300.0.0/16}}`, "spec.networkProfile.podCidr", Invalid, "10.300.0.0/16", "must be a CIDR, such as 10.244.0.0/16, or empty"}},
 		},
 		{
 			Name: "service networks are one, or one of each family",
@@ -431,8 +430,8 @@ func tenants() []Rule {
 				`spec: {networkProfile: {serviceCidrs: [10.97.0.0/16]}}`, `spec: {networkProfile: {serviceCidrs: [10.97.0.0/16, 10.97.0.0/16]}}`,
 			},
 			Fails: []Failure{
-				{`spec: {networkProfile: {serviceCidrs: [a]}}`, "spec.networkProfile.serviceCidrs[0]", Invalid, "a", "all serviceCidrs entries must be valid CIDRs"},
-				{`spec: {networkProfile: {serviceCidrs: [10.96.0.0/16, a]}}`, "spec.networkProfile.serviceCidrs[1]", Invalid, "a", "all serviceCidrs entries must be valid CIDRs"},
+				{`spec: {networkProfile: {serviceCidrs: [a]}}`, "spec.networkProfile.serviceCidrs[0]", Invalid, "a", "each entry must be a CIDR, such as 10.96.0.0/16"},
+				{`spec: {networkProfile: {serviceCidrs: [10.96.0.0/16, a]}}`, "spec.networkProfile.serviceCidrs[1]", Invalid, "a", "each entry must be a CIDR, such as 10.96.0.0/16"},
 				{`spec: {networkProfile: {serviceCidrs: [10.1.0.0/16, 10.2.0.0/16]}}`, "spec.networkProfile.serviceCidrs", Invalid, "10.2.0.0/16", "serviceCidrs must not contain two CIDRs of the same IP family"},
 				{`spec: {networkProfile: {serviceCidrs: [10.1.0.0/16, 10.2.0.0/16, 10.3.0.0/16]}}`, "spec.networkProfile.serviceCidrs", TooMany, "3", "must have at most 2 items"},
 				{`spec: {networkProfile: {serviceCidrs: []}}`, "spec.networkProfile.serviceCidrs", Invalid, "0", "spec.networkProfile.serviceCidrs in body should have at least 1 items"},
@@ -442,7 +441,7 @@ func tenants() []Rule {
 			Name:   "pod networks are one, or one of each family, the first of that of Services",
 			Passes: []string{`spec: {networkProfile: {podCidrs: [10.1.0.0/16, "fd01::/64"]}}`},
 			Fails: []Failure{
-				{`spec: {networkProfile: {podCidrs: [a]}}`, "spec.networkProfile.podCidrs[0]", Invalid, "a", "all podCidrs entries must be valid CIDRs"},
+				{`spec: {networkProfile: {podCidrs: [a]}}`, "spec.networkProfile.podCidrs[0]", Invalid, "a", "each entry must be a CIDR, such as 10.244.0.0/16"},
 				{`spec: {networkProfile: {podCidrs: [10.1.0.0/16, 10.2.0.0/16]}}`, "spec.networkProfile.podCidrs", Invalid, "10.2.0.0/16", "podCidrs must not contain two CIDRs of the same IP family"},
 				{`spec: {networkProfile: {podCidrs: []}}`, "spec.networkProfile.podCidrs", Invalid, "0", "spec.networkProfile.podCidrs in body should have at least 1 items"},
 			},
@@ -469,25 +468,25 @@ func tenants() []Rule {
 				`spec: {networkProfile: {serviceCidr: 172.20.0.0/16, dnsServiceIPs: [172.20.0.10]}}`,
 			},
 			Fails: []Failure{
-				{`spec: {networkProfile: {serviceCidrs: [10.97.0.0/16], dnsServiceIPs: [10.97.0.10, 10.96.0.10]}}`, "spec.networkProfile.dnsServiceIPs", Invalid, "10.96.0.10", "all dnsServiceIPs entries must be contained in a service CIDR"},
-				{`spec: {networkProfile: {serviceCidr: "", dnsServiceIPs: [10.96.0.10]}}`, "spec.networkProfile.dnsServiceIPs", Invalid, "10.96.0.10", "no service CIDRs are defined"},
+				{`spec: {networkProfile: {serviceCidrs: [10.97.0.0/16], dnsServiceIPs: [10.97.0.10, 10.96.0.10]}}`, "spec.networkProfile.dnsServiceIPs", Invalid, "10.96.0.10", "is in none of the service CIDRs: take an address of one of them"},
+				{`spec: {networkProfile: {serviceCidr: "", dnsServiceIPs: [10.96.0.10]}}`, "spec.networkProfile.dnsServiceIPs", Invalid, "10.96.0.10", "there are no service CIDRs that could contain it: set serviceCidrs"},
 			},
 		},
 		{
 			Name:  "DNS addresses are IP addresses",
-			Fails: []Failure{{`spec: {networkProfile: {dnsServiceIPs: [a]}}`, "spec.networkProfile.dnsServiceIPs[0]", Invalid, "a", "all dnsServiceIPs entries must be valid IP addresses"}},
+			Fails: []Failure{{`spec: {networkProfile: {dnsServiceIPs: [a]}}`, "spec.networkProfile.dnsServiceIPs[0]", Invalid, "a", "each entry must be an IP address, such as 10.96.0.10"}},
 		},
 		{
 			Name: "of an update, the new object's DNS addresses count", Policy: true, From: `spec: {networkProfile: {serviceCidrs: [10.96.0.0/16], dnsServiceIPs: [10.96.0.53]}}`,
 			Passes: []string{`spec: {networkProfile: {serviceCidrs: [10.97.0.0/16], dnsServiceIPs: [10.97.0.53]}}`},
-			Fails:  []Failure{{`spec: {networkProfile: {serviceCidrs: [10.97.0.0/16], dnsServiceIPs: [10.96.0.53]}}`, "spec.networkProfile.dnsServiceIPs", Invalid, "10.96.0.53", "all dnsServiceIPs entries must be contained in a service CIDR"}},
+			Fails:  []Failure{{`spec: {networkProfile: {serviceCidrs: [10.97.0.0/16], dnsServiceIPs: [10.96.0.53]}}`, "spec.networkProfile.dnsServiceIPs", Invalid, "10.96.0.53", "is in none of the service CIDRs: take an address of one of them"}},
 		},
 		{
 			Name:   "names of the certificate are IP addresses, DNS names or wildcards",
 			Passes: []string{`spec: {networkProfile: {certSANs: [a.example.com, "*.example.com", 192.0.2.1, "2001:db8::1"]}}`},
 			Fails: []Failure{
-				{`spec: {networkProfile: {certSANs: ["a.example.com:443"]}}`, "spec.networkProfile.certSANs[0]", Invalid, "a.example.com:443", "all certSANs entries must be valid IP addresses or DNS names, without a port"},
-				{`spec: {networkProfile: {certSANs: [a.b, "a.*.b"]}}`, "spec.networkProfile.certSANs[1]", Invalid, "a.*.b", "all certSANs entries must be valid IP addresses or DNS names, without a port"},
+				{`spec: {networkProfile: {certSANs: ["a.example.com:443"]}}`, "spec.networkProfile.certSANs[0]", Invalid, "a.example.com:443", "each entry must be an IP address or a DNS name, without a port, such as api.example.com"},
+				{`spec: {networkProfile: {certSANs: [a.b, "a.*.b"]}}`, "spec.networkProfile.certSANs[1]", Invalid, "a.*.b", "each entry must be an IP address or a DNS name, without a port, such as api.example.com"},
 			},
 		},
 		{

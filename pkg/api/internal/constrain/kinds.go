@@ -42,7 +42,7 @@ func tenant() fields {
 	all := join(
 		named(
 			most(253),
-			rule("size(self) <= 63 && self.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')", "the provided name is invalid: it becomes the name of a Service and must be a DNS-1035 label (at most 63 lower case letters, digits and dashes, starting with a letter)"),
+			rule("size(self) <= 63 && self.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')", "becomes the name of a Service: use at most 63 lower case letters, digits and dashes, the first a letter"),
 		),
 		under(d, deployment()),
 		under("spec.addons.konnectivity", konnectivity()),

@@ -38,7 +38,7 @@ type application struct {
 }
 
 // apply applies everything, or, when only something drifted, that.
-func (s *addons) apply(ctx context.Context, t *loop.Turn, w *connection, a application) error {
+func (s *svc) apply(ctx context.Context, t *loop.Turn, w *connection, a application) error {
 	objects, err := Render(a.input)
 	if err != nil {
 		return unrendered(err)
@@ -120,7 +120,7 @@ func (a application) reach(ctx context.Context, t *loop.Turn, patience time.Dura
 }
 
 // write applies the objects, or those that drifted, and returns their versions. Unless it repairs, it removes what must not be there.
-func (s *addons) write(
+func (s *svc) write(
 	ctx context.Context, key events.Key, w *connection, a application, objects []*unstructured.Unstructured,
 ) (map[string]string, error) {
 	wanted := objects
@@ -184,7 +184,7 @@ func (a application) repaired(versions map[string]string) []string {
 
 // refused is tenantAway, and has the next turn connect anew, by the kubeconfig as it is by then, when the tenant's API doesn't know us
 // or we don't know it.
-func (s *addons) refused(key events.Key, err error) error {
+func (s *svc) refused(key events.Key, err error) error {
 	if untrusted := (*tls.CertificateVerificationError)(nil); apierrors.IsUnauthorized(err) || errors.As(err, &untrusted) {
 		s.drop(key)
 	}

@@ -51,7 +51,7 @@ type connection struct {
 }
 
 // keep ends the watches of tenants in other partitions.
-func (s *addons) keep(partitions []int) {
+func (s *svc) keep(partitions []int) {
 	s.mu.Lock()
 	var gone []*connection
 	for key, w := range s.tenants {
@@ -67,7 +67,7 @@ func (s *addons) keep(partitions []int) {
 }
 
 // drop ends the connection to a tenant, if there is one.
-func (s *addons) drop(key events.Key) {
+func (s *svc) drop(key events.Key) {
 	s.mu.Lock()
 	w := s.tenants[key]
 	delete(s.tenants, key)
@@ -101,7 +101,7 @@ func (w *connection) way(before state.Addons) string { return cmp.Or(w.route.Tak
 
 // connect returns the connection to the tenant, a new one when its kubeconfig changed. last is the way by which the tenant was reached
 // before this replica met it.
-func (s *addons) connect(ctx context.Context, t *loop.Turn, access string, ways []kube.Way, last string) (*connection, error) {
+func (s *svc) connect(ctx context.Context, t *loop.Turn, access string, ways []kube.Way, last string) (*connection, error) {
 	s.mu.Lock()
 	w := s.tenants[t.Key]
 	s.mu.Unlock()
@@ -130,7 +130,7 @@ func kubeconfigField(tenant *state.Tenant) string {
 }
 
 // rerouted returns what has the tenant looked at when it is reached by another way than before: its endpoint may not answer any more.
-func (s *addons) rerouted(key events.Key) func() {
+func (s *svc) rerouted(key events.Key) func() {
 	return func() {
 		s.mu.Lock()
 		wake := s.wake
@@ -142,7 +142,7 @@ func (s *addons) rerouted(key events.Key) func() {
 }
 
 // dial reads the tenant's kubeconfig and makes a Cluster of it, to be reached by a route.
-func (s *addons) dial(ctx context.Context, key events.Key, field string, by *kube.Route) (*Cluster, error) {
+func (s *svc) dial(ctx context.Context, key events.Key, field string, by *kube.Route) (*Cluster, error) {
 	secret := &corev1.Secret{}
 	secretName := name.AdminKubeconfig(key.Name)
 	if err := s.clients.Kube.Get(ctx, kube.Secrets, key.Namespace, secretName, secret); err != nil {
@@ -160,7 +160,7 @@ func (s *addons) dial(ctx context.Context, key events.Key, field string, by *kub
 }
 
 // follow watches the tenant for drift of these objects, which are all that there are, if it isn't watched already for them.
-func (s *addons) follow(key events.Key, w *connection, versions map[string]string) {
+func (s *svc) follow(key events.Key, w *connection, versions map[string]string) {
 	w.learn(versions)
 	objects := slices.Sorted(maps.Keys(versions))
 	w.mu.Lock()
@@ -208,7 +208,7 @@ func (s *addons) follow(key events.Key, w *connection, versions map[string]strin
 }
 
 // watchOn watches until ctx ends. Whatever ends a watch before, it is begun again, with the kubeconfig as it is by then.
-func (s *addons) watchOn(ctx context.Context, key events.Key, w *connection, drift func(Event), count, request func()) {
+func (s *svc) watchOn(ctx context.Context, key events.Key, w *connection, drift func(Event), count, request func()) {
 	for pause := watchPause; ; pause = min(2*pause, longestWatchPause) {
 		began := time.Now()
 		err := w.watch(ctx, drift, count, request)

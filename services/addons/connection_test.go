@@ -88,7 +88,7 @@ func TestAWatchThatIsRefusedIsBegunAgain(t *testing.T) {
 				_, _ = management.Delete(t.Context(), kube.Secrets, "default", secret.Name, metav1.DeleteOptions{})
 			}()
 			log, wakes := &logged{}, make(chan loop.Wake, 1000)
-			s := &addons{
+			s := &svc{
 				clients: &service.Clients{Kube: management, Log: slog.New(slog.NewTextHandler(log, nil))}, tenants: map[events.Key]*connection{},
 				wake: func(_ events.Key, w loop.Wake) { wakes <- w },
 			}
@@ -143,7 +143,7 @@ func TestAWatchThatIsRefusedIsBegunAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			key := events.Tenant("default", "demo")
-			s := &addons{tenants: map[events.Key]*connection{key: {cluster: c}}}
+			s := &svc{tenants: map[events.Key]*connection{key: {cluster: c}}}
 			_, refused := c.Apply(t.Context(), objs[:1])
 			if err := s.refused(key, refused); intent.Of(err) != intent.Wait || s.tenants[key] != nil {
 				t.Errorf("%v, still connected: %t", err, s.tenants[key] != nil)

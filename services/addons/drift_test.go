@@ -88,7 +88,7 @@ func (tn *tenant) serve(t *testing.T, key events.Key, change func(*state.Tenant,
 		}, 0)
 		must(err)
 	}
-	s := &addons{clients: &service.Clients{Kube: management, Log: log}, tenants: map[events.Key]*connection{}}
+	s := &svc{clients: &service.Clients{Kube: management, Log: log}, tenants: map[events.Key]*connection{}}
 	turns = &atomic.Int64{}
 	l := &loop.Loop{
 		Bus: bus(name.ServiceAddons), Service: name.ServiceAddons,

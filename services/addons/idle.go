@@ -43,7 +43,7 @@ func useAfter(before *state.Use, seen string, now time.Time) (after *state.Use, 
 }
 
 // used asks whether the tenant was used, if it is time to, and returns what is known then; with the fact that it was idle, if it was.
-func (s *addons) used(
+func (s *svc) used(
 	ctx context.Context, t *loop.Turn, w *connection, workload *state.Workload, before *state.Use,
 ) (*state.Use, []loop.Tell) {
 	idle := name.IdleTime(t.Tenant.Annotations)
@@ -75,7 +75,7 @@ func looksAtUse(t *loop.Turn, before *state.Use) {
 }
 
 // seen stands for what all API servers of the tenant have counted, "" while one has a session open.
-func (s *addons) seen(ctx context.Context, key events.Key, field string, workload *state.Workload) (string, error) {
+func (s *svc) seen(ctx context.Context, key events.Key, field string, workload *state.Workload) (string, error) {
 	if len(workload.Pods) == 0 || len(workload.Pods) != int(workload.ReadyReplicas) {
 		return "", fmt.Errorf("%d of %d ready pods are known", len(workload.Pods), workload.ReadyReplicas)
 	}

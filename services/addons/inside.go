@@ -31,7 +31,7 @@ import (
 const insideTimeout = 10 * time.Second
 
 // questions are the endpoints.
-func (s *addons) questions() events.Questions {
+func (s *svc) questions() events.Questions {
 	return events.Questions{
 		Service: event.AddonsService, Version: "1.0.0", Description: "what is inside a tenant that bears on its version, and how machines join it",
 		Endpoints: map[string]events.Question{
@@ -42,7 +42,7 @@ func (s *addons) questions() events.Questions {
 }
 
 // answerInside looks inside a tenant.
-func (s *addons) answerInside(ctx context.Context, question []byte) (any, error) {
+func (s *svc) answerInside(ctx context.Context, question []byte) (any, error) {
 	var q event.Query
 	if err := json.Unmarshal(question, &q); err != nil || !events.Tenant(q.Namespace, q.Name).Valid() {
 		return nil, &events.Refusal{Code: "400", Message: `send {"namespace":"…","name":"…"}`}
@@ -71,7 +71,7 @@ var errAsleep = errors.New("the tenant sleeps")
 
 // visit makes a connection to a tenant, beside the one of whichever replica works on it. Close it. errAsleep when there is nobody to visit, a
 // *[events.Refusal] when there is no such tenant.
-func (s *addons) visit(ctx context.Context, key events.Key) (*Cluster, error) {
+func (s *svc) visit(ctx context.Context, key events.Key) (*Cluster, error) {
 	var tenant state.Tenant
 	if err := s.stateOf(ctx, key, name.ServiceIntake, &tenant); err != nil {
 		if errors.Is(err, events.ErrNotFound) {
@@ -94,7 +94,7 @@ func (s *addons) visit(ctx context.Context, key events.Key) (*Cluster, error) {
 }
 
 // stateOf reads what a service knows of a tenant, or [events.ErrNotFound].
-func (s *addons) stateOf(ctx context.Context, key events.Key, service string, data any) error {
+func (s *svc) stateOf(ctx context.Context, key events.Key, service string, data any) error {
 	read, err := s.clients.Bus.State(ctx, key, service)
 	if err != nil {
 		return err

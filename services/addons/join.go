@@ -27,7 +27,7 @@ import (
 const maxJoinTokens = 100
 
 // answerJoin makes a token and says how a machine joins with it.
-func (s *addons) answerJoin(ctx context.Context, subject string, question []byte) (any, error) {
+func (s *svc) answerJoin(ctx context.Context, subject string, question []byte) (any, error) {
 	key := events.ParseQuestionSubject(event.QueryJoin, subject)
 	if !key.Valid() || key.Namespace == events.ClusterScoped {
 		return nil, refused("400", "the subject must be %s.<namespace>.<name>, of a tenant", event.QueryJoin)

@@ -8,7 +8,7 @@ import (
 )
 
 // remove ends the care for a tenant that is being deleted. It removes nothing: what is inside the tenant goes with its data.
-func (s *addons) remove(ctx context.Context, t *loop.Turn) error {
+func (s *svc) remove(ctx context.Context, t *loop.Turn) error {
 	s.drop(t.Key)
 	before, _, err := t.BeginRemoval(ctx)
 	if before == nil || err != nil {

@@ -50,7 +50,7 @@ func toRewrite(certs *state.Certs, own *state.Addons) bool {
 
 // rewrite writes objects anew for a while and returns the fact that all are, nil as long as they aren't: there will be another turn. An
 // error that is a *[refusal] says that some were refused, after all others are written.
-func (s *addons) rewrite(ctx context.Context, t *loop.Turn, w *connection, e *state.Encryption) (*event.AddonsRewritten, error) {
+func (s *svc) rewrite(ctx context.Context, t *loop.Turn, w *connection, e *state.Encryption) (*event.AddonsRewritten, error) {
 	if w.rewriting == nil || w.rewriting.revision != e.Revision {
 		w.rewriting = &rewriting{revision: e.Revision}
 	}
@@ -80,7 +80,7 @@ func (e *refusal) Error() string {
 
 // rewritten has objects written anew, if they are to be, notes it in the state that is to be when all are, and returns the fact that
 // says so.
-func (s *addons) rewritten(ctx context.Context, t *loop.Turn, w *connection, certs *state.Certs, after *state.Addons) ([]loop.Tell, error) {
+func (s *svc) rewritten(ctx context.Context, t *loop.Turn, w *connection, certs *state.Certs, after *state.Addons) ([]loop.Tell, error) {
 	if !toRewrite(certs, after) {
 		return nil, nil
 	}

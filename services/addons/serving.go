@@ -159,7 +159,7 @@ func (c *Cluster) watchNames(ctx context.Context, r kube.Resource, fields string
 
 // approve looks at requests that were seen, and approves those that are right. What the tenant's API doesn't answer, or its own webhook
 // refuses, concerns these requests alone: they are looked at again after a while.
-func (s *addons) approve(ctx context.Context, t *loop.Turn, w *connection) {
+func (s *svc) approve(ctx context.Context, t *loop.Turn, w *connection) {
 	var names []string
 	more := false
 	w.about(func(r requests) { names, more = r.next() })

@@ -273,7 +273,7 @@ func TestWritePermissions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, w := &addons{}, &connection{cluster: tn.Cluster, known: map[string]string{}, drift: map[string]string{}}
+		s, w := &svc{}, &connection{cluster: tn.Cluster, known: map[string]string{}, drift: map[string]string{}}
 		_, err = s.write(t.Context(), events.Tenant("default", "demo"), w, application{input: tn.in}, without)
 		if broken := (*ObjectError)(nil); !errors.As(err, &broken) || broken.Webhook == "" {
 			t.Errorf("the rest is applied: %v", err)

@@ -15,13 +15,10 @@ package certs
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
-	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
-	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -88,22 +85,4 @@ func (s *svc) paused(t *loop.Turn) {
 	if t.OwnData(&own) == nil {
 		s.expiries.note(t.Key, &own)
 	}
-}
-
-// handle is a turn, of a tenant or of a KubeconfigGenerator.
-func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
-	switch {
-	case t.Key.Kind == event.KubeconfigGenerators:
-		return s.generators.Status(ctx, t)
-	case t.Tenant == nil:
-		s.expiries.forget(t.Key)
-		return s.orphanedCluster(ctx, t)
-	case t.Tenant.Deleting:
-		return s.remove(ctx, t)
-	}
-	err := s.issue(ctx, t)
-	if taken := (*kube.TakenError)(nil); errors.As(err, &taken) {
-		return t.Blocked(ctx, state.Failure{Reason: reason.NameTaken, Message: taken.Error()}, loop.Wake{Kind: wakeTaken})
-	}
-	return err
 }

@@ -22,7 +22,7 @@ import (
 // check looks at a DataStore and publishes the facts checked and measured unless its status says the same already. It wakes on
 // changes of the DataStore, on the first failure of anybody who uses it, and now and then. What was told and isn't in the status is
 // told again at the daily look, for the fact may be lost.
-func (s *datastore) check(ctx context.Context, t *loop.Turn) error {
+func (s *svc) check(ctx context.Context, t *loop.Turn) error {
 	st := s.stores.get(t.Key.Name)
 	// Turns come seldom, and what is reported must be what is.
 	st.invalidate()
@@ -74,7 +74,7 @@ func (s *datastore) check(ctx context.Context, t *loop.Turn) error {
 }
 
 // reportReadiness publishes the fact checked unless the DataStore's status says the same already.
-func (s *datastore) reportReadiness(ctx context.Context, t *loop.Turn, st *store, object *v1alpha1.DataStore, r readiness) error {
+func (s *svc) reportReadiness(ctx context.Context, t *loop.Turn, st *store, object *v1alpha1.DataStore, r readiness) error {
 	if r.isIn(object) {
 		return nil
 	}
@@ -88,7 +88,7 @@ func (s *datastore) reportReadiness(ctx context.Context, t *loop.Turn, st *store
 }
 
 // reportUsage publishes the fact measured about a DataStore unless its status says much the same already.
-func (s *datastore) reportUsage(ctx context.Context, t *loop.Turn, st *store, object *v1alpha1.DataStore) error {
+func (s *svc) reportUsage(ctx context.Context, t *loop.Turn, st *store, object *v1alpha1.DataStore) error {
 	u := st.usage()
 	if !usageChanged(object.Status.Usage, u) {
 		return nil
@@ -102,7 +102,7 @@ func (s *datastore) reportUsage(ctx context.Context, t *loop.Turn, st *store, ob
 
 // tellOnce publishes what was found about a DataStore and isn't in its status, unless the last that was told has the same id. At the
 // daily look that one is lost, or the status would say so: it is told again, by another id, for a repeat might be dropped.
-func (s *datastore) tellOnce(
+func (s *svc) tellOnce(
 	ctx context.Context, t *loop.Turn, st *store, last *string, object *v1alpha1.DataStore, id, what string, data any,
 ) error {
 	another := st.another(last, id)

@@ -36,7 +36,7 @@ func TestADataStoreIsCompactedWhenItIsTime(t *testing.T) {
 	if err := st.ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s := &datastore{stores: st.of, now: func() time.Time { return now }, log: slog.New(slog.DiscardHandler)}
+	s := &svc{stores: st.of, now: func() time.Time { return now }, log: slog.New(slog.DiscardHandler)}
 	for _, step := range []struct {
 		after time.Duration
 		mine  bool

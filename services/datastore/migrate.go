@@ -36,7 +36,7 @@ func moves(t *loop.Turn, own state.Datastore) bool {
 
 // migrating is what a turn knows of a move.
 type migrating struct {
-	s    *datastore
+	s    *svc
 	t    *loop.Turn
 	own  state.Datastore
 	home home
@@ -65,7 +65,7 @@ func (m *migrating) tell(phase, why string) loop.Tell {
 
 // migrate takes the next step of a move. It is called once the tenant's account is as it must be where the data are, but for a move that
 // goes over: then nothing may be changed there.
-func (s *datastore) migrate(ctx context.Context, t *loop.Turn, p *plan, h home, facts []loop.Tell) error {
+func (s *svc) migrate(ctx context.Context, t *loop.Turn, p *plan, h home, facts []loop.Tell) error {
 	m := &migrating{s: s, t: t, own: p.want, home: h, account: p.account, inputs: p.inputs, facts: facts}
 	m.own.Move = clone(m.own.Move)
 	if was := t.Own(); m.own.Move != nil && m.own.Move.Phase == state.MoveGoingOver && was != nil {
@@ -307,7 +307,7 @@ func (m *migrating) here(ctx context.Context) (side, error) {
 }
 
 // reached is an account of a tenant, with what its Secrets say that it is reached by.
-func (s *datastore) reached(ctx context.Context, key events.Key, st *store, account driver.Account) (side, error) {
+func (s *svc) reached(ctx context.Context, key events.Key, st *store, account driver.Account) (side, error) {
 	config, certificate := &corev1.Secret{}, &corev1.Secret{}
 	for secret, into := range map[string]*corev1.Secret{name.DatastoreConfig(key.Name): config, name.DatastoreCertificate(key.Name): certificate} {
 		if err := s.kube.Get(ctx, kube.Secrets, key.Namespace, secret, into); err != nil {
@@ -682,7 +682,7 @@ func (m *migrating) abort(ctx context.Context, why string) error {
 
 // removeKept removes what moves have left behind, once its time is up, and reports whether there was such. What is away is tried again
 // later.
-func (s *datastore) removeKept(ctx context.Context, t *loop.Turn, own *state.Datastore) (removed bool) {
+func (s *svc) removeKept(ctx context.Context, t *loop.Turn, own *state.Datastore) (removed bool) {
 	now := s.now()
 	if own.Move != nil {
 		return false // pods may be connected still
@@ -699,7 +699,7 @@ func (s *datastore) removeKept(ctx context.Context, t *loop.Turn, own *state.Dat
 }
 
 // dropKept removes what is kept in one DataStore, and reports whether there is nothing left to do.
-func (s *datastore) dropKept(ctx context.Context, t *loop.Turn, own *state.Datastore, k state.Kept) bool {
+func (s *svc) dropKept(ctx context.Context, t *loop.Turn, own *state.Datastore, k state.Kept) bool {
 	used, err := s.stillUsed(ctx, *own, keptAccount(t.UID, k), k.DataStore)
 	if err != nil {
 		s.log.Warn("whether data of before a move can be removed isn't known now", "tenant", t.Key.String(), "dataStore", k.DataStore, "error", err)

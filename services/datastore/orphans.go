@@ -29,7 +29,7 @@ const (
 )
 
 // questions are the endpoints.
-func (s *datastore) questions() events.Questions {
+func (s *svc) questions() events.Questions {
 	return events.Questions{
 		Service: event.DatastoreService, Version: "1.1.0",
 		Description: "what DataStores keep for owners that are no tenant, what moves of data would meet, and which backups there are",
@@ -44,7 +44,7 @@ func (s *datastore) questions() events.Questions {
 }
 
 // answerOrphans lists the orphans of one DataStore, or of all.
-func (s *datastore) answerOrphans(ctx context.Context, question []byte) (any, error) {
+func (s *svc) answerOrphans(ctx context.Context, question []byte) (any, error) {
 	var q event.OrphansQuery
 	if err := json.Unmarshal(question, &q); err != nil {
 		return nil, &events.Refusal{Code: "400", Message: `send {"dataStore":"…"} or {}`}
@@ -78,7 +78,7 @@ func (s *datastore) answerOrphans(ctx context.Context, question []byte) (any, er
 }
 
 // answerDrop removes orphans of one DataStore.
-func (s *datastore) answerDrop(ctx context.Context, question []byte) (any, error) {
+func (s *svc) answerDrop(ctx context.Context, question []byte) (any, error) {
 	var q event.DropQuery
 	if err := json.Unmarshal(question, &q); err != nil || q.DataStore == "" || len(q.Orphans) == 0 || len(q.Orphans) > event.MaxOrphans {
 		return nil, &events.Refusal{
@@ -98,7 +98,7 @@ func noSuchDataStore(n string) error {
 
 // orphans are the accounts of a DataStore whose owners are no tenants. What is on record is read before the tenants are
 // listed: so whoever is new has his object among them.
-func (s *datastore) orphans(ctx context.Context, n string) ([]event.Orphan, error) {
+func (s *svc) orphans(ctx context.Context, n string) ([]event.Orphan, error) {
 	st, err := s.loaded(ctx, n)
 	if err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func (s *datastore) orphans(ctx context.Context, n string) ([]event.Orphan, erro
 }
 
 // loaded returns a DataStore that can be used, by what its object and Secrets say now.
-func (s *datastore) loaded(ctx context.Context, n string) (*store, error) {
+func (s *svc) loaded(ctx context.Context, n string) (*store, error) {
 	st := s.stores.get(n)
 	st.invalidate()
 	_, opened, err := st.load(ctx)
@@ -146,7 +146,7 @@ func (s *datastore) loaded(ctx context.Context, n string) (*store, error) {
 }
 
 // dropOrphans removes those of the accounts asked for that are orphans still.
-func (s *datastore) dropOrphans(ctx context.Context, q event.DropQuery) (reply event.DropReply, err error) {
+func (s *svc) dropOrphans(ctx context.Context, q event.DropQuery) (reply event.DropReply, err error) {
 	still, err := s.orphans(ctx, q.DataStore)
 	if err != nil {
 		return reply, err
@@ -186,7 +186,7 @@ func (st *store) dropOrphan(ctx context.Context, o event.Orphan) (removed driver
 type claims struct{ owners, schemas, users map[string]bool }
 
 // tenants reads from the API server, which knows of all, also of other installations', and of those of which NATS doesn't.
-func (s *datastore) tenants(ctx context.Context) (claims, error) {
+func (s *svc) tenants(ctx context.Context) (claims, error) {
 	c := claims{map[string]bool{}, map[string]bool{}, map[string]bool{}}
 	err := kube.Each(ctx, s.kube.Unscoped(), kube.TenantControlPlanes, "", c.add)
 	if err != nil {

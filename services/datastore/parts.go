@@ -96,7 +96,7 @@ func hasOf(resources []string) func(key string) bool {
 }
 
 // partsOf are the parts of a tenant's data, its own DataStore's the first.
-func (s *datastore) partsOf(ctx context.Context, key events.Key, main *store, account driver.Account, overrides []state.Override) ([]part, error) {
+func (s *svc) partsOf(ctx context.Context, key events.Key, main *store, account driver.Account, overrides []state.Override) ([]part, error) {
 	own, err := s.reached(ctx, key, main, account)
 	if err != nil {
 		return nil, err

@@ -31,7 +31,7 @@ var takenReasons = map[string]string{driver.FieldSchema: reason.SchemaTaken, dri
 
 // provision wakes on intake.accepted, the timer, changes of the tenant's two Secrets and of its DataStores. It makes user,
 // schema, grants and both Secrets so, and publishes datastore.provisioned.
-func (s *datastore) provision(ctx context.Context, t *loop.Turn) error {
+func (s *svc) provision(ctx context.Context, t *loop.Turn) error {
 	own := state.Datastore{}
 	if err := t.OwnData(&own); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (s *datastore) provision(ctx context.Context, t *loop.Turn) error {
 
 // tend does what is due of backups, of a restore in place and of a quota. It changes the plan's state, and returns what the tenant waits for,
 // whether the state is another, and what is to be told.
-func (s *datastore) tend(ctx context.Context, t *loop.Turn, home home, p *plan, moving bool) (wait state.Wait, changed bool, facts []loop.Tell, err error) {
+func (s *svc) tend(ctx context.Context, t *loop.Turn, home home, p *plan, moving bool) (wait state.Wait, changed bool, facts []loop.Tell, err error) {
 	if !p.want.WantsInPlace(t.Tenant) {
 		changed, facts = s.backUp(ctx, t, home, &p.want)
 	}
@@ -146,7 +146,7 @@ func (h home) noteAccount(t *loop.Turn, as state.Datastore) {
 }
 
 // openHome finds the tenant's DataStores, or says what it has to wait for.
-func (s *datastore) openHome(ctx context.Context, t *loop.Turn, own state.Datastore) (h home, wait state.Wait, err error) {
+func (s *svc) openHome(ctx context.Context, t *loop.Turn, own state.Datastore) (h home, wait state.Wait, err error) {
 	n := t.Tenant.Spec.DataStore
 	if n == "" {
 		text := cmp.Or(t.Tenant.Unplaced, "a DataStore to be chosen")
@@ -167,7 +167,7 @@ func homeOf(t *state.Tenant, own state.Datastore) string {
 }
 
 // open finds a DataStore that the tenant uses, or says what the tenant has to wait for.
-func (s *datastore) open(ctx context.Context, t *loop.Turn, n string) (st *store, object *v1alpha1.DataStore, wait state.Wait, err error) {
+func (s *svc) open(ctx context.Context, t *loop.Turn, n string) (st *store, object *v1alpha1.DataStore, wait state.Wait, err error) {
 	st = s.stores.get(n)
 	st.addTenant(t.Key) // before looking, so that no change after it is missed
 	object, opened, err := st.load(ctx)
@@ -191,7 +191,7 @@ func (s *datastore) open(ctx context.Context, t *loop.Turn, n string) (st *store
 // apply provisions the account in the tenant's own DataStore and makes both Secrets hold what it is reached with. The order
 // matters: the account is claimed first, because whoever has the certificate is that user; then comes the password, of which
 // NATS makes credentials; the certificate and the user itself are made side by side.
-func (s *datastore) apply(ctx context.Context, t *loop.Turn, st *store, account driver.Account, want *state.Datastore) error {
+func (s *svc) apply(ctx context.Context, t *loop.Turn, st *store, account driver.Account, want *state.Datastore) error {
 	var renewAt time.Time
 	err := st.do(ctx, func(d driver.Driver) (err error) {
 		if err := d.Validate(account); err != nil {
@@ -235,7 +235,7 @@ func (s *datastore) apply(ctx context.Context, t *loop.Turn, st *store, account 
 }
 
 // applyConfig makes <tenant>-datastore-config what it must be and returns the password in it.
-func (s *datastore) applyConfig(
+func (s *svc) applyConfig(
 	ctx context.Context, t *loop.Turn, d driver.Driver, account driver.Account, want *state.Datastore,
 ) (secretPassword string, err error) {
 	defer s.handlers.Since(name.ComponentDatastoreConfig, time.Now())
@@ -249,7 +249,7 @@ func (s *datastore) applyConfig(
 }
 
 // applyCertificate makes <tenant>-datastore-certificate what it must be and returns when it is to be renewed, zero for never.
-func (s *datastore) applyCertificate(
+func (s *svc) applyCertificate(
 	ctx context.Context, t *loop.Turn, d driver.Driver, account driver.Account, want *state.Datastore,
 ) (renewAt time.Time, err error) {
 	defer s.handlers.Since(name.ComponentDatastoreCertificate, time.Now())

@@ -34,7 +34,7 @@ const (
 // remove wakes on workload.removed, when no pod of the tenant is left that could write. It removes data, user and role
 // that are the tenant's, and both Secrets, and publishes datastore.removed with what it removed and what it had to leave, once the
 // Secrets are gone.
-func (s *datastore) remove(ctx context.Context, t *loop.Turn) error {
+func (s *svc) remove(ctx context.Context, t *loop.Turn) error {
 	before, since, err := t.BeginRemoval(ctx)
 	if before == nil || err != nil {
 		return err
@@ -73,7 +73,7 @@ func (s *datastore) remove(ctx context.Context, t *loop.Turn) error {
 }
 
 // removeSecrets deletes the Secrets that were made for the tenant, adds to removed what it had removed, and returns those that are kept.
-func (s *datastore) removeSecrets(ctx context.Context, t *loop.Turn, removed map[string]int) (held []*kube.HeldError, err error) {
+func (s *svc) removeSecrets(ctx context.Context, t *loop.Turn, removed map[string]int) (held []*kube.HeldError, err error) {
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
 	for _, secret := range []string{
@@ -103,7 +103,7 @@ func (s *datastore) removeSecrets(ctx context.Context, t *loop.Turn, removed map
 
 // release takes Kamaji's finalizer off a Secret that was deleted before the tenant was provisioned, and returns what keeps the Secret
 // besides; nil for nothing.
-func (s *datastore) release(ctx context.Context, kept *kube.HeldError) (*kube.HeldError, error) {
+func (s *svc) release(ctx context.Context, kept *kube.HeldError) (*kube.HeldError, error) {
 	i := slices.Index(kept.Finalizers, name.FinalizerDatastoreSecret)
 	if i < 0 {
 		return kept, nil
@@ -175,7 +175,7 @@ func overridePlace(o state.Override) place {
 
 // dropAll removes the tenant's data and users wherever it has some, counts that in own, and says what it had to leave. An
 // error means that the deletion is to be tried again; what was removed by then is noted.
-func (s *datastore) dropAll(ctx context.Context, t *loop.Turn, own *state.Datastore, since time.Time) (left []string, err error) {
+func (s *svc) dropAll(ctx context.Context, t *loop.Turn, own *state.Datastore, since time.Time) (left []string, err error) {
 	if own.Removed == nil {
 		own.Removed = map[string]int{}
 	}
@@ -234,7 +234,7 @@ func (s *datastore) dropAll(ctx context.Context, t *loop.Turn, own *state.Datast
 
 // drop removes the tenant's data and user from one DataStore. What can't be removed within patience is left and described. An
 // error means that it is to be tried again.
-func (s *datastore) drop(
+func (s *svc) drop(
 	ctx context.Context, t *loop.Turn, p place, account driver.Account, since time.Time,
 ) (removed driver.Removed, left string, err error) {
 	st := s.stores.get(p.dataStore)

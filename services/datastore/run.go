@@ -16,15 +16,12 @@ package datastore
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/stoker-k8s/stoker/pkg/api/name"
-	"github.com/stoker-k8s/stoker/pkg/api/reason"
-	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
@@ -55,7 +52,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer js.stop()
 	return service.Run(ctx, cfg.Config, func(c *service.Clients) (*loop.Loop, error) {
 		r := &reader{kube: c.Kube, namespaces: strings.FieldsFunc(cmp.Or(cfg.SecretNamespaces, name.SystemNamespace), isSeparator)}
-		s := &datastore{kube: c.Kube, bus: c.Bus, log: c.Log, stores: newStores(r, Drivers()), now: time.Now, handlers: c.Handlers, renewBefore: before, movers: m, jobs: js}
+		s := &svc{kube: c.Kube, bus: c.Bus, log: c.Log, stores: newStores(r, Drivers()), now: time.Now, handlers: c.Handlers, renewBefore: before, movers: m, jobs: js}
 		m.wake = func(key events.Key) { s.stores.wakeAll([]events.Key{key}, loop.Wake{Kind: wakeMove}) }
 		js.wake = func(key events.Key) { s.stores.wakeAll([]events.Key{key}, loop.Wake{Kind: wakeJob}) }
 		s.references = newReferences(c.Kube, func(ctx context.Context, n string) {
@@ -76,8 +73,8 @@ func Run(ctx context.Context, cfg Config) error {
 
 func isSeparator(r rune) bool { return r == ',' || r == ' ' }
 
-// datastore is the service.
-type datastore struct {
+// svc is the service.
+type svc struct {
 	kube   *kube.Client
 	bus    *events.Bus
 	log    *slog.Logger
@@ -98,23 +95,4 @@ type datastore struct {
 	usages usages
 	// written are the checksums of Secrets that this replica wrote over others, by types.NamespacedName, until a state has them.
 	written sync.Map
-}
-
-// handle is the one loop, for tenants and for DataStores.
-func (s *datastore) handle(ctx context.Context, t *loop.Turn) error {
-	switch {
-	case t.Key == events.DataStore(t.Key.Name):
-		return s.check(ctx, t)
-	case t.Tenant == nil:
-		return nil
-	case t.Tenant.Deleting:
-		return s.remove(ctx, t)
-	case t.Tenant.Transfer != "":
-		return s.passOn(ctx, t)
-	}
-	err := s.provision(ctx, t)
-	if taken := (*kube.TakenError)(nil); errors.As(err, &taken) {
-		return t.Blocked(ctx, state.Failure{Reason: reason.NameTaken, Message: taken.Error()}, loop.Wake{Kind: wakeTaken})
-	}
-	return err
 }

@@ -30,7 +30,7 @@ const (
 )
 
 // sample asks the DataStores of the partitions that are held, and those that this replica has tenants on, for the sizes of all tenants.
-func (s *datastore) sample(ctx context.Context, held *partition.Held) {
+func (s *svc) sample(ctx context.Context, held *partition.Held) {
 	tick := time.NewTicker(longestPause)
 	defer tick.Stop()
 	for {
@@ -50,7 +50,7 @@ func (s *datastore) sample(ctx context.Context, held *partition.Held) {
 }
 
 // look measures and compacts a DataStore when it is time; mine says whether this replica works on it, and so is the one that compacts.
-func (s *datastore) look(ctx context.Context, st *store, mine bool) {
+func (s *svc) look(ctx context.Context, st *store, mine bool) {
 	if !st.concerns(mine) {
 		st.noteSizes(nil, time.Time{})
 		return

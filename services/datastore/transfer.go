@@ -34,7 +34,7 @@ func ownerBy(token []byte) string {
 }
 
 // config is the tenant's Secret with its schema and user, nil when it has none: one of an earlier object of its name isn't its own.
-func (s *datastore) config(ctx context.Context, t *loop.Turn) (*corev1.Secret, error) {
+func (s *svc) config(ctx context.Context, t *loop.Turn) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	err := s.kube.Get(ctx, kube.Secrets, t.Key.Namespace, name.DatastoreConfig(t.Key.Name), secret)
 	switch {
@@ -50,7 +50,7 @@ func (s *datastore) config(ctx context.Context, t *loop.Turn) (*corev1.Secret, e
 
 // passOn gives the account of a tenant that another management cluster may take over to whoever has the token in its Secret. In that other
 // cluster, where the object arrives as it is here, it finds that done once the Secret has arrived, too.
-func (s *datastore) passOn(ctx context.Context, t *loop.Turn) error {
+func (s *svc) passOn(ctx context.Context, t *loop.Turn) error {
 	own := state.Datastore{}
 	if err := t.OwnData(&own); err != nil {
 		return err
@@ -106,7 +106,7 @@ func (s *datastore) passOn(ctx context.Context, t *loop.Turn) error {
 // takeBack takes the account of a tenant that may be taken over no more, or that was in another management cluster, by the token in its
 // Secret, and notes that it was made. So it does where nothing is known of the tenant, as after the loss of NATS, and the database says that
 // the account in its Secret is its own, with the names that another management cluster gave it. The token is taken off after that is noted (apply).
-func (s *datastore) takeBack(ctx context.Context, t *loop.Turn, own *state.Datastore, st *store) error {
+func (s *svc) takeBack(ctx context.Context, t *loop.Turn, own *state.Datastore, st *store) error {
 	if own.DataStore != "" && own.PassedOn == "" {
 		return nil
 	}

@@ -42,7 +42,7 @@ const probeEvery = 30 * time.Second
 
 // watch runs the watches of this replica's partitions: metadata of the Secrets it made for tenants, and of DataStores,
 // which every replica needs; and the look at each DataStore, and at what its tenants hold, now and then.
-func (s *datastore) watch(ctx context.Context, held *partition.Held, wake loop.Waker) error {
+func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) error {
 	s.stores.mu.Lock()
 	s.stores.wake = wake
 	s.stores.mu.Unlock()
@@ -74,7 +74,7 @@ func (s *datastore) watch(ctx context.Context, held *partition.Held, wake loop.W
 }
 
 // takeOver wakes the DataStores in partitions that are gained, and forgets the tenants in those that are lost.
-func (s *datastore) takeOver(ctx context.Context, held *partition.Held, wake loop.Waker) {
+func (s *svc) takeOver(ctx context.Context, held *partition.Held, wake loop.Waker) {
 	for m := range held.Moves(ctx) {
 		s.failing.keep(m.Held)
 		s.usages.keep(m.Held)
@@ -88,7 +88,7 @@ func (s *datastore) takeOver(ctx context.Context, held *partition.Held, wake loo
 }
 
 // dataStoreChanged wakes a DataStore and, if more than its status changed, the tenants on it.
-func (s *datastore) dataStoreChanged(c kube.Change, wake loop.Waker) {
+func (s *svc) dataStoreChanged(c kube.Change, wake loop.Waker) {
 	st := s.stores.get(c.Object.Name)
 	changed, tenants := st.observe(c, s.now())
 	if changed || c.Type == watch.Added {
@@ -105,7 +105,7 @@ func (s *datastore) dataStoreChanged(c kube.Change, wake loop.Waker) {
 
 // probe looks at each DataStore now and then, and more often at those that are away or wrong, so that who waits for one
 // goes on soon after it is back. Every replica does so for itself: connections and credentials are its own.
-func (s *datastore) probe(ctx context.Context, wake loop.Waker) {
+func (s *svc) probe(ctx context.Context, wake loop.Waker) {
 	tick := time.NewTicker(longestPause)
 	defer tick.Stop()
 	for n := 1; ; n++ {

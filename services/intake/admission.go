@@ -52,7 +52,7 @@ var admissionDependsOn = []struct {
 }
 
 // syncAdmission makes the ConfigMap say what there is.
-func (s *intake) syncAdmission(ctx context.Context) error {
+func (s *svc) syncAdmission(ctx context.Context) error {
 	if !s.index.complete() {
 		return nil // called again once it is
 	}
@@ -130,7 +130,7 @@ func admissionPatch(have map[string]string, all map[string]store, served bool) (
 }
 
 // dataStore reads a DataStore of any installation; nil when there is none.
-func (s *intake) dataStore(ctx context.Context, n string) (*v1alpha1.DataStore, error) {
+func (s *svc) dataStore(ctx context.Context, n string) (*v1alpha1.DataStore, error) {
 	o := &v1alpha1.DataStore{}
 	err := s.kube.Get(ctx, kube.DataStores, "", n, o)
 	if apierrors.IsNotFound(err) {
@@ -140,7 +140,7 @@ func (s *intake) dataStore(ctx context.Context, n string) (*v1alpha1.DataStore, 
 }
 
 // servesRoutes reports whether the API server serves TLSRoutes in the version that workload makes.
-func (s *intake) servesRoutes(ctx context.Context) (bool, error) {
+func (s *svc) servesRoutes(ctx context.Context) (bool, error) {
 	var d definition
 	err := s.kube.Get(ctx, definitions, "", tlsRoutes, &d)
 	if apierrors.IsNotFound(err) {
@@ -207,7 +207,7 @@ func (p *policies) mayLag(version string, now time.Time) bool {
 // deniedEarly reports whether a tenant was denied only because admission policies have not heard yet of a DataStore that it names and
 // that is there: then the ConfigMap is put right, and the write is to be tried again. A denial by any other rule is final at once, for
 // those behind the command wait with it.
-func (s *intake) deniedEarly(ctx context.Context, denied error, sent any) (bool, error) {
+func (s *svc) deniedEarly(ctx context.Context, denied error, sent any) (bool, error) {
 	names := dataStoresInDoubt(denied, sent)
 	if len(names) == 0 {
 		return false, nil

@@ -40,7 +40,7 @@ type application struct {
 }
 
 // apply makes the object as the command says.
-func (s *intake) apply(ctx context.Context, t *loop.Turn, c command) (result, error) {
+func (s *svc) apply(ctx context.Context, t *loop.Turn, c command) (result, error) {
 	typed, body, err := whole(c.key, c.kind, c.event.Data(), s.watchFilter)
 	if err != nil {
 		return result{}, err
@@ -91,7 +91,7 @@ func (s *intake) apply(ctx context.Context, t *loop.Turn, c command) (result, er
 }
 
 // applyOnto applies an object on top of what was read, nil for nothing. version is the resourceVersion it must have, empty for any.
-func (s *intake) applyOnto(ctx context.Context, t *loop.Turn, a application, there *object, version string) (*object, error) {
+func (s *svc) applyOnto(ctx context.Context, t *loop.Turn, a application, there *object, version string) (*object, error) {
 	meta := within(a.body, "metadata")
 	if delete(meta, "resourceVersion"); version != "" {
 		meta["resourceVersion"] = version

@@ -14,7 +14,7 @@ import (
 )
 
 // change makes an object what a command asks of it.
-func (s *intake) change(ctx context.Context, t *loop.Turn, c command, what change) (result, error) {
+func (s *svc) change(ctx context.Context, t *loop.Turn, c command, what change) (result, error) {
 	for range maxRaces {
 		there, err := s.read(ctx, c)
 		if err != nil {

@@ -42,7 +42,7 @@ type command struct {
 const maxID = 256
 
 // understand checks everything about a command but its data. Its error is a refusal.
-func (s *intake) understand(key events.Key, e loop.Event) (command, error) {
+func (s *svc) understand(key events.Key, e loop.Event) (command, error) {
 	c := command{event: e, key: key, kind: kinds[key.Kind]}
 	if err := checkEvent(e); err != nil {
 		return c, err
@@ -76,7 +76,7 @@ func (s *intake) understand(key events.Key, e loop.Event) (command, error) {
 }
 
 // reaches refuses a command for a namespace that is not this installation's, or in which nothing is commanded.
-func (s *intake) reaches(c command) error {
+func (s *svc) reaches(c command) error {
 	if !c.kind.Namespaced {
 		return nil
 	}
@@ -147,7 +147,7 @@ type result struct {
 
 // command carries a command out, once, and ends it. Its error is one of the world (API server away): then the command is tried
 // again, and those behind it wait, because their order is what the sender means.
-func (s *intake) command(ctx context.Context, t *loop.Turn, e loop.Event) error {
+func (s *svc) command(ctx context.Context, t *loop.Turn, e loop.Event) error {
 	c, err := s.understand(t.Key, e)
 	if err != nil {
 		return s.endFailed(ctx, t, e, err, "")
@@ -198,7 +198,7 @@ const maxUnknown = 4
 
 // endFailed ends a command that was not carried out: it is refused for good, or its error returned, to try it again. The refusal of a
 // request that isn't empty is noted for the copies of the command.
-func (s *intake) endFailed(ctx context.Context, t *loop.Turn, e loop.Event, err error, request string) error {
+func (s *svc) endFailed(ctx context.Context, t *loop.Turn, e loop.Event, err error, request string) error {
 	var refused refusal
 	var away *intent.Unavailable
 	switch {
@@ -217,7 +217,7 @@ func (s *intake) endFailed(ctx context.Context, t *loop.Turn, e loop.Event, err 
 }
 
 // withoutSecrets is an object as it may be quoted in a refusal: one made by kubectl may hold a password.
-func (s *intake) withoutSecrets(c command, sent any) any {
+func (s *svc) withoutSecrets(c command, sent any) any {
 	if c.key.Kind != event.DataStores {
 		return sent
 	}
@@ -232,7 +232,7 @@ func (s *intake) withoutSecrets(c command, sent any) any {
 // eraseSecrets removes a command from its stream that is refused and holds, or may hold, a DataStore's password or private key, and
 // takes the values out of the refusal. It is done before the sender is answered: should this replica die in between, the sender hears
 // nothing, sends the command again and is refused again.
-func (s *intake) eraseSecrets(ctx context.Context, key events.Key, e loop.Event, refused refusal) error {
+func (s *svc) eraseSecrets(ctx context.Context, key events.Key, e loop.Event, refused refusal) error {
 	if _, held := event.Redact(key.Kind, e.Raw.Data); !held {
 		return nil
 	}
@@ -270,7 +270,7 @@ func (c command) about(o *object) event.About {
 }
 
 // accepted is the end of a command that made an object what it is now.
-func (s *intake) accepted(ctx context.Context, t *loop.Turn, c command, after *object) (result, error) {
+func (s *svc) accepted(ctx context.Context, t *loop.Turn, c command, after *object) (result, error) {
 	e := c.event
 	if !c.key.IsTenant() { // there is no bucket, hence no state that announces the fact
 		paused, _, _ := name.Paused(after.Annotations, time.Now())
@@ -289,7 +289,7 @@ func (s *intake) accepted(ctx context.Context, t *loop.Turn, c command, after *o
 
 // afterWrite is the end of a command whose object was written, as after, or refused by the API server, err. sent is the object as the
 // command would have it.
-func (s *intake) afterWrite(ctx context.Context, t *loop.Turn, c command, after *object, err error, sent any) (result, error) {
+func (s *svc) afterWrite(ctx context.Context, t *loop.Turn, c command, after *object, err error, sent any) (result, error) {
 	if err == nil {
 		return s.accepted(ctx, t, c, after)
 	}
@@ -307,7 +307,7 @@ func (s *intake) afterWrite(ctx context.Context, t *loop.Turn, c command, after 
 }
 
 // read reads the object a command is about, nil when there is none. One that belongs to another installation is refused.
-func (s *intake) read(ctx context.Context, c command) (*object, error) {
+func (s *svc) read(ctx context.Context, c command) (*object, error) {
 	var raw json.RawMessage
 	err := s.permitted(ctx, c, func(ctx context.Context) error {
 		return s.kube.Get(ctx, c.kind.Resource, bare(c.key.Namespace), c.key.Name, &raw)

@@ -10,7 +10,7 @@ import (
 )
 
 func TestUnderstand(t *testing.T) {
-	s := &intake{namespace: "default"}
+	s := &svc{namespace: "default"}
 	key := events.Tenant("default", "demo")
 	t.Run("every command of the catalogue is understood", func(t *testing.T) {
 		keys := map[string]events.Key{event.TenantControlPlanes: key, event.DataStores: events.DataStore("ds"), event.KubeconfigGenerators: events.Generator("kg")}

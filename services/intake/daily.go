@@ -75,7 +75,7 @@ func (d *daily) over(key events.Key, looked, now time.Time) bool {
 }
 
 // lookDaily wakes what is in the partitions that are held and whose look is due, until ctx ends.
-func (s *intake) lookDaily(ctx context.Context, held *partition.Held, wake loop.Waker) {
+func (s *svc) lookDaily(ctx context.Context, held *partition.Held, wake loop.Waker) {
 	tick := time.NewTimer(0)
 	for {
 		select {
@@ -96,7 +96,7 @@ func (s *intake) lookDaily(ctx context.Context, held *partition.Held, wake loop.
 
 // dailyLook looks at a tenant or a DataStore and tells the others to, if that is due; else it does what the turn has to do without.
 // sync looks: it brings what there is in line with the object.
-func (s *intake) dailyLook(
+func (s *svc) dailyLook(
 	ctx context.Context, t *loop.Turn, now time.Time, sync func(context.Context, *loop.Turn, time.Time) error,
 ) error {
 	last, err := s.bus.LastFact(ctx, t.Key.FactSubject(name.ServiceIntake, event.Checked))

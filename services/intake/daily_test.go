@@ -126,7 +126,7 @@ func TestDailyLooks(t *testing.T) {
 
 func TestWhatIsHeldIsWokenForItsDailyLookOnceAllIsListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s intake
+		var s svc
 		s.index.reset()
 		held := events.Tenant("default", "demo")
 		for _, key := range []events.Key{held, events.Tenant("default", "elsewhere")} {
@@ -165,7 +165,7 @@ func TestWhatIsHeldIsWokenForItsDailyLookOnceAllIsListed(t *testing.T) {
 // looks are daily looks on a NATS server, with a sync that counts.
 type looks struct {
 	*testing.T
-	intake
+	svc
 	nats   *natsserver.Server
 	facts  jetstream.Stream
 	synced int

@@ -24,7 +24,7 @@ import (
 )
 
 // syncDataStore brings a DataStore's object in line with who uses it.
-func (s *intake) syncDataStore(ctx context.Context, t *loop.Turn, now time.Time) error {
+func (s *svc) syncDataStore(ctx context.Context, t *loop.Turn, now time.Time) error {
 	if !s.index.complete() {
 		return nil // called again once it is
 	}
@@ -77,7 +77,7 @@ func (s *intake) syncDataStore(ctx context.Context, t *loop.Turn, now time.Time)
 
 // usersOf asks the API server who uses a DataStore, by the objects themselves: the record may lack on one that
 // intake hasn't met yet. It is asked before a DataStore is let go.
-func (s *intake) usersOf(ctx context.Context, dataStore string) ([]string, error) {
+func (s *svc) usersOf(ctx context.Context, dataStore string) ([]string, error) {
 	users := []string{}
 	err := kube.Each(ctx, s.kube.Unscoped(), kube.TenantControlPlanes, "", func(o *user) {
 		if o.uses(dataStore) {
@@ -113,7 +113,7 @@ func (o *user) uses(dataStore string) bool {
 }
 
 // letGo takes the finalizer off a DataStore that nobody uses.
-func (s *intake) letGo(ctx context.Context, o *v1alpha1.DataStore) error {
+func (s *svc) letGo(ctx context.Context, o *v1alpha1.DataStore) error {
 	i := slices.Index(o.Finalizers, name.FinalizerDataStore)
 	if i < 0 {
 		return nil // held by somebody else's
@@ -201,7 +201,7 @@ func pausedCondition(until time.Time) *metav1.Condition {
 
 // writeUse writes intake's part of the status if it is another, with a pause after each write, so that with many new tenants
 // each tells of several.
-func (s *intake) writeUse(
+func (s *svc) writeUse(
 	ctx context.Context, t *loop.Turn, o *v1alpha1.DataStore, users []string, paused *metav1.Condition, now time.Time,
 ) error {
 	u := useOf(o, users, paused, now)

@@ -19,7 +19,7 @@ import (
 const deadListed = 20
 
 // answerDeadList lists dead letters.
-func (s *intake) answerDeadList(ctx context.Context, question []byte) (any, error) {
+func (s *svc) answerDeadList(ctx context.Context, question []byte) (any, error) {
 	q := event.DeadListQuery{}
 	if err := decodeQuestion(question, &q, `{"service":"…","namespace":"…","name":"…","limit":20}`); err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func described(letters []events.DeadLetter) []event.DeadLetter {
 }
 
 // answerDeadReplay replays the letters of a question, the oldest first.
-func (s *intake) answerDeadReplay(ctx context.Context, question []byte) (any, error) {
+func (s *svc) answerDeadReplay(ctx context.Context, question []byte) (any, error) {
 	q := event.DeadReplayQuery{}
 	if err := decodeQuestion(question, &q, `{"sequence":7} or {"namespace":"…","name":"…","all":true}`); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (s *intake) answerDeadReplay(ctx context.Context, question []byte) (any, er
 }
 
 // answerDeadDrop removes the letters of a question.
-func (s *intake) answerDeadDrop(ctx context.Context, question []byte) (any, error) {
+func (s *svc) answerDeadDrop(ctx context.Context, question []byte) (any, error) {
 	q := event.DeadDropQuery{}
 	if err := decodeQuestion(question, &q, `{"sequence":7} or {"namespace":"…","name":"…","all":true}`); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (s *intake) answerDeadDrop(ctx context.Context, question []byte) (any, erro
 }
 
 // pick finds the letters that a question is about, newest first: one by its sequence, or those of a filter.
-func (s *intake) pick(
+func (s *svc) pick(
 	ctx context.Context, sequence uint64, f event.DeadFilter, all bool,
 ) (letters []events.DeadLetter, more bool, err error) {
 	if err := checkFilter(f); err != nil {
@@ -125,7 +125,7 @@ func (s *intake) pick(
 
 // mayReplay says why a letter can't be replayed; nil when it can. A fact makes a service look at the tenant as it is now, so that one of an
 // older generation does no harm. A command means what it says: carried out late, it would undo what was commanded since.
-func (s *intake) mayReplay(ctx context.Context, d events.DeadLetter, force bool) error {
+func (s *svc) mayReplay(ctx context.Context, d events.DeadLetter, force bool) error {
 	if d.Truncated > 0 {
 		return fmt.Errorf("%d bytes of data are not kept in full; send the event anew and drop this letter", d.Truncated)
 	}
@@ -156,7 +156,7 @@ func (s *intake) mayReplay(ctx context.Context, d events.DeadLetter, force bool)
 
 // changedAfter names the fact by which an object was changed or removed after a time, empty for none. What somebody changes of other
 // objects than tenants without a command isn't told.
-func (s *intake) changedAfter(ctx context.Context, key events.Key, at time.Time) (fact string, err error) {
+func (s *svc) changedAfter(ctx context.Context, key events.Key, at time.Time) (fact string, err error) {
 	for _, what := range []string{event.Accepted, event.Deleting, event.Removed} {
 		last, err := s.bus.LastFact(ctx, key.FactSubject(name.ServiceIntake, what))
 		if err != nil {

@@ -18,7 +18,7 @@ func deleting(about event.About) result {
 }
 
 // delete deletes the object.
-func (s *intake) delete(ctx context.Context, t *loop.Turn, c command) (result, error) {
+func (s *svc) delete(ctx context.Context, t *loop.Turn, c command) (result, error) {
 	cmd, err := target[event.DeleteCommand](c.event.Data())
 	if err != nil {
 		return result{}, err

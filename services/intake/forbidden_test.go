@@ -12,7 +12,7 @@ func TestForbiddenNamespaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &intake{forbidden: f}
+	s := &svc{forbidden: f}
 	for namespace, no := range map[string]bool{
 		"kube-system": true, "kube-public": true, "stoker-system": true, "cattle-fleet": true, "monitoring": true,
 		"default": false, "kube": false, "stoker-system-2": false, "monitoring-2": false, "my-kube-system": false,

@@ -62,7 +62,7 @@ func (h *heldTenants) metric() prometheus.Collector {
 }
 
 // holds reports whether a tenant is left alone because Kamaji made it, nil for no object.
-func (s *intake) holds(key events.Key, o *v1alpha1.TenantControlPlane) bool {
+func (s *svc) holds(key events.Key, o *v1alpha1.TenantControlPlane) bool {
 	held := o != nil && v1alpha1.MadeByKamaji(o)
 	if s.held.note(key, held) && held {
 		s.log.Info("tenant left alone: it was made by Kamaji; `stoker adopt` has it worked on", "tenant", key.String(), "generation", o.Generation,

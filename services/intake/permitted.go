@@ -17,7 +17,7 @@ import (
 
 // permitted makes a write, and once more when it was forbidden for no cause although intake may make it: the API server knew no roles,
 // or a quota says no. *[intent.Unavailable] while intake may not make it.
-func (s *intake) permitted(ctx context.Context, c command, write func(context.Context) error) error {
+func (s *svc) permitted(ctx context.Context, c command, write func(context.Context) error) error {
 	err := write(ctx)
 	if !byRoles(err) {
 		return err
@@ -41,7 +41,7 @@ func byRoles(err error) bool {
 
 // mayNot is nil when intake's roles let it change objects of the command's kind, in its namespace. *[intent.Unavailable] when they don't,
 // with what the API server forbade.
-func (s *intake) mayNot(ctx context.Context, c command, forbidden error) error {
+func (s *svc) mayNot(ctx context.Context, c command, forbidden error) error {
 	for _, verb := range []string{"get", "create", "patch", "delete"} {
 		review := &authorizationv1.SelfSubjectAccessReview{
 			TypeMeta: kube.SelfSubjectAccessReviews.TypeMeta(),

@@ -42,7 +42,7 @@ func record(o *v1alpha1.TenantControlPlane, dataStore string) string {
 // recordOf returns the record of the DataStore for the apply of a tenant, empty for none. there is the metadata of the object
 // as the API server has it, nil when there is none: a tenant that is there keeps its record, and if it has none, syncTenant adds it. It
 // makes no request. Its error is that of index.reserve.
-func (s *intake) recordOf(key events.Key, asked *v1alpha1.TenantControlPlane, there *metav1.ObjectMeta) (string, error) {
+func (s *svc) recordOf(key events.Key, asked *v1alpha1.TenantControlPlane, there *metav1.ObjectMeta) (string, error) {
 	if there != nil {
 		return name.DataStore(there.Labels, there.Annotations), nil
 	}
@@ -55,7 +55,7 @@ func (s *intake) recordOf(key events.Key, asked *v1alpha1.TenantControlPlane, th
 }
 
 // place chooses a DataStore for a tenant, which may have overrides. Without any that fits, missing says which one would.
-func (s *intake) place(key events.Key, annotations map[string]string, overrides bool) (dataStore, missing string, err error) {
+func (s *svc) place(key events.Key, annotations map[string]string, overrides bool) (dataStore, missing string, err error) {
 	text := annotations[name.AnnotationDatastoreSelector]
 	selector, bad := labels.Parse(text)
 	if bad != nil {

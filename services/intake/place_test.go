@@ -154,13 +154,13 @@ func there(record *string) *metav1.ObjectMeta {
 }
 
 func TestNobodyIsPlacedBeforeAllTenantsAndDataStoresAreListed(t *testing.T) {
-	if got, err := new(intake).recordOf(tenant(1), demo(), nil); got != "" || intent.Of(err) != intent.Wait {
+	if got, err := new(svc).recordOf(tenant(1), demo(), nil); got != "" || intent.Of(err) != intent.Wait {
 		t.Error(got, err)
 	}
 }
 
 func TestRecordOf(t *testing.T) {
-	s := &intake{fallback: "d"}
+	s := &svc{fallback: "d"}
 	s.index.fill("a")
 	for what, c := range map[string]struct {
 		spec, asked, status string

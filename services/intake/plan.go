@@ -26,7 +26,7 @@ import (
 const askTimeout = 12 * time.Second
 
 // answerPlan says what a change of a tenant would come to.
-func (s *intake) answerPlan(ctx context.Context, subject string, question []byte) (any, error) {
+func (s *svc) answerPlan(ctx context.Context, subject string, question []byte) (any, error) {
 	c := command{key: events.ParseQuestionSubject(event.QueryPlan, subject), kind: kinds[event.TenantControlPlanes]}
 	if !c.key.Valid() || c.key.Namespace == events.ClusterScoped {
 		return nil, badQuestion("the subject must be %s.<namespace>.<name>, of a tenant", event.QueryPlan)
@@ -55,7 +55,7 @@ func (s *intake) answerPlan(ctx context.Context, subject string, question []byte
 }
 
 // propose makes the change without storing it. Its error may be a refusal of the change.
-func (s *intake) propose(ctx context.Context, c command, q event.PlanQuery) (*proposal, error) {
+func (s *svc) propose(ctx context.Context, c command, q event.PlanQuery) (*proposal, error) {
 	p := &proposal{}
 	if err := s.reaches(c); err != nil {
 		return p, err
@@ -84,7 +84,7 @@ func (s *intake) propose(ctx context.Context, c command, q event.PlanQuery) (*pr
 }
 
 // proposed is the write that makes the change, and the object as it was sent. The write decodes the API server's answer into raw.
-func (s *intake) proposed(c command, q event.PlanQuery, there *object, raw *json.RawMessage) (func(context.Context) error, any, error) {
+func (s *svc) proposed(c command, q event.PlanQuery, there *object, raw *json.RawMessage) (func(context.Context) error, any, error) {
 	if len(q.Apply) == 0 {
 		what, err := c.patching(&event.PatchCommand{Spec: q.Spec})
 		if err != nil {
@@ -119,7 +119,7 @@ func (s *intake) proposed(c command, q event.PlanQuery, there *object, raw *json
 }
 
 // lookInto looks at what the change meets: pods, DataStores, and, for another minor version, what is inside the tenant.
-func (s *intake) lookInto(ctx context.Context, key events.Key, p *proposal) error {
+func (s *svc) lookInto(ctx context.Context, key events.Key, p *proposal) error {
 	var before *state.Tenant
 	spec, err := s.bus.State(ctx, key, name.ServiceIntake)
 	switch {
@@ -180,7 +180,7 @@ func answerOf[T any](ctx context.Context, bus *events.Bus, service, subject stri
 }
 
 // storesOf reads the DataStores that a tenant uses, by name; nil for one that isn't there.
-func (s *intake) storesOf(ctx context.Context, spec *v1alpha1.TenantControlPlaneSpec) (map[string]*v1alpha1.DataStore, error) {
+func (s *svc) storesOf(ctx context.Context, spec *v1alpha1.TenantControlPlaneSpec) (map[string]*v1alpha1.DataStore, error) {
 	names := []string{spec.DataStore}
 	for _, o := range spec.DataStoreOverrides {
 		names = append(names, o.DataStore)

@@ -21,7 +21,7 @@ import (
 const questionTimeout = 25 * time.Second
 
 // questions are the endpoints.
-func (s *intake) questions() events.Questions {
+func (s *svc) questions() events.Questions {
 	return events.Questions{
 		Service: event.IntakeService, Version: "1.0.0", Description: "dead letters, replicas and partitions, looks at tenants, plans",
 		Endpoints: map[string]events.Question{

@@ -22,7 +22,7 @@ import (
 
 // release lets go of a tenant that is another installation's now: bucket and timers go, what was made for it stays as it
 // is, with the finalizer, for the other one to work on.
-func (s *intake) release(ctx context.Context, t *loop.Turn) error {
+func (s *svc) release(ctx context.Context, t *loop.Turn) error {
 	own := t.Own()
 	if own == nil {
 		return nil
@@ -40,7 +40,7 @@ func (s *intake) release(ctx context.Context, t *loop.Turn) error {
 // vanished handles an object that is no more. If it went without our leave (its finalizer was removed by hand), what was
 // made for it is taken down all the same, also if it was paused: nobody can end the pause any more. The data of one that another management
 // cluster takes over aren't its own any more.
-func (s *intake) vanished(ctx context.Context, t *loop.Turn) error {
+func (s *svc) vanished(ctx context.Context, t *loop.Turn) error {
 	if t.Tenant == nil || t.Tenant.Deleting && !t.Tenant.LeftAlone() {
 		return nil
 	}
@@ -55,7 +55,7 @@ func (s *intake) vanished(ctx context.Context, t *loop.Turn) error {
 
 // finish ends a deletion once every service has removed what it made: the object's finalizer, then timers and bucket, so
 // that a crash in between finds the object gone and only forgets. It tells what was removed in all.
-func (s *intake) finish(ctx context.Context, t *loop.Turn) error {
+func (s *svc) finish(ctx context.Context, t *loop.Turn) error {
 	done, _, err := t.RemovedBefore(ctx)
 	if err != nil || done == nil { // nil: of an earlier tenant of that name
 		return err
@@ -85,7 +85,7 @@ func (s *intake) finish(ctx context.Context, t *loop.Turn) error {
 
 // letObjectGo takes the finalizer off the object of a tenant of which nothing is left. It returns false when the deletion doesn't go on
 // now.
-func (s *intake) letObjectGo(ctx context.Context, t *loop.Turn, o *v1alpha1.TenantControlPlane) (bool, error) {
+func (s *svc) letObjectGo(ctx context.Context, t *loop.Turn, o *v1alpha1.TenantControlPlane) (bool, error) {
 	if o.DeletionTimestamp == nil {
 		return false, nil
 	}
@@ -97,7 +97,7 @@ func (s *intake) letObjectGo(ctx context.Context, t *loop.Turn, o *v1alpha1.Tena
 }
 
 // unhold takes finalizers off a tenant's object, in one write, if it has any of them.
-func (s *intake) unhold(ctx context.Context, o *v1alpha1.TenantControlPlane, finalizers ...string) error {
+func (s *svc) unhold(ctx context.Context, o *v1alpha1.TenantControlPlane, finalizers ...string) error {
 	var patch []map[string]any
 	left := slices.Clone(o.Finalizers)
 	for _, f := range finalizers {

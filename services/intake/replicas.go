@@ -20,7 +20,7 @@ type claimed struct {
 }
 
 // survey asks every replica of the services that a question names; silent ones that are known are among them.
-func (s *intake) survey(ctx context.Context, question []byte) (replicas []event.Replica, claims []claimed, err error) {
+func (s *svc) survey(ctx context.Context, question []byte) (replicas []event.Replica, claims []claimed, err error) {
 	var q event.ReplicasQuery
 	if err := decodeQuestion(question, &q, `{"service":"certs"} or {}`); err != nil {
 		return nil, nil, err
@@ -73,7 +73,7 @@ func withSilent(replicas []event.Replica, claims []claimed, expected [][2]string
 }
 
 // answerReplicas lists the replicas.
-func (s *intake) answerReplicas(ctx context.Context, question []byte) (any, error) {
+func (s *svc) answerReplicas(ctx context.Context, question []byte) (any, error) {
 	replicas, claims, err := s.survey(ctx, question)
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (s *intake) answerReplicas(ctx context.Context, question []byte) (any, erro
 }
 
 // answerPartitions says who holds each partition.
-func (s *intake) answerPartitions(ctx context.Context, question []byte) (any, error) {
+func (s *svc) answerPartitions(ctx context.Context, question []byte) (any, error) {
 	replicas, claims, err := s.survey(ctx, question)
 	if err != nil {
 		return nil, err

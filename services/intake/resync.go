@@ -34,7 +34,7 @@ func asked(t *loop.Turn) bool {
 }
 
 // answerResync has tenants looked at.
-func (s *intake) answerResync(ctx context.Context, question []byte) (any, error) {
+func (s *svc) answerResync(ctx context.Context, question []byte) (any, error) {
 	var q event.ResyncQuery
 	if err := decodeQuestion(question, &q, `{"namespace":"…","name":"…"}, {"namespace":"…"} or {"all":true}`); err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (s *intake) answerResync(ctx context.Context, question []byte) (any, error)
 }
 
 // askForMany sets a timer for each tenant, in place of one that is still to come, and returns when the last goes off.
-func (s *intake) askForMany(ctx context.Context, tenants []events.Key, now time.Time) (until time.Time, err error) {
+func (s *svc) askForMany(ctx context.Context, tenants []events.Key, now time.Time) (until time.Time, err error) {
 	var set atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(timersAtOnce)

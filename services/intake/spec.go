@@ -28,7 +28,7 @@ import (
 )
 
 // get reads the tenant's object; nil when there is none.
-func (s *intake) get(ctx context.Context, key events.Key) (*v1alpha1.TenantControlPlane, error) {
+func (s *svc) get(ctx context.Context, key events.Key) (*v1alpha1.TenantControlPlane, error) {
 	o := &v1alpha1.TenantControlPlane{}
 	err := s.kube.Get(ctx, kube.TenantControlPlanes, key.Namespace, key.Name, o)
 	if apierrors.IsNotFound(err) {
@@ -38,7 +38,7 @@ func (s *intake) get(ctx context.Context, key events.Key) (*v1alpha1.TenantContr
 }
 
 // syncTenant brings the spec in line with the object as it is now.
-func (s *intake) syncTenant(ctx context.Context, t *loop.Turn, now time.Time) error {
+func (s *svc) syncTenant(ctx context.Context, t *loop.Turn, now time.Time) error {
 	o, err := s.get(ctx, t.Key)
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func generation(o *metav1.ObjectMeta) string { return strconv.FormatInt(o.Genera
 
 // adopt adds what intake adds to an object, unless it is there: the finalizer, and the record of its DataStore. A command's apply carries
 // all of it already. Of an object that Kamaji made it takes off what Kamaji alone would.
-func (s *intake) adopt(ctx context.Context, o *v1alpha1.TenantControlPlane, dataStore string) error {
+func (s *svc) adopt(ctx context.Context, o *v1alpha1.TenantControlPlane, dataStore string) error {
 	labels, annotations := map[string]string{}, recorded(o, dataStore, nil)
 	ds := label(dataStore)
 	if have, recorded := o.Annotations[name.AnnotationDataStore]; !recorded || have != ds {
@@ -112,7 +112,7 @@ func recorded(o *v1alpha1.TenantControlPlane, dataStore string, gone []string) m
 
 // withdrawn takes the DataStores that hold nothing of a tenant any more off its annotation. The watch then brings that into
 // its spec.
-func (s *intake) withdrawn(ctx context.Context, t *loop.Turn, e loop.Event) error {
+func (s *svc) withdrawn(ctx context.Context, t *loop.Turn, e loop.Event) error {
 	var gone event.DatastoreWithdrawn
 	if err := e.DataAs(&gone); err != nil {
 		return &intent.Permanent{Reason: reason.InvalidFact, Message: "datastore.withdrawn can't be read", Err: err}
@@ -134,7 +134,7 @@ func (s *intake) withdrawn(ctx context.Context, t *loop.Turn, e loop.Event) erro
 }
 
 // migrated records that a tenant's data are in another DataStore now, and in the former one still, as long as they are kept there.
-func (s *intake) migrated(ctx context.Context, t *loop.Turn, e loop.Event) error {
+func (s *svc) migrated(ctx context.Context, t *loop.Turn, e loop.Event) error {
 	var fact event.DatastoreMigrated
 	if err := e.DataAs(&fact); err != nil {
 		return &intent.Permanent{Reason: reason.InvalidFact, Message: "datastore.migrated can't be read", Err: err}
@@ -161,7 +161,7 @@ func (s *intake) migrated(ctx context.Context, t *loop.Turn, e loop.Event) error
 
 // called wakes a tenant to which somebody has connected, if that is to wake it, as the command does. It reports whether there was something
 // to wake.
-func (s *intake) called(ctx context.Context, t *loop.Turn, e loop.Event) (woken bool, err error) {
+func (s *svc) called(ctx context.Context, t *loop.Turn, e loop.Event) (woken bool, err error) {
 	return s.moved(ctx, t, e, func(o *v1alpha1.TenantControlPlane) (map[string]any, error) {
 		if o.Annotations[name.AnnotationWakeOn] != name.WakeOnConnection {
 			return nil, nil
@@ -172,7 +172,7 @@ func (s *intake) called(ctx context.Context, t *loop.Turn, e loop.Event) (woken 
 
 // idle puts a tenant to sleep that nobody has used for as long as its annotation says. It reports whether there was something to put to
 // sleep.
-func (s *intake) idle(ctx context.Context, t *loop.Turn, e loop.Event) (slept bool, err error) {
+func (s *svc) idle(ctx context.Context, t *loop.Turn, e loop.Event) (slept bool, err error) {
 	return s.moved(ctx, t, e, func(o *v1alpha1.TenantControlPlane) (map[string]any, error) {
 		if name.IdleTime(o.Annotations) == 0 {
 			return nil, nil
@@ -183,7 +183,7 @@ func (s *intake) idle(ctx context.Context, t *loop.Turn, e loop.Event) (slept bo
 
 // moved writes the patch that a fact about a tenant leads to, unless it is about another object or one that is being deleted, and reports
 // whether there was one.
-func (s *intake) moved(
+func (s *svc) moved(
 	ctx context.Context, t *loop.Turn, e loop.Event, patchOf func(*v1alpha1.TenantControlPlane) (map[string]any, error),
 ) (bool, error) {
 	var fact event.About
@@ -214,7 +214,7 @@ func (s *intake) moved(
 
 // add adds labels, annotations and a finalizer to an object and decodes the result into out; without anything to add it does
 // nothing.
-func (s *intake) add(
+func (s *svc) add(
 	ctx context.Context, r kube.Resource, o *metav1.ObjectMeta, labels map[string]string, annotations map[string]any, finalizer string, out any,
 ) error {
 	meta := map[string]any{}
@@ -336,7 +336,7 @@ type acceptance struct {
 
 // accept chooses the tenant's DataStore, adopts its object and says what its spec must be. c is the command that led to it, nil when
 // the object was written by other means. The caller writes the outcome and then calls noteAccepted.
-func (s *intake) accept(ctx context.Context, t *loop.Turn, o *v1alpha1.TenantControlPlane, c *command, now time.Time) (*acceptance, error) {
+func (s *svc) accept(ctx context.Context, t *loop.Turn, o *v1alpha1.TenantControlPlane, c *command, now time.Time) (*acceptance, error) {
 	if err := t.Adopt(ctx, string(o.UID), o.Generation); err != nil {
 		return nil, err
 	}
@@ -400,7 +400,7 @@ func (a *acceptance) tell(about event.About, before *state.Tenant, command strin
 }
 
 // noteAccepted notes, once the outcome is written, what the tenant's spec is now.
-func (s *intake) noteAccepted(t *loop.Turn, a *acceptance) {
+func (s *svc) noteAccepted(t *loop.Turn, a *acceptance) {
 	if a.outcome == nil {
 		return
 	}
@@ -411,7 +411,7 @@ func (s *intake) noteAccepted(t *loop.Turn, a *acceptance) {
 }
 
 // writeSpec writes the spec for an object and tells, if it says anything new.
-func (s *intake) writeSpec(ctx context.Context, t *loop.Turn, o *v1alpha1.TenantControlPlane, now time.Time) error {
+func (s *svc) writeSpec(ctx context.Context, t *loop.Turn, o *v1alpha1.TenantControlPlane, now time.Time) error {
 	a, err := s.accept(ctx, t, o, nil, now)
 	if err != nil || a.outcome == nil {
 		return err
@@ -461,7 +461,7 @@ func acceptedOf(about event.About, tenant *state.Tenant, command string) event.I
 const longestTimer = 14 * 24 * time.Hour
 
 // lookAt wakes intake when a pause ends, sleep begins or ends, or a backup is due. It is set at every look, since the timer may have been lost with NATS.
-func (s *intake) lookAt(ctx context.Context, t *loop.Turn, at, now time.Time) error {
+func (s *svc) lookAt(ctx context.Context, t *loop.Turn, at, now time.Time) error {
 	if latest := now.Add(longestTimer); at.After(latest) {
 		at = latest
 	}

@@ -59,7 +59,7 @@ func (s *stalls) note(c command, now time.Time) {
 // admitted makes a command's write. The API server gives up on it after some seconds, whatever webhooks do meanwhile; such an error,
 // an internal one, and an answer that doesn't come in time, is a refusal if it is admission's: the object can be read, and the same
 // write fails although nothing is stored (a dry run). Else it is the API server's or its etcd's, and is returned.
-func (s *intake) admitted(ctx context.Context, t *loop.Turn, c command, write func(context.Context) error) error {
+func (s *svc) admitted(ctx context.Context, t *loop.Turn, c command, write func(context.Context) error) error {
 	if left := s.stalls.left(c, time.Now()); left > 0 {
 		return stalled(c, fmt.Sprintf("nothing is tried for another %s", left.Round(time.Second)))
 	}

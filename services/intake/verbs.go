@@ -21,15 +21,15 @@ import (
 // verb says what commands of a verb do; one of the fields is set.
 type verb struct {
 	// do carries a command out.
-	do func(s *intake, ctx context.Context, t *loop.Turn, c command) (result, error)
+	do func(s *svc, ctx context.Context, t *loop.Turn, c command) (result, error)
 	// change says what is to be changed of the object there is. Its error is a refusal.
 	change func(c command) (change, error)
 }
 
 // verbs are all there are. Which kinds of objects each is for is in the catalogue (event.Catalogue).
 var verbs = map[string]verb{
-	event.Apply:   {do: (*intake).apply},
-	event.Delete:  {do: (*intake).delete},
+	event.Apply:   {do: (*svc).apply},
+	event.Delete:  {do: (*svc).delete},
 	event.Patch:   {change: patch},
 	event.Pause:   {change: pause},
 	event.Resume:  {change: resume},
@@ -69,7 +69,7 @@ func typesOf(kinds ...string) []string {
 }
 
 // carryOut does what a command asks for. Its error may be a refusal.
-func (s *intake) carryOut(ctx context.Context, t *loop.Turn, c command) (result, error) {
+func (s *svc) carryOut(ctx context.Context, t *loop.Turn, c command) (result, error) {
 	v, known := verbs[c.verb]
 	switch {
 	case !known:

@@ -139,13 +139,13 @@ func TestAnUnknownVerbIsRefused(t *testing.T) {
 		}
 	})
 	t.Run("before anything is looked at", func(t *testing.T) {
-		_, err := (&intake{}).understand(key, commandFor(key, hibernate, ``).event)
+		_, err := (&svc{}).understand(key, commandFor(key, hibernate, ``).event)
 		if e := wants(t, err, "event.type", event.RuleUnknown); e.Value != typ {
 			t.Errorf("%+v", e)
 		}
 	})
 	t.Run("and not carried out: it wakes no sleeping tenant", func(t *testing.T) {
-		_, err := (&intake{}).carryOut(t.Context(), nil, commandFor(key, hibernate, ``))
+		_, err := (&svc{}).carryOut(t.Context(), nil, commandFor(key, hibernate, ``))
 		if e := wants(t, err, "event.type", event.RuleUnknown); e.Value != typ {
 			t.Errorf("%+v", e)
 		}

@@ -37,7 +37,7 @@ const (
 )
 
 // watch sees every tenant's object: labels don't tell its partition, and DataStores are used by tenants of other installations, too. And it sees the installation's DataStores, and what admission policies depend on.
-func (s *intake) watch(ctx context.Context, held *partition.Held, wake loop.Waker) error {
+func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) error {
 	s.index.reset()
 	complete := func() {
 		for n := range s.index.all() {
@@ -88,7 +88,7 @@ func (s *intake) watch(ctx context.Context, held *partition.Held, wake loop.Wake
 
 // takeOver wakes what is in partitions that are gained, as it was seen: of each change this replica knows, but what it woke for it was
 // dropped while another held the partition, which may not have come to it.
-func (s *intake) takeOver(ctx context.Context, held *partition.Held, wake loop.Waker) {
+func (s *svc) takeOver(ctx context.Context, held *partition.Held, wake loop.Waker) {
 	for m := range held.Moves(ctx) {
 		s.index.stay(m.Stayed)
 		s.held.keep(m.Held)
@@ -107,7 +107,7 @@ func (s *intake) takeOver(ctx context.Context, held *partition.Held, wake loop.W
 }
 
 // wakeSeen wakes a tenant whose object is there.
-func (s *intake) wakeSeen(key events.Key, is seen, wake loop.Waker) {
+func (s *svc) wakeSeen(key events.Key, is seen, wake loop.Waker) {
 	if is.ours {
 		wake(key, loop.Wake{Kind: wakeTenant, Version: is.fingerprint})
 	} else { // it may have left while nobody looked
@@ -116,14 +116,14 @@ func (s *intake) wakeSeen(key events.Key, is seen, wake loop.Waker) {
 }
 
 // wakeUnplaced wakes the tenants that wait for a DataStore.
-func (s *intake) wakeUnplaced(wake loop.Waker) {
+func (s *svc) wakeUnplaced(wake loop.Waker) {
 	for _, key := range s.index.unplaced() {
 		wake(key, loop.Wake{Kind: wakeDataStores})
 	}
 }
 
 // sawTenant notes what the watch shows of a tenant and wakes whom it concerns.
-func (s *intake) sawTenant(c kube.Change, wake loop.Waker) {
+func (s *svc) sawTenant(c kube.Change, wake loop.Waker) {
 	o := &c.Object.ObjectMeta
 	key := events.Tenant(o.Namespace, o.Name)
 	now, before := seen{

@@ -14,7 +14,7 @@ import (
 )
 
 func TestAPartitionThatIsGainedIsWokenAsItWasSeen(t *testing.T) {
-	s := &intake{}
+	s := &svc{}
 	s.index.reset()
 	var a, b, foreign events.Key // a stays, the others are gained
 	for i := 0; a.Name == "" || b.Name == "" || foreign.Name == ""; i++ {

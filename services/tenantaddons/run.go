@@ -11,7 +11,6 @@ package tenantaddons
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -19,7 +18,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -130,19 +128,4 @@ func (s *svc) note(of types.NamespacedName, status tenantaddon.TenantAddonStatus
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.told[of] = status
-}
-
-// handle is a turn: of a TenantAddon, or of a tenant.
-func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
-	var err error
-	switch t.Key.Kind {
-	case event.TenantControlPlanes:
-		err = s.tenantTurn(ctx, t)
-	case event.TenantAddons:
-		err = s.rollOut(ctx, t)
-	}
-	if errors.Is(err, errPartial) {
-		return nil // whoever has to do with TenantAddons is woken once all is listed
-	}
-	return err
 }

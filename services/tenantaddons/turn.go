@@ -26,6 +26,21 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
+// handle is a turn: of a TenantAddon, or of a tenant.
+func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
+	var err error
+	switch t.Key.Kind {
+	case event.TenantControlPlanes:
+		err = s.tenantTurn(ctx, t)
+	case event.TenantAddons:
+		err = s.rollOut(ctx, t)
+	}
+	if errors.Is(err, errPartial) {
+		return nil // whoever has to do with TenantAddons is woken once all is listed
+	}
+	return err
+}
+
 // work is a turn of a tenant.
 type work struct {
 	*svc

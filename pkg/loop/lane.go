@@ -77,19 +77,8 @@ func (l *Loop) enqueue(key events.Key, d *delivery, w Wake) {
 	}
 }
 
-// growStack makes room for a turn on the goroutine's stack at once, while there is nothing on it. Otherwise a turn would have it
-// doubled, and everything on it copied, several times, which is a tenth of the time of short turns. The garbage collector
-// shrinks the stack of a lane that waits.
-//
-//go:noinline
-func growStack(i int) byte {
-	var turn [24 << 10]byte
-	return turn[i]
-}
-
 // runLane works until the lane is empty or closed.
 func (l *Loop) runLane(n *lane) {
-	growStack(0)
 	defer close(n.done)
 	defer n.cancel()
 	defer l.waitsFor(n, "")

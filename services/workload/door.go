@@ -53,7 +53,7 @@ func ActivatorSlice(s Subject, at netip.AddrPort) *discoveryv1.EndpointSlice {
 
 // wakesByConnection reports whether connections to the tenant are to wake it, and this installation has them do so.
 func (t *turn) wakesByConnection() bool {
-	return t.s.activator.address.IsValid() && t.Tenant.Annotations[name.AnnotationWakeOn] == name.WakeOnConnection
+	return t.s.activator.Address.IsValid() && t.Tenant.Annotations[name.AnnotationWakeOn] == name.WakeOnConnection
 }
 
 // holdConnections has connections held while the tenant sleeps, and then until a pod is ready.
@@ -72,7 +72,7 @@ func (t *turn) holdConnections(ctx context.Context) error {
 
 // openDoor opens the tenant's door and has its Service lead there.
 func (t *turn) openDoor(ctx context.Context) error {
-	at, err := t.s.activator.open(t.Key)
+	at, err := t.s.activator.Open(t.Key)
 	if err != nil {
 		return err
 	}
@@ -104,9 +104,9 @@ func (t *turn) letThrough(ctx context.Context) error {
 		if len(ready) == 0 {
 			return nil // it was; the Deployment says so when one is again
 		}
-		t.s.activator.lead(t.Key, ready)
+		t.s.activator.Lead(t.Key, ready)
 	} else {
-		t.s.activator.close(t.Key)
+		t.s.activator.Close(t.Key)
 	}
 	t.s.observed.setKnown(t.Key, kindActivator, "", 0)
 	if _, err := t.delete(ctx, kube.EndpointSlices, name.Activator(t.Key.Name), metav1.DeleteOptions{}); err != nil {
@@ -138,7 +138,7 @@ func readyAt(pods []corev1.Pod, port int32) (all []string) {
 // who were connected, and gives up by then, such as addons.
 func (t *turn) callIfWaiting() {
 	slept := t.step == event.Slept && (t.Own() == nil || t.Own().Step != event.Slept)
-	if t.step == event.Slept && t.Tenant.Sleeps() && (slept || t.Woken(wakeCall)) && t.s.activator.waiting(t.Key) {
+	if t.step == event.Slept && t.Tenant.Sleeps() && (slept || t.Woken(wakeCall)) && t.s.activator.Waiting(t.Key) {
 		t.facts = append(t.facts, loop.Tell{What: event.Called, Data: event.WorkloadCalled{About: t.About()}})
 	}
 }

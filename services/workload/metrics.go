@@ -4,22 +4,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/stoker-k8s/stoker/pkg/metric"
+	"github.com/stoker-k8s/stoker/services/workload/internal/activator"
 )
 
 // DescribeMetrics registers the metrics that workload has beside those of every service, without a service.
 func DescribeMetrics(own, _ prometheus.Registerer) {
-	own.MustRegister((*slots)(nil).metrics(), (*activator)(nil).metrics())
-}
-
-// metrics shows how many connections the activator has.
-func (a *activator) metrics() prometheus.Collector {
-	connections := prometheus.NewDesc("stoker_workload_activator_connections",
-		"Connections to tenants with the annotation stoker.dev/wake-on: held until a pod is ready, or led to one since.", []string{"state"}, nil)
-	return metric.AtScrape{Gauges: []*prometheus.Desc{connections}, Values: func(c chan<- prometheus.Metric) {
-		held, led := a.count()
-		c <- metric.Gauge(connections, float64(held), "held")
-		c <- metric.Gauge(connections, float64(led), "led")
-	}}
+	own.MustRegister((*slots)(nil).metrics(), (*activator.Activator)(nil).Metrics())
 }
 
 // metrics shows how many rollouts go on and wait.

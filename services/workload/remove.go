@@ -35,7 +35,7 @@ type removing struct {
 // remove is the turn of a tenant that is being deleted.
 func (t *turn) remove(ctx context.Context) error {
 	t.s.slots.free(t.Key)
-	t.s.activator.close(t.Key)
+	t.s.activator.Close(t.Key)
 	if t.step == event.Removed {
 		t.s.observed.forget(t.Key)
 		return nil

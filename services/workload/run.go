@@ -15,7 +15,7 @@
 //   - drift: watch.go wakes, observed.go tells it from the echo of own writes
 //   - adopt.go leaves pods that Kamaji made, until others are wanted
 //   - slots.go paces rollouts, remove.go takes everything away
-//   - activator.go holds connections to tenants that sleep
+//   - internal/activator holds connections to tenants that sleep
 //   - plan.go answers what a change would mean for the pods.
 package workload
 
@@ -36,6 +36,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/pkg/metric"
 	"github.com/stoker-k8s/stoker/pkg/service"
+	"github.com/stoker-k8s/stoker/services/workload/internal/activator"
 )
 
 // Config of the service.
@@ -77,7 +78,7 @@ type svc struct {
 	observed observations
 	slots    *slots
 	// activator has connections to tenants that sleep wake them.
-	activator *activator
+	activator *activator.Activator
 	handlers  *metric.HandlerTime
 	// kineImage and gateImage are those of Config.
 	kineImage, gateImage string
@@ -110,16 +111,16 @@ func Run(ctx context.Context, cfg Config) error {
 	var s *svc
 	err := service.Run(ctx, cfg.Config, func(c *service.Clients) (*loop.Loop, error) {
 		s = newService(c.Kube, c.Log, rollouts)
-		s.activator.address = address
+		s.activator.Address = address
 		s.kineImage, s.gateImage, s.handlers = cfg.KineImage, cmp.Or(cfg.GateImage, defaultGateImage()), c.Handlers
-		c.Metrics.MustRegister(s.slots.metrics(), s.activator.metrics())
+		c.Metrics.MustRegister(s.slots.metrics(), s.activator.Metrics())
 		if _, err := c.Bus.AnswerQuestions(ctx, s.questions(c.Bus)); err != nil {
 			return nil, err
 		}
 		return s.loop(c.Bus), nil
 	})
 	if s != nil {
-		s.activator.end()
+		s.activator.End()
 	}
 	return err
 }
@@ -133,7 +134,7 @@ func newService(client *kube.Client, log *slog.Logger, rollouts int) *svc {
 			}
 		}
 	}
-	s.slots, s.activator = newSlots(rollouts, waker(wakeSlot)), newActivator(netip.Addr{}, log, waker(wakeCall))
+	s.slots, s.activator = newSlots(rollouts, waker(wakeSlot)), activator.New(log, waker(wakeCall))
 	return s
 }
 

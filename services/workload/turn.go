@@ -36,7 +36,7 @@ func (s *svc) handle(ctx context.Context, lt *loop.Turn) error {
 	if lt.Tenant == nil {
 		lt.NoAlarm()
 		s.slots.free(lt.Key)
-		s.activator.close(lt.Key)
+		s.activator.Close(lt.Key)
 		s.observed.forget(lt.Key)
 		return nil
 	}

@@ -31,7 +31,7 @@ func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) 
 	g.Go(func() error {
 		return s.watchObjects(ctx, held, wake, kube.Deployments, named{kindDeployment: name.Deployment}, nil)
 	})
-	if s.activator.address.IsValid() {
+	if s.activator.Address.IsValid() {
 		g.Go(func() error {
 			return s.watchObjects(ctx, held, wake, kube.EndpointSlices, named{kindActivator: name.Activator}, nil)
 		})
@@ -52,7 +52,7 @@ func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) 
 	g.Go(func() error {
 		for m := range held.Moves(ctx) {
 			s.slots.keepIn(m.Held)
-			s.activator.keepIn(m.Held)
+			s.activator.KeepIn(m.Held)
 		}
 		return nil
 	})

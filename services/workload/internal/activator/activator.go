@@ -1,7 +1,7 @@
-// The activator holds connections to tenants that sleep, until a pod is there to take them. It has a door for each, a port that the tenant's
-// Service leads to (door.go). What comes in must begin as TLS does; it isn't ended here: bytes are passed on as they are, so no key is needed.
-
-package workload
+// Package activator holds connections to tenants that sleep until a pod accepts them. It listens for each of these tenants at a port of its
+// own, the tenant's door, to which the tenant's Service leads. A connection must begin as TLS does. The activator doesn't terminate TLS: it
+// copies bytes, so it needs no key.
+package activator
 
 import (
 	"errors"
@@ -16,7 +16,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/metric"
 )
 
 // Ports of the activator: those at which doors are, for what lets connections through to them.
@@ -39,9 +42,10 @@ const (
 	dialTime = 2 * time.Second
 )
 
-// activator is one replica's. It is safe for concurrent use; one without an address opens no doors.
-type activator struct {
-	address netip.Addr
+// Activator has the doors of one replica. It is safe for concurrent use.
+type Activator struct {
+	// Address is where the doors are. It is set before the first use; without an address nothing may be opened.
+	Address netip.Addr
 	log     *slog.Logger
 	// call is told of the first client that waits at a door.
 	call func(events.Key)
@@ -56,7 +60,7 @@ type activator struct {
 
 // door is where connections to one tenant come in. It is guarded by the activator's mu.
 type door struct {
-	*activator
+	*Activator
 	key      events.Key
 	listener net.Listener
 	// pods are where connections go on to, none while the tenant sleeps.
@@ -67,12 +71,13 @@ type door struct {
 	shuts *time.Timer
 }
 
-func newActivator(address netip.Addr, log *slog.Logger, call func(events.Key)) *activator {
-	return &activator{address: address, log: log, call: call, doors: map[events.Key]*door{}, going: map[net.Conn]bool{}}
+// New returns an activator without an address. It calls call for a tenant when the first client waits for it.
+func New(log *slog.Logger, call func(events.Key)) *Activator {
+	return &Activator{log: log, call: call, doors: map[events.Key]*door{}, going: map[net.Conn]bool{}}
 }
 
-// open opens the tenant's door, if it isn't, and returns where it is. Connections are held from now on.
-func (a *activator) open(key events.Key) (netip.AddrPort, error) {
+// Open opens the tenant's door, if it isn't, and returns where it is. Connections are held from now on.
+func (a *Activator) Open(key events.Key) (netip.AddrPort, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	d := a.doors[key]
@@ -81,7 +86,7 @@ func (a *activator) open(key events.Key) (netip.AddrPort, error) {
 		if err != nil {
 			return netip.AddrPort{}, err
 		}
-		d = &door{activator: a, key: key, listener: listener, guests: map[net.Conn]bool{}}
+		d = &door{Activator: a, key: key, listener: listener, guests: map[net.Conn]bool{}}
 		a.doors[key] = d
 		a.done.Go(d.accept)
 	}
@@ -94,7 +99,7 @@ func (a *activator) open(key events.Key) (netip.AddrPort, error) {
 }
 
 // listen takes the first free port from the one that is the tenant's by its name on, so that it mostly has the same one.
-func (a *activator) listen(key events.Key) (net.Listener, error) {
+func (a *Activator) listen(key events.Key) (net.Listener, error) {
 	if a.closed {
 		return nil, net.ErrClosed
 	}
@@ -105,23 +110,23 @@ func (a *activator) listen(key events.Key) (net.Listener, error) {
 	for i := range uint32(100) {
 		port := firstDoor + (h.Sum32()%all+i)%all
 		var l net.Listener
-		if l, err = net.Listen("tcp", netip.AddrPortFrom(a.address, uint16(port)).String()); err == nil {
+		if l, err = net.Listen("tcp", netip.AddrPortFrom(a.Address, uint16(port)).String()); err == nil {
 			return l, nil
 		}
 	}
 	return nil, fmt.Errorf("activator: no port for %s: %w", key, err)
 }
 
-// waiting reports whether somebody waits for the tenant to wake.
-func (a *activator) waiting(key events.Key) bool {
+// Waiting reports whether somebody waits for the tenant to wake.
+func (a *Activator) Waiting(key events.Key) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	d := a.doors[key]
 	return d != nil && d.waits()
 }
 
-// lead has connections go on to pods, those that are held and those that come until the door is shut, which it is after a while.
-func (a *activator) lead(key events.Key, pods []string) {
+// Lead has connections go on to pods, those that are held and those that come until the door is shut, which it is after a while.
+func (a *Activator) Lead(key events.Key, pods []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	d := a.doors[key]
@@ -138,11 +143,11 @@ func (a *activator) lead(key events.Key, pods []string) {
 	}
 }
 
-// close shuts the tenant's door at once, and ends what is held there.
-func (a *activator) close(key events.Key) { a.shut(key, nil) }
+// Close shuts the tenant's door at once, and ends what is held there.
+func (a *Activator) Close(key events.Key) { a.shut(key, nil) }
 
 // shut shuts the door of a tenant, if it is this one; nil for whichever there is.
-func (a *activator) shut(key events.Key, this *door) {
+func (a *Activator) shut(key events.Key, this *door) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	d := a.doors[key]
@@ -159,8 +164,8 @@ func (a *activator) shut(key events.Key, this *door) {
 	}
 }
 
-// keepIn shuts the doors of tenants in partitions other than these: another replica opens its own.
-func (a *activator) keepIn(partitions []int) {
+// KeepIn shuts the doors of tenants in partitions other than these: another replica opens its own.
+func (a *Activator) KeepIn(partitions []int) {
 	a.mu.Lock()
 	var gone []events.Key
 	for key := range a.doors {
@@ -170,16 +175,16 @@ func (a *activator) keepIn(partitions []int) {
 	}
 	a.mu.Unlock()
 	for _, key := range gone {
-		a.close(key)
+		a.Close(key)
 	}
 }
 
-// end shuts all doors, ends all connections and returns when none is left.
-func (a *activator) end() {
+// End shuts all doors, ends all connections and returns when none is left.
+func (a *Activator) End() {
 	a.mu.Lock()
 	a.closed = true
 	a.mu.Unlock()
-	a.keepIn(nil)
+	a.KeepIn(nil)
 	a.mu.Lock()
 	for c := range a.going {
 		_ = c.Close()
@@ -188,14 +193,25 @@ func (a *activator) end() {
 	a.done.Wait()
 }
 
-// count returns how many connections are held at doors, and how many there are to pods.
-func (a *activator) count() (held, led int) {
+// Count returns how many connections are held at doors, and how many there are to pods.
+func (a *Activator) Count() (held, led int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, d := range a.doors {
 		held += len(d.guests)
 	}
 	return held, len(a.going)
+}
+
+// Metrics shows how many connections the activator has; a nil activator describes them.
+func (a *Activator) Metrics() prometheus.Collector {
+	connections := prometheus.NewDesc("stoker_workload_activator_connections",
+		"Connections to tenants with the annotation stoker.dev/wake-on: held until a pod is ready, or led to one since.", []string{"state"}, nil)
+	return metric.AtScrape{Gauges: []*prometheus.Desc{connections}, Values: func(c chan<- prometheus.Metric) {
+		held, led := a.Count()
+		c <- metric.Gauge(connections, float64(held), "held")
+		c <- metric.Gauge(connections, float64(led), "led")
+	}}
 }
 
 // waits reports whether a client waits. It is called with mu held.

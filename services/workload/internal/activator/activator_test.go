@@ -1,4 +1,4 @@
-package workload
+package activator
 
 import (
 	"crypto/tls"
@@ -21,12 +21,13 @@ import (
 const helloBytes = "\x16\x03\x01\x00\x05\x01\x00\x00\x00\x00"
 
 // doorOf opens the door of a tenant in an activator of its own. calls has one element for each call.
-func doorOf(t *testing.T) (a *activator, at netip.AddrPort, key events.Key, calls chan events.Key) {
+func doorOf(t *testing.T) (a *Activator, at netip.AddrPort, key events.Key, calls chan events.Key) {
 	t.Helper()
 	calls, key = make(chan events.Key, 100), events.Tenant("default", "demo")
-	a = newActivator(netip.MustParseAddr("127.0.0.1"), slog.New(slog.DiscardHandler), func(key events.Key) { calls <- key })
-	t.Cleanup(a.end) // which waits for all of its connections
-	at, err := a.open(key)
+	a = New(slog.New(slog.DiscardHandler), func(key events.Key) { calls <- key })
+	a.Address = netip.MustParseAddr("127.0.0.1")
+	t.Cleanup(a.End) // which waits for all of its connections
+	at, err := a.Open(key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,10 +56,10 @@ func ended(t *testing.T, c net.Conn) {
 }
 
 // holds waits until an activator holds so many connections.
-func holds(t *testing.T, a *activator, n int) {
+func holds(t *testing.T, a *Activator, n int) {
 	t.Helper()
 	poll.Nil(t, "the connections to be held", func() error {
-		if held, _ := a.count(); held != n {
+		if held, _ := a.Count(); held != n {
 			return fmt.Errorf("%d of %d", held, n)
 		}
 		return nil
@@ -110,11 +111,11 @@ func TestActivator(t *testing.T) {
 				}
 			})
 		}
-		if called := <-calls; called != key || !a.waiting(key) {
-			t.Errorf("%v waits: %t", called, a.waiting(key))
+		if called := <-calls; called != key || !a.Waiting(key) {
+			t.Errorf("%v waits: %t", called, a.Waiting(key))
 		}
 		holds(t, a, 50)
-		a.lead(key, []string{"127.0.0.1:1", pod.Listener.Addr().String()}) // the first of which takes no connection
+		a.Lead(key, []string{"127.0.0.1:1", pod.Listener.Addr().String()}) // the first of which takes no connection
 		all.Wait()
 		if n := len(calls); n > 0 {
 			t.Errorf("%d more calls", n)
@@ -122,13 +123,13 @@ func TestActivator(t *testing.T) {
 	})
 	t.Run("who comes before the door is shut is led on at once, and what was led on outlives the door", func(t *testing.T) {
 		a, at, key, calls := doorOf(t)
-		a.lead(key, []string{echo(t)})
+		a.Lead(key, []string{echo(t)})
 		c := connect(t, at, helloBytes)
 		answer := make([]byte, len(helloBytes))
 		if _, err := io.ReadFull(c, answer); err != nil || string(answer) != helloBytes {
 			t.Fatalf("%q %v", answer, err)
 		}
-		a.close(key)
+		a.Close(key)
 		if _, err := net.Dial("tcp", at.String()); err == nil {
 			t.Error("the door is open")
 		}
@@ -141,8 +142,8 @@ func TestActivator(t *testing.T) {
 	})
 	t.Run("a door that was to be shut is opened again and holds", func(t *testing.T) {
 		a, at, key, calls := doorOf(t)
-		a.lead(key, []string{echo(t)})
-		if again, err := a.open(key); again != at || err != nil {
+		a.Lead(key, []string{echo(t)})
+		if again, err := a.Open(key); again != at || err != nil {
 			t.Errorf("%s %v", again, err)
 		}
 		connect(t, at, helloBytes)
@@ -187,28 +188,29 @@ func TestActivator(t *testing.T) {
 		a, at, key, calls := doorOf(t)
 		c := connect(t, at, helloBytes)
 		<-calls
-		a.keepIn([]int{key.Partition()})
-		if !a.waiting(key) {
+		a.KeepIn([]int{key.Partition()})
+		if !a.Waiting(key) {
 			t.Error("nobody waits")
 		}
-		a.keepIn([]int{(key.Partition() + 1) % 16})
+		a.KeepIn([]int{(key.Partition() + 1) % 16})
 		ended(t, c)
 	})
 	t.Run("a tenant has its port again, the next one if that is taken, and none once all is at an end", func(t *testing.T) {
 		a, at, key, _ := doorOf(t)
-		a.close(key)
-		again, err := a.open(key)
+		a.Close(key)
+		again, err := a.Open(key)
 		if err != nil || again != at {
 			t.Errorf("%s, before that %s: %v", again, at, err)
 		}
-		b := newActivator(a.address, a.log, a.call)
-		defer b.end()
-		other, err := b.open(key)
+		b := New(a.log, a.call)
+		b.Address = a.Address
+		defer b.End()
+		other, err := b.Open(key)
 		if err != nil || other == at || other.Port() < firstDoor || other.Port() > lastDoor {
 			t.Errorf("%s beside %s: %v", other, at, err)
 		}
-		a.end()
-		if _, err := a.open(key); !errors.Is(err, net.ErrClosed) {
+		a.End()
+		if _, err := a.Open(key); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("%v", err)
 		}
 	})

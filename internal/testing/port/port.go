@@ -44,7 +44,7 @@ func Reserve(host string) (address string, release func(), err error) {
 // reserve takes one of the ports below 32768, where the kernel's own choices begin.
 func reserve(host string) (number int, release func(), err error) {
 	for range 100 {
-		number = 10000 + rand.IntN(20000) //nolint:gosec // no secret
+		number = 10000 + rand.IntN(20000)
 		if release, err = take(host, number); err == nil {
 			return number, release, nil
 		}

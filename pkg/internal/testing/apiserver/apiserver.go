@@ -186,7 +186,7 @@ var given sync.Map
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	for range 100 {
-		address := fmt.Sprint(host, ":", 10000+mrand.IntN(20000)) //nolint:gosec // a port is no secret
+		address := fmt.Sprint(host, ":", 10000+mrand.IntN(20000))
 		if _, taken := given.LoadOrStore(address, true); taken {
 			continue
 		}

@@ -13,13 +13,18 @@ const (
 	beat = 100 * time.Millisecond
 	// stalledAfter is how late a beat is on a stalled machine, on which no program runs as it should.
 	stalledAfter = 2 * time.Second
+	// window is the time over which saturated looks.
+	window = 5 * time.Second
+	// saturation is the share of the time for which the cores of a saturated machine work.
+	saturation = 0.9
 )
 
-// machine watches whether the machine runs this process in time. If the machine stalls for seconds, leases
+// machine watches whether the machine runs this process in time, and how busy its cores are. If the machine stalls for seconds, leases
 // expire.
 type machine struct {
 	mu     sync.Mutex
 	stalls []stall
+	last   []counters // a reading for each beat of the window
 	stop   chan struct{}
 	done   chan struct{}
 	began  time.Time
@@ -53,8 +58,30 @@ func (m *machine) watch() {
 				m.mu.Unlock()
 			}
 			last = now
+			m.note(readCounters())
 		}
 	}
+}
+
+// note notes a reading of the counters.
+func (m *machine) note(c counters) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.last = append(m.last, c); len(m.last) > int(window/beat) {
+		m.last = m.last[1:]
+	}
+}
+
+// saturated reports whether the cores worked for nearly all of the window, so that another job would only make all of them slower.
+func (m *machine) saturated() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.last) == 0 {
+		return false
+	}
+	first, last := m.last[0], m.last[len(m.last)-1]
+	busy, idle := last.busy-first.busy, last.idle-first.idle
+	return float64(busy) > saturation*float64(busy+idle)
 }
 
 func (m *machine) end() {

@@ -31,10 +31,13 @@ type pool struct {
 	options  options
 	deadline time.Time // nothing is started after it; zero for none
 	machine  *machine
-	failed   []job // while the machine was stalled
+	failed   []job     // while the machine was stalled
+	reported time.Time // the last line about running jobs
+	started  time.Time // the last job that takes long
 }
 
-// run runs the jobs, and returns when all have ended. It starts the first job for which enough cores are free.
+// run runs the jobs, and returns when all have ended. It starts the first job for which enough cores are expected to be free, and none
+// while the machine is saturated: on slow cores a job takes more of them than expected, and tests with too little of a core time out.
 func (p *pool) run(ctx context.Context, jobs []job) {
 	p.machine = watchMachine()
 	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j job) bool { return p.built.binaries[j.pkg.ImportPath] == "" })
@@ -44,14 +47,18 @@ func (p *pool) run(ctx context.Context, jobs []job) {
 	}
 	p.report.begin(jobs, capacity, p.machine)
 	ended := make(chan result)
+	p.reported = time.Now()
 	busy, running := 0.0, 0
 	for len(jobs) > 0 || running > 0 {
 		for running < most {
-			i := slices.IndexFunc(jobs, func(j job) bool { return running == 0 || busy+j.cores <= capacity })
+			i := slices.IndexFunc(jobs, func(j job) bool { return running == 0 || busy+j.cores <= capacity && p.settled(j) })
 			if i < 0 || ctx.Err() != nil || p.late(jobs[i]) {
 				break
 			}
 			j := jobs[i]
+			if !quick(j) {
+				p.started = time.Now()
+			}
 			jobs = slices.Delete(jobs, i, i+1)
 			busy, running = busy+j.cores, running+1
 			p.report.starts(j)
@@ -62,26 +69,37 @@ func (p *pool) run(ctx context.Context, jobs []job) {
 		if running == 0 {
 			break
 		}
-		r := p.next(ended)
-		if busy, running = busy-r.cores, running-1; r.again {
-			p.failed = append(p.failed, r.job)
+		if r, ok := p.await(ended); ok {
+			if busy, running = busy-r.cores, running-1; r.again {
+				p.failed = append(p.failed, r.job)
+			}
 		}
 	}
 	p.report.due(jobs)
 }
 
-// next returns the next result. After each minute without one, it reports the running jobs.
-func (p *pool) next(ended <-chan result) result {
-	minute := time.NewTicker(time.Minute)
-	defer minute.Stop()
-	for {
-		select {
-		case r := <-ended:
-			return r
-		case <-minute.C:
+// settled reports whether another job may start beside those that run: the cores had some rest, also since the last job that takes long began.
+func (p *pool) settled(j job) bool {
+	return !p.machine.saturated() && (quick(j) || time.Since(p.started) >= 2*window)
+}
+
+// quick reports whether a job ends before it matters how much of the cores it takes.
+func quick(j job) bool { return j.wall <= 2*window }
+
+// await returns the next result if there is one within a second. After each minute without one, it reports the running jobs.
+func (p *pool) await(ended <-chan result) (r result, ok bool) {
+	second := time.NewTimer(time.Second)
+	defer second.Stop()
+	select {
+	case r, ok = <-ended:
+		p.reported = time.Now()
+	case <-second.C:
+		if time.Since(p.reported) >= time.Minute {
 			p.report.waits()
+			p.reported = time.Now()
 		}
 	}
+	return r, ok
 }
 
 // late reports whether a job may no longer start, because it would end after the deadline.

@@ -76,10 +76,43 @@ func TestRunningJobsAreReportedAfterAMinuteOfSilence(t *testing.T) {
 			time.Sleep(61 * time.Second) //nolint:forbidigo // the clock of synctest
 			ended <- result{}
 		}()
-		p := pool{report: r}
-		p.next(ended)
+		p := pool{report: r, reported: time.Now()}
+		for ok := false; !ok; {
+			_, ok = p.await(ended)
+		}
 		if !strings.HasPrefix(out.String(), "runs  slow  [0 of 2, 1 running") || strings.Count(out.String(), "\n") != 1 {
 			t.Errorf("%q", out.String())
+		}
+	})
+}
+
+func TestAMachineIsSaturatedWhenItsCoresHardlyRest(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, now counters
+		want        bool
+	}{
+		"all of the time":        {counters{busy: 100, idle: 500}, counters{busy: 1100, idle: 500}, true},
+		"nine tenths of it":      {counters{busy: 100, idle: 500}, counters{busy: 1000, idle: 600}, false},
+		"long ago, not lately":   {counters{busy: 9000, idle: 10}, counters{busy: 9100, idle: 910}, false},
+		"nothing is known of it": {counters{}, counters{}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &machine{}
+			m.note(c.before)
+			m.note(c.now)
+			if got := m.saturated(); got != c.want {
+				t.Errorf("saturated: %t, want %t", got, c.want)
+			}
+		})
+	}
+	t.Run("only the window counts", func(t *testing.T) {
+		m := &machine{}
+		m.note(counters{})
+		for n := range int64(window / beat) {
+			m.note(counters{busy: 1000, idle: 20 * n})
+		}
+		if m.saturated() {
+			t.Error("it is saturated by what was before")
 		}
 	})
 }

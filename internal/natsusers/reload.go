@@ -9,9 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Reload has the server that a connection of user system is connected to read its configuration again. Portals that were removed
-// are cut off, nobody else is. It is read twice: the server (2.15.2) makes the imports of an account work that is there already, not
-// those of one that a reload brings.
+// Reload makes the server of a connection of user system read its configuration again. The server disconnects the portals that were removed,
+// and no other client. Reload asks twice: the first reload of the server (2.15.2) adds new accounts, the second one makes their imports work.
 func Reload(ctx context.Context, system *nats.Conn) error {
 	for range 2 {
 		if err := reload(ctx, system); err != nil {

@@ -139,7 +139,7 @@ func buildOutput(r *report, from io.Reader) error {
 	}
 }
 
-// servers are the programs, apart from those of an installation, that tests of a package start: images of local, and Helm.
+// servers are the programs that the tests of a package start in addition to an installation's own: images of the local stack, and Helm.
 // Compiled within a test, they would take the cores from tests that hold leases.
 var servers = map[string]struct{ always, long []string }{
 	"services/datastore/backup": {always: []string{"versitygw"}},

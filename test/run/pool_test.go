@@ -112,7 +112,7 @@ func TestAMachineIsSaturatedWhenItsCoresHardlyRest(t *testing.T) {
 			m.note(counters{busy: 1000, idle: 20 * n})
 		}
 		if m.saturated() {
-			t.Error("it is saturated by what was before")
+			t.Error("readings from before the window count")
 		}
 	})
 }

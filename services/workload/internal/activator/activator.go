@@ -117,7 +117,7 @@ func (a *Activator) listen(key events.Key) (net.Listener, error) {
 	return nil, fmt.Errorf("activator: no port for %s: %w", key, err)
 }
 
-// Waiting reports whether somebody waits for the tenant to wake.
+// Waiting reports whether a client waits for the tenant to wake.
 func (a *Activator) Waiting(key events.Key) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -143,7 +143,7 @@ func (a *Activator) Lead(key events.Key, pods []string) {
 	}
 }
 
-// Close shuts the tenant's door at once, and ends what is held there.
+// Close closes the tenant's door at once, and the connections that it holds.
 func (a *Activator) Close(key events.Key) { a.shut(key, nil) }
 
 // shut shuts the door of a tenant, if it is this one; nil for whichever there is.

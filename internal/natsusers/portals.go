@@ -129,7 +129,7 @@ func CheckPortals(portals []events.Portal) ([]events.Portal, error) {
 func (p Portals) SeedFile(name string) string { return SeedFile(p.Dir, name) }
 
 // AddMissing adds the portals that the file doesn't have, and makes the file, which the server's configuration includes, if there is none.
-// Errors are those of [Portals.Add], without [ErrPortalExists].
+// It returns the errors of [Portals.Add], except [ErrPortalExists].
 func (p Portals) AddMissing(portals []events.Portal) error {
 	all, err := p.List()
 	if err != nil {

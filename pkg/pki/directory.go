@@ -36,7 +36,7 @@ func (a *Authority) Pool() *x509.CertPool {
 // Leaf describes a certificate. Without Hosts it is for clients only, with Hosts for servers and clients.
 type Leaf struct {
 	File         string // name of its files, without .crt or .key
-	Name         string // common name: the user, for a client
+	Name         string // common name; a client's user name
 	Organization []string
 	Hosts        []string // DNS names and IP addresses it serves
 }

@@ -36,7 +36,7 @@ func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
 		err = s.rollOut(ctx, t)
 	}
 	if errors.Is(err, errPartial) {
-		return nil // whoever has to do with TenantAddons is woken once all is listed
+		return nil // the end of the list wakes the tenants and the TenantAddons again
 	}
 	return err
 }

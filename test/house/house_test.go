@@ -30,7 +30,7 @@ var larger = map[string]struct {
 func TestDeploymentsHaveNoGo(t *testing.T) {
 	for path := range files(t) {
 		if strings.HasPrefix(path, "deployments/") {
-			t.Errorf("%s: deployments has what is deployed: Go of the local stack belongs to local, generators and builders to tools", path)
+			t.Errorf("%s: move Go out of deployments: the local stack to local, generators and builders to tools", path)
 		}
 	}
 }

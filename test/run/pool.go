@@ -78,7 +78,8 @@ func (p *pool) run(ctx context.Context, jobs []job) {
 	p.report.due(jobs)
 }
 
-// settled reports whether another job may start beside those that run: the cores had some rest, also since the last job that takes long began.
+// settled reports whether a job may start in addition to the running ones: the cores are not saturated, and the latest long job has run for
+// long enough to show what it takes.
 func (p *pool) settled(j job) bool {
 	return !p.machine.saturated() && (quick(j) || time.Since(p.started) >= 2*window)
 }

@@ -116,3 +116,29 @@ func TestAMachineIsSaturatedWhenItsCoresHardlyRest(t *testing.T) {
 		}
 	})
 }
+
+func TestALongJobStartsWhenTheCoresAreFreeAndTheLastOneHasSettled(t *testing.T) {
+	short, long := job{cost: cost{wall: time.Second}}, job{cost: cost{wall: time.Minute}}
+	for name, c := range map[string]struct {
+		job   job
+		since time.Duration
+		busy  int64
+		want  bool
+	}{
+		"a short job, free cores":                {short, 0, 10, true},
+		"a short job, saturated cores":           {short, time.Hour, 100, false},
+		"a long job right after another one":     {long, 0, 10, false},
+		"a long job a while after another one":   {long, time.Hour, 10, true},
+		"a long job a while after, no free core": {long, time.Hour, 100, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &machine{}
+			m.note(counters{})
+			m.note(counters{busy: c.busy, idle: 100 - c.busy})
+			p := pool{machine: m, started: time.Now().Add(-c.since)}
+			if got := p.settled(c.job); got != c.want {
+				t.Errorf("settled: %t, want %t", got, c.want)
+			}
+		})
+	}
+}

@@ -1,6 +1,6 @@
 // Package imagebuilder builds Stoker's container images: static programs on nothing but certificates and time zones, for amd64 and arm64,
-// the same bytes from the same sources, each with a list of what is in it (SBOM). It needs Go alone, no container engine;
-// deployments/docker/Dockerfile makes the same files with one.
+// the same bytes from the same sources, each with an SBOM. It needs only Go; deployments/docker/Dockerfile makes the same files with a
+// container engine.
 package imagebuilder
 
 import (

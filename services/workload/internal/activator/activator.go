@@ -125,7 +125,7 @@ func (a *Activator) Waiting(key events.Key) bool {
 	return d != nil && d.waits()
 }
 
-// Lead has connections go on to pods, those that are held and those that come until the door is shut, which it is after a while.
+// Lead connects clients to pods: the held connections, and new ones until the door closes after doorTime.
 func (a *Activator) Lead(key events.Key, pods []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -50,11 +51,11 @@ type world struct {
 func newWorld(check func() error) (*world, *store) {
 	w := &world{object: &v1alpha1.DataStore{ObjectMeta: metav1.ObjectMeta{Name: "one", UID: "uid", Generation: 1}}}
 	w.object.Spec.Driver = v1alpha1.DriverEtcd
-	s := newStores(&reader{}, map[v1alpha1.Driver]Kind{v1alpha1.DriverEtcd: testKind(func(driver.Config) (driver.Driver, error) {
+	s := newStores(nil, nil, map[v1alpha1.Driver]Kind{v1alpha1.DriverEtcd: testKind(func(driver.Config) (driver.Driver, error) {
 		w.opens++
 		w.line = &line{check: check}
 		return w.line, nil
-	})})
+	})}, slog.New(slog.DiscardHandler), time.Now)
 	s.read = func(context.Context, string) (*v1alpha1.DataStore, driver.Config, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()

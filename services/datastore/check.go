@@ -81,7 +81,7 @@ func (s *svc) reportReadiness(ctx context.Context, t *loop.Turn, st *store, obje
 	// Equal findings about equal objects are one fact, whoever finds them and how often. The version is in it so
 	// that a finding which comes back after another is a fact of its own.
 	id := events.ID(string(object.UID), object.ResourceVersion, event.Checked, strconv.FormatBool(r.ready), r.reason)
-	return s.tellOnce(ctx, t, st, &st.checked, object, id, event.Checked, event.DatastoreChecked{
+	return s.tellOnce(ctx, t, st, object, id, event.Checked, event.DatastoreChecked{
 		About:  event.About{Name: object.Name, UID: string(object.UID), Generation: object.Generation},
 		Driver: string(object.Spec.Driver), Ready: r.ready, Reason: r.reason, Message: r.message,
 	})
@@ -94,7 +94,7 @@ func (s *svc) reportUsage(ctx context.Context, t *loop.Turn, st *store, object *
 		return nil
 	}
 	id := events.ID(string(object.UID), event.Measured, u.MeasuredAt.Format(time.RFC3339))
-	return s.tellOnce(ctx, t, st, &st.measured, object, id, event.Measured, event.DatastoreMeasured{
+	return s.tellOnce(ctx, t, st, object, id, event.Measured, event.DatastoreMeasured{
 		About:     event.About{Name: object.Name, UID: string(object.UID), Generation: object.Generation},
 		DataStore: object.Name, Bytes: u.Bytes, Keys: u.Keys, LatencyMilliseconds: u.LatencyMilliseconds, MeasuredAt: u.MeasuredAt.Time,
 	})
@@ -102,19 +102,17 @@ func (s *svc) reportUsage(ctx context.Context, t *loop.Turn, st *store, object *
 
 // tellOnce publishes what was found about a DataStore and isn't in its status, unless the last that was told has the same id. At the
 // daily look that one is lost, or the status would say so: it is told again, by another id, for a repeat might be dropped.
-func (s *svc) tellOnce(
-	ctx context.Context, t *loop.Turn, st *store, last *string, object *v1alpha1.DataStore, id, what string, data any,
-) error {
-	another := st.another(last, id)
+func (s *svc) tellOnce(ctx context.Context, t *loop.Turn, st *store, object *v1alpha1.DataStore, id, what string, data any) error {
+	changed := st.noteFact(what, id)
 	switch {
 	case t.Due():
 		id = events.ID(id, s.now().Format(time.RFC3339Nano))
-	case !another:
+	case !changed:
 		return nil
 	}
 	err := s.bus.Tell(ctx, t.Key, object.Generation, id, what, data)
 	if err != nil {
-		st.another(last, "")
+		st.noteFact(what, "")
 	}
 	return err
 }

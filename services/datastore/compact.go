@@ -22,7 +22,7 @@ func (st *store) uncompacted(now time.Time) bool {
 
 // compact lets the database give up old history, if its tenants don't do that. What fails is tried again when it is time again, and logged, unless
 // the database is away, which is said already.
-func (s *svc) compact(ctx context.Context, st *store) {
+func (s *stores) compact(ctx context.Context, st *store) {
 	st.mu.Lock()
 	st.compactedAt = s.now()
 	st.mu.Unlock()

@@ -2,7 +2,6 @@ package datastore
 
 import (
 	"context"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -36,21 +35,21 @@ func TestADataStoreIsCompactedWhenItIsTime(t *testing.T) {
 	if err := st.ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s := &svc{stores: st.of, now: func() time.Time { return now }, log: slog.New(slog.DiscardHandler)}
+	st.of.now = func() time.Time { return now }
 	for _, step := range []struct {
 		after time.Duration
 		mine  bool
 		times int
 	}{{0, false, 0}, {0, true, 1}, {compactEvery - time.Second, true, 1}, {time.Second, false, 1}, {0, true, 2}} {
 		now = now.Add(step.after)
-		s.look(t.Context(), st, step.mine)
+		st.of.look(t.Context(), st, step.mine)
 		if d.times != step.times {
 			t.Errorf("%+v: compacted %d times", step, d.times)
 		}
 	}
 	st.observe(kube.Change{Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "one", Annotations: map[string]string{name.AnnotationPaused: ""}}}}, now)
 	now = now.Add(2 * compactEvery)
-	if s.look(t.Context(), st, true); d.times != 2 {
+	if st.of.look(t.Context(), st, true); d.times != 2 {
 		t.Error("it is compacted though it is paused")
 	}
 }

@@ -75,9 +75,7 @@ func (st *store) load(ctx context.Context) (object *v1alpha1.DataStore, opened, 
 	if opened != nil && !errors.Is(opened, errNoDataStore) && !errors.As(opened, &bad) && !errors.As(opened, &foreign) {
 		return nil, nil, opened
 	}
-	if st.of.onRead != nil {
-		st.of.onRead(st.name, object)
-	}
+	st.of.onRead(st.name, object)
 	var next *conn
 	if opened == nil {
 		next, opened = st.connect(object, cfg)

@@ -1,6 +1,8 @@
 package datastore
 
 import (
+	"sync/atomic"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/stoker-k8s/stoker/pkg/events"
@@ -10,24 +12,20 @@ import (
 // failing are the tenants of this replica whose last backup could not be made.
 type failing struct {
 	tenants[struct{}]
-	// since the replica started, guarded by mu
-	backups, failures int
+	// since the replica started
+	backups, failures atomic.Int64
 }
 
 // made notes that a tenant's backup was made.
 func (f *failing) made(key events.Key) {
 	f.forget(key)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.backups++
+	f.backups.Add(1)
 }
 
 // failed notes that a tenant's backup could not be made now, add that it could not be made when it was tried last.
 func (f *failing) failed(key events.Key) {
 	f.add(key)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.failures++
+	f.failures.Add(1)
 }
 
 func (f *failing) add(key events.Key) { f.set(key, struct{}{}) }
@@ -37,10 +35,8 @@ func (f *failing) register(own prometheus.Registerer) {
 	failing := prometheus.NewDesc("stoker_datastore_backups_failing", "Tenants of this replica whose last backup could not be made.", nil, nil)
 	backups := prometheus.NewDesc("stoker_datastore_backups_total", "Backups of tenants that this replica made, or could not make.", []string{"result"}, nil)
 	own.MustRegister(metric.AtScrape{Gauges: []*prometheus.Desc{failing}, Counters: []*prometheus.Desc{backups}, Values: func(c chan<- prometheus.Metric) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		c <- metric.Gauge(failing, float64(len(f.all)))
-		c <- prometheus.MustNewConstMetric(backups, prometheus.CounterValue, float64(f.backups), "made")
-		c <- prometheus.MustNewConstMetric(backups, prometheus.CounterValue, float64(f.failures), "failed")
+		c <- metric.Gauge(failing, float64(len(f.values())))
+		c <- prometheus.MustNewConstMetric(backups, prometheus.CounterValue, float64(f.backups.Load()), "made")
+		c <- prometheus.MustNewConstMetric(backups, prometheus.CounterValue, float64(f.failures.Load()), "failed")
 	}})
 }

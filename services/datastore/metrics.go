@@ -18,13 +18,6 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
-// DescribeMetrics registers the metrics that datastore has beside those of every service, without a service.
-func DescribeMetrics(own, kamaji prometheus.Registerer) {
-	(*stores)(nil).register(own, kamaji, true)
-	(*failing)(nil).register(own)
-	(*usages)(nil).register(own)
-}
-
 // gauges are what is measured of each DataStore.
 type gauges struct {
 	perTenant                                                   bool // all schemas have series, not the largest alone

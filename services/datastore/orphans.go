@@ -99,7 +99,7 @@ func noSuchDataStore(n string) error {
 // orphans are the accounts of a DataStore whose owners are no tenants. What is on record is read before the tenants are
 // listed: so whoever is new has his object among them.
 func (s *svc) orphans(ctx context.Context, n string) ([]event.Orphan, error) {
-	st, err := s.loaded(ctx, n)
+	st, err := s.stores.loaded(ctx, n)
 	if err != nil {
 		return nil, err
 	}
@@ -132,17 +132,6 @@ func (s *svc) orphans(ctx context.Context, n string) ([]event.Orphan, error) {
 		}
 	}
 	return orphans, nil
-}
-
-// loaded returns a DataStore that can be used, by what its object and Secrets say now.
-func (s *svc) loaded(ctx context.Context, n string) (*store, error) {
-	st := s.stores.get(n)
-	st.invalidate()
-	_, opened, err := st.load(ctx)
-	if errors.Is(opened, errNoDataStore) {
-		s.stores.forget(st)
-	}
-	return st, cmp.Or(err, opened)
 }
 
 // dropOrphans removes those of the accounts asked for that are orphans still.

@@ -142,7 +142,7 @@ func (s *svc) openOverrides(ctx context.Context, t *loop.Turn, h *home) (wait st
 			return wait, err
 		}
 		for _, x := range []*v1alpha1.DataStore{h.object, object} {
-			if s.stores.drivers[x.Spec.Driver].Kine {
+			if s.stores.kine(x.Spec.Driver) {
 				return wait, &intent.Permanent{Reason: reason.OverrideDriver, Message: fmt.Sprintf(
 					"spec.dataStoreOverrides: DataStore %s has the driver %s: only etcds can share the resources of a tenant", x.Name, x.Spec.Driver)}
 			}

@@ -48,10 +48,8 @@ func (u *usages) register(own prometheus.Registerer) {
 	tenants := prometheus.NewDesc("stoker_datastore_quota_tenants",
 		"Tenants of this replica that have a quota, by how near to it they are: Within, Near (80 % of a bound), Full (writes are refused).", []string{"level"}, nil)
 	own.MustRegister(metric.AtScrape{Gauges: []*prometheus.Desc{tenants}, Values: func(c chan<- prometheus.Metric) {
-		u.mu.Lock()
-		defer u.mu.Unlock()
 		count := map[string]int{state.QuotaWithin: 0, state.QuotaNear: 0, state.QuotaFull: 0}
-		for _, is := range u.all {
+		for _, is := range u.values() {
 			if is.level != "" {
 				count[is.level]++
 			}

@@ -1,7 +1,10 @@
 package datastore
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -15,6 +18,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/pkg/partition"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
@@ -23,16 +27,41 @@ import (
 type stores struct {
 	read    func(ctx context.Context, name string) (*v1alpha1.DataStore, driver.Config, error)
 	drivers map[v1alpha1.Driver]Kind
+	log     *slog.Logger
+	now     func() time.Time
 	mu      sync.Mutex
 	all     map[string]*store
 	wake    loop.Waker // of the watch that runs, nil while none does
-	// onRead is called with what was read of a DataStore, nil when there is none; may be nil.
-	onRead func(dataStore string, o *v1alpha1.DataStore)
+	// onRead is called with what was read of a DataStore, nil when there is none.
+	onRead     func(dataStore string, o *v1alpha1.DataStore)
+	references *references
 }
 
-func newStores(r *reader, drivers map[v1alpha1.Driver]Kind) *stores {
-	return &stores{read: r.read, drivers: drivers, all: map[string]*store{}}
+// newStores returns a registry without DataStores. namespaces are those whose Secrets DataStores may refer to.
+func newStores(k *kube.Client, namespaces []string, drivers map[v1alpha1.Driver]Kind, log *slog.Logger, now func() time.Time) *stores {
+	r := &reader{kube: k, namespaces: namespaces}
+	s := &stores{read: r.read, drivers: drivers, log: log, now: now, all: map[string]*store{}}
+	s.references = newReferences(k, func(ctx context.Context, n string) {
+		st := s.get(n)
+		st.invalidate()
+		_, _, _ = st.load(ctx) // what is wrong is reported by the turns of those who need it
+	})
+	s.onRead = func(n string, o *v1alpha1.DataStore) { s.references.set(n, r.secretsOf(o)) }
+	return s
 }
+
+// run watches the Secrets that DataStores refer to, and looks at each DataStore and at what its tenants hold now and then, until ctx
+// ends.
+func (s *stores) run(ctx context.Context, held *partition.Held) {
+	var wg sync.WaitGroup
+	wg.Go(func() { s.references.run(ctx) })
+	wg.Go(func() { s.probe(ctx) })
+	wg.Go(func() { s.sample(ctx, held) })
+	wg.Wait()
+}
+
+// kine reports whether tenants reach such a database through kine ([Kind]).
+func (s *stores) kine(d v1alpha1.Driver) bool { return s.drivers[d].Kine }
 
 // store is one DataStore as this replica knows it: its object and connection (connection.go), whether the database answers
 // (breaker.go), what it holds (sizes.go), and the tenants on it. It is safe for concurrent use: mu guards all fields below it.
@@ -53,9 +82,8 @@ type store struct {
 	pause   time.Duration
 	pinging chan struct{} // closed when the caller that pings is done; nil when nobody does
 
-	checked  string // id of the last fact checked
-	measured string // id of the last fact measured
-	warned   string // what the last check found that should be put right, a reason
+	told   map[string]string // ids of the last facts, by what they say
+	warned string            // what the last check found that should be put right, a reason
 
 	// latency of the last ping that was answered, 0 before the first.
 	latency time.Duration
@@ -90,7 +118,7 @@ func (s *stores) get(n string) *store {
 	defer s.mu.Unlock()
 	st := s.all[n]
 	if st == nil {
-		st = &store{name: n, of: s, tenants: map[events.Key]tenantOn{}, waiting: map[events.Key]struct{}{}}
+		st = &store{name: n, of: s, told: map[string]string{}, tenants: map[events.Key]tenantOn{}, waiting: map[events.Key]struct{}{}}
 		s.all[n] = st
 	}
 	return st
@@ -107,11 +135,29 @@ func (s *stores) forget(st *store) {
 	}
 }
 
+// loaded returns a DataStore that can be used, by what its object and Secrets say now.
+func (s *stores) loaded(ctx context.Context, n string) (*store, error) {
+	st := s.get(n)
+	st.invalidate()
+	_, opened, err := st.load(ctx)
+	if errors.Is(opened, errNoDataStore) {
+		s.forget(st)
+	}
+	return st, cmp.Or(err, opened)
+}
+
 // names of all stores, sorted.
 func (s *stores) names() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Keys(s.all))
+}
+
+// wakeBy has wake called from now on.
+func (s *stores) wakeBy(wake loop.Waker) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wake = wake
 }
 
 // wakeAll wakes keys through the watch that runs, if one does.
@@ -192,12 +238,12 @@ func (st *store) wakeWaiting() {
 	st.of.wakeAll(keys, loop.Wake{Kind: wakeDataStore})
 }
 
-// another notes the id of a fact in last, a field of the store, and reports whether it is another than before.
-func (st *store) another(last *string, id string) bool {
+// noteFact notes the id of the last fact that says something of the DataStore, and reports whether the id changed.
+func (st *store) noteFact(what, id string) (changed bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	changed := *last != id
-	*last = id
+	changed = st.told[what] != id
+	st.told[what] = id
 	return changed
 }
 

@@ -33,8 +33,8 @@ func TestConfigOf(t *testing.T) {
 	both := v1alpha1.ContentRef{Content: []byte("in place"), SecretReference: ds.Spec.BasicAuth.Password.SecretReference}
 	secrets := func() map[string]map[string][]byte {
 		return map[string]map[string][]byte{
-			"ns/ca": bytesOf("tls.crt", "CA", "tls.key", "CAKEY"), "ns/client": bytesOf("tls.crt", "C", "tls.key", "CKEY"),
-			"ns/auth": bytesOf("password", "secret"),
+			"ns/ca": secretData("tls.crt", "CA", "tls.key", "CAKEY"), "ns/client": secretData("tls.crt", "C", "tls.key", "CKEY"),
+			"ns/auth": secretData("password", "secret"),
 		}
 	}
 	for sentence, test := range map[string]struct {
@@ -61,7 +61,7 @@ func TestConfigOf(t *testing.T) {
 		"a Secret of a namespace that the installation doesn't name is refused": {
 			func(ds *v1alpha1.DataStore, s map[string]map[string][]byte) {
 				ds.Spec.BasicAuth.Password.SecretReference.Namespace = "another"
-				s["another/auth"] = bytesOf("password", "somebody's")
+				s["another/auth"] = secretData("password", "somebody's")
 			},
 			readiness{false, reason.ForeignSecret, "spec.basicAuth.password: secret another/auth is in a namespace whose Secrets DataStores may not refer to: " +
 				"move it to ns, or add another to --secret-namespaces of stoker-datastore"},
@@ -105,4 +105,13 @@ func TestConfigOf(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// secretData is the data of a Secret, by keys and values.
+func secretData(kv ...string) map[string][]byte {
+	data := map[string][]byte{}
+	for i := 0; i < len(kv); i += 2 {
+		data[kv[i]] = []byte(kv[i+1])
+	}
+	return data
 }

@@ -21,8 +21,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/stoker-k8s/stoker/pkg/api/name"
-	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
@@ -51,16 +52,11 @@ func Run(ctx context.Context, cfg Config) error {
 	js := newJobs(nil)
 	defer js.stop()
 	return service.Run(ctx, cfg.Config, func(c *service.Clients) (*loop.Loop, error) {
-		r := &reader{kube: c.Kube, namespaces: strings.FieldsFunc(cmp.Or(cfg.SecretNamespaces, name.SystemNamespace), isSeparator)}
-		s := &svc{kube: c.Kube, bus: c.Bus, log: c.Log, stores: newStores(r, Drivers()), now: time.Now, handlers: c.Handlers, renewBefore: before, movers: m, jobs: js}
+		namespaces := strings.FieldsFunc(cmp.Or(cfg.SecretNamespaces, name.SystemNamespace), isSeparator)
+		stores := newStores(c.Kube, namespaces, Drivers(), c.Log, time.Now)
+		s := &svc{kube: c.Kube, bus: c.Bus, log: c.Log, stores: stores, now: time.Now, handlers: c.Handlers, renewBefore: before, movers: m, jobs: js}
 		m.wake = func(key events.Key) { s.stores.wakeAll([]events.Key{key}, loop.Wake{Kind: wakeMove}) }
 		js.wake = func(key events.Key) { s.stores.wakeAll([]events.Key{key}, loop.Wake{Kind: wakeJob}) }
-		s.references = newReferences(c.Kube, func(ctx context.Context, n string) {
-			st := s.stores.get(n)
-			st.invalidate()
-			_, _, _ = st.load(ctx) // what is wrong is reported by the turns of those who need it
-		})
-		s.stores.onRead = func(n string, o *v1alpha1.DataStore) { s.references.set(n, r.secretsOf(o)) }
 		s.stores.register(c.Metrics, c.Kamaji, cfg.TenantMetrics)
 		s.failing.register(c.Metrics)
 		s.usages.register(c.Metrics)
@@ -69,6 +65,13 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 		return &loop.Loop{Bus: c.Bus, Service: name.ServiceDatastore, Handle: s.handle, Watch: s.watch}, nil
 	})
+}
+
+// DescribeMetrics registers the metrics that datastore has beside those of every service, without a service.
+func DescribeMetrics(own, kamaji prometheus.Registerer) {
+	(*stores)(nil).register(own, kamaji, true)
+	(*failing)(nil).register(own)
+	(*usages)(nil).register(own)
 }
 
 func isSeparator(r rune) bool { return r == ',' || r == ' ' }
@@ -85,7 +88,6 @@ type svc struct {
 	// renewBefore is that of Config.
 	renewBefore time.Duration
 
-	references *references
 	// movers move tenants' data.
 	movers *movers
 	// jobs make backups and bring them back; failing are the tenants whose last one could not be made.

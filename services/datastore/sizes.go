@@ -21,24 +21,23 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
-const (
-	// sampleEvery is how often a DataStore is asked for the sizes of its tenants. For one that is new it is asked once more
-	// when the tenant has had sampleNew to write what any tenant holds, and no more often than that for several.
-	sampleEvery, sampleNew = 5 * time.Minute, 15 * time.Second
-	// largest is how many tenants of a DataStore have series of their own unless its annotation asks for all.
-	largest = 10
-)
+// sampleEvery is how often a DataStore is asked for the sizes of its tenants. For one that is new it is asked once more when the
+// tenant has had sampleNew to write what any tenant holds, and no more often than that for several.
+const sampleEvery, sampleNew = 5 * time.Minute, 15 * time.Second
+
+// largest is how many tenants of a DataStore have series of their own unless its annotation asks for all.
+const largest = 10
 
 // sample asks the DataStores of the partitions that are held, and those that this replica has tenants on, for the sizes of all tenants.
-func (s *svc) sample(ctx context.Context, held *partition.Held) {
+func (s *stores) sample(ctx context.Context, held *partition.Held) {
 	tick := time.NewTicker(longestPause)
 	defer tick.Stop()
 	for {
 		var g errgroup.Group
 		partitions := held.Now()
-		for _, n := range s.stores.names() {
+		for _, n := range s.names() {
 			mine := slices.Contains(partitions, events.DataStore(n).Partition())
-			g.Go(func() error { s.look(ctx, s.stores.get(n), mine); return nil })
+			g.Go(func() error { s.look(ctx, s.get(n), mine); return nil })
 		}
 		_ = g.Wait()
 		select {
@@ -50,7 +49,7 @@ func (s *svc) sample(ctx context.Context, held *partition.Held) {
 }
 
 // look measures and compacts a DataStore when it is time; mine says whether this replica works on it, and so is the one that compacts.
-func (s *svc) look(ctx context.Context, st *store, mine bool) {
+func (s *stores) look(ctx context.Context, st *store, mine bool) {
 	if !st.concerns(mine) {
 		st.noteSizes(nil, time.Time{})
 		return
@@ -59,7 +58,7 @@ func (s *svc) look(ctx context.Context, st *store, mine bool) {
 		return
 	}
 	if st.unmeasured(s.now()) {
-		st.measure(ctx, s.now)
+		st.measure(ctx)
 	}
 	if mine && st.uncompacted(s.now()) {
 		s.compact(ctx, st)
@@ -91,7 +90,7 @@ func (st *store) unmeasured(now time.Time) bool {
 // measure asks for sizes, if the driver knows them, and wakes the tenants whose size is news, and the DataStore if what should be put
 // right about it is another. What fails is tried again with the next tick; what is wrong is reported by the turns of those who need
 // the DataStore.
-func (st *store) measure(ctx context.Context, now func() time.Time) {
+func (st *store) measure(ctx context.Context) {
 	var sizes map[string]driver.Size
 	if err := st.do(ctx, func(d driver.Driver) (err error) {
 		if sizer, ok := d.(driver.Sizer); ok {
@@ -99,8 +98,9 @@ func (st *store) measure(ctx context.Context, now func() time.Time) {
 		}
 		return err
 	}); err == nil {
-		st.noteSizes(sizes, now())
-		st.of.wakeAll(st.grown(now()), loop.Wake{Kind: wakeSize})
+		now := st.of.now()
+		st.noteSizes(sizes, now)
+		st.of.wakeAll(st.grown(now), loop.Wake{Kind: wakeSize})
 		if u := st.usage(); u != nil {
 			if usageChanged(st.reportedUsage(), u) {
 				st.of.wakeAll([]events.Key{events.DataStore(st.name)}, loop.Wake{Kind: wakeSize})

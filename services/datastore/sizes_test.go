@@ -47,7 +47,7 @@ func TestADataStoreIsCheckedWhenWhatItWarnsOfIsAnother(t *testing.T) {
 	measured := func(want int) {
 		t.Helper()
 		checks = 0
-		if st.measure(t.Context(), time.Now); checks != want {
+		if st.measure(t.Context()); checks != want {
 			t.Errorf("checked %d times, want %d", checks, want)
 		}
 		st.noteWarning(d.warns)
@@ -107,7 +107,8 @@ func TestSizes(t *testing.T) {
 	if !st.unmeasured(now) {
 		t.Error("it is not to be measured")
 	}
-	st.measure(t.Context(), func() time.Time { return now })
+	st.of.now = func() time.Time { return now }
+	st.measure(t.Context())
 	if st.unmeasured(now.Add(sampleEvery-time.Second)) || !st.unmeasured(now.Add(sampleEvery)) {
 		t.Error("it is measured at other times than every five minutes")
 	}
@@ -190,7 +191,8 @@ func TestWhatTenantsHoldIsToldWhenItChangesNotably(t *testing.T) {
 		{"a megabyte of much is none", driver.Size{Bytes: 4<<30 + 1<<20, Keys: 300}, false},
 	} {
 		d.sizes["s"] = step.size
-		st.measure(t.Context(), func() time.Time { return clock })
+		st.of.now = func() time.Time { return clock }
+		st.measure(t.Context())
 		if n := woken(); (n == 1) != step.news || n > 1 {
 			t.Errorf("%s: woken %d times", step.sentence, n)
 		}

@@ -1,6 +1,7 @@
 package datastore
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
@@ -27,6 +28,13 @@ func (t *tenants[V]) get(key events.Key) V {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.all[key]
+}
+
+// values returns what is remembered, in no order.
+func (t *tenants[V]) values() []V {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Values(t.all))
 }
 
 // forget forgets a tenant that is gone, or has no more what it was remembered for.

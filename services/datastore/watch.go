@@ -3,7 +3,6 @@ package datastore
 import (
 	"context"
 	"slices"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/watch"
@@ -15,16 +14,10 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/partition"
 )
 
-// Kinds of wakes.
+// Kinds of wakes, beside those of wakes.go.
 const (
-	// wakeDataStore: a DataStore changed, or is back, or is to be looked at.
-	wakeDataStore = "datastore"
 	// wakeSecret: a Secret made for a tenant changed; Object is its component.
 	wakeSecret = "secret"
-	// wakeAccount: schema, user or grants in a database changed; Object is the DataStore, Version the account's fingerprint now.
-	wakeAccount = "account"
-	// wakeSize: a tenant, or a DataStore, holds notably more or less than was reported last.
-	wakeSize = "size"
 	// wakeTaken: a Secret's name was taken, and may be free now.
 	wakeTaken = "taken"
 	// wakeMove: the mover of the tenant's data has come further, or there is room for one.
@@ -37,15 +30,10 @@ const (
 	wakeHeld = "held"
 )
 
-// probeEvery is how often a DataStore is looked at while nobody uses it.
-const probeEvery = 30 * time.Second
-
 // watch runs the watches of this replica's partitions: metadata of the Secrets it made for tenants, and of DataStores,
 // which every replica needs; and the look at each DataStore, and at what its tenants hold, now and then.
 func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) error {
-	s.stores.mu.Lock()
-	s.stores.wake = wake
-	s.stores.mu.Unlock()
+	s.stores.wakeBy(wake) // before anything is watched
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		components := name.ComponentDatastoreConfig + "," + name.ComponentDatastoreCertificate
@@ -67,9 +55,7 @@ func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) 
 	})
 	g.Go(func() error { return here.run(ctx, s.kube, held, wake) })
 	g.Go(func() error { s.takeOver(ctx, held, wake); return nil })
-	g.Go(func() error { s.references.run(ctx); return nil })
-	g.Go(func() error { s.probe(ctx, wake); return nil })
-	g.Go(func() error { s.sample(ctx, held); return nil })
+	g.Go(func() error { s.stores.run(ctx, held); return nil })
 	return g.Wait()
 }
 
@@ -100,40 +86,5 @@ func (s *svc) dataStoreChanged(c kube.Change, wake loop.Waker) {
 			wake(key, loop.Wake{Kind: wakeDataStore})
 		}
 		st.wakeWaiting()
-	}
-}
-
-// probe looks at each DataStore now and then, and more often at those that are away or wrong, so that who waits for one
-// goes on soon after it is back. Every replica does so for itself: connections and credentials are its own.
-func (s *svc) probe(ctx context.Context, wake loop.Waker) {
-	tick := time.NewTicker(longestPause)
-	defer tick.Stop()
-	for n := 1; ; n++ {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		all := n%int(probeEvery/longestPause) == 0
-		var g errgroup.Group
-		for _, name := range s.stores.names() {
-			st := s.stores.get(name)
-			if st.paused(s.now()) {
-				continue
-			}
-			if all {
-				st.invalidate()
-				wake(events.DataStore(name), loop.Wake{Kind: wakeDataStore})
-			}
-			g.Go(func() error {
-				// What is wrong is reported by the turns of those who need it.
-				_, opened, err := st.load(ctx)
-				if err == nil && opened == nil && (all || st.isAway()) && st.ping(ctx) == nil && all {
-					st.survey(ctx)
-				}
-				return nil
-			})
-		}
-		_ = g.Wait()
 	}
 }

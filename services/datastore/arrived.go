@@ -18,6 +18,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/pkg/partition"
+	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
 // arrived are the DataStores that the watch has shown. It is safe for concurrent use.
@@ -76,7 +77,7 @@ func (a *arrived) run(ctx context.Context, k *kube.Client, held *partition.Held,
 		err := k.TenantsIn(ctx, partitions, func(o *metav1.PartialObjectMetadata) {
 			on := append(name.Overrides(o.Annotations), name.DataStore(o.Labels, o.Annotations))
 			if slices.ContainsFunc(on, func(n string) bool { _, here := names[n]; return here }) {
-				wake(events.Tenant(o.Namespace, o.Name), loop.Wake{Kind: wakeDataStore})
+				wake(events.Tenant(o.Namespace, o.Name), loop.Wake{Kind: store.WakeDataStore})
 			}
 		})
 		if err != nil {

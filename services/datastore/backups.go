@@ -55,7 +55,7 @@ func (s *svc) backUp(ctx context.Context, t *loop.Turn, h home, own *state.Datas
 		is := *own.Backup // the annotations ask for none any more
 		is.Making, is.Failure = nil, nil
 		own.Backup = &is
-		s.failing.forget(t.Key)
+		s.failing.Forget(t.Key)
 		return true, nil
 	}
 	if own.Move != nil {

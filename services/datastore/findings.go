@@ -12,6 +12,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
 // fullPart is the part of a quota from which a database counts as nearly full.
@@ -64,7 +65,7 @@ func weight(f event.MoveFinding) int {
 
 // copySeconds is about how long so many keys are copied for into a kind of database; at least a second.
 func copySeconds(kind v1alpha1.Driver, keys int64) int64 {
-	rate := Drivers()[kind].KeysPerSecond
+	rate := store.Drivers()[kind].KeysPerSecond
 	if rate == 0 || keys == 0 {
 		return 0
 	}
@@ -109,12 +110,12 @@ func (p *prospect) ofDataStores() (found []event.MoveFinding) {
 		aspect
 	}{{p.own.DataStore, p.from}, {p.target, p.to}} {
 		switch {
-		case errors.Is(x.opened, errNoDataStore), x.object == nil:
+		case errors.Is(x.opened, store.ErrNoDataStore), x.object == nil:
 			found = append(found, blocks(reason.DataStoreMissing, "there is no DataStore %s", x.name))
 			continue
 		case x.opened != nil || x.pinged != nil:
-			r := readinessOf(x.opened, x.pinged)
-			found = append(found, blocks(r.reason, "DataStore %s can't be used: %s", x.name, r.message))
+			r := store.ReadinessOf(x.opened, x.pinged)
+			found = append(found, blocks(r.Reason, "DataStore %s can't be used: %s", x.name, r.Message))
 		case x.why == reason.EtcdFull && x.name == p.target:
 			found = append(found, blocks(x.why, "DataStore %s: %s", x.name, x.warning))
 		case x.why != "" && x.name == p.target:

@@ -13,11 +13,12 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
 func TestFindings(t *testing.T) {
 	t.Parallel()
-	store := func(n string, kind v1alpha1.Driver) *v1alpha1.DataStore {
+	dataStore := func(n string, kind v1alpha1.Driver) *v1alpha1.DataStore {
 		return &v1alpha1.DataStore{ObjectMeta: metav1.ObjectMeta{Name: n}, Spec: v1alpha1.DataStoreSpec{Driver: kind}}
 	}
 	// Two etcds, the other one with room, and at a revision above.
@@ -25,8 +26,8 @@ func TestFindings(t *testing.T) {
 		p := &prospect{key: events.Tenant("default", "demo"), uid: "u", tenant: &state.Tenant{}, target: "b"}
 		p.own = state.Datastore{DataStore: "a", Driver: "etcd", Keys: 30_000, Bytes: 60 << 20, MeasuredAt: time.Unix(1, 0)}
 		p.tenant.Spec.DataStore = "a"
-		p.from = aspect{object: store("a", v1alpha1.DriverEtcd), revision: 40_000, room: true, quota: 2 << 30, used: 80 << 20}
-		p.to = aspect{object: store("b", v1alpha1.DriverEtcd), revision: 900_000, room: true, quota: 2 << 30, used: 80 << 20, raiseMost: 2_000_000, raisePerSecond: 7_000}
+		p.from = aspect{object: dataStore("a", v1alpha1.DriverEtcd), revision: 40_000, room: true, quota: 2 << 30, used: 80 << 20}
+		p.to = aspect{object: dataStore("b", v1alpha1.DriverEtcd), revision: 900_000, room: true, quota: 2 << 30, used: 80 << 20, raiseMost: 2_000_000, raisePerSecond: 7_000}
 		return p
 	}
 	undone := &state.Failure{Reason: reason.MigrationUndone}
@@ -45,11 +46,11 @@ func TestFindings(t *testing.T) {
 		"its move there was undone":               {func(p *prospect) { p.failure, p.tenant.Spec.DataStore = undone, "b" }, true, []string{reason.MigrationUndone}},
 		"and it asks for where they are since":    {func(p *prospect) { p.failure = undone }, false, nil},
 		"it was not measured":                     {func(p *prospect) { p.own.MeasuredAt = time.Time{} }, false, []string{reason.SizeUnknown}},
-		"there is no such DataStore":              {func(p *prospect) { p.to = aspect{opened: errNoDataStore} }, true, []string{reason.DataStoreMissing}},
+		"there is no such DataStore":              {func(p *prospect) { p.to = aspect{opened: store.ErrNoDataStore} }, true, []string{reason.DataStoreMissing}},
 		"one that doesn't answer":                 {func(p *prospect) { p.to.pinged = driver.ErrAway }, true, []string{reason.Unreachable}},
 		"where they are doesn't answer":           {func(p *prospect) { p.from.pinged = driver.ErrAway }, true, []string{reason.Unreachable}},
-		"no driver for it":                        {func(p *prospect) { p.to.opened = &unsupportedError{object: p.to.object} }, true, []string{reason.DriverNotSupported}},
-		"another's Secret":                        {func(p *prospect) { p.to.opened = &foreignSecretError{} }, true, []string{reason.ForeignSecret}},
+		"no driver for it":                        {func(p *prospect) { p.to.opened = &store.UnsupportedError{Object: p.to.object} }, true, []string{reason.DriverNotSupported}},
+		"another's Secret":                        {func(p *prospect) { p.to.opened = &store.ForeignSecretError{} }, true, []string{reason.ForeignSecret}},
 		"one without a certificate":               {func(p *prospect) { p.to.opened = &driver.ConfigError{Err: errors.New("none")} }, true, []string{v1alpha1.DataStoreReasonTLSConfigFailed}},
 		"one that goes":                           {func(p *prospect) { p.to.object.DeletionTimestamp = &metav1.Time{} }, true, []string{reason.DataStoreDeleting}},
 		"one that is paused":                      {func(p *prospect) { p.to.paused = true }, false, []string{reason.DataStorePaused}},

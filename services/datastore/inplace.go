@@ -140,7 +140,7 @@ func (s *svc) readBackup(ctx context.Context, key events.Key, request, runs stri
 		return err
 	}
 	done := false
-	err = there.store.do(ctx, func(d driver.Driver) error {
+	err = there.store.Do(ctx, func(d driver.Driver) error {
 		value, err := driver.RecordOf(ctx, d, there.account, there.access, driver.RestoredKey)
 		done = string(value) == request
 		return err

@@ -27,6 +27,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/move"
+	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
 // moves reports whether a turn has something to do with a move.
@@ -122,9 +123,9 @@ func (m *migrating) field() string {
 }
 
 // against says what is against the move, empty for nothing.
-func (m *migrating) against(ctx context.Context, to *store) (string, error) {
+func (m *migrating) against(ctx context.Context, to *store.Store) (string, error) {
 	if m.part() {
-		return m.s.againstPart(ctx, to, m.account, append([]*store{m.home.main}, m.home.others...)...)
+		return m.s.againstPart(ctx, to, m.account, append([]*store.Store{m.home.main}, m.home.others...)...)
 	}
 	return m.s.againstMove(ctx, m.t.Tenant, m.own, m.account, to)
 }
@@ -168,7 +169,7 @@ func (m *migrating) begin(ctx context.Context, next change) error {
 		m.own.Move.Of = m.own.Keys
 	}
 	account := m.there(to)
-	if err := to.do(ctx, func(d driver.Driver) error { return d.Validate(account) }); err != nil {
+	if err := to.Do(ctx, func(d driver.Driver) error { return d.Validate(account) }); err != nil {
 		return intentOf(m.t, to, err)
 	}
 	against, err := m.against(ctx, to)
@@ -198,33 +199,33 @@ func (m *migrating) begin(ctx context.Context, next change) error {
 
 // sameDatabase reports whether both DataStores are seen to be one database. That they are not is known only once a record that was
 // written to one doesn't show in the other (move.ErrSame).
-func (m *migrating) sameDatabase(ctx context.Context, to *store, object *v1alpha1.DataStore) (bool, error) {
+func (m *migrating) sameDatabase(ctx context.Context, to *store.Store, object *v1alpha1.DataStore) (bool, error) {
 	if object.Spec.Driver != m.home.object.Spec.Driver {
 		return false, nil
 	}
 	if slices.ContainsFunc(object.Spec.Endpoints, func(e string) bool { return slices.Contains(m.home.object.Spec.Endpoints, e) }) {
 		return true, nil
 	}
-	here, err := m.home.main.place(ctx, m.account)
+	here, err := m.home.main.Place(ctx, m.account)
 	if err != nil || here == "" {
 		return false, err
 	}
-	there, err := to.place(ctx, m.account)
+	there, err := to.Place(ctx, m.account)
 	return here == there, err
 }
 
 // there is the tenant's account in the other DataStore: of the names it has, or, where the database can't have these and the tenant hasn't
 // asked for them, of others.
-func (m *migrating) there(to *store) driver.Account {
+func (m *migrating) there(to *store.Store) driver.Account {
 	a := m.account
 	a.RolledOut, a.Password = false, ""
 	a.Adopts, _ = strconv.ParseBool(m.t.Tenant.Annotations[name.AnnotationCleanupPriorMigration])
-	a.Remembered = slices.ContainsFunc(m.own.Kept, func(k state.Kept) bool { return k.DataStore == to.name })
+	a.Remembered = slices.ContainsFunc(m.own.Kept, func(k state.Kept) bool { return k.DataStore == to.Name })
 	if v := m.own.Move; v.Schema != "" {
 		a.Schema, a.User = v.Schema, v.User
 		return a
 	}
-	if d := to.driver(); d != nil && !m.part() && d.Validate(a) != nil && m.t.Tenant.Spec.DataStoreSchema == "" && m.t.Tenant.Spec.DataStoreUsername == "" {
+	if d := to.Driver(); d != nil && !m.part() && d.Validate(a) != nil && m.t.Tenant.Spec.DataStoreSchema == "" && m.t.Tenant.Spec.DataStoreUsername == "" {
 		a.Schema, a.User = d.Names(m.t.UID)
 	}
 	return a
@@ -299,15 +300,15 @@ func (m *migrating) here(ctx context.Context) (side, error) {
 	at := m.home.main
 	switch v := m.own.Move; {
 	case m.part() && v.Phase == state.MoveDone:
-		at = m.s.stores.get(v.DataStore)
+		at = m.s.stores.Get(v.DataStore)
 	case m.part():
-		at = m.s.stores.get(v.From)
+		at = m.s.stores.Get(v.From)
 	}
 	return m.s.reached(ctx, m.t.Key, at, m.account)
 }
 
 // reached is an account of a tenant, with what its Secrets say that it is reached by.
-func (s *svc) reached(ctx context.Context, key events.Key, st *store, account driver.Account) (side, error) {
+func (s *svc) reached(ctx context.Context, key events.Key, st *store.Store, account driver.Account) (side, error) {
 	config, certificate := &corev1.Secret{}, &corev1.Secret{}
 	for secret, into := range map[string]*corev1.Secret{name.DatastoreConfig(key.Name): config, name.DatastoreCertificate(key.Name): certificate} {
 		if err := s.kube.Get(ctx, kube.Secrets, key.Namespace, secret, into); err != nil {
@@ -320,13 +321,13 @@ func (s *svc) reached(ctx context.Context, key events.Key, st *store, account dr
 }
 
 // sides are the two accounts, with what each is reached by. The tenant gets the one in the other DataStore.
-func (m *migrating) sides(ctx context.Context, to *store) (from, there side, err error) {
+func (m *migrating) sides(ctx context.Context, to *store.Store) (from, there side, err error) {
 	v := m.own.Move
 	if from, err = m.here(ctx); err != nil {
 		return from, there, err
 	}
 	there = side{store: to, account: m.there(to)}
-	err = to.do(ctx, func(d driver.Driver) error {
+	err = to.Do(ctx, func(d driver.Driver) error {
 		if err := d.Claim(ctx, there.account); err != nil {
 			return err
 		}
@@ -454,7 +455,7 @@ func (m *migrating) moved(ctx context.Context) error {
 	}
 	m.own.Certificate.Keys, m.own.Certificate.NotAfter = v.Certificate.Keys, v.Certificate.NotAfter
 	from := m.own.DataStore
-	m.s.stores.get(from).removeTenant(key)
+	m.s.stores.Get(from).RemoveTenant(key)
 	m.own.DataStore, m.own.Driver, m.own.Endpoints, m.own.Schema, m.own.User = v.DataStore, v.Driver, v.Endpoints, v.Schema, v.User
 	m.own.Account, m.own.Former = v.Account, false
 	v.Phase = state.MoveDone
@@ -466,8 +467,8 @@ func (m *migrating) moved(ctx context.Context) error {
 // partMoved notes that some resources are in the other DataStore.
 func (m *migrating) partMoved(ctx context.Context) error {
 	v := m.own.Move
-	from := m.s.stores.get(v.From)
-	err := from.do(ctx, func(d driver.Driver) error {
+	from := m.s.stores.Get(v.From)
+	err := from.Do(ctx, func(d driver.Driver) error {
 		seen, err := surveyed(ctx, d, m.account) // which may not write all of its keys now
 		m.noteAccount(v.From, seen)
 		return err
@@ -505,11 +506,11 @@ func (m *migrating) leave(ctx context.Context, dataStore string) error {
 	if !m.part() || dataStore != m.own.DataStore && !slices.Contains(namesOf(m.own.Overrides), dataStore) {
 		return nil
 	}
-	at, err := m.s.reached(ctx, m.t.Key, m.s.stores.get(dataStore), m.account)
+	at, err := m.s.reached(ctx, m.t.Key, m.s.stores.Get(dataStore), m.account)
 	if err != nil {
 		return err
 	}
-	err = at.store.do(ctx, func(d driver.Driver) error {
+	err = at.store.Do(ctx, func(d driver.Driver) error {
 		accesses, ok := d.(driver.DataAccess)
 		if !ok {
 			return errNoAccess
@@ -531,7 +532,7 @@ func (m *migrating) leave(ctx context.Context, dataStore string) error {
 	return intentOf(m.t, at.store, err)
 }
 
-// noteAccount notes what the account in a DataStore is like, so that it isn't taken for somebody else's change.
+// NoteAccount notes what the account in a DataStore is like, so that it isn't taken for somebody else's change.
 func (m *migrating) noteAccount(dataStore, seen string) {
 	if dataStore == m.own.DataStore {
 		m.own.Account = seen
@@ -598,7 +599,7 @@ func (m *migrating) clear(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = here.store.do(ctx, func(d driver.Driver) error { return clearRecords(ctx, d, here.account, here.access) })
+	err = here.store.Do(ctx, func(d driver.Driver) error { return clearRecords(ctx, d, here.account, here.access) })
 	if err != nil {
 		return intentOf(m.t, here.store, err)
 	}
@@ -650,14 +651,14 @@ func (m *migrating) abort(ctx context.Context, why string) error {
 			return err
 		}
 	}
-	to := m.s.stores.get(v.DataStore)
+	to := m.s.stores.Get(v.DataStore)
 	account := m.there(to)
 	used, err := m.s.stillUsed(ctx, m.own, account, v.DataStore)
 	if err != nil {
 		return intentOf(m.t, to, err)
 	}
 	if v.Apart && !used { // else it may be the account that the tenant's data are in, by another name of its database
-		err = to.do(ctx, func(d driver.Driver) error {
+		err = to.Do(ctx, func(d driver.Driver) error {
 			_, err := d.Drop(ctx, account)
 			return err
 		})
@@ -666,7 +667,7 @@ func (m *migrating) abort(ctx context.Context, why string) error {
 		m.s.log.Warn("what a move that was undone has made is left", "tenant", m.t.Key.String(), "dataStore", v.DataStore, "error", err)
 	}
 	if !used { // by an override that came meanwhile, it may be
-		to.removeTenant(m.t.Key)
+		to.RemoveTenant(m.t.Key)
 	}
 	fact := m.tell(event.StageUndone, why)
 	from, field, asked := m.from(), m.field(), m.is(changeOf(m.t.Tenant, m.own))
@@ -716,7 +717,7 @@ func (s *svc) dropKept(ctx context.Context, t *loop.Turn, own *state.Datastore, 
 	if left != "" {
 		s.log.Warn("data of before a move are left", "tenant", t.Key.String(), "dataStore", k.DataStore, "left", left)
 	}
-	s.stores.get(k.DataStore).removeTenant(t.Key)
+	s.stores.Get(k.DataStore).RemoveTenant(t.Key)
 	return true
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/fence"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/move"
+	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
 const (
@@ -63,7 +64,7 @@ type moverAt struct {
 
 // side is one of the two accounts of a move.
 type side struct {
-	store   *store
+	store   *store.Store
 	account driver.Account
 	access  driver.Access
 }
@@ -141,7 +142,7 @@ func (m *movers) start(ctx context.Context, key events.Key, v state.Move, from, 
 	return one
 }
 
-// wakeWaiting wakes those who wait for a mover to end.
+// WakeWaiting wakes those who wait for a mover to end.
 func (m *movers) wakeWaiting() {
 	m.mu.Lock()
 	waiting := m.waiting
@@ -174,7 +175,7 @@ func (m *movers) stop() {
 	m.running.Wait()
 }
 
-func (o *mover) on(store string) bool { return o.from.store.name == store || o.to.store.name == store }
+func (o *mover) on(store string) bool { return o.from.store.Name == store || o.to.store.Name == store }
 
 // now is how far it is.
 func (o *mover) now() moverAt {
@@ -193,8 +194,8 @@ func (o *mover) set(change func(*moverAt)) {
 func (o *mover) run(ctx context.Context) error {
 	var err error
 	// What one of the databases says tells nothing of the other one, so neither store hears of it: they find out by themselves.
-	opened := o.from.store.do(ctx, func(from driver.Driver) error {
-		return o.to.store.do(ctx, func(to driver.Driver) error {
+	opened := o.from.store.Do(ctx, func(from driver.Driver) error {
+		return o.to.store.Do(ctx, func(to driver.Driver) error {
 			err = o.between(ctx, from, to)
 			return nil
 		})
@@ -332,7 +333,7 @@ func (o *mover) makeReady(ctx context.Context, m *move.Move, to driver.DataAcces
 
 // what says what moves from where: a record of a move of the same says so of this one.
 func (o *mover) what() string {
-	return events.ID(append([]string{o.from.store.name}, o.move.Resources...)...)
+	return events.ID(append([]string{o.from.store.Name}, o.move.Resources...)...)
 }
 
 // provision returns what makes the former account such that its tenant may write, or not.

@@ -20,6 +20,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
 // Times for an answer: databases may take minutes to remove what they hold.
@@ -61,7 +62,7 @@ func (s *svc) answerOrphans(ctx context.Context, question []byte) (any, error) {
 	for _, n := range names {
 		orphans, err := s.orphans(ctx, n)
 		switch {
-		case errors.Is(err, errNoDataStore) && q.DataStore != "":
+		case errors.Is(err, store.ErrNoDataStore) && q.DataStore != "":
 			return nil, noSuchDataStore(n)
 		case err != nil:
 			reply.Failed[n] = err.Error()
@@ -86,7 +87,7 @@ func (s *svc) answerDrop(ctx context.Context, question []byte) (any, error) {
 		}
 	}
 	reply, err := s.dropOrphans(ctx, q)
-	if errors.Is(err, errNoDataStore) {
+	if errors.Is(err, store.ErrNoDataStore) {
 		return nil, noSuchDataStore(q.DataStore)
 	}
 	return reply, err
@@ -99,13 +100,13 @@ func noSuchDataStore(n string) error {
 // orphans are the accounts of a DataStore whose owners are no tenants. What is on record is read before the tenants are
 // listed: so whoever is new has his object among them.
 func (s *svc) orphans(ctx context.Context, n string) ([]event.Orphan, error) {
-	st, err := s.stores.loaded(ctx, n)
+	st, err := s.stores.Loaded(ctx, n)
 	if err != nil {
 		return nil, err
 	}
 	var accounts []driver.Account
 	var sizes map[string]driver.Size
-	if err := st.do(ctx, func(d driver.Driver) (err error) {
+	if err := st.Do(ctx, func(d driver.Driver) (err error) {
 		lister, ok := d.(driver.Lister)
 		if !ok {
 			return errors.New("its driver lists no accounts")
@@ -140,11 +141,11 @@ func (s *svc) dropOrphans(ctx context.Context, q event.DropQuery) (reply event.D
 	if err != nil {
 		return reply, err
 	}
-	st := s.stores.get(q.DataStore)
+	st := s.stores.Get(q.DataStore)
 	for _, o := range q.Orphans {
 		d := event.Dropped{Orphan: o}
 		if slices.ContainsFunc(still, func(x event.Orphan) bool { return x.Owner == o.Owner && x.Schema == o.Schema && x.User == o.User }) {
-			removed, err := st.dropOrphan(ctx, o)
+			removed, err := st.DropOrphan(ctx, o)
 			d.Removed = removed
 			if err != nil {
 				d.Error = err.Error()
@@ -157,18 +158,6 @@ func (s *svc) dropOrphans(ctx context.Context, q event.DropQuery) (reply event.D
 		reply.Dropped = append(reply.Dropped, d)
 	}
 	return reply, nil
-}
-
-func (st *store) dropOrphan(ctx context.Context, o event.Orphan) (removed driver.Removed, err error) {
-	err = st.do(ctx, func(d driver.Driver) (err error) {
-		a := driver.Account{Owner: o.Owner, Schema: o.Schema, User: o.User}
-		// What isn't on record is looked for under the names that are this owner's alone.
-		schema, user := d.Names(o.Owner)
-		a.Schema, a.User = cmp.Or(a.Schema, schema), cmp.Or(a.User, user)
-		removed, err = d.Drop(ctx, a)
-		return err
-	})
-	return removed, err
 }
 
 // claims are what the tenants of the management cluster have or may ask for.

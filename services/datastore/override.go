@@ -27,6 +27,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/pkg/metric"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
 // stays reports of a resource whether its objects stay where they are until they are moved. Events go where the spec says at once, and what
@@ -142,7 +143,7 @@ func (s *svc) openOverrides(ctx context.Context, t *loop.Turn, h *home) (wait st
 			return wait, err
 		}
 		for _, x := range []*v1alpha1.DataStore{h.object, object} {
-			if s.stores.kine(x.Spec.Driver) {
+			if s.stores.Kine(x.Spec.Driver) {
 				return wait, &intent.Permanent{Reason: reason.OverrideDriver, Message: fmt.Sprintf(
 					"spec.dataStoreOverrides: DataStore %s has the driver %s: only etcds can share the resources of a tenant", x.Name, x.Spec.Driver)}
 			}
@@ -150,11 +151,11 @@ func (s *svc) openOverrides(ctx context.Context, t *loop.Turn, h *home) (wait st
 		if !sameAccess(h.main, other) {
 			return wait, &intent.Permanent{Reason: reason.OverrideAuthority, Message: fmt.Sprintf(
 				"spec.dataStoreOverrides: DataStore %s has another certificateAuthority than DataStore %s, and kube-apiserver has one certificate "+
-					"and one authority for all etcds: give both DataStores the same, or override with another DataStore", o.DataStore, h.main.name)}
+					"and one authority for all etcds: give both DataStores the same, or override with another DataStore", o.DataStore, h.main.Name)}
 		}
 		o.Endpoints = object.Spec.Endpoints
 		h.others = append(h.others, other)
-		parts = append(parts, o.DataStore, string(object.UID), other.fingerprint(), events.ID(o.Resources...))
+		parts = append(parts, o.DataStore, string(object.UID), other.Fingerprint(), events.ID(o.Resources...))
 	}
 	if len(h.others) > 0 {
 		h.othersHash = events.ID(parts...)
@@ -163,46 +164,46 @@ func (s *svc) openOverrides(ctx context.Context, t *loop.Turn, h *home) (wait st
 }
 
 // sameAccess reports whether tenants reach both databases by the same certificate.
-func sameAccess(st, other *store) bool {
-	a, b := st.driver(), other.driver()
+func sameAccess(st, other *store.Store) bool {
+	a, b := st.Driver(), other.Driver()
 	joint, ok := a.(driver.Joint)
 	return ok && b != nil && joint.Joins(b)
 }
 
 // againstMove says what of a tenant's dataStoreOverrides is against a move of its other data to a DataStore, empty for nothing. What is in the
 // DataStores of overrides stays there. An error is a database's, or of the management API.
-func (s *svc) againstMove(ctx context.Context, t *state.Tenant, own state.Datastore, account driver.Account, to *store) (against string, err error) {
+func (s *svc) againstMove(ctx context.Context, t *state.Tenant, own state.Datastore, account driver.Account, to *store.Store) (against string, err error) {
 	for _, o := range t.Spec.DataStoreOverrides {
 		if o.DataStore == own.DataStore {
 			return fmt.Sprintf("dataStoreOverrides keep %s in DataStore %s, which the data are to leave", o.Resource, o.DataStore), nil
 		}
 	}
 	for _, o := range overridesOf(t, own) {
-		if o.DataStore == to.name && (len(o.Resources) > 0 || o.Account != "") {
-			return fmt.Sprintf("DataStore %s holds resources of the tenant already, by dataStoreOverrides of now or before", to.name), nil
+		if o.DataStore == to.Name && (len(o.Resources) > 0 || o.Account != "") {
+			return fmt.Sprintf("DataStore %s holds resources of the tenant already, by dataStoreOverrides of now or before", to.Name), nil
 		}
 		if len(o.Resources) == 0 {
 			continue
 		}
-		other := s.stores.get(o.DataStore)
-		if _, opened, err := other.load(ctx); err != nil || opened != nil {
+		other := s.stores.Get(o.DataStore)
+		if _, opened, err := other.Load(ctx); err != nil || opened != nil {
 			return "", errors.Join(err, opened)
 		}
 		if !sameAccess(to, other) {
 			return fmt.Sprintf("DataStore %s is no etcd of the same certificateAuthority as DataStore %s of dataStoreOverrides: kube-apiserver has one "+
-				"certificate and one authority for all", to.name, o.DataStore), nil
+				"certificate and one authority for all", to.Name, o.DataStore), nil
 		}
-		place, err := other.place(ctx, account)
+		place, err := other.Place(ctx, account)
 		if err != nil {
 			return "", err
 		}
-		for _, end := range []*store{s.stores.get(own.DataStore), to} {
-			there, err := end.place(ctx, account)
+		for _, end := range []*store.Store{s.stores.Get(own.DataStore), to} {
+			there, err := end.Place(ctx, account)
 			if err != nil {
 				return "", err
 			}
 			if there != "" && there == place {
-				return fmt.Sprintf("DataStore %s and DataStore %s of dataStoreOverrides are one database", end.name, o.DataStore), nil
+				return fmt.Sprintf("DataStore %s and DataStore %s of dataStoreOverrides are one database", end.Name, o.DataStore), nil
 			}
 		}
 	}
@@ -211,12 +212,12 @@ func (s *svc) againstMove(ctx context.Context, t *state.Tenant, own state.Datast
 
 // againstPart says what is against a move of some of a tenant's resources to a DataStore; empty for nothing. used are those that it has data in,
 // its own first. An error is a database's.
-func (s *svc) againstPart(ctx context.Context, to *store, account driver.Account, used ...*store) (against string, err error) {
+func (s *svc) againstPart(ctx context.Context, to *store.Store, account driver.Account, used ...*store.Store) (against string, err error) {
 	if !sameAccess(used[0], to) {
 		return fmt.Sprintf("DataStore %s is no etcd of the same certificateAuthority as DataStore %s: kube-apiserver has one certificate and one authority "+
-			"for all", to.name, used[0].name), nil
+			"for all", to.Name, used[0].Name), nil
 	}
-	there, err := to.place(ctx, account)
+	there, err := to.Place(ctx, account)
 	if err != nil || there == "" {
 		return "", err
 	}
@@ -224,12 +225,12 @@ func (s *svc) againstPart(ctx context.Context, to *store, account driver.Account
 		if other == to {
 			continue
 		}
-		here, err := other.place(ctx, account)
+		here, err := other.Place(ctx, account)
 		if err != nil {
 			return "", err
 		}
 		if here == there {
-			return fmt.Sprintf("DataStores %s and %s are one database: name the one that the tenant uses already", to.name, other.name), nil
+			return fmt.Sprintf("DataStores %s and %s are one database: name the one that the tenant uses already", to.Name, other.Name), nil
 		}
 	}
 	return "", nil
@@ -241,16 +242,16 @@ func (s *svc) stillUsed(ctx context.Context, own state.Datastore, account driver
 	if slices.Contains(used, dataStore) {
 		return true, nil
 	}
-	st := s.stores.get(dataStore)
-	if _, opened, err := st.load(ctx); err != nil || opened != nil {
+	st := s.stores.Get(dataStore)
+	if _, opened, err := st.Load(ctx); err != nil || opened != nil {
 		return false, err // one that isn't there, or can't be opened, is left as it is
 	}
-	there, err := st.place(ctx, account)
+	there, err := st.Place(ctx, account)
 	if err != nil || there == "" {
 		return false, err
 	}
 	for _, n := range used {
-		here, err := s.stores.get(n).place(ctx, account)
+		here, err := s.stores.Get(n).Place(ctx, account)
 		if err != nil || here == there {
 			return err == nil, err
 		}
@@ -274,11 +275,11 @@ func (s *svc) applyOverrides(ctx context.Context, t *loop.Turn, p *plan, h home)
 	account.Remembered = false // nothing was made for overrides before owners were on record
 	g, gctx := errgroup.WithContext(ctx)
 	for _, other := range h.others {
-		i := slices.IndexFunc(p.want.Overrides, func(o state.Override) bool { return o.DataStore == other.name })
+		i := slices.IndexFunc(p.want.Overrides, func(o state.Override) bool { return o.DataStore == other.Name })
 		g.Go(func() error {
-			err := other.do(gctx, func(d driver.Driver) error {
+			err := other.Do(gctx, func(d driver.Driver) error {
 				defer s.handlers.Since(metric.HandlerDatastoreSetup, time.Now())
-				account := sealedAs(account, p.want, other.name)
+				account := sealedAs(account, p.want, other.Name)
 				if _, err := d.Provision(gctx, account); err != nil {
 					return err
 				}
@@ -323,7 +324,7 @@ func (s *svc) withdraw(ctx context.Context, t *loop.Turn, p *plan, h home) ([]lo
 		if err != nil {
 			return nil, err
 		}
-		s.stores.get(o.DataStore).removeTenant(t.Key)
+		s.stores.Get(o.DataStore).RemoveTenant(t.Key)
 		fact.DataStores = append(fact.DataStores, o.DataStore)
 		for kind, n := range removed {
 			fact.Removed[kind] += n
@@ -359,32 +360,32 @@ func uses(pods *state.State, workload state.Workload, generation int64, dataStor
 func (s *svc) withdrawFrom(
 	ctx context.Context, t *loop.Turn, account driver.Account, h home, o state.Override,
 ) (removed driver.Removed, left string, err error) {
-	st := s.stores.get(o.DataStore)
-	st.addTenant(t.Key)
+	st := s.stores.Get(o.DataStore)
+	st.AddTenant(t.Key)
 	account.Remembered = false
 	var opened error
-	_, opened, err = st.load(ctx)
+	_, opened, err = st.Load(ctx)
 	switch {
 	case err != nil:
 		return nil, "", err
-	case errors.Is(opened, errNoDataStore):
+	case errors.Is(opened, store.ErrNoDataStore):
 		if o.Account == "" {
 			return nil, "", nil // there never was
 		}
 		return nil, leftBehind(overridePlace(o), account, opened), nil
-	case errors.As(opened, new(*unsupportedError)):
+	case errors.As(opened, new(*store.UnsupportedError)):
 		return nil, "", nil // nothing was ever made there
 	case opened != nil:
-		st.addWaiting(t.Key)
-		return nil, "", &intent.Unavailable{Dependency: st.dependency(), Err: opened}
+		st.AddWaiting(t.Key)
+		return nil, "", &intent.Unavailable{Dependency: st.Dependency(), Err: opened}
 	}
 	var place string
-	place, err = st.place(ctx, account)
+	place, err = st.Place(ctx, account)
 	if err != nil || place == "" {
 		return nil, "", intentOf(t, st, err)
 	}
-	for _, stay := range append([]*store{h.main}, h.others...) {
-		there, err := stay.place(ctx, account)
+	for _, stay := range append([]*store.Store{h.main}, h.others...) {
+		there, err := stay.Place(ctx, account)
 		if err != nil {
 			return nil, "", intentOf(t, stay, err)
 		}
@@ -392,22 +393,11 @@ func (s *svc) withdrawFrom(
 			return nil, "", nil
 		}
 	}
-	err = st.do(ctx, func(d driver.Driver) (err error) {
+	err = st.Do(ctx, func(d driver.Driver) (err error) {
 		removed, err = d.Drop(ctx, account)
 		return err
 	})
 	return removed, "", intentOf(t, st, err)
-}
-
-// place identifies the database of a store: stores that return the same are one database. It is empty where the account isn't.
-func (st *store) place(ctx context.Context, account driver.Account) (place string, err error) {
-	err = st.do(ctx, func(d driver.Driver) (err error) {
-		if joint, ok := d.(driver.Joint); ok {
-			place, err = joint.Place(ctx, account)
-		}
-		return err
-	})
-	return place, err
 }
 
 // namesOf are the DataStores that hold resources by overrides.
@@ -418,17 +408,4 @@ func namesOf(overrides []state.Override) (names []string) {
 		}
 	}
 	return names
-}
-
-// accountIn is the fingerprint of the tenant's account in a DataStore, as it was left.
-func accountIn(own state.Datastore, dataStore string) string {
-	if dataStore == own.DataStore {
-		return own.Account
-	}
-	for _, o := range own.Overrides {
-		if o.DataStore == dataStore {
-			return o.Account
-		}
-	}
-	return ""
 }

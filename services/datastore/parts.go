@@ -13,6 +13,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/move"
+	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
 // part is what of a tenant's data is in one DataStore.
@@ -96,7 +97,7 @@ func hasOf(resources []string) func(key string) bool {
 }
 
 // partsOf are the parts of a tenant's data, its own DataStore's the first.
-func (s *svc) partsOf(ctx context.Context, key events.Key, main *store, account driver.Account, overrides []state.Override) ([]part, error) {
+func (s *svc) partsOf(ctx context.Context, key events.Key, main *store.Store, account driver.Account, overrides []state.Override) ([]part, error) {
 	own, err := s.reached(ctx, key, main, account)
 	if err != nil {
 		return nil, err
@@ -105,7 +106,7 @@ func (s *svc) partsOf(ctx context.Context, key events.Key, main *store, account 
 	if len(namesOf(overrides)) == 0 {
 		return parts, nil
 	}
-	here, err := main.place(ctx, account)
+	here, err := main.Place(ctx, account)
 	if err != nil {
 		return nil, err
 	}
@@ -115,11 +116,11 @@ func (s *svc) partsOf(ctx context.Context, key events.Key, main *store, account 
 			continue
 		}
 		other := part{side: own, prefixes: []string{}}
-		other.store = s.stores.get(o.DataStore)
-		if _, opened, err := other.store.load(ctx); err != nil || opened != nil {
+		other.store = s.stores.Get(o.DataStore)
+		if _, opened, err := other.store.Load(ctx); err != nil || opened != nil {
 			return nil, errors.Join(opened, err)
 		}
-		there, err := other.store.place(ctx, account)
+		there, err := other.store.Place(ctx, account)
 		if err != nil {
 			return nil, err
 		}
@@ -148,7 +149,7 @@ func inParts(ctx context.Context, parts []part, f func([]driver.DataAccess) erro
 		if i == len(parts) {
 			return f(all)
 		}
-		opened := parts[i].store.do(ctx, func(d driver.Driver) error {
+		opened := parts[i].store.Do(ctx, func(d driver.Driver) error {
 			access, ok := d.(driver.DataAccess)
 			if !ok {
 				err = errNoAccess

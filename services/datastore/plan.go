@@ -10,6 +10,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
 // What a turn of provisioning has to do is decided here, from the state and from what woke the turn, and done in provision.go.
@@ -41,10 +42,10 @@ func (s *svc) plan(ctx context.Context, t *loop.Turn, own state.Datastore, h hom
 		}
 		account.RolledOut = rolledOut(pods, workload, own.Certificate.Checksum)
 	}
-	n, kind := h.main.name, string(h.object.Spec.Driver)
+	n, kind := h.main.Name, string(h.object.Spec.Driver)
 	p := &plan{
 		account: account,
-		inputs:  events.ID(n, string(h.object.UID), kind, account.Schema, account.User, h.main.fingerprint(), accountVersion+h.othersHash),
+		inputs:  events.ID(n, string(h.object.UID), kind, account.Schema, account.User, h.main.Fingerprint(), accountVersion+h.othersHash),
 		want: state.Datastore{
 			DataStore: n, Driver: kind, Endpoints: h.object.Spec.Endpoints, Schema: account.Schema, User: account.User,
 			Account: own.Account, Config: own.Config, Certificate: own.Certificate, Former: own.Former, Overrides: h.overrides,
@@ -92,8 +93,8 @@ func (p *plan) matters(t *loop.Turn, own state.Datastore) bool {
 func touched(wakes []loop.Wake, own state.Datastore) bool {
 	for _, w := range wakes {
 		switch w.Kind {
-		case wakeAccount:
-			if w.Version != accountIn(own, w.Object) {
+		case store.WakeAccount:
+			if w.Version != store.AccountIn(own, w.Object) {
 				return true
 			}
 		case wakeSecret:

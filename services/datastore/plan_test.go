@@ -7,6 +7,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
 func TestTouched(t *testing.T) {
@@ -19,10 +20,10 @@ func TestTouched(t *testing.T) {
 		"each Secret has its own version":             {loop.Wake{Kind: wakeSecret, Object: name.ComponentDatastoreCertificate, Version: "5"}, true},
 		"another version is drift":                    {loop.Wake{Kind: wakeSecret, Object: name.ComponentDatastoreConfig, Version: "7"}, true},
 		"a deletion is drift":                         {loop.Wake{Kind: wakeSecret, Object: name.ComponentDatastoreConfig, Version: "5", Gone: true}, true},
-		"a change of the DataStore touches no Secret": {loop.Wake{Kind: wakeDataStore}, false},
-		"an account that is another is drift":         {loop.Wake{Kind: wakeAccount, Object: "main", Version: "another"}, true},
-		"one that was put right meanwhile is not":     {loop.Wake{Kind: wakeAccount, Object: "main", Version: "as left"}, false},
-		"one that is gone is drift":                   {loop.Wake{Kind: wakeAccount, Object: "main"}, true},
+		"a change of the DataStore touches no Secret": {loop.Wake{Kind: store.WakeDataStore}, false},
+		"an account that is another is drift":         {loop.Wake{Kind: store.WakeAccount, Object: "main", Version: "another"}, true},
+		"one that was put right meanwhile is not":     {loop.Wake{Kind: store.WakeAccount, Object: "main", Version: "as left"}, false},
+		"one that is gone is drift":                   {loop.Wake{Kind: store.WakeAccount, Object: "main"}, true},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			if got := touched([]loop.Wake{test.wake}, own); got != test.want {

@@ -17,6 +17,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
 // moveTimeout bounds an answer: a database that is away is noticed within seconds.
@@ -121,7 +122,7 @@ func (s *svc) lookAt(ctx context.Context, p *prospect) (err error) {
 	if !p.to.usable() {
 		return nil
 	}
-	from, to := s.stores.get(p.own.DataStore), s.stores.get(p.target)
+	from, to := s.stores.Get(p.own.DataStore), s.stores.Get(p.target)
 	m := &migrating{
 		s: s, t: &loop.Turn{Key: p.key, UID: p.uid, Generation: p.generation, Tenant: p.tenant}, own: p.own, account: p.account,
 		home: home{main: from, object: p.from.object},
@@ -136,7 +137,7 @@ func (s *svc) lookAt(ctx context.Context, p *prospect) (err error) {
 	if p.overrides, err = s.againstMove(ctx, p.tenant, p.own, p.account, to); err != nil {
 		p.overrides = "whether its dataStoreOverrides are against it isn't known: " + err.Error()
 	}
-	p.to.pinged = to.do(ctx, func(d driver.Driver) (err error) {
+	p.to.pinged = to.Do(ctx, func(d driver.Driver) (err error) {
 		if p.names = d.Validate(p.there); p.names == nil {
 			p.taken, err = takenBy(ctx, d, p.there)
 		}
@@ -168,16 +169,16 @@ func takenBy(ctx context.Context, d driver.Driver, a driver.Account) (taken, err
 
 // aspectOf looks at one DataStore, in which the tenant has an account or not.
 func (s *svc) aspectOf(ctx context.Context, n string, account driver.Account) (a aspect, err error) {
-	st := s.stores.get(n)
-	st.invalidate()
-	if a.object, a.opened, err = st.load(ctx); err != nil {
+	st := s.stores.Get(n)
+	st.Invalidate()
+	if a.object, a.opened, err = st.Load(ctx); err != nil {
 		return a, err
 	}
-	if errors.Is(a.opened, errNoDataStore) {
-		s.stores.forget(st)
+	if errors.Is(a.opened, store.ErrNoDataStore) {
+		s.stores.Forget(st)
 		a.object = nil
 	}
-	a.paused = st.paused(s.now())
+	a.paused = st.Paused(s.now())
 	if a.opened == nil {
 		a.pinged = a.ask(ctx, st, account)
 	}
@@ -185,12 +186,12 @@ func (s *svc) aspectOf(ctx context.Context, n string, account driver.Account) (a
 }
 
 // ask asks a DataStore's database what it says of itself and of an account.
-func (a *aspect) ask(ctx context.Context, st *store, account driver.Account) error {
-	if err := st.ping(ctx); err != nil {
+func (a *aspect) ask(ctx context.Context, st *store.Store, account driver.Account) error {
+	if err := st.Ping(ctx); err != nil {
 		return err
 	}
-	a.why, a.warning = st.warning(ctx)
-	return st.do(ctx, func(d driver.Driver) (err error) {
+	a.why, a.warning = st.Warning(ctx)
+	return st.Do(ctx, func(d driver.Driver) (err error) {
 		if roomer, ok := d.(driver.Roomer); ok {
 			a.room = true
 			if a.used, a.quota, err = roomer.Room(ctx); err != nil {

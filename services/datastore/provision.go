@@ -20,6 +20,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/pkg/metric"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
 // lookAgain is when a tenant that nothing happened to is looked at all the same. It must stay below the age at which the
@@ -56,7 +57,7 @@ func (s *svc) provision(ctx context.Context, t *loop.Turn) error {
 	if p.upToDate {
 		home.noteAccount(t, own)
 	}
-	measured := t.Woken(wakeSize) && home.main.takeSize(&p.want)
+	measured := t.Woken(store.WakeSize) && home.main.TakeSize(&p.want)
 	removed := s.removeKept(ctx, t, &p.want)
 	withdrawn, err := s.withdraw(ctx, t, p, home)
 	if err != nil {
@@ -78,7 +79,7 @@ func (s *svc) provision(ctx context.Context, t *loop.Turn) error {
 		if err := s.applyOverrides(ctx, t, p, home); err != nil {
 			return err
 		}
-		if err := s.apply(ctx, t, home.main, sealedAs(p.account, p.want, home.main.name), &p.want); err != nil {
+		if err := s.apply(ctx, t, home.main, sealedAs(p.account, p.want, home.main.Name), &p.want); err != nil {
 			return err
 		}
 		if len(t.Events) == 0 && touched(t.Wakes, own) {
@@ -129,19 +130,19 @@ func (s *svc) tend(ctx context.Context, t *loop.Turn, home home, p *plan, moving
 
 // home is the DataStores that a tenant's data is in, or is to be: its own, and those of overrides.
 type home struct {
-	main   *store
+	main   *store.Store
 	object *v1alpha1.DataStore
 	// others are those of overrides that name resources; othersHash is of what of them shows in the tenant, empty without any.
-	others     []*store
+	others     []*store.Store
 	othersHash string
 	overrides  []state.Override
 }
 
-// noteAccount notes in all DataStores how the turn leaves the tenant's account.
+// NoteAccount notes in all DataStores how the turn leaves the tenant's account.
 func (h home) noteAccount(t *loop.Turn, as state.Datastore) {
-	h.main.noteAccount(t.Key, as)
+	h.main.NoteAccount(t.Key, as)
 	for _, st := range h.others {
-		st.noteAccount(t.Key, as)
+		st.NoteAccount(t.Key, as)
 	}
 }
 
@@ -167,23 +168,23 @@ func homeOf(t *state.Tenant, own state.Datastore) string {
 }
 
 // open finds a DataStore that the tenant uses, or says what the tenant has to wait for.
-func (s *svc) open(ctx context.Context, t *loop.Turn, n string) (st *store, object *v1alpha1.DataStore, wait state.Wait, err error) {
-	st = s.stores.get(n)
-	st.addTenant(t.Key) // before looking, so that no change after it is missed
-	object, opened, err := st.load(ctx)
+func (s *svc) open(ctx context.Context, t *loop.Turn, n string) (st *store.Store, object *v1alpha1.DataStore, wait state.Wait, err error) {
+	st = s.stores.Get(n)
+	st.AddTenant(t.Key) // before looking, so that no change after it is missed
+	object, opened, err := st.Load(ctx)
 	if err != nil {
 		return nil, nil, wait, err
 	}
-	var no *unsupportedError
+	var no *store.UnsupportedError
 	switch {
-	case errors.Is(opened, errNoDataStore):
-		st.addWaiting(t.Key)
+	case errors.Is(opened, store.ErrNoDataStore):
+		st.AddWaiting(t.Key)
 		return st, nil, state.Wait{On: "DataStore", Reason: reason.DataStoreMissing, Text: "DataStore " + n + " to exist"}, nil
 	case errors.As(opened, &no):
 		return nil, nil, wait, &intent.Permanent{Reason: reason.DriverNotSupported, Message: no.Error()}
 	case opened != nil:
-		st.addWaiting(t.Key)
-		return nil, nil, wait, &intent.Unavailable{Dependency: st.dependency(), Err: opened}
+		st.AddWaiting(t.Key)
+		return nil, nil, wait, &intent.Unavailable{Dependency: st.Dependency(), Err: opened}
 	}
 	return st, object, wait, nil
 }
@@ -191,9 +192,9 @@ func (s *svc) open(ctx context.Context, t *loop.Turn, n string) (st *store, obje
 // apply provisions the account in the tenant's own DataStore and makes both Secrets hold what it is reached with. The order
 // matters: the account is claimed first, because whoever has the certificate is that user; then comes the password, of which
 // NATS makes credentials; the certificate and the user itself are made side by side.
-func (s *svc) apply(ctx context.Context, t *loop.Turn, st *store, account driver.Account, want *state.Datastore) error {
+func (s *svc) apply(ctx context.Context, t *loop.Turn, st *store.Store, account driver.Account, want *state.Datastore) error {
 	var renewAt time.Time
-	err := st.do(ctx, func(d driver.Driver) (err error) {
+	err := st.Do(ctx, func(d driver.Driver) (err error) {
 		if err := d.Validate(account); err != nil {
 			return err
 		}
@@ -274,14 +275,14 @@ func (s *svc) applyCertificate(
 
 // intentOf gives the error of a DataStore its intent, nil for no error. A tenant that can only wait for the DataStore is noted, to be
 // woken when it is back.
-func intentOf(t *loop.Turn, st *store, err error) error {
+func intentOf(t *loop.Turn, st *store.Store, err error) error {
 	var bad *driver.NameError
 	var taken *driver.TakenError
 	var config *driver.ConfigError
 	var away *intent.Unavailable
 	in := ""
-	if st.name != t.Tenant.Spec.DataStore {
-		in = "in DataStore " + st.name + ", by dataStoreOverrides: "
+	if st.Name != t.Tenant.Spec.DataStore {
+		in = "in DataStore " + st.Name + ", by dataStoreOverrides: "
 	}
 	switch {
 	case errors.As(err, &bad):
@@ -289,13 +290,13 @@ func intentOf(t *loop.Turn, st *store, err error) error {
 	case errors.As(err, &taken):
 		return &intent.Permanent{Reason: takenReasons[taken.Field], Message: in + taken.Error()}
 	case errors.As(err, &config):
-		st.addWaiting(t.Key)
-		return &intent.Unavailable{Dependency: st.dependency(), Err: config}
+		st.AddWaiting(t.Key)
+		return &intent.Unavailable{Dependency: st.Dependency(), Err: config}
 	case errors.As(err, &away):
-		st.addWaiting(t.Key)
+		st.AddWaiting(t.Key)
 		return err
 	case err != nil:
-		return fmt.Errorf("DataStore %s: %w", st.name, err)
+		return fmt.Errorf("DataStore %s: %w", st.Name, err)
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/pkg/metric"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
 // How often what a tenant keeps is read: of one that is near its quota more often. Gates note what is new every ten seconds.
@@ -27,7 +28,7 @@ const (
 const nearFrom, nearUntil = 80, 75
 
 // usages are the tenants of this replica that have a quota.
-type usages struct{ tenants[usage] }
+type usages struct{ store.Tenants[usage] }
 
 type usage struct {
 	read  time.Time
@@ -49,7 +50,7 @@ func (u *usages) register(own prometheus.Registerer) {
 		"Tenants of this replica that have a quota, by how near to it they are: Within, Near (80 % of a bound), Full (writes are refused).", []string{"level"}, nil)
 	own.MustRegister(metric.AtScrape{Gauges: []*prometheus.Desc{tenants}, Values: func(c chan<- prometheus.Metric) {
 		count := map[string]int{state.QuotaWithin: 0, state.QuotaNear: 0, state.QuotaFull: 0}
-		for _, is := range u.values() {
+		for _, is := range u.Values() {
 			if is.level != "" {
 				count[is.level]++
 			}
@@ -65,7 +66,7 @@ func (u *usages) register(own prometheus.Registerer) {
 func (s *svc) readUsage(ctx context.Context, t *loop.Turn, home home, account driver.Account, want *state.Datastore) (changed bool, facts []loop.Tell) {
 	quota := t.Tenant.Quota
 	if quota == (state.Quota{}) {
-		s.usages.forget(t.Key)
+		s.usages.Forget(t.Key)
 		changed = want.Usage != nil
 		want.Usage = nil
 		return changed, nil
@@ -80,7 +81,7 @@ func (s *svc) readUsage(ctx context.Context, t *loop.Turn, home home, account dr
 		}
 		return want.Usage.Level
 	}
-	if pause := s.usages.get(t.Key).until(now); pause > 0 {
+	if pause := s.usages.Get(t.Key).until(now); pause > 0 {
 		t.Alarm(pause, loop.Wake{Kind: wakeUsage})
 		return false, nil
 	}
@@ -100,7 +101,7 @@ func (s *svc) readUsage(ctx context.Context, t *loop.Turn, home home, account dr
 		}}}
 	}
 	read := usage{now, level()}
-	s.usages.set(t.Key, read)
+	s.usages.Set(t.Key, read)
 	t.Alarm(read.until(now), loop.Wake{Kind: wakeUsage})
 	return changed, facts
 }
@@ -122,12 +123,12 @@ func levelOf(q state.Quota, is driver.Usage, was string) string {
 }
 
 // noted is what a tenant's gates have noted; not known before they have.
-func (s *svc) noted(ctx context.Context, key events.Key, st *store, account driver.Account) (is driver.Usage, known bool, err error) {
+func (s *svc) noted(ctx context.Context, key events.Key, st *store.Store, account driver.Account) (is driver.Usage, known bool, err error) {
 	there, err := s.reached(ctx, key, st, account)
 	if err != nil {
 		return is, false, err
 	}
-	err = st.do(ctx, func(d driver.Driver) error {
+	err = st.Do(ctx, func(d driver.Driver) error {
 		value, err := driver.RecordOf(ctx, d, there.account, there.access, driver.QuotaKey)
 		if err == nil && value != nil {
 			is, known = driver.DecodeUsage(value)

@@ -21,6 +21,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
 // A deletion waits for a DataStore that is away this long, and this many tries, from the moment it was its turn.
@@ -45,8 +46,8 @@ func (s *svc) remove(ctx context.Context, t *loop.Turn) error {
 	}
 	s.movers.end(t.Key)
 	s.jobs.end(t.Key)
-	s.failing.forget(t.Key)
-	s.usages.forget(t.Key)
+	s.failing.Forget(t.Key)
+	s.usages.Forget(t.Key)
 	left := own.Left
 	if was := t.Own(); was == nil || was.Wait.Reason != reason.ObjectHeld { // else all that is left to do is to wait for the Secrets
 		if left, err = s.dropAll(ctx, t, &own, since); err != nil {
@@ -66,7 +67,7 @@ func (s *svc) remove(ctx context.Context, t *loop.Turn) error {
 	}
 	removed := own.Removed
 	for _, p := range placesOf(t.Tenant, own) {
-		s.stores.get(p.dataStore).removeTenant(t.Key)
+		s.stores.Get(p.dataStore).RemoveTenant(t.Key)
 	}
 	own.Removed, own.Left = nil, left
 	return t.Removed(ctx, own, before.With(name.ServiceDatastore, removed, left...))
@@ -237,13 +238,13 @@ func (s *svc) dropAll(ctx context.Context, t *loop.Turn, own *state.Datastore, s
 func (s *svc) drop(
 	ctx context.Context, t *loop.Turn, p place, account driver.Account, since time.Time,
 ) (removed driver.Removed, left string, err error) {
-	st := s.stores.get(p.dataStore)
+	st := s.stores.Get(p.dataStore)
 	var opened error
-	if _, opened, err = st.load(ctx); err != nil {
+	if _, opened, err = st.Load(ctx); err != nil {
 		return nil, "", err
 	}
-	var no *unsupportedError
-	if errors.Is(opened, errNoDataStore) {
+	var no *store.UnsupportedError
+	if errors.Is(opened, store.ErrNoDataStore) {
 		if !p.certain {
 			return nil, "", nil
 		}
@@ -256,7 +257,7 @@ func (s *svc) drop(
 	if err == nil {
 		dropping, cancel := context.WithTimeout(ctx, longestDrop)
 		defer cancel()
-		err = st.do(dropping, func(d driver.Driver) (err error) {
+		err = st.Do(dropping, func(d driver.Driver) (err error) {
 			removed, err = d.Drop(dropping, account)
 			return err
 		})
@@ -270,11 +271,11 @@ func (s *svc) drop(
 	case t.Attempt()+1 >= minTries && s.now().Sub(since) >= patience:
 		return removed, leftBehind(p, account, err), nil
 	}
-	st.addWaiting(t.Key)
+	st.AddWaiting(t.Key)
 	var away *intent.Unavailable
 	if !errors.As(err, &away) {
 		// Not a failure that ends in the dead letters: the deletion goes on without it.
-		err = &intent.Unavailable{Dependency: st.dependency(), Err: err}
+		err = &intent.Unavailable{Dependency: st.Dependency(), Err: err}
 	}
 	return removed, "", err
 }
@@ -286,5 +287,5 @@ func leftBehind(p place, a driver.Account, why error) string {
 	if !p.certain {
 		is = "perhaps left"
 	}
-	return fmt.Sprintf("%s in DataStore %s: %s: %v", is, p.dataStore, describe(p.driver, a), why)
+	return fmt.Sprintf("%s in DataStore %s: %s: %v", is, p.dataStore, store.Describe(p.driver, a), why)
 }

@@ -290,8 +290,8 @@ func (s *svc) bringClone(ctx context.Context, key events.Key, b *bringer) error 
 	if err := s.sameEncryption(ctx, original, key); err != nil {
 		return err
 	}
-	st := s.stores.get(p.own.DataStore)
-	if _, opened, err := st.load(ctx); err != nil || opened != nil {
+	st := s.stores.Get(p.own.DataStore)
+	if _, opened, err := st.Load(ctx); err != nil || opened != nil {
 		return errors.Join(opened, err)
 	}
 	parts, err := s.partsOf(ctx, original, st, accountOf(original, p.uid, p.tenant, p.own), p.own.Overrides)

@@ -29,6 +29,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/pkg/metric"
 	"github.com/stoker-k8s/stoker/pkg/service"
+	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
 // Config is the service's configuration.
@@ -53,11 +54,11 @@ func Run(ctx context.Context, cfg Config) error {
 	defer js.stop()
 	return service.Run(ctx, cfg.Config, func(c *service.Clients) (*loop.Loop, error) {
 		namespaces := strings.FieldsFunc(cmp.Or(cfg.SecretNamespaces, name.SystemNamespace), isSeparator)
-		stores := newStores(c.Kube, namespaces, Drivers(), c.Log, time.Now)
+		stores := store.New(c.Kube, namespaces, store.Drivers(), c.Log, time.Now)
 		s := &svc{kube: c.Kube, bus: c.Bus, log: c.Log, stores: stores, now: time.Now, handlers: c.Handlers, renewBefore: before, movers: m, jobs: js}
-		m.wake = func(key events.Key) { s.stores.wakeAll([]events.Key{key}, loop.Wake{Kind: wakeMove}) }
-		js.wake = func(key events.Key) { s.stores.wakeAll([]events.Key{key}, loop.Wake{Kind: wakeJob}) }
-		s.stores.register(c.Metrics, c.Kamaji, cfg.TenantMetrics)
+		m.wake = func(key events.Key) { s.stores.WakeAll([]events.Key{key}, loop.Wake{Kind: wakeMove}) }
+		js.wake = func(key events.Key) { s.stores.WakeAll([]events.Key{key}, loop.Wake{Kind: wakeJob}) }
+		s.stores.Register(c.Metrics, c.Kamaji, cfg.TenantMetrics)
 		s.failing.register(c.Metrics)
 		s.usages.register(c.Metrics)
 		if _, err := c.Bus.AnswerQuestions(ctx, s.questions()); err != nil {
@@ -69,7 +70,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 // DescribeMetrics registers the metrics that datastore has beside those of every service, without a service.
 func DescribeMetrics(own, kamaji prometheus.Registerer) {
-	(*stores)(nil).register(own, kamaji, true)
+	(*store.Registry)(nil).Register(own, kamaji, true)
 	(*failing)(nil).register(own)
 	(*usages)(nil).register(own)
 }
@@ -81,7 +82,7 @@ type svc struct {
 	kube   *kube.Client
 	bus    *events.Bus
 	log    *slog.Logger
-	stores *stores
+	stores *store.Registry
 	now    func() time.Time
 	// handlers is told how long it took to make something so; nil for nobody.
 	handlers *metric.HandlerTime

@@ -21,8 +21,8 @@ import (
 	"github.com/stoker-k8s/stoker/internal/testing/drivertest"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
-	"github.com/stoker-k8s/stoker/services/datastore"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
 // lanes is how many services are killed at once on each database: most of the time each waits for the event to come
@@ -41,7 +41,7 @@ func TestKilled(t *testing.T) {
 			if kind != "etcd" {
 				d.config.CA = nil // what the service says at once is seen better without TLS
 			}
-			admin, err := datastore.Drivers()[d.kind].Open(d.config)
+			admin, err := store.Drivers()[d.kind].Open(d.config)
 			if err != nil {
 				t.Fatal(err)
 			}

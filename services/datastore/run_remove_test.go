@@ -17,7 +17,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/kube"
-	"github.com/stoker-k8s/stoker/services/datastore"
+	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
 // longest is how long a deletion may take that is held up by its DataStore: patience, and a last try, on a machine that is busy. Most take
@@ -48,7 +48,7 @@ func (in *installation) deletions(kind string, d database) {
 	if kind != "etcd" {
 		d.config.CA = nil // without TLS it can be seen what is sent
 	}
-	admin, err := datastore.Drivers()[d.kind].Open(d.config)
+	admin, err := store.Drivers()[d.kind].Open(d.config)
 	in.must(err)
 	t.Cleanup(func() { _ = admin.Close() })
 	in.must(admin.Check(ctx)) // makes what is the administrator's

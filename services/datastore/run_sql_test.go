@@ -17,8 +17,8 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/kube"
-	"github.com/stoker-k8s/stoker/services/datastore"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
 // credentials are what the tenant's Secret says now.
@@ -56,7 +56,7 @@ func (in *installation) sql(kind string, d database) {
 	defer func() { stop() }()
 	ctx := t.Context()
 	in.object(kind, d)
-	admin, err := datastore.Drivers()[d.kind].Open(d.config)
+	admin, err := store.Drivers()[d.kind].Open(d.config)
 	in.must(err)
 	t.Cleanup(func() { _ = admin.Close() })
 	tenantOf := func(n string) *tenant {

@@ -25,6 +25,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
 // ownerBy is the owner on record of an account that belongs to whoever has a token.
@@ -88,7 +89,7 @@ func (s *svc) passOn(ctx context.Context, t *loop.Turn) error {
 		}
 		secret = patched
 	}
-	err = st.do(ctx, func(d driver.Driver) error {
+	err = st.Do(ctx, func(d driver.Driver) error {
 		return d.PassOn(ctx, account, ownerBy(secret.Data[name.KeyTransferToken]))
 	})
 	if err != nil {
@@ -106,7 +107,7 @@ func (s *svc) passOn(ctx context.Context, t *loop.Turn) error {
 // takeBack takes the account of a tenant that may be taken over no more, or that was in another management cluster, by the token in its
 // Secret, and notes that it was made. So it does where nothing is known of the tenant, as after the loss of NATS, and the database says that
 // the account in its Secret is its own, with the names that another management cluster gave it. The token is taken off after that is noted (apply).
-func (s *svc) takeBack(ctx context.Context, t *loop.Turn, own *state.Datastore, st *store) error {
+func (s *svc) takeBack(ctx context.Context, t *loop.Turn, own *state.Datastore, st *store.Store) error {
 	if own.DataStore != "" && own.PassedOn == "" {
 		return nil
 	}
@@ -121,19 +122,19 @@ func (s *svc) takeBack(ctx context.Context, t *loop.Turn, own *state.Datastore, 
 		if usual := accountOf(t.Key, t.UID, t.Tenant, *own); usual.Schema == account.Schema && usual.User == account.User {
 			return nil
 		}
-	case in != st.name:
-		return &intent.Permanent{Reason: reason.TransferredElsewhere, Message: "its data are in DataStore " + in + ", and it was given " + st.name + " here"}
+	case in != st.Name:
+		return &intent.Permanent{Reason: reason.TransferredElsewhere, Message: "its data are in DataStore " + in + ", and it was given " + st.Name + " here"}
 	default:
 		account.Owner = ownerBy(token)
 	}
-	err = st.do(ctx, func(d driver.Driver) error { return d.PassOn(ctx, account, t.UID) })
+	err = st.Do(ctx, func(d driver.Driver) error { return d.PassOn(ctx, account, t.UID) })
 	if taken := (*driver.TakenError)(nil); token == nil && errors.As(err, &taken) {
 		return nil // of a Secret that others have written
 	}
 	if err != nil {
 		return intentOf(t, st, err)
 	}
-	own.DataStore, own.Schema, own.User, own.PassedOn = st.name, account.Schema, account.User, ""
+	own.DataStore, own.Schema, own.User, own.PassedOn = st.Name, account.Schema, account.User, ""
 	// What the tenant was to get before it began its work, or in place of what it had, it got where it was.
 	if from, _ := sourceOf(t.Tenant); own.Restored == "" {
 		own.Restored = from

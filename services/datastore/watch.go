@@ -12,6 +12,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/pkg/partition"
+	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
 // Kinds of wakes, beside those of wakes.go.
@@ -33,7 +34,7 @@ const (
 // watch runs the watches of this replica's partitions: metadata of the Secrets it made for tenants, and of DataStores,
 // which every replica needs; and the look at each DataStore, and at what its tenants hold, now and then.
 func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) error {
-	s.stores.wakeBy(wake) // before anything is watched
+	s.stores.WakeBy(wake) // before anything is watched
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		components := name.ComponentDatastoreConfig + "," + name.ComponentDatastoreCertificate
@@ -55,19 +56,19 @@ func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) 
 	})
 	g.Go(func() error { return here.run(ctx, s.kube, held, wake) })
 	g.Go(func() error { s.takeOver(ctx, held, wake); return nil })
-	g.Go(func() error { s.stores.run(ctx, held); return nil })
+	g.Go(func() error { s.stores.Run(ctx, held); return nil })
 	return g.Wait()
 }
 
 // takeOver wakes the DataStores in partitions that are gained, and forgets the tenants in those that are lost.
 func (s *svc) takeOver(ctx context.Context, held *partition.Held, wake loop.Waker) {
 	for m := range held.Moves(ctx) {
-		s.failing.keep(m.Held)
-		s.usages.keep(m.Held)
-		for _, n := range s.stores.names() {
-			s.stores.get(n).keep(m.Held)
+		s.failing.Keep(m.Held)
+		s.usages.Keep(m.Held)
+		for _, n := range s.stores.Names() {
+			s.stores.Get(n).Keep(m.Held)
 			if key := events.DataStore(n); slices.Contains(m.Gained, key.Partition()) {
-				wake(key, loop.Wake{Kind: wakeDataStore})
+				wake(key, loop.Wake{Kind: store.WakeDataStore})
 			}
 		}
 	}
@@ -75,16 +76,16 @@ func (s *svc) takeOver(ctx context.Context, held *partition.Held, wake loop.Wake
 
 // dataStoreChanged wakes a DataStore and, if more than its status changed, the tenants on it.
 func (s *svc) dataStoreChanged(c kube.Change, wake loop.Waker) {
-	st := s.stores.get(c.Object.Name)
-	changed, tenants := st.observe(c, s.now())
+	st := s.stores.Get(c.Object.Name)
+	changed, tenants := st.Observe(c, s.now())
 	if changed || c.Type == watch.Added {
-		wake(events.DataStore(c.Object.Name), loop.Wake{Kind: wakeDataStore})
+		wake(events.DataStore(c.Object.Name), loop.Wake{Kind: store.WakeDataStore})
 	}
 	if changed {
-		st.invalidate()
+		st.Invalidate()
 		for _, key := range tenants {
-			wake(key, loop.Wake{Kind: wakeDataStore})
+			wake(key, loop.Wake{Kind: store.WakeDataStore})
 		}
-		st.wakeWaiting()
+		st.WakeWaiting()
 	}
 }

@@ -2,7 +2,7 @@
 //
 // The life cycle of a driver, in order:
 //
-//  1. A DataStore object names its kind; the service finds the kind's row in its table (datastore.Drivers) and calls the
+//  1. A DataStore object names its kind; the service finds the kind's row in its table (store.Drivers) and calls the
 //     row's Open with everything the object and the Secrets behind it say. Open checks certificates, keys and passwords for form
 //     and connects to nothing: its error is a *ConfigError and speaks of the DataStore, not of the database.
 //  2. Check asks the database whether it answers and obeys. It is called before the first use, now and then, and by one

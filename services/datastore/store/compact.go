@@ -1,4 +1,4 @@
-package datastore
+package store
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 const compactEvery = 4*time.Minute + 30*time.Second
 
 // uncompacted reports whether it is time to compact.
-func (st *store) uncompacted(now time.Time) bool {
+func (st *Store) uncompacted(now time.Time) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.conn != nil && st.away == nil && now.Sub(st.compactedAt) >= compactEvery
@@ -22,22 +22,22 @@ func (st *store) uncompacted(now time.Time) bool {
 
 // compact lets the database give up old history, if its tenants don't do that. What fails is tried again when it is time again, and logged, unless
 // the database is away, which is said already.
-func (s *stores) compact(ctx context.Context, st *store) {
+func (s *Registry) compact(ctx context.Context, st *Store) {
 	st.mu.Lock()
 	st.compactedAt = s.now()
 	st.mu.Unlock()
 	var did string
-	err := st.do(ctx, func(d driver.Driver) (err error) {
+	err := st.Do(ctx, func(d driver.Driver) (err error) {
 		if c, ok := d.(driver.Compactor); ok {
 			did, err = c.Compact(ctx)
 		}
 		return err
 	})
 	if did != "" {
-		s.log.Info("datastore has more room", "datastore", st.name, "did", did)
+		s.log.Info("datastore has more room", "datastore", st.Name, "did", did)
 	}
 	var away *intent.Unavailable
 	if err != nil && ctx.Err() == nil && !errors.As(err, &away) {
-		s.log.Warn("datastore not compacted", "datastore", st.name, "error", err)
+		s.log.Warn("datastore not compacted", "datastore", st.Name, "error", err)
 	}
 }

@@ -1,4 +1,4 @@
-package datastore
+package store
 
 import (
 	"fmt"
@@ -27,7 +27,7 @@ func TestDataStoresAreShownAsTheyStand(t *testing.T) {
 	var answer error
 	_, st := newWorld(func() error { return answer })
 	registry := prometheus.NewPedanticRegistry()
-	st.of.register(registry, registry, false)
+	st.of.Register(registry, registry, false)
 	shows := func(what, want string) {
 		t.Helper()
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), standingMetrics...); err != nil {
@@ -59,17 +59,17 @@ stoker_datastore_up{datastore="one"} %d
 `, open, waiting, up)
 	}
 	shows("of a DataStore that isn't there", "")
-	if _, opened, err := st.load(t.Context()); opened != nil || err != nil {
+	if _, opened, err := st.Load(t.Context()); opened != nil || err != nil {
 		t.Fatal(opened, err)
 	}
 	shows("which another replica works on", own(0, 0, 0))
 	st.concerns(true)
 	shows("before it was tried", kamajis("Unknown")+own(0, 0, 0))
-	if err := st.ping(t.Context()); err != nil {
+	if err := st.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	shows("when it answers", kamajis("True")+own(1, 0, 0))
-	st.noteWarning(reason.EtcdFull)
+	st.NoteWarning(reason.EtcdFull)
 	warnings := func(full int) {
 		t.Helper()
 		want := fmt.Sprintf(`# HELP stoker_datastore_warning Whether the last check of an etcd found something that should be put right although it can be used, by the reason of the DataStore's condition. Shown by the replica that works on it.
@@ -84,10 +84,10 @@ stoker_datastore_warning{datastore="one",reason="EtcdNearlyFull"} 0
 	}
 	warnings(1)
 	answer = driver.ErrAway
-	if err := st.ping(t.Context()); err == nil {
+	if err := st.Ping(t.Context()); err == nil {
 		t.Fatal("it answers")
 	}
-	st.addWaiting(events.Tenant("default", "demo"))
+	st.AddWaiting(events.Tenant("default", "demo"))
 	shows("when it is away", kamajis("False")+own(0, 1, 1))
 	warnings(0)
 }
@@ -95,15 +95,15 @@ stoker_datastore_warning{datastore="one",reason="EtcdNearlyFull"} 0
 func TestRoomOfADataStoreIsShown(t *testing.T) {
 	_, st := newWorld(func() error { return nil })
 	registry := prometheus.NewPedanticRegistry()
-	st.of.register(registry, registry, false)
-	if _, opened, err := st.load(t.Context()); opened != nil || err != nil {
+	st.of.Register(registry, registry, false)
+	if _, opened, err := st.Load(t.Context()); opened != nil || err != nil {
 		t.Fatal(opened, err)
 	}
 	own, other := events.Tenant("default", "own"), events.Tenant("default", "override")
-	st.addTenant(own)
-	st.noteAccount(own, state.Datastore{DataStore: st.name})
-	st.addTenant(other)
-	st.noteAccount(other, state.Datastore{DataStore: "another"})
+	st.AddTenant(own)
+	st.NoteAccount(own, state.Datastore{DataStore: st.Name})
+	st.AddTenant(other)
+	st.NoteAccount(other, state.Datastore{DataStore: "another"})
 	shows := func(what string, want map[string]float64) {
 		t.Helper()
 		families, err := registry.Gather()

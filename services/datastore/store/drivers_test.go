@@ -1,4 +1,4 @@
-package datastore
+package store
 
 import (
 	"errors"
@@ -52,10 +52,10 @@ func TestKineIsForDriversWithAnEndpoint(t *testing.T) {
 
 func TestDescribe(t *testing.T) {
 	a := driver.Account{Owner: "uid", Schema: "s", User: "u"}
-	if got := describe("", a); got != "schema s and user u, each if its owner is uid" {
+	if got := Describe("", a); got != "schema s and user u, each if its owner is uid" {
 		t.Error(got)
 	}
-	if got := describe(v1alpha1.DriverMySQL, a); got == describe("", a) {
+	if got := Describe(v1alpha1.DriverMySQL, a); got == Describe("", a) {
 		t.Error("a kind that is known has no words of its own")
 	}
 }
@@ -63,9 +63,9 @@ func TestDescribe(t *testing.T) {
 func TestADriverThatThereIsNot(t *testing.T) {
 	w, st := newWorld(nil)
 	w.object.Spec.Driver = v1alpha1.DriverNATS
-	_, opened, err := st.load(t.Context())
-	if v := readinessOf(opened, nil); err != nil || v.ready || v.reason != reason.DriverNotSupported ||
-		v.message != `driver "NATS" of DataStore one is not supported, only etcd` {
+	_, opened, err := st.Load(t.Context())
+	if v := ReadinessOf(opened, nil); err != nil || v.Usable || v.Reason != reason.DriverNotSupported ||
+		v.Message != `driver "NATS" of DataStore one is not supported, only etcd` {
 		t.Errorf("%+v, %v", v, err)
 	}
 }

@@ -1,4 +1,10 @@
-package datastore
+// Package store knows the DataStores of an installation: their objects and what these refer to, one connection each, whether the
+// database answers, and what its tenants hold. It wakes the tenants and DataStores that a change concerns.
+//
+// Files: registry.go has all DataStores and the tenants on each, resolve.go reads one with its Secrets, referenced.go watches these Secrets,
+// connection.go and breaker.go open a driver and keep callers off a database that is away, drivers.go is the table of drivers, readiness.go
+// says whether a DataStore can be used; probe.go, survey.go, sizes.go and compact.go look at databases now and then.
+package store
 
 import (
 	"cmp"
@@ -12,6 +18,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
@@ -22,37 +29,37 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
-// stores are the DataStores that this replica has to do with: one connection each, shared by all tenants on it. It is safe for
+// Registry are the DataStores that this replica has to do with: one connection each, shared by all tenants on it. It is safe for
 // concurrent use.
-type stores struct {
+type Registry struct {
 	read    func(ctx context.Context, name string) (*v1alpha1.DataStore, driver.Config, error)
 	drivers map[v1alpha1.Driver]Kind
 	log     *slog.Logger
 	now     func() time.Time
 	mu      sync.Mutex
-	all     map[string]*store
+	all     map[string]*Store
 	wake    loop.Waker // of the watch that runs, nil while none does
 	// onRead is called with what was read of a DataStore, nil when there is none.
 	onRead     func(dataStore string, o *v1alpha1.DataStore)
 	references *references
 }
 
-// newStores returns a registry without DataStores. namespaces are those whose Secrets DataStores may refer to.
-func newStores(k *kube.Client, namespaces []string, drivers map[v1alpha1.Driver]Kind, log *slog.Logger, now func() time.Time) *stores {
+// New returns a registry without DataStores. namespaces are those whose Secrets DataStores may refer to.
+func New(k *kube.Client, namespaces []string, drivers map[v1alpha1.Driver]Kind, log *slog.Logger, now func() time.Time) *Registry {
 	r := &reader{kube: k, namespaces: namespaces}
-	s := &stores{read: r.read, drivers: drivers, log: log, now: now, all: map[string]*store{}}
+	s := &Registry{read: r.read, drivers: drivers, log: log, now: now, all: map[string]*Store{}}
 	s.references = newReferences(k, func(ctx context.Context, n string) {
-		st := s.get(n)
-		st.invalidate()
-		_, _, _ = st.load(ctx) // what is wrong is reported by the turns of those who need it
+		st := s.Get(n)
+		st.Invalidate()
+		_, _, _ = st.Load(ctx) // what is wrong is reported by the turns of those who need it
 	})
 	s.onRead = func(n string, o *v1alpha1.DataStore) { s.references.set(n, r.secretsOf(o)) }
 	return s
 }
 
-// run watches the Secrets that DataStores refer to, and looks at each DataStore and at what its tenants hold now and then, until ctx
+// Run watches the Secrets that DataStores refer to, and looks at each DataStore and at what its tenants hold now and then, until ctx
 // ends.
-func (s *stores) run(ctx context.Context, held *partition.Held) {
+func (s *Registry) Run(ctx context.Context, held *partition.Held) {
 	var wg sync.WaitGroup
 	wg.Go(func() { s.references.run(ctx) })
 	wg.Go(func() { s.probe(ctx) })
@@ -60,14 +67,14 @@ func (s *stores) run(ctx context.Context, held *partition.Held) {
 	wg.Wait()
 }
 
-// kine reports whether tenants reach such a database through kine ([Kind]).
-func (s *stores) kine(d v1alpha1.Driver) bool { return s.drivers[d].Kine }
+// Kine reports whether tenants reach such a database through kine ([Kind]).
+func (s *Registry) Kine(d v1alpha1.Driver) bool { return s.drivers[d].Kine }
 
-// store is one DataStore as this replica knows it: its object and connection (connection.go), whether the database answers
+// Store is one DataStore as this replica knows it: its object and connection (connection.go), whether the database answers
 // (breaker.go), what it holds (sizes.go), and the tenants on it. It is safe for concurrent use: mu guards all fields below it.
-type store struct {
-	name string
-	of   *stores
+type Store struct {
+	Name string
+	of   *Registry
 
 	reading     sync.Mutex // held by the one that reads the object
 	mu          sync.Mutex
@@ -112,56 +119,56 @@ type tenantOn struct {
 	size                driver.Size // as it was reported last
 }
 
-// get returns the store of a DataStore, be there such an object or not.
-func (s *stores) get(n string) *store {
+// Get returns the store of a DataStore, be there such an object or not.
+func (s *Registry) Get(n string) *Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.all[n]
 	if st == nil {
-		st = &store{name: n, of: s, told: map[string]string{}, tenants: map[events.Key]tenantOn{}, waiting: map[events.Key]struct{}{}}
+		st = &Store{Name: n, of: s, told: map[string]string{}, tenants: map[events.Key]tenantOn{}, waiting: map[events.Key]struct{}{}}
 		s.all[n] = st
 	}
 	return st
 }
 
-// forget drops a store that nobody uses.
-func (s *stores) forget(st *store) {
+// Forget drops a store that nobody uses.
+func (s *Registry) Forget(st *Store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if len(st.tenants)+len(st.waiting) == 0 && s.all[st.name] == st {
-		delete(s.all, st.name)
+	if len(st.tenants)+len(st.waiting) == 0 && s.all[st.Name] == st {
+		delete(s.all, st.Name)
 	}
 }
 
-// loaded returns a DataStore that can be used, by what its object and Secrets say now.
-func (s *stores) loaded(ctx context.Context, n string) (*store, error) {
-	st := s.get(n)
-	st.invalidate()
-	_, opened, err := st.load(ctx)
-	if errors.Is(opened, errNoDataStore) {
-		s.forget(st)
+// Loaded returns a DataStore that can be used, by what its object and Secrets say now.
+func (s *Registry) Loaded(ctx context.Context, n string) (*Store, error) {
+	st := s.Get(n)
+	st.Invalidate()
+	_, opened, err := st.Load(ctx)
+	if errors.Is(opened, ErrNoDataStore) {
+		s.Forget(st)
 	}
 	return st, cmp.Or(err, opened)
 }
 
-// names of all stores, sorted.
-func (s *stores) names() []string {
+// Names of all stores, sorted.
+func (s *Registry) Names() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Keys(s.all))
 }
 
-// wakeBy has wake called from now on.
-func (s *stores) wakeBy(wake loop.Waker) {
+// WakeBy has wake called from now on.
+func (s *Registry) WakeBy(wake loop.Waker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wake = wake
 }
 
-// wakeAll wakes keys through the watch that runs, if one does.
-func (s *stores) wakeAll(keys []events.Key, w loop.Wake) {
+// WakeAll wakes keys through the watch that runs, if one does.
+func (s *Registry) WakeAll(keys []events.Key, w loop.Wake) {
 	s.mu.Lock()
 	wake := s.wake
 	s.mu.Unlock()
@@ -173,11 +180,11 @@ func (s *stores) wakeAll(keys []events.Key, w loop.Wake) {
 	}
 }
 
-// dependency is the store's name on /readyz.
-func (st *store) dependency() string { return "datastore " + st.name }
+// Dependency is the store's name on /readyz.
+func (st *Store) Dependency() string { return "datastore " + st.Name }
 
-// addTenant notes a tenant on the store, removeTenant forgets it.
-func (st *store) addTenant(key events.Key) {
+// AddTenant notes a tenant on the store, RemoveTenant forgets it.
+func (st *Store) AddTenant(key events.Key) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if _, known := st.tenants[key]; !known {
@@ -185,35 +192,35 @@ func (st *store) addTenant(key events.Key) {
 	}
 }
 
-func (st *store) removeTenant(key events.Key) {
+func (st *Store) RemoveTenant(key events.Key) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	delete(st.tenants, key)
 	delete(st.waiting, key)
 }
 
-// keep forgets the tenants of partitions other than these.
-func (st *store) keep(partitions []int) {
+// Keep forgets the tenants of partitions other than these.
+func (st *Store) Keep(partitions []int) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	maps.DeleteFunc(st.tenants, func(key events.Key, _ tenantOn) bool { return !slices.Contains(partitions, key.Partition()) })
 	maps.DeleteFunc(st.waiting, func(key events.Key, _ struct{}) bool { return !slices.Contains(partitions, key.Partition()) })
 }
 
-// noteAccount notes how a turn left a tenant's account.
-func (st *store) noteAccount(key events.Key, as state.Datastore) {
+// NoteAccount notes how a turn left a tenant's account.
+func (st *Store) NoteAccount(key events.Key, as state.Datastore) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if was, known := st.tenants[key]; known {
 		st.tenants[key] = tenantOn{
-			since: was.since, schema: as.Schema, fingerprint: accountIn(as, st.name), home: as.DataStore == st.name,
+			since: was.since, schema: as.Schema, fingerprint: AccountIn(as, st.Name), home: as.DataStore == st.Name,
 			measured: !as.MeasuredAt.IsZero(), size: driver.Size{Bytes: as.Bytes, Keys: as.Keys},
 		}
 	}
 }
 
 // homeTenants is how many tenants have the DataStore as their own. st.mu is held.
-func (st *store) homeTenants() (n int) {
+func (st *Store) homeTenants() (n int) {
 	for _, on := range st.tenants {
 		if on.home {
 			n++
@@ -222,24 +229,24 @@ func (st *store) homeTenants() (n int) {
 	return n
 }
 
-// addWaiting notes a tenant to be woken when the store is there again.
-func (st *store) addWaiting(key events.Key) {
+// AddWaiting notes a tenant to be woken when the store is there again.
+func (st *Store) AddWaiting(key events.Key) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.waiting[key] = struct{}{}
 }
 
-// wakeWaiting wakes those who wait.
-func (st *store) wakeWaiting() {
+// WakeWaiting wakes those who wait.
+func (st *Store) WakeWaiting() {
 	st.mu.Lock()
 	keys := slices.Collect(maps.Keys(st.waiting))
 	clear(st.waiting)
 	st.mu.Unlock()
-	st.of.wakeAll(keys, loop.Wake{Kind: wakeDataStore})
+	st.of.WakeAll(keys, loop.Wake{Kind: WakeDataStore})
 }
 
-// noteFact notes the id of the last fact that says something of the DataStore, and reports whether the id changed.
-func (st *store) noteFact(what, id string) (changed bool) {
+// NoteFact notes the id of the last fact that says something of the DataStore, and reports whether the id changed.
+func (st *Store) NoteFact(what, id string) (changed bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	changed = st.told[what] != id
@@ -247,9 +254,9 @@ func (st *store) noteFact(what, id string) (changed bool) {
 	return changed
 }
 
-// observe notes what the watch shows of the DataStore and reports whether more than its status changed for its tenants: while it
+// Observe notes what the watch shows of the DataStore and reports whether more than its status changed for its tenants: while it
 // is paused nothing has, and when the pause ends everything may have.
-func (st *store) observe(c kube.Change, now time.Time) (changed bool, tenants []events.Key) {
+func (st *Store) Observe(c kube.Change, now time.Time) (changed bool, tenants []events.Key) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	rested := st.resting
@@ -259,18 +266,43 @@ func (st *store) observe(c kube.Change, now time.Time) (changed bool, tenants []
 	return (!known || rested) && !st.resting, slices.Collect(maps.Keys(st.tenants))
 }
 
-// paused reports whether the DataStore is: then it is taken as it was read last.
-func (st *store) paused(now time.Time) bool {
+// Paused reports whether the DataStore is: then it is taken as it was read last.
+func (st *Store) Paused(now time.Time) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	paused, _, _ := name.Paused(st.annotations, now)
 	return paused
 }
 
-// pausedUntil is when a pause ends by itself, zero when it doesn't.
-func (st *store) pausedUntil(now time.Time) time.Time {
+// PausedUntil is when a pause ends by itself, zero when it doesn't.
+func (st *Store) PausedUntil(now time.Time) time.Time {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	_, until, _ := name.Paused(st.annotations, now)
 	return until
+}
+
+func (st *Store) DropOrphan(ctx context.Context, o event.Orphan) (removed driver.Removed, err error) {
+	err = st.Do(ctx, func(d driver.Driver) (err error) {
+		a := driver.Account{Owner: o.Owner, Schema: o.Schema, User: o.User}
+		// What isn't on record is looked for under the names that are this owner's alone.
+		schema, user := d.Names(o.Owner)
+		a.Schema, a.User = cmp.Or(a.Schema, schema), cmp.Or(a.User, user)
+		removed, err = d.Drop(ctx, a)
+		return err
+	})
+	return removed, err
+}
+
+// AccountIn is the fingerprint of the tenant's account in a DataStore, as it was left.
+func AccountIn(own state.Datastore, dataStore string) string {
+	if dataStore == own.DataStore {
+		return own.Account
+	}
+	for _, o := range own.Overrides {
+		if o.DataStore == dataStore {
+			return o.Account
+		}
+	}
+	return ""
 }

@@ -1,4 +1,4 @@
-package datastore
+package store
 
 import (
 	"context"
@@ -15,7 +15,7 @@ const probeEvery = 30 * time.Second
 
 // probe looks at each DataStore now and then, and more often at those that are away or wrong, so that who waits for one
 // goes on soon after it is back. Every replica does so for itself: connections and credentials are its own.
-func (s *stores) probe(ctx context.Context) {
+func (s *Registry) probe(ctx context.Context) {
 	tick := time.NewTicker(longestPause)
 	defer tick.Stop()
 	for n := 1; ; n++ {
@@ -26,19 +26,19 @@ func (s *stores) probe(ctx context.Context) {
 		}
 		all := n%int(probeEvery/longestPause) == 0
 		var g errgroup.Group
-		for _, name := range s.names() {
-			st := s.get(name)
-			if st.paused(s.now()) {
+		for _, name := range s.Names() {
+			st := s.Get(name)
+			if st.Paused(s.now()) {
 				continue
 			}
 			if all {
-				st.invalidate()
-				s.wakeAll([]events.Key{events.DataStore(name)}, loop.Wake{Kind: wakeDataStore})
+				st.Invalidate()
+				s.WakeAll([]events.Key{events.DataStore(name)}, loop.Wake{Kind: WakeDataStore})
 			}
 			g.Go(func() error {
 				// What is wrong is reported by the turns of those who need it.
-				_, opened, err := st.load(ctx)
-				if err == nil && opened == nil && (all || st.isAway()) && st.ping(ctx) == nil && all {
+				_, opened, err := st.Load(ctx)
+				if err == nil && opened == nil && (all || st.isAway()) && st.Ping(ctx) == nil && all {
 					st.survey(ctx)
 				}
 				return nil

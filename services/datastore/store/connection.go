@@ -1,4 +1,4 @@
-package datastore
+package store
 
 import (
 	"context"
@@ -26,8 +26,8 @@ type conn struct {
 	uses    sync.WaitGroup
 }
 
-// driver is the open one, nil without one.
-func (st *store) driver() driver.Driver {
+// Driver is the open one, nil without one.
+func (st *Store) Driver() driver.Driver {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.conn == nil {
@@ -36,8 +36,8 @@ func (st *store) driver() driver.Driver {
 	return st.conn.Driver
 }
 
-// fingerprint is that of the open driver's configuration as tenants' Secrets show it, empty without one.
-func (st *store) fingerprint() string {
+// Fingerprint is that of the open driver's configuration as tenants' Secrets show it, empty without one.
+func (st *Store) Fingerprint() string {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.conn == nil {
@@ -46,18 +46,18 @@ func (st *store) fingerprint() string {
 	return st.conn.tenants
 }
 
-// invalidate makes the next load read again.
-func (st *store) invalidate() {
+// Invalidate makes the next load read again.
+func (st *Store) Invalidate() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.readAt = time.Time{}
 	st.invalidated++
 }
 
-// load returns the DataStore as read within the last moments; opened tells whether its driver could be made. Errors of
-// the management API are returned, what is wrong with the DataStore itself is opened: errNoDataStore,
-// *[driver.ConfigError], *foreignSecretError, *unsupportedError.
-func (st *store) load(ctx context.Context) (object *v1alpha1.DataStore, opened, err error) {
+// Load returns the DataStore as read within the last moments; opened tells whether its driver could be made. Errors of
+// the management API are returned, what is wrong with the DataStore itself is opened: ErrNoDataStore,
+// *[driver.ConfigError], *ForeignSecretError, *UnsupportedError.
+func (st *Store) Load(ctx context.Context) (object *v1alpha1.DataStore, opened, err error) {
 	st.reading.Lock()
 	defer st.reading.Unlock()
 	st.mu.Lock()
@@ -69,24 +69,24 @@ func (st *store) load(ctx context.Context) (object *v1alpha1.DataStore, opened, 
 	if known {
 		return object, opened, nil
 	}
-	object, cfg, opened := st.of.read(ctx, st.name)
+	object, cfg, opened := st.of.read(ctx, st.Name)
 	var bad *driver.ConfigError
-	var foreign *foreignSecretError
-	if opened != nil && !errors.Is(opened, errNoDataStore) && !errors.As(opened, &bad) && !errors.As(opened, &foreign) {
+	var foreign *ForeignSecretError
+	if opened != nil && !errors.Is(opened, ErrNoDataStore) && !errors.As(opened, &bad) && !errors.As(opened, &foreign) {
 		return nil, nil, opened
 	}
-	st.of.onRead(st.name, object)
+	st.of.onRead(st.Name, object)
 	var next *conn
 	if opened == nil {
 		next, opened = st.connect(object, cfg)
 	}
-	st.of.wakeAll(st.replace(object, opened, next, invalidated), loop.Wake{Kind: wakeDataStore})
+	st.of.WakeAll(st.replace(object, opened, next, invalidated), loop.Wake{Kind: WakeDataStore})
 	return object, opened, nil
 }
 
 // connect returns the connection there is if it is that of this object and configuration, else a new one, which has connected to
 // nothing yet.
-func (st *store) connect(object *v1alpha1.DataStore, cfg driver.Config) (*conn, error) {
+func (st *Store) connect(object *v1alpha1.DataStore, cfg driver.Config) (*conn, error) {
 	sum := cfg.Checksum()
 	st.mu.Lock()
 	have := st.conn
@@ -103,12 +103,12 @@ func (st *store) connect(object *v1alpha1.DataStore, cfg driver.Config) (*conn, 
 }
 
 // replace puts what was read in the place of what was there, and returns whom that concerns.
-func (st *store) replace(object *v1alpha1.DataStore, opened error, next *conn, invalidated int) []events.Key {
+func (st *Store) replace(object *v1alpha1.DataStore, opened error, next *conn, invalidated int) []events.Key {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	old := st.conn
 	changed := old != next || fmt.Sprint(st.err) != fmt.Sprint(opened)
-	if st.object == nil && st.err == nil && errors.Is(opened, errNoDataStore) {
+	if st.object == nil && st.err == nil && errors.Is(opened, ErrNoDataStore) {
 		// A name of nothing. Waking for it would make a store for the name again, which reads again, and so on.
 		changed = false
 	}
@@ -131,7 +131,7 @@ func (st *store) replace(object *v1alpha1.DataStore, opened error, next *conn, i
 	if !changed {
 		return nil
 	}
-	keys := []events.Key{events.DataStore(st.name)}
+	keys := []events.Key{events.DataStore(st.Name)}
 	for key := range st.tenants {
 		// Another authority or endpoint may mean other Secrets. The first connection concerns those who missed it.
 		if _, waits := st.waiting[key]; waits || old != nil {
@@ -139,4 +139,15 @@ func (st *store) replace(object *v1alpha1.DataStore, opened error, next *conn, i
 		}
 	}
 	return keys
+}
+
+// Place identifies the database of a store: stores that return the same are one database. It is empty where the account isn't.
+func (st *Store) Place(ctx context.Context, account driver.Account) (place string, err error) {
+	err = st.Do(ctx, func(d driver.Driver) (err error) {
+		if joint, ok := d.(driver.Joint); ok {
+			place, err = joint.Place(ctx, account)
+		}
+		return err
+	})
+	return place, err
 }

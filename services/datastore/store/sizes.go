@@ -1,4 +1,4 @@
-package datastore
+package store
 
 // How much tenants hold is asked of each DataStore now and then, by every replica that has tenants there. A tenant is woken
 // when it holds notably more or less than its state says, and publishes measured; so do the turns of a DataStore about all of
@@ -29,15 +29,15 @@ const sampleEvery, sampleNew = 5 * time.Minute, 15 * time.Second
 const largest = 10
 
 // sample asks the DataStores of the partitions that are held, and those that this replica has tenants on, for the sizes of all tenants.
-func (s *stores) sample(ctx context.Context, held *partition.Held) {
+func (s *Registry) sample(ctx context.Context, held *partition.Held) {
 	tick := time.NewTicker(longestPause)
 	defer tick.Stop()
 	for {
 		var g errgroup.Group
 		partitions := held.Now()
-		for _, n := range s.names() {
+		for _, n := range s.Names() {
 			mine := slices.Contains(partitions, events.DataStore(n).Partition())
-			g.Go(func() error { s.look(ctx, s.get(n), mine); return nil })
+			g.Go(func() error { s.look(ctx, s.Get(n), mine); return nil })
 		}
 		_ = g.Wait()
 		select {
@@ -49,12 +49,12 @@ func (s *stores) sample(ctx context.Context, held *partition.Held) {
 }
 
 // look measures and compacts a DataStore when it is time; mine says whether this replica works on it, and so is the one that compacts.
-func (s *stores) look(ctx context.Context, st *store, mine bool) {
+func (s *Registry) look(ctx context.Context, st *Store, mine bool) {
 	if !st.concerns(mine) {
 		st.noteSizes(nil, time.Time{})
 		return
 	}
-	if st.paused(s.now()) {
+	if st.Paused(s.now()) {
 		return
 	}
 	if st.unmeasured(s.now()) {
@@ -66,7 +66,7 @@ func (s *stores) look(ctx context.Context, st *store, mine bool) {
 }
 
 // concerns notes whether this replica works on the DataStore and reports whether its sizes concern it.
-func (st *store) concerns(mine bool) bool {
+func (st *Store) concerns(mine bool) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.mine = mine
@@ -74,7 +74,7 @@ func (st *store) concerns(mine bool) bool {
 }
 
 // unmeasured reports whether it is time to ask.
-func (st *store) unmeasured(now time.Time) bool {
+func (st *Store) unmeasured(now time.Time) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	pause := sampleEvery
@@ -90,9 +90,9 @@ func (st *store) unmeasured(now time.Time) bool {
 // measure asks for sizes, if the driver knows them, and wakes the tenants whose size is news, and the DataStore if what should be put
 // right about it is another. What fails is tried again with the next tick; what is wrong is reported by the turns of those who need
 // the DataStore.
-func (st *store) measure(ctx context.Context) {
+func (st *Store) measure(ctx context.Context) {
 	var sizes map[string]driver.Size
-	if err := st.do(ctx, func(d driver.Driver) (err error) {
+	if err := st.Do(ctx, func(d driver.Driver) (err error) {
 		if sizer, ok := d.(driver.Sizer); ok {
 			sizes, err = sizer.Sizes(ctx)
 		}
@@ -100,25 +100,25 @@ func (st *store) measure(ctx context.Context) {
 	}); err == nil {
 		now := st.of.now()
 		st.noteSizes(sizes, now)
-		st.of.wakeAll(st.grown(now), loop.Wake{Kind: wakeSize})
-		if u := st.usage(); u != nil {
-			if usageChanged(st.reportedUsage(), u) {
-				st.of.wakeAll([]events.Key{events.DataStore(st.name)}, loop.Wake{Kind: wakeSize})
+		st.of.WakeAll(st.grown(now), loop.Wake{Kind: WakeSize})
+		if u := st.Usage(); u != nil {
+			if UsageChanged(st.reportedUsage(), u) {
+				st.of.WakeAll([]events.Key{events.DataStore(st.Name)}, loop.Wake{Kind: WakeSize})
 			}
-			why, _ := st.warning(ctx)
+			why, _ := st.Warning(ctx)
 			st.warns(why)
 		}
 	}
 }
 
-func (st *store) noteSizes(sizes map[string]driver.Size, at time.Time) {
+func (st *Store) noteSizes(sizes map[string]driver.Size, at time.Time) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.sizes, st.measuredAt = sizes, at
 }
 
 // grown are the tenants that hold notably more or less than their states say.
-func (st *store) grown(now time.Time) []events.Key {
+func (st *Store) grown(now time.Time) []events.Key {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	var keys []events.Key
@@ -131,8 +131,8 @@ func (st *store) grown(now time.Time) []events.Key {
 	return keys
 }
 
-// takeSize puts a tenant's size into its state if that is news, and reports whether it was.
-func (st *store) takeSize(own *state.Datastore) bool {
+// TakeSize puts a tenant's size into its state if that is news, and reports whether it was.
+func (st *Store) TakeSize(own *state.Datastore) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	is, known := st.sizes[own.Schema]
@@ -143,8 +143,8 @@ func (st *store) takeSize(own *state.Datastore) bool {
 	return true
 }
 
-// usage of the DataStore by all its tenants, nil when another replica is to report it.
-func (st *store) usage() *v1alpha1.DataStoreUsage {
+// Usage of the DataStore by all its tenants, nil when another replica is to report it.
+func (st *Store) Usage() *v1alpha1.DataStoreUsage {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.sizes == nil || !st.mine {
@@ -159,7 +159,7 @@ func (st *store) usage() *v1alpha1.DataStoreUsage {
 }
 
 // reportedUsage is the usage that the DataStore's status had when it was read last.
-func (st *store) reportedUsage() *v1alpha1.DataStoreUsage {
+func (st *Store) reportedUsage() *v1alpha1.DataStoreUsage {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.object == nil {
@@ -194,9 +194,9 @@ func moved(was, is, least int64) bool {
 	return by >= least && by >= was/10
 }
 
-// usageChanged reports whether the usage of a DataStore is worth reporting, after the one reported last, nil for none. A database
+// UsageChanged reports whether the usage of a DataStore is worth reporting, after the one reported last, nil for none. A database
 // doesn't answer equally fast for long, so that only twice or half as slow is.
-func usageChanged(was, is *v1alpha1.DataStoreUsage) bool {
+func UsageChanged(was, is *v1alpha1.DataStoreUsage) bool {
 	if was == nil || is == nil {
 		return is != nil
 	}

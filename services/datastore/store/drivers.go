@@ -1,4 +1,4 @@
-package datastore
+package store
 
 import (
 	"fmt"
@@ -46,33 +46,33 @@ func Drivers() map[v1alpha1.Driver]Kind {
 	}
 }
 
-// describe says what an account is in a kind of database, in general words where the kind isn't known.
-func describe(kind v1alpha1.Driver, a driver.Account) string {
+// Describe says what an account is in a kind of database, in general words where the kind isn't known.
+func Describe(kind v1alpha1.Driver, a driver.Account) string {
 	if row, known := Drivers()[kind]; known {
 		return row.Describe(a)
 	}
 	return fmt.Sprintf("schema %s and user %s, each if its owner is %s", a.Schema, a.User, a.Owner)
 }
 
-// unsupportedError means that there is no driver for a DataStore's spec.driver.
-type unsupportedError struct {
-	object *v1alpha1.DataStore
+// UnsupportedError means that there is no driver for a DataStore's spec.driver.
+type UnsupportedError struct {
+	Object *v1alpha1.DataStore
 	have   []v1alpha1.Driver
 }
 
-func (e *unsupportedError) Error() string {
+func (e *UnsupportedError) Error() string {
 	have := make([]string, 0, len(e.have))
 	for _, d := range e.have {
 		have = append(have, string(d))
 	}
-	return fmt.Sprintf("driver %q of DataStore %s is not supported, only %s", e.object.Spec.Driver, e.object.Name, strings.Join(have, ", "))
+	return fmt.Sprintf("driver %q of DataStore %s is not supported, only %s", e.Object.Spec.Driver, e.Object.Name, strings.Join(have, ", "))
 }
 
-// open makes a driver for a DataStore. Errors: *unsupportedError, *[driver.ConfigError].
+// open makes a driver for a DataStore. Errors: *UnsupportedError, *[driver.ConfigError].
 func open(drivers map[v1alpha1.Driver]Kind, object *v1alpha1.DataStore, c driver.Config) (driver.Driver, error) {
 	kind, known := drivers[object.Spec.Driver]
 	if !known {
-		return nil, &unsupportedError{object, slices.Sorted(maps.Keys(drivers))}
+		return nil, &UnsupportedError{object, slices.Sorted(maps.Keys(drivers))}
 	}
 	return kind.Open(c)
 }

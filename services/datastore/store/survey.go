@@ -1,4 +1,4 @@
-package datastore
+package store
 
 // No event says that somebody changed users and grants in a database. All accounts of a DataStore are therefore compared, by
 // a few queries for all of them, with how they were left; tenants whose account is another are woken, and put right by their
@@ -15,12 +15,12 @@ import (
 
 // survey looks at the accounts of this replica's tenants, if the driver can. What is wrong with the database is reported by the
 // turns of those who need it.
-func (st *store) survey(ctx context.Context) {
+func (st *Store) survey(ctx context.Context) {
 	st.mu.Lock()
 	tenants := maps.Clone(st.tenants) // before the database is asked: who is provisioned meanwhile isn't compared with the past
 	st.mu.Unlock()
 	var seen map[string]string
-	if err := st.do(ctx, func(d driver.Driver) (err error) {
+	if err := st.Do(ctx, func(d driver.Driver) (err error) {
 		if surveyor, ok := d.(driver.Surveyor); ok {
 			seen, err = surveyor.Survey(ctx)
 		}
@@ -30,7 +30,7 @@ func (st *store) survey(ctx context.Context) {
 	}
 	for key, left := range tenants {
 		if now := seen[left.schema]; left.fingerprint != "" && now != left.fingerprint {
-			st.of.wakeAll([]events.Key{key}, loop.Wake{Kind: wakeAccount, Object: st.name, Version: now})
+			st.of.WakeAll([]events.Key{key}, loop.Wake{Kind: WakeAccount, Object: st.Name, Version: now})
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package datastore
+package store
 
 import (
 	"context"
@@ -34,13 +34,13 @@ func TestADataStoreIsCheckedWhenWhatItWarnsOfIsAnother(t *testing.T) {
 	_, st := newWorld(func() error { return nil })
 	d := &weighed{line: &line{check: func() error { return nil }}, sizes: map[string]driver.Size{}}
 	st.of.drivers[v1alpha1.DriverEtcd] = testKind(func(driver.Config) (driver.Driver, error) { return d, nil })
-	if _, opened, err := st.load(t.Context()); opened != nil || err != nil {
+	if _, opened, err := st.Load(t.Context()); opened != nil || err != nil {
 		t.Fatal(opened, err)
 	}
 	st.concerns(true)
 	checks := 0
 	st.of.wake = func(key events.Key, w loop.Wake) {
-		if key == events.DataStore(st.name) && w.Kind == wakeDataStore {
+		if key == events.DataStore(st.Name) && w.Kind == WakeDataStore {
 			checks++
 		}
 	}
@@ -50,7 +50,7 @@ func TestADataStoreIsCheckedWhenWhatItWarnsOfIsAnother(t *testing.T) {
 		if st.measure(t.Context()); checks != want {
 			t.Errorf("checked %d times, want %d", checks, want)
 		}
-		st.noteWarning(d.warns)
+		st.NoteWarning(d.warns)
 	}
 	measured(0)
 	d.warns = reason.EtcdFull
@@ -77,11 +77,11 @@ func TestSizes(t *testing.T) {
 	st.of.drivers[v1alpha1.DriverEtcd] = testKind(func(driver.Config) (driver.Driver, error) {
 		return &weighed{line: &line{check: func() error { return nil }}, sizes: sizes}, nil
 	})
-	if _, opened, err := st.load(t.Context()); opened != nil || err != nil {
+	if _, opened, err := st.Load(t.Context()); opened != nil || err != nil {
 		t.Fatal(opened, err)
 	}
 	registry, now := prometheus.NewPedanticRegistry(), time.Now()
-	st.of.register(registry, registry, false)
+	st.of.Register(registry, registry, false)
 	series := func() (names map[string]int, told string) {
 		t.Helper()
 		families, err := registry.Gather()
@@ -98,7 +98,7 @@ func TestSizes(t *testing.T) {
 	if names, _ := series(); names["stoker_datastore_up"] != 1 || names["stoker_datastore_check_seconds"] != 0 || ofTenants(names) != 0 {
 		t.Errorf("unmeasured, it shows %v", names)
 	}
-	if err := st.ping(t.Context()); err != nil {
+	if err := st.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if names, _ := series(); names["stoker_datastore_check_seconds"] != 1 {
@@ -123,7 +123,7 @@ func TestSizes(t *testing.T) {
 		t.Errorf("it shows %v: %s", names, told)
 	}
 	o := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "one", Annotations: map[string]string{name.AnnotationTenantMetrics: "true"}}}
-	st.observe(kube.Change{Object: &o}, now)
+	st.Observe(kube.Change{Object: &o}, now)
 	if names, _ := series(); names["stoker_datastore_schema_bytes"] != 15 || names["stoker_datastore_schema_keys"] != 15 {
 		t.Errorf("with the annotation it shows %v", names)
 	}
@@ -138,16 +138,16 @@ func TestWhatTenantsHoldIsToldWhenItChangesNotably(t *testing.T) {
 	w, st := newWorld(func() error { return nil })
 	d := &weighed{line: &line{check: func() error { return nil }}, sizes: map[string]driver.Size{"s": {Bytes: 3 << 20, Keys: 300}, "other": {Bytes: 1 << 20, Keys: 10}}}
 	st.of.drivers[v1alpha1.DriverEtcd] = testKind(func(driver.Config) (driver.Driver, error) { return d, nil })
-	if _, opened, err := st.load(t.Context()); opened != nil || err != nil {
+	if _, opened, err := st.Load(t.Context()); opened != nil || err != nil {
 		t.Fatal(opened, err)
 	}
 	key, clock := events.Tenant("default", "t"), time.Now().Add(time.Minute)
 	own := state.Datastore{DataStore: "one", Schema: "s"}
-	if err := st.ping(t.Context()); err != nil {
+	if err := st.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	st.addTenant(key)
-	st.noteAccount(key, own)
+	st.AddTenant(key)
+	st.NoteAccount(key, own)
 	if !st.unmeasured(clock) {
 		t.Error("it is not to be measured")
 	}
@@ -196,30 +196,30 @@ func TestWhatTenantsHoldIsToldWhenItChangesNotably(t *testing.T) {
 		if n := woken(); (n == 1) != step.news || n > 1 {
 			t.Errorf("%s: woken %d times", step.sentence, n)
 		}
-		if news := st.takeSize(&own); news != step.news {
+		if news := st.TakeSize(&own); news != step.news {
 			t.Errorf("%s: told %v", step.sentence, news)
 		}
 		if step.news && (own.Bytes != step.size.Bytes || own.Keys != step.size.Keys || !own.MeasuredAt.Equal(clock)) {
 			t.Errorf("%s: %+v", step.sentence, own)
 		}
-		st.noteAccount(key, own)
+		st.NoteAccount(key, own)
 	}
-	st.noteAccount(key, state.Datastore{DataStore: "another", Schema: "s"})
+	st.NoteAccount(key, state.Datastore{DataStore: "another", Schema: "s"})
 	if len(st.grown(clock)) > 0 || st.unmeasured(clock) {
 		t.Error("what it holds where its overrides are is news")
 	}
-	st.noteAccount(key, own)
-	if unknown := (state.Datastore{Schema: "new"}); st.takeSize(&unknown) {
+	st.NoteAccount(key, own)
+	if unknown := (state.Datastore{Schema: "new"}); st.TakeSize(&unknown) {
 		t.Error("one that wasn't there is measured")
 	}
 	if st.unmeasured(clock.Add(sampleEvery-time.Second)) || !st.unmeasured(clock.Add(sampleEvery)) {
 		t.Error("once all were measured, it is measured at other times than every five minutes")
 	}
-	if st.usage() != nil {
+	if st.Usage() != nil {
 		t.Error("another replica works on the DataStore")
 	}
 	st.concerns(true)
-	u := st.usage()
+	u := st.Usage()
 	if u == nil || u.Bytes != 4<<30+2<<20 || u.Keys != 310 || !u.MeasuredAt.Time.Equal(clock.Truncate(time.Second)) {
 		t.Errorf("the DataStore's usage is %+v", u)
 	}
@@ -247,7 +247,7 @@ func TestNewsOfADataStore(t *testing.T) {
 		"quick, in different degrees": {was: usage(1, 1, 1), is: usage(1, 1, 19)},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			if got := usageChanged(c.was, c.is); got != c.news {
+			if got := UsageChanged(c.was, c.is); got != c.news {
 				t.Error(got)
 			}
 		})

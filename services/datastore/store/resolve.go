@@ -1,4 +1,4 @@
-package datastore
+package store
 
 import (
 	"context"
@@ -17,18 +17,18 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
-// errNoDataStore means that there is no DataStore object of that name.
-var errNoDataStore = errors.New("there is no such DataStore")
+// ErrNoDataStore means that there is no DataStore object of that name.
+var ErrNoDataStore = errors.New("there is no such DataStore")
 
-// foreignSecretError means that a DataStore refers to a Secret of a namespace that the installation doesn't name. Nothing of the
+// ForeignSecretError means that a DataStore refers to a Secret of a namespace that the installation doesn't name. Nothing of the
 // Secret was read.
-type foreignSecretError struct {
+type ForeignSecretError struct {
 	field  string // of the DataStore, below spec
 	secret types.NamespacedName
 	may    []string
 }
 
-func (e *foreignSecretError) Error() string {
+func (e *ForeignSecretError) Error() string {
 	return fmt.Sprintf("spec.%s: secret %s is in a namespace whose Secrets DataStores may not refer to: move it to %s, or add %s to --secret-namespaces of stoker-datastore",
 		e.field, e.secret, strings.Join(e.may, " or "), e.secret.Namespace)
 }
@@ -46,13 +46,13 @@ func (r *reader) secretsOf(o *v1alpha1.DataStore) []types.NamespacedName {
 	return slices.DeleteFunc(secretsOf(o), func(s types.NamespacedName) bool { return !slices.Contains(r.namespaces, s.Namespace) })
 }
 
-// read returns a DataStore and its configuration. Errors: errNoDataStore, *driver.ConfigError and *foreignSecretError (the object is
+// read returns a DataStore and its configuration. Errors: ErrNoDataStore, *driver.ConfigError and *ForeignSecretError (the object is
 // returned beside them), those of the management API.
 func (r *reader) read(ctx context.Context, name string) (*v1alpha1.DataStore, driver.Config, error) {
 	ds := &v1alpha1.DataStore{}
 	if err := r.kube.Get(ctx, kube.DataStores, "", name, ds); err != nil {
 		if apierrors.IsNotFound(err) {
-			err = errNoDataStore
+			err = ErrNoDataStore
 		}
 		return nil, driver.Config{}, err
 	}
@@ -99,7 +99,7 @@ func configOf(ds *v1alpha1.DataStore, namespaces []string, get func(namespace, n
 	}
 	for _, w := range wants {
 		if at := w.ref.SecretReference; len(w.ref.Content) == 0 && at != nil && !slices.Contains(namespaces, at.Namespace) {
-			return cfg, &foreignSecretError{w.field, types.NamespacedName{Namespace: at.Namespace, Name: at.Name}, namespaces}
+			return cfg, &ForeignSecretError{w.field, types.NamespacedName{Namespace: at.Namespace, Name: at.Name}, namespaces}
 		}
 	}
 	for _, w := range wants {

@@ -1,4 +1,4 @@
-package datastore
+package store
 
 import (
 	"testing"
@@ -17,13 +17,13 @@ func TestPausedStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, st := newWorld(func() error { return nil })
 		shown := func(generation int64, annotations map[string]string) bool {
-			changed, _ := st.observe(kube.Change{Type: watch.Modified, Object: &metav1.PartialObjectMetadata{
+			changed, _ := st.Observe(kube.Change{Type: watch.Modified, Object: &metav1.PartialObjectMetadata{
 				ObjectMeta: metav1.ObjectMeta{Name: "one", UID: "uid", Generation: generation, Annotations: annotations},
 			}}, time.Now())
 			return changed
 		}
 		generation := func() int64 {
-			o, opened, err := st.load(t.Context())
+			o, opened, err := st.Load(t.Context())
 			if opened != nil || err != nil {
 				t.Fatal(opened, err)
 			}
@@ -35,7 +35,7 @@ func TestPausedStore(t *testing.T) {
 			w.object = w.object.DeepCopy()
 			w.object.Generation = generation
 		}
-		st.addTenant(events.Tenant("default", "a"))
+		st.AddTenant(events.Tenant("default", "a"))
 		if generation() != 1 || shown(1, nil) {
 			t.Error("a change of the status alone is a change for tenants")
 		}
@@ -46,21 +46,21 @@ func TestPausedStore(t *testing.T) {
 		if shown(2, map[string]string{name.AnnotationPaused: ""}) {
 			t.Error("a change in a pause is a change for tenants")
 		}
-		st.invalidate()
+		st.Invalidate()
 		if time.Sleep(time.Hour); generation() != 1 { //nolint:forbidigo // the bubble's clock
 			t.Error("it was read again while paused")
 		}
 		if !shown(2, nil) {
 			t.Error("the end of a pause is no change")
 		}
-		st.invalidate()
+		st.Invalidate()
 		if generation() != 2 {
 			t.Error("what changed in the pause was missed")
 		}
 		until := time.Now().Add(time.Minute)
 		shown(2, map[string]string{name.AnnotationPausedUntil: until.Format(time.RFC3339)})
-		if !st.paused(time.Now()) || !st.pausedUntil(time.Now()).Equal(until.Truncate(time.Second)) || st.paused(until) {
-			t.Error(st.pausedUntil(time.Now()))
+		if !st.Paused(time.Now()) || !st.PausedUntil(time.Now()).Equal(until.Truncate(time.Second)) || st.Paused(until) {
+			t.Error(st.PausedUntil(time.Now()))
 		}
 	})
 }

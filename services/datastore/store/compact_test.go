@@ -1,4 +1,4 @@
-package datastore
+package store
 
 import (
 	"context"
@@ -29,10 +29,10 @@ func TestADataStoreIsCompactedWhenItIsTime(t *testing.T) {
 	if st.uncompacted(now) {
 		t.Error("a DataStore that nobody has connected to is to be compacted")
 	}
-	if _, opened, err := st.load(t.Context()); opened != nil || err != nil {
+	if _, opened, err := st.Load(t.Context()); opened != nil || err != nil {
 		t.Fatal(opened, err)
 	}
-	if err := st.ping(t.Context()); err != nil {
+	if err := st.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	st.of.now = func() time.Time { return now }
@@ -47,7 +47,7 @@ func TestADataStoreIsCompactedWhenItIsTime(t *testing.T) {
 			t.Errorf("%+v: compacted %d times", step, d.times)
 		}
 	}
-	st.observe(kube.Change{Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "one", Annotations: map[string]string{name.AnnotationPaused: ""}}}}, now)
+	st.Observe(kube.Change{Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "one", Annotations: map[string]string{name.AnnotationPaused: ""}}}}, now)
 	now = now.Add(2 * compactEvery)
 	if st.of.look(t.Context(), st, true); d.times != 2 {
 		t.Error("it is compacted though it is paused")

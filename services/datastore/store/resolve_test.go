@@ -1,4 +1,4 @@
-package datastore
+package store
 
 import (
 	"errors"
@@ -39,38 +39,38 @@ func TestConfigOf(t *testing.T) {
 	}
 	for sentence, test := range map[string]struct {
 		change func(ds *v1alpha1.DataStore, secrets map[string]map[string][]byte)
-		readiness
+		Readiness
 	}{
-		"all references are there": {nil, readiness{true, v1alpha1.DataStoreReasonValid, "the DataStore answers and all references are valid"}},
+		"all references are there": {nil, Readiness{true, v1alpha1.DataStoreReasonValid, "the DataStore answers and all references are valid"}},
 		"a content in place wins": {func(ds *v1alpha1.DataStore, s map[string]map[string][]byte) {
 			ds.Spec.BasicAuth.Password = both
 			delete(s, "ns/auth")
-		}, readiness{true, v1alpha1.DataStoreReasonValid, "the DataStore answers and all references are valid"}},
+		}, Readiness{true, v1alpha1.DataStoreReasonValid, "the DataStore answers and all references are valid"}},
 		"a missing Secret of a certificate is named": {
 			func(_ *v1alpha1.DataStore, s map[string]map[string][]byte) { delete(s, "ns/ca") },
-			readiness{false, v1alpha1.DataStoreReasonTLSConfigFailed, "spec.tlsConfig.certificateAuthority.certificate: secret ns/ca is missing"},
+			Readiness{false, v1alpha1.DataStoreReasonTLSConfigFailed, "spec.tlsConfig.certificateAuthority.certificate: secret ns/ca is missing"},
 		},
 		"a missing key is named": {
 			func(_ *v1alpha1.DataStore, s map[string]map[string][]byte) { delete(s["ns/client"], "tls.key") },
-			readiness{false, v1alpha1.DataStoreReasonTLSConfigFailed, `spec.tlsConfig.clientCertificate.privateKey: secret ns/client has no key "tls.key", or an empty one`},
+			Readiness{false, v1alpha1.DataStoreReasonTLSConfigFailed, `spec.tlsConfig.clientCertificate.privateKey: secret ns/client has no key "tls.key", or an empty one`},
 		},
 		"a missing password is basic authentication's": {
 			func(_ *v1alpha1.DataStore, s map[string]map[string][]byte) { delete(s, "ns/auth") },
-			readiness{false, v1alpha1.DataStoreReasonBasicAuthFailed, "spec.basicAuth.password: secret ns/auth is missing"},
+			Readiness{false, v1alpha1.DataStoreReasonBasicAuthFailed, "spec.basicAuth.password: secret ns/auth is missing"},
 		},
 		"a Secret of a namespace that the installation doesn't name is refused": {
 			func(ds *v1alpha1.DataStore, s map[string]map[string][]byte) {
 				ds.Spec.BasicAuth.Password.SecretReference.Namespace = "another"
 				s["another/auth"] = secretData("password", "somebody's")
 			},
-			readiness{false, reason.ForeignSecret, "spec.basicAuth.password: secret another/auth is in a namespace whose Secrets DataStores may not refer to: " +
+			Readiness{false, reason.ForeignSecret, "spec.basicAuth.password: secret another/auth is in a namespace whose Secrets DataStores may not refer to: " +
 				"move it to ns, or add another to --secret-namespaces of stoker-datastore"},
 		},
 		"neither content nor reference is named": {
 			func(ds *v1alpha1.DataStore, _ map[string]map[string][]byte) {
 				ds.Spec.BasicAuth.Username = v1alpha1.ContentRef{}
 			},
-			readiness{false, v1alpha1.DataStoreReasonBasicAuthFailed, "spec.basicAuth.username: has neither content nor secretReference"},
+			Readiness{false, v1alpha1.DataStoreReasonBasicAuthFailed, "spec.basicAuth.username: has neither content nor secretReference"},
 		},
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -85,8 +85,8 @@ func TestConfigOf(t *testing.T) {
 				}
 				return &corev1.Secret{Data: data}, nil
 			})
-			if got := readinessOf(err, nil); got != test.readiness {
-				t.Errorf("got %+v\nwant %+v", got, test.readiness)
+			if got := ReadinessOf(err, nil); got != test.Readiness {
+				t.Errorf("got %+v\nwant %+v", got, test.Readiness)
 			}
 			if err == nil && (string(cfg.CA) != "CA" || string(cfg.CAKey) != "CAKEY" || string(cfg.ClientKey) != "CKEY" || string(cfg.Username) != "admin") {
 				t.Error("not what the Secrets hold")

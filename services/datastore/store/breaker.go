@@ -1,4 +1,4 @@
-package datastore
+package store
 
 // Each store is a circuit breaker: while its database is known to be away, one caller at a time pings it, and all others get the
 // error at once, so that an outage of one database delays no tenant on another.
@@ -26,20 +26,20 @@ const (
 // errNotTried is the state of a connection nobody has used yet.
 var errNotTried = errors.New("not tried yet")
 
-// do calls f with the driver, unless the database is known to be away. An outage, before or in f, is *[intent.Unavailable];
+// Do calls f with the driver, unless the database is known to be away. An outage, before or in f, is *[intent.Unavailable];
 // other errors are f's. [fence.ErrFenced] when this replica may not work under ctx any more.
-func (st *store) do(ctx context.Context, f func(driver.Driver) error) error {
+func (st *Store) Do(ctx context.Context, f func(driver.Driver) error) error {
 	return st.use(ctx, false, f)
 }
 
-// ping asks the database whether it is there, also when it was a moment ago. Errors are those of do.
-func (st *store) ping(ctx context.Context) error {
+// Ping asks the database whether it is there, also when it was a moment ago. Errors are those of do.
+func (st *Store) Ping(ctx context.Context) error {
 	return st.use(ctx, true, func(driver.Driver) error { return nil })
 }
 
-// warning is what the driver finds that should be put right although the database can be used; empty when that is nothing, or the
+// Warning is what the driver finds that should be put right although the database can be used; empty when that is nothing, or the
 // database doesn't answer.
-func (st *store) warning(ctx context.Context) (why, message string) {
+func (st *Store) Warning(ctx context.Context) (why, message string) {
 	err := st.use(ctx, false, func(d driver.Driver) error {
 		if w, warns := d.(driver.Warner); warns {
 			why, message = w.Warning(ctx)
@@ -52,7 +52,7 @@ func (st *store) warning(ctx context.Context) (why, message string) {
 	return why, message
 }
 
-func (st *store) use(ctx context.Context, ping bool, f func(driver.Driver) error) error {
+func (st *Store) use(ctx context.Context, ping bool, f func(driver.Driver) error) error {
 	if err := fence.Check(ctx); err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (st *store) use(ctx context.Context, ping bool, f func(driver.Driver) error
 		if _, warns := c.Driver.(driver.Warner); warns {
 			st.warns(reason.EtcdFull)
 		}
-		return &intent.Unavailable{Err: fmt.Errorf("DataStore %s: %w", st.name, err)}
+		return &intent.Unavailable{Err: fmt.Errorf("DataStore %s: %w", st.Name, err)}
 	case errors.Is(err, driver.ErrAway):
 		st.noteAnswer(c, err)
 		return st.unavailable(ctx, err)
@@ -86,12 +86,12 @@ func (st *store) use(ctx context.Context, ping bool, f func(driver.Driver) error
 
 // acquire returns the connection for one use; mustPing says that the caller is the one to find out whether the database answers.
 // While another does so on a new connection, acquire waits for that. *[intent.Unavailable] while the database is away.
-func (st *store) acquire(ctx context.Context) (c *conn, mustPing bool, err error) {
+func (st *Store) acquire(ctx context.Context) (c *conn, mustPing bool, err error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	for {
 		if c = st.conn; c == nil {
-			return nil, false, &intent.Unavailable{Dependency: st.dependency(), Err: errors.New("no connection")}
+			return nil, false, &intent.Unavailable{Dependency: st.Dependency(), Err: errors.New("no connection")}
 		}
 		untried, pinging := errors.Is(st.away, errNotTried), st.pinging
 		if !untried || pinging == nil {
@@ -108,7 +108,7 @@ func (st *store) acquire(ctx context.Context) (c *conn, mustPing bool, err error
 	}
 	if away := st.away; away != nil {
 		if st.pinging != nil || !errors.Is(away, errNotTried) && time.Now().Before(st.retryAt) {
-			return nil, false, &intent.Unavailable{Dependency: st.dependency(), Err: away}
+			return nil, false, &intent.Unavailable{Dependency: st.Dependency(), Err: away}
 		}
 		mustPing = true
 		st.pinging = make(chan struct{})
@@ -118,7 +118,7 @@ func (st *store) acquire(ctx context.Context) (c *conn, mustPing bool, err error
 }
 
 // endPing wakes the callers that wait for the outcome of a ping. st.mu is held.
-func (st *store) endPing() {
+func (st *Store) endPing() {
 	if st.pinging != nil {
 		close(st.pinging)
 		st.pinging = nil
@@ -126,15 +126,15 @@ func (st *store) endPing() {
 }
 
 // unavailable gives an outage its intent; a turn that was cancelled is none.
-func (st *store) unavailable(ctx context.Context, err error) error {
+func (st *Store) unavailable(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
 	}
-	return &intent.Unavailable{Dependency: st.dependency(), Err: err}
+	return &intent.Unavailable{Dependency: st.Dependency(), Err: err}
 }
 
 // noteLatency notes how long a ping took that was answered.
-func (st *store) noteLatency(err error, took time.Duration) {
+func (st *Store) noteLatency(err error, took time.Duration) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if err == nil {
@@ -144,7 +144,7 @@ func (st *store) noteLatency(err error, took time.Duration) {
 
 // noteAnswer notes whether the database answered over a connection. It wakes those that wait for it when it is back, and the
 // DataStore itself when its readiness is another.
-func (st *store) noteAnswer(c *conn, err error) {
+func (st *Store) noteAnswer(c *conn, err error) {
 	st.mu.Lock()
 	if st.conn != c { // replaced meanwhile
 		st.mu.Unlock()
@@ -168,33 +168,33 @@ func (st *store) noteAnswer(c *conn, err error) {
 	}
 	st.mu.Unlock()
 	if err == nil && was != nil {
-		st.wakeWaiting()
+		st.WakeWaiting()
 	}
 	untried := errors.Is(was, errNotTried)
 	if back, lost := err == nil && was != nil && !untried, err != nil && (was == nil || untried); back || lost {
-		st.of.wakeAll([]events.Key{events.DataStore(st.name)}, loop.Wake{Kind: wakeDataStore})
+		st.of.WakeAll([]events.Key{events.DataStore(st.Name)}, loop.Wake{Kind: WakeDataStore})
 	}
 }
 
-// noteWarning notes what the last check found that should be put right, a reason, or "".
-func (st *store) noteWarning(why string) {
+// NoteWarning notes what the last check found that should be put right, a reason, or "".
+func (st *Store) NoteWarning(why string) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.warned = why
 }
 
 // warns has the DataStore checked if what should be put right is another than at the last check.
-func (st *store) warns(why string) {
+func (st *Store) warns(why string) {
 	st.mu.Lock()
 	said := st.warned == why
 	st.mu.Unlock()
 	if !said {
-		st.of.wakeAll([]events.Key{events.DataStore(st.name)}, loop.Wake{Kind: wakeDataStore})
+		st.of.WakeAll([]events.Key{events.DataStore(st.Name)}, loop.Wake{Kind: WakeDataStore})
 	}
 }
 
 // isAway reports whether the database is known to be away.
-func (st *store) isAway() bool {
+func (st *Store) isAway() bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.away != nil

@@ -1,4 +1,4 @@
-package datastore
+package store
 
 import (
 	"cmp"
@@ -49,15 +49,15 @@ func newGauges(perTenant bool) gauges {
 	}
 }
 
-// register has the DataStores shown at each scrape.
-func (s *stores) register(own, kamaji prometheus.Registerer, perTenant bool) {
+// Register has the DataStores shown at each scrape.
+func (s *Registry) Register(own, kamaji prometheus.Registerer, perTenant bool) {
 	g := newGauges(perTenant)
 	own.MustRegister(metric.AtScrape{
 		Gauges:     []*prometheus.Desc{g.up, g.latency, g.breaker, g.waiting, g.warning, g.tenants, g.maxTenants, g.maxBytes, g.ofBytes, g.ofKeys},
 		Histograms: []*prometheus.Desc{g.bytes, g.keys},
 		Values: func(c chan<- prometheus.Metric) {
-			for _, n := range s.names() {
-				g.show(s.get(n), c)
+			for _, n := range s.Names() {
+				g.show(s.Get(n), c)
 			}
 		},
 	})
@@ -68,8 +68,8 @@ func (s *stores) register(own, kamaji prometheus.Registerer, perTenant bool) {
 	status := desc("_status", "Whether a DataStore can be used: True, False, or Unknown before it was tried; always 1.", "status", "ready")
 	current := desc("s_current", "DataStores, by whether they can be used; always 1.", "ready", "driver")
 	kamaji.MustRegister(metric.AtScrape{Gauges: []*prometheus.Desc{info, status, current}, Values: func(c chan<- prometheus.Metric) {
-		for _, n := range s.names() {
-			usable, driver, mine := s.get(n).standing()
+		for _, n := range s.Names() {
+			usable, driver, mine := s.Get(n).standing()
 			if !mine {
 				continue // the replica that works on it shows it
 			}
@@ -83,7 +83,7 @@ func (s *stores) register(own, kamaji prometheus.Registerer, perTenant bool) {
 
 // standing says whether a DataStore can be used, which database it is on, and whether there is such an object and this replica works
 // on it.
-func (st *store) standing() (usable metav1.ConditionStatus, driver string, mine bool) {
+func (st *Store) standing() (usable metav1.ConditionStatus, driver string, mine bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.object == nil {
@@ -102,8 +102,8 @@ func (st *store) standing() (usable metav1.ConditionStatus, driver string, mine 
 }
 
 // show sends what is known of one DataStore.
-func (g gauges) show(st *store, c chan<- prometheus.Metric) {
-	n := st.name
+func (g gauges) show(st *Store, c chan<- prometheus.Metric) {
+	n := st.Name
 	st.mu.Lock()
 	latency, there, sizes, waiting := st.latency, st.object != nil, st.sizes, len(st.waiting)
 	up, open := st.conn != nil && st.away == nil, st.away != nil && !errors.Is(st.away, errNotTried)

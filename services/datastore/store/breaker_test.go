@@ -1,4 +1,4 @@
-package datastore
+package store
 
 import (
 	"context"
@@ -48,10 +48,10 @@ type world struct {
 	woken  []string
 }
 
-func newWorld(check func() error) (*world, *store) {
+func newWorld(check func() error) (*world, *Store) {
 	w := &world{object: &v1alpha1.DataStore{ObjectMeta: metav1.ObjectMeta{Name: "one", UID: "uid", Generation: 1}}}
 	w.object.Spec.Driver = v1alpha1.DriverEtcd
-	s := newStores(nil, nil, map[v1alpha1.Driver]Kind{v1alpha1.DriverEtcd: testKind(func(driver.Config) (driver.Driver, error) {
+	s := New(nil, nil, map[v1alpha1.Driver]Kind{v1alpha1.DriverEtcd: testKind(func(driver.Config) (driver.Driver, error) {
 		w.opens++
 		w.line = &line{check: check}
 		return w.line, nil
@@ -66,14 +66,14 @@ func newWorld(check func() error) (*world, *store) {
 		defer w.mu.Unlock()
 		w.woken = append(w.woken, key.String())
 	}
-	return w, s.get("one")
+	return w, s.Get("one")
 }
 
 func TestStore(t *testing.T) {
 	nothing := func(driver.Driver) error { return nil }
-	load := func(t *testing.T, st *store) {
+	load := func(t *testing.T, st *Store) {
 		t.Helper()
-		if _, opened, err := st.load(t.Context()); opened != nil || err != nil {
+		if _, opened, err := st.Load(t.Context()); opened != nil || err != nil {
 			t.Fatal(opened, err)
 		}
 	}
@@ -83,8 +83,8 @@ func TestStore(t *testing.T) {
 			var wg sync.WaitGroup
 			for range 50 {
 				wg.Go(func() {
-					_, _, _ = st.load(t.Context())
-					if err := st.do(t.Context(), nothing); err != nil {
+					_, _, _ = st.Load(t.Context())
+					if err := st.Do(t.Context(), nothing); err != nil {
 						t.Error(err)
 					}
 				})
@@ -104,7 +104,7 @@ func TestStore(t *testing.T) {
 			for time.Since(began) < time.Minute {
 				before := time.Now()
 				var away *intent.Unavailable
-				if err := st.do(t.Context(), nothing); !errors.As(err, &away) || away.Dependency != "datastore one" {
+				if err := st.Do(t.Context(), nothing); !errors.As(err, &away) || away.Dependency != "datastore one" {
 					t.Fatal(err)
 				}
 				if time.Since(before) > 0 {
@@ -122,15 +122,15 @@ func TestStore(t *testing.T) {
 			answer := driver.ErrAway
 			w, st := newWorld(func() error { return answer })
 			load(t, st)
-			st.addTenant(events.Tenant("a", "b"))
-			st.addWaiting(events.Tenant("a", "b"))
-			if st.do(t.Context(), nothing) == nil {
+			st.AddTenant(events.Tenant("a", "b"))
+			st.AddWaiting(events.Tenant("a", "b"))
+			if st.Do(t.Context(), nothing) == nil {
 				t.Fatal("it is away")
 			}
 			w.woken = nil
 			answer = nil
 			time.Sleep(longestPause) //nolint:forbidigo // the bubble's clock
-			if err := st.do(t.Context(), nothing); err != nil {
+			if err := st.Do(t.Context(), nothing); err != nil {
 				t.Fatal(err)
 			}
 			if !slices.Contains(w.woken, "a/b") {
@@ -143,14 +143,14 @@ func TestStore(t *testing.T) {
 			w, st := newWorld(func() error { return nil })
 			load(t, st)
 			boom := errors.New("boom")
-			if err := st.do(t.Context(), func(driver.Driver) error { return boom }); !errors.Is(err, boom) {
+			if err := st.Do(t.Context(), func(driver.Driver) error { return boom }); !errors.Is(err, boom) {
 				t.Error(err)
 			}
 			var away *intent.Unavailable
-			if err := st.do(t.Context(), func(driver.Driver) error { return fmt.Errorf("put: %w", driver.ErrAway) }); !errors.As(err, &away) {
+			if err := st.Do(t.Context(), func(driver.Driver) error { return fmt.Errorf("put: %w", driver.ErrAway) }); !errors.As(err, &away) {
 				t.Error(err)
 			}
-			if err := st.do(t.Context(), func(driver.Driver) error { t.Error("called"); return nil }); !errors.As(err, &away) {
+			if err := st.Do(t.Context(), func(driver.Driver) error { t.Error("called"); return nil }); !errors.As(err, &away) {
 				t.Error(err)
 			}
 			if w.line.checks.Load() != 1 {
@@ -162,10 +162,10 @@ func TestStore(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w, st := newWorld(func() error { return nil })
 			load(t, st)
-			st.addTenant(events.Tenant("a", "b"))
+			st.AddTenant(events.Tenant("a", "b"))
 			old := w.line
 			release := make(chan struct{})
-			go func() { _ = st.do(context.Background(), func(driver.Driver) error { <-release; return nil }) }()
+			go func() { _ = st.Do(context.Background(), func(driver.Driver) error { <-release; return nil }) }()
 			synctest.Wait()
 			w.cfg.ClientKey = []byte("another")
 			load(t, st)
@@ -193,8 +193,8 @@ func TestStore(t *testing.T) {
 			w, st := newWorld(func() error { return nil })
 			w.err = &driver.ConfigError{Part: driver.PartTLS, Field: "f", Err: errors.New("missing")}
 			for range 3 {
-				st.invalidate()
-				_, opened, err := st.load(t.Context())
+				st.Invalidate()
+				_, opened, err := st.Load(t.Context())
 				if opened == nil || err != nil {
 					t.Fatal(opened, err)
 				}
@@ -211,12 +211,12 @@ func TestStore(t *testing.T) {
 			read := st.of.read
 			st.of.read = func(ctx context.Context, n string) (*v1alpha1.DataStore, driver.Config, error) {
 				if reads++; reads == 1 {
-					st.invalidate()
-					return nil, driver.Config{}, errNoDataStore
+					st.Invalidate()
+					return nil, driver.Config{}, ErrNoDataStore
 				}
 				return read(ctx, n)
 			}
-			if _, opened, _ := st.load(t.Context()); !errors.Is(opened, errNoDataStore) {
+			if _, opened, _ := st.Load(t.Context()); !errors.Is(opened, ErrNoDataStore) {
 				t.Fatal(opened)
 			}
 			load(t, st)

@@ -1,4 +1,4 @@
-package datastore
+package store
 
 import (
 	"context"
@@ -28,12 +28,12 @@ func TestSurvey(t *testing.T) {
 	})
 	for n, fingerprint := range map[string]string{"same": "1", "changed": "1", "gone": "1", "unknown": ""} {
 		key := events.Tenant("team", n)
-		st.addTenant(key)
-		st.noteAccount(key, state.Datastore{DataStore: "one", Schema: n, Account: fingerprint})
+		st.AddTenant(key)
+		st.NoteAccount(key, state.Datastore{DataStore: "one", Schema: n, Account: fingerprint})
 	}
-	st.addTenant(events.Tenant("team", "waits"))
-	st.noteAccount(events.Tenant("team", "elsewhere"), state.Datastore{Schema: "elsewhere", Account: "1"})
-	if _, opened, err := st.load(t.Context()); opened != nil || err != nil {
+	st.AddTenant(events.Tenant("team", "waits"))
+	st.NoteAccount(events.Tenant("team", "elsewhere"), state.Datastore{Schema: "elsewhere", Account: "1"})
+	if _, opened, err := st.Load(t.Context()); opened != nil || err != nil {
 		t.Fatal(opened, err)
 	}
 	w.woken = nil

@@ -1,4 +1,4 @@
-package datastore
+package store
 
 // The Secrets that DataStores refer to are watched one by one, by name, so that new credentials and authorities are used at
 // once: the DataStore is read again, which wakes whom it concerns.

@@ -13,7 +13,7 @@ import (
 
 // account names the tenant's schema and user. held is, without a state of them, as after the loss of NATS, what the tenant's Secret says
 // they are, nil without one: whoever may write Secrets in the namespace could name another tenant's, so it takes the database's word for it.
-func (s *svc) account(ctx context.Context, t *loop.Turn, own state.Datastore) (a driver.Account, held *driver.Account, err error) {
+func (s *accounts) account(ctx context.Context, t *loop.Turn, own state.Datastore) (a driver.Account, held *driver.Account, err error) {
 	a = accountOf(t.Key, t.UID, t.Tenant, own)
 	if own.DataStore == "" {
 		secret, err := s.config(ctx, t)

@@ -18,7 +18,7 @@ import (
 const backupsTimeout = 50 * time.Second
 
 // answerBackups lists the backups in a location.
-func (s *svc) answerBackups(ctx context.Context, question []byte) (any, error) {
+func (s *keeper) answerBackups(ctx context.Context, question []byte) (any, error) {
 	var q event.BackupsQuery
 	if err := json.Unmarshal(question, &q); err != nil || q.Location == "" || (q.Namespace == "") != (q.Name == "") {
 		return nil, &events.Refusal{Code: "400", Message: `send {"location":"…"} or {"location":"…","namespace":"…","name":"…"}`}
@@ -46,7 +46,7 @@ func (s *svc) answerBackups(ctx context.Context, question []byte) (any, error) {
 }
 
 // answerBackup answers what the way back from a backup begins with.
-func (s *svc) answerBackup(ctx context.Context, question []byte) (any, error) {
+func (s *keeper) answerBackup(ctx context.Context, question []byte) (any, error) {
 	var q event.BackupQuery
 	if err := json.Unmarshal(question, &q); err != nil || q.Location == "" || q.Namespace == "" || q.Name == "" || q.ID == "" {
 		return nil, &events.Refusal{Code: "400", Message: `send {"location":"…","namespace":"…","name":"…","id":"…"}`}

@@ -35,7 +35,7 @@ const (
 
 // backingUp is what one turn does for the tenant's backups.
 type backingUp struct {
-	s    *svc
+	s    *keeper
 	t    *loop.Turn
 	home home
 	own  *state.Datastore
@@ -45,7 +45,7 @@ type backingUp struct {
 }
 
 // backUp sees to it that the backup that is due is made. It changes own, and returns what is to be told.
-func (s *svc) backUp(ctx context.Context, t *loop.Turn, h home, own *state.Datastore) (changed bool, facts []loop.Tell) {
+func (s *keeper) backUp(ctx context.Context, t *loop.Turn, h home, own *state.Datastore) (changed bool, facts []loop.Tell) {
 	due := t.Tenant.Backups.Due
 	if due.IsZero() || own.Backup != nil && !due.After(own.Backup.Done) {
 		if s.jobs.get(t.Key, "") != nil || // none is wanted: one that is being made is ended
@@ -151,7 +151,7 @@ type backupJob struct {
 }
 
 // startBackup starts the job that makes a backup.
-func (s *svc) startBackup(ctx context.Context, t *loop.Turn, h home, own state.Datastore) *job {
+func (s *keeper) startBackup(ctx context.Context, t *loop.Turn, h home, own state.Datastore) *job {
 	key, uid, tenant := t.Key, t.UID, *t.Tenant
 	account := accountOf(key, uid, t.Tenant, own)
 	j := &job{id: backupID, backup: backupJob{Backups: tenant.Backups, since: s.now().UTC().Truncate(time.Second)}}
@@ -207,7 +207,7 @@ func makeBackup(ctx context.Context, location backup.Location, parts []part, sou
 }
 
 // expire removes backups that the tenant's annotations have no longer, and what others have begun and not finished.
-func (s *svc) expire(ctx context.Context, location backup.Location, key events.Key, b state.Backups) (n int, err error) {
+func (s *keeper) expire(ctx context.Context, location backup.Location, key events.Key, b state.Backups) (n int, err error) {
 	now := s.now()
 	made, _, err := backup.List(ctx, location, key.Namespace, key.Name)
 	if err != nil {
@@ -230,7 +230,7 @@ func (s *svc) expire(ctx context.Context, location backup.Location, key events.K
 var errNoLocation = errors.New("there is no Secret")
 
 // location opens a location of backups, and says to whom they are encrypted.
-func (s *svc) location(ctx context.Context, n string) (backup.Location, []string, error) {
+func (s *keeper) location(ctx context.Context, n string) (backup.Location, []string, error) {
 	secret := &corev1.Secret{}
 	err := s.kube.Get(ctx, kube.Secrets, name.SystemNamespace, n, secret)
 	if apierrors.IsNotFound(err) {
@@ -258,7 +258,7 @@ func (s *svc) location(ctx context.Context, n string) (backup.Location, []string
 }
 
 // objectOf is the tenant's object as a manifest: what its author wrote, and nothing that is of this installation.
-func (s *svc) objectOf(ctx context.Context, key events.Key, uid string) ([]byte, error) {
+func (s *keeper) objectOf(ctx context.Context, key events.Key, uid string) ([]byte, error) {
 	o := &v1alpha1.TenantControlPlane{}
 	if err := s.kube.Get(ctx, kube.TenantControlPlanes, key.Namespace, key.Name, o); err != nil {
 		return nil, err
@@ -270,7 +270,7 @@ func (s *svc) objectOf(ctx context.Context, key events.Key, uid string) ([]byte,
 }
 
 // keysOf are the Secrets of a tenant that nothing else has: its authorities, the key of its service accounts' tokens, and by what it encrypts.
-func (s *svc) keysOf(ctx context.Context, key events.Key) (keys []backup.Secret, err error) {
+func (s *keeper) keysOf(ctx context.Context, key events.Key) (keys []backup.Secret, err error) {
 	for _, n := range []string{name.CA(key.Name), name.FrontProxyCA(key.Name), name.ServiceAccountKeys(key.Name), name.Encryption(key.Name)} {
 		secret := &corev1.Secret{}
 		err := s.kube.Get(ctx, kube.Secrets, key.Namespace, n, secret)

@@ -133,7 +133,7 @@ type decision func(have *corev1.Secret, trusted bool) (map[string][]byte, error)
 // ensure makes a Secret hold what decide returns. last is what the state knows of the Secret. Where there is none, it is created,
 // never applied: of two replicas that try, one gets an error and looks again. *[kube.TakenError] for a Secret that isn't the tenant's;
 // one of an earlier object of the tenant's name is taken up.
-func (s *svc) ensure(ctx context.Context, want *corev1.Secret, last state.Secret, decide decision) (state.Secret, error) {
+func (s *accounts) ensure(ctx context.Context, want *corev1.Secret, last state.Secret, decide decision) (state.Secret, error) {
 	have := &corev1.Secret{}
 	fill := func(have *corev1.Secret, trusted bool) (err error) {
 		if want.Data, err = decide(have, trusted); err != nil {
@@ -220,7 +220,7 @@ func checksum(secret *corev1.Secret) string {
 }
 
 // seen is what the state keeps of a Secret.
-func (s *svc) seen(secret *corev1.Secret, last state.Secret) state.Secret {
+func (s *accounts) seen(secret *corev1.Secret, last state.Secret) state.Secret {
 	now := state.Secret{
 		Name: secret.Name, Checksum: checksum(secret), ResourceVersion: secret.ResourceVersion,
 		NotAfter: last.NotAfter, LastUpdate: last.LastUpdate,

@@ -24,7 +24,7 @@ import (
 
 // replacing is what one turn does for a restore in place before the data are touched.
 type replacing struct {
-	s    *svc
+	s    *keeper
 	t    *loop.Turn
 	home home
 	p    *plan
@@ -35,7 +35,7 @@ type replacing struct {
 
 // replace sees to it that the backup is read that a restore in place is of, and that the tenant's data are replaced once it has stopped. It
 // changes the plan's state, and returns what the tenant waits for, what is to be told, and whether the state is another.
-func (s *svc) replace(ctx context.Context, t *loop.Turn, h home, p *plan) (wait state.Wait, changed bool, facts []loop.Tell, err error) {
+func (s *keeper) replace(ctx context.Context, t *loop.Turn, h home, p *plan) (wait state.Wait, changed bool, facts []loop.Tell, err error) {
 	asked, was := t.Tenant.InPlace, p.want.InPlace
 	switch {
 	case asked.Request == "":
@@ -134,8 +134,8 @@ func (r *replacing) check(ctx context.Context) {
 }
 
 // readBackup reads a backup to its end, and whether the account holds its data already.
-func (s *svc) readBackup(ctx context.Context, key events.Key, request, runs string, at side, j *job) error {
-	there, err := s.reached(ctx, key, at.store, at.account)
+func (s *keeper) readBackup(ctx context.Context, key events.Key, request, runs string, at side, j *job) error {
+	there, err := s.accounts.reached(ctx, key, at.store, at.account)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func moves(t *loop.Turn, own state.Datastore) bool {
 
 // migrating is what a turn knows of a move.
 type migrating struct {
-	s    *svc
+	s    *keeper
 	t    *loop.Turn
 	own  state.Datastore
 	home home
@@ -66,7 +66,7 @@ func (m *migrating) tell(phase, why string) loop.Tell {
 
 // migrate takes the next step of a move. It is called once the tenant's account is as it must be where the data are, but for a move that
 // goes over: then nothing may be changed there.
-func (s *svc) migrate(ctx context.Context, t *loop.Turn, p *plan, h home, facts []loop.Tell) error {
+func (s *keeper) migrate(ctx context.Context, t *loop.Turn, p *plan, h home, facts []loop.Tell) error {
 	m := &migrating{s: s, t: t, own: p.want, home: h, account: p.account, inputs: p.inputs, facts: facts}
 	m.own.Move = clone(m.own.Move)
 	if was := t.Own(); m.own.Move != nil && m.own.Move.Phase == state.MoveGoingOver && was != nil {
@@ -85,7 +85,7 @@ func (s *svc) migrate(ctx context.Context, t *loop.Turn, p *plan, h home, facts 
 		return m.abort(ctx, late)
 	}
 	if !p.upToDate && m.own.Move.Phase != state.MoveGoingOver { // overrides may be others than when it was begun
-		to, _, wait, err := s.open(ctx, t, next.to)
+		to, _, wait, err := s.accounts.open(ctx, t, next.to)
 		if err != nil {
 			return err
 		}
@@ -153,7 +153,7 @@ func (m *migrating) begin(ctx context.Context, next change) error {
 	if is := m.t.Own(); is != nil && is.Failed() && is.Failure.Reason == reason.MigrationUndone && is.Generation == m.t.Generation {
 		return &intent.Permanent{Reason: reason.MigrationUndone, Message: is.Failure.Message}
 	}
-	to, object, wait, err := m.s.open(ctx, m.t, target)
+	to, object, wait, err := m.s.accounts.open(ctx, m.t, target)
 	if err != nil {
 		return err
 	}
@@ -260,7 +260,7 @@ func (m *migrating) wait() state.Wait {
 // goOn makes what pods need for the other DataStore, sees to it that a mover is at work, and takes from it how far it is.
 func (m *migrating) goOn(ctx context.Context) error {
 	v := m.own.Move
-	to, _, wait, err := m.s.open(ctx, m.t, v.DataStore)
+	to, _, wait, err := m.s.accounts.open(ctx, m.t, v.DataStore)
 	if err != nil {
 		return err
 	}
@@ -304,11 +304,11 @@ func (m *migrating) here(ctx context.Context) (side, error) {
 	case m.part():
 		at = m.s.stores.Get(v.From)
 	}
-	return m.s.reached(ctx, m.t.Key, at, m.account)
+	return m.s.accounts.reached(ctx, m.t.Key, at, m.account)
 }
 
 // reached is an account of a tenant, with what its Secrets say that it is reached by.
-func (s *svc) reached(ctx context.Context, key events.Key, st *store.Store, account driver.Account) (side, error) {
+func (s *accounts) reached(ctx context.Context, key events.Key, st *store.Store, account driver.Account) (side, error) {
 	config, certificate := &corev1.Secret{}, &corev1.Secret{}
 	for secret, into := range map[string]*corev1.Secret{name.DatastoreConfig(key.Name): config, name.DatastoreCertificate(key.Name): certificate} {
 		if err := s.kube.Get(ctx, kube.Secrets, key.Namespace, secret, into); err != nil {
@@ -332,7 +332,7 @@ func (m *migrating) sides(ctx context.Context, to *store.Store) (from, there sid
 			return err
 		}
 		config := secretFor(m.t.Key, m.t.UID, name.MovingDatastoreConfig(m.t.Key.Name), name.ComponentDatastoreMoving)
-		v.Config, err = m.s.ensure(ctx, config, v.Config, func(have *corev1.Secret, _ bool) (map[string][]byte, error) {
+		v.Config, err = m.s.accounts.ensure(ctx, config, v.Config, func(have *corev1.Secret, _ bool) (map[string][]byte, error) {
 			data := configData(have.Data, true, there.account, d, password)
 			there.account.Password = string(data[name.KeyDBPassword])
 			return data, nil
@@ -341,7 +341,7 @@ func (m *migrating) sides(ctx context.Context, to *store.Store) (from, there sid
 			return err
 		}
 		certificate := secretFor(m.t.Key, m.t.UID, name.MovingDatastoreCertificate(m.t.Key.Name), name.ComponentDatastoreMoving)
-		v.Certificate, err = m.s.ensure(ctx, certificate, v.Certificate, func(have *corev1.Secret, _ bool) (_ map[string][]byte, err error) {
+		v.Certificate, err = m.s.accounts.ensure(ctx, certificate, v.Certificate, func(have *corev1.Secret, _ bool) (_ map[string][]byte, err error) {
 			there.access, err = d.Access(there.account, accessOf(have.Data), m.s.now())
 			return certificateData(there.access), err
 		})
@@ -447,7 +447,7 @@ func (m *migrating) moved(ctx context.Context) error {
 			return err
 		}
 		var err error
-		*secret.of, err = m.s.ensure(ctx, secretFor(key, m.t.UID, secret.to, secret.component), *secret.of,
+		*secret.of, err = m.s.accounts.ensure(ctx, secretFor(key, m.t.UID, secret.to, secret.component), *secret.of,
 			func(*corev1.Secret, bool) (map[string][]byte, error) { return have.Data, nil })
 		if err != nil {
 			return err
@@ -506,7 +506,7 @@ func (m *migrating) leave(ctx context.Context, dataStore string) error {
 	if !m.part() || dataStore != m.own.DataStore && !slices.Contains(namesOf(m.own.Overrides), dataStore) {
 		return nil
 	}
-	at, err := m.s.reached(ctx, m.t.Key, m.s.stores.Get(dataStore), m.account)
+	at, err := m.s.accounts.reached(ctx, m.t.Key, m.s.stores.Get(dataStore), m.account)
 	if err != nil {
 		return err
 	}
@@ -578,7 +578,7 @@ func (m *migrating) finish(ctx context.Context) error {
 		return err
 	}
 	m.own.Move = nil
-	if m.s.removeKept(ctx, m.t, &m.own) {
+	if m.s.accounts.removeKept(ctx, m.t, &m.own) {
 		m.t.Alarm(0, loop.Wake{Kind: wakeMove}) // it is told that nothing is left there (withdraw)
 	}
 	if next := nextKept(m.own); !next.IsZero() {
@@ -653,7 +653,7 @@ func (m *migrating) abort(ctx context.Context, why string) error {
 	}
 	to := m.s.stores.Get(v.DataStore)
 	account := m.there(to)
-	used, err := m.s.stillUsed(ctx, m.own, account, v.DataStore)
+	used, err := m.s.accounts.stillUsed(ctx, m.own, account, v.DataStore)
 	if err != nil {
 		return intentOf(m.t, to, err)
 	}
@@ -683,7 +683,7 @@ func (m *migrating) abort(ctx context.Context, why string) error {
 
 // removeKept removes what moves have left behind, once its time is up, and reports whether there was such. What is away is tried again
 // later.
-func (s *svc) removeKept(ctx context.Context, t *loop.Turn, own *state.Datastore) (removed bool) {
+func (s *accounts) removeKept(ctx context.Context, t *loop.Turn, own *state.Datastore) (removed bool) {
 	now := s.now()
 	if own.Move != nil {
 		return false // pods may be connected still
@@ -700,7 +700,7 @@ func (s *svc) removeKept(ctx context.Context, t *loop.Turn, own *state.Datastore
 }
 
 // dropKept removes what is kept in one DataStore, and reports whether there is nothing left to do.
-func (s *svc) dropKept(ctx context.Context, t *loop.Turn, own *state.Datastore, k state.Kept) bool {
+func (s *accounts) dropKept(ctx context.Context, t *loop.Turn, own *state.Datastore, k state.Kept) bool {
 	used, err := s.stillUsed(ctx, *own, keptAccount(t.UID, k), k.DataStore)
 	if err != nil {
 		s.log.Warn("whether data of before a move can be removed isn't known now", "tenant", t.Key.String(), "dataStore", k.DataStore, "error", err)

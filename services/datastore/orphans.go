@@ -36,10 +36,10 @@ func (s *svc) questions() events.Questions {
 		Description: "what DataStores keep for owners that are no tenant, what moves of data would meet, and which backups there are",
 		Endpoints: map[string]events.Question{
 			"orphans": {Subject: event.QueryOrphans, Timeout: orphansTimeout, Answer: s.answerOrphans},
-			"backups": {Subject: event.QueryBackups, Timeout: backupsTimeout, Answer: s.answerBackups},
-			"backup":  {Subject: event.QueryBackup, Timeout: backupsTimeout, Answer: s.answerBackup},
+			"backups": {Subject: event.QueryBackups, Timeout: backupsTimeout, Answer: s.keeper.answerBackups},
+			"backup":  {Subject: event.QueryBackup, Timeout: backupsTimeout, Answer: s.keeper.answerBackup},
 			"drop":    {Subject: event.QueryDrop, Timeout: dropTimeout, Answer: s.answerDrop},
-			"move":    {Subject: event.QueryMove, Timeout: moveTimeout, Answer: s.answerMove},
+			"move":    {Subject: event.QueryMove, Timeout: moveTimeout, Answer: s.keeper.answerMove},
 		},
 	}
 }

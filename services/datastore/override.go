@@ -131,7 +131,7 @@ func overridesOf(t *state.Tenant, own state.Datastore) []state.Override {
 
 // openOverrides finds the DataStores of overrides and brings what is known of them up to date, or says what the tenant has to
 // wait for.
-func (s *svc) openOverrides(ctx context.Context, t *loop.Turn, h *home) (wait state.Wait, err error) {
+func (s *accounts) openOverrides(ctx context.Context, t *loop.Turn, h *home) (wait state.Wait, err error) {
 	parts := []string{}
 	for i := range h.overrides {
 		o := &h.overrides[i]
@@ -172,7 +172,7 @@ func sameAccess(st, other *store.Store) bool {
 
 // againstMove says what of a tenant's dataStoreOverrides is against a move of its other data to a DataStore, empty for nothing. What is in the
 // DataStores of overrides stays there. An error is a database's, or of the management API.
-func (s *svc) againstMove(ctx context.Context, t *state.Tenant, own state.Datastore, account driver.Account, to *store.Store) (against string, err error) {
+func (s *keeper) againstMove(ctx context.Context, t *state.Tenant, own state.Datastore, account driver.Account, to *store.Store) (against string, err error) {
 	for _, o := range t.Spec.DataStoreOverrides {
 		if o.DataStore == own.DataStore {
 			return fmt.Sprintf("dataStoreOverrides keep %s in DataStore %s, which the data are to leave", o.Resource, o.DataStore), nil
@@ -212,7 +212,7 @@ func (s *svc) againstMove(ctx context.Context, t *state.Tenant, own state.Datast
 
 // againstPart says what is against a move of some of a tenant's resources to a DataStore; empty for nothing. used are those that it has data in,
 // its own first. An error is a database's.
-func (s *svc) againstPart(ctx context.Context, to *store.Store, account driver.Account, used ...*store.Store) (against string, err error) {
+func (s *keeper) againstPart(ctx context.Context, to *store.Store, account driver.Account, used ...*store.Store) (against string, err error) {
 	if !sameAccess(used[0], to) {
 		return fmt.Sprintf("DataStore %s is no etcd of the same certificateAuthority as DataStore %s: kube-apiserver has one certificate and one authority "+
 			"for all", to.Name, used[0].Name), nil
@@ -237,7 +237,7 @@ func (s *svc) againstPart(ctx context.Context, to *store.Store, account driver.A
 }
 
 // stillUsed reports whether an account in a DataStore is one that the tenant's data are in, by this name of its database or another.
-func (s *svc) stillUsed(ctx context.Context, own state.Datastore, account driver.Account, dataStore string) (bool, error) {
+func (s *accounts) stillUsed(ctx context.Context, own state.Datastore, account driver.Account, dataStore string) (bool, error) {
 	used := append(namesOf(own.Overrides), own.DataStore)
 	if slices.Contains(used, dataStore) {
 		return true, nil
@@ -270,7 +270,7 @@ func sealedAs(account driver.Account, own state.Datastore, dataStore string) dri
 
 // applyOverrides provisions the tenant's account in the DataStores of overrides. It comes before anything is made for the tenant in
 // its own DataStore: the certificate it gets there is good in all of them, whoever has the user there.
-func (s *svc) applyOverrides(ctx context.Context, t *loop.Turn, p *plan, h home) error {
+func (s *accounts) applyOverrides(ctx context.Context, t *loop.Turn, p *plan, h home) error {
 	account := p.account
 	account.Remembered = false // nothing was made for overrides before owners were on record
 	g, gctx := errgroup.WithContext(ctx)
@@ -296,7 +296,7 @@ func (s *svc) applyOverrides(ctx context.Context, t *loop.Turn, p *plan, h home)
 // withdraw removes the tenant's account from the DataStores that no override names any more, unless pods may use them, and takes
 // them out of the plan. It returns the fact that says so. A DataStore that is away wakes the tenant when it is back; the tenant
 // doesn't wait for it.
-func (s *svc) withdraw(ctx context.Context, t *loop.Turn, p *plan, h home) ([]loop.Tell, error) {
+func (s *accounts) withdraw(ctx context.Context, t *loop.Turn, p *plan, h home) ([]loop.Tell, error) {
 	named := func(o state.Override) bool {
 		return len(o.Resources) > 0 || neededByMove(t.Tenant, p.want, o.DataStore)
 	}
@@ -357,7 +357,7 @@ func uses(pods *state.State, workload state.Workload, generation int64, dataStor
 
 // withdrawFrom removes the account from one DataStore, unless that is but another name of a database that stays, and says what it
 // had to leave.
-func (s *svc) withdrawFrom(
+func (s *accounts) withdrawFrom(
 	ctx context.Context, t *loop.Turn, account driver.Account, h home, o state.Override,
 ) (removed driver.Removed, left string, err error) {
 	st := s.stores.Get(o.DataStore)

@@ -97,8 +97,8 @@ func hasOf(resources []string) func(key string) bool {
 }
 
 // partsOf are the parts of a tenant's data, its own DataStore's the first.
-func (s *svc) partsOf(ctx context.Context, key events.Key, main *store.Store, account driver.Account, overrides []state.Override) ([]part, error) {
-	own, err := s.reached(ctx, key, main, account)
+func (s *keeper) partsOf(ctx context.Context, key events.Key, main *store.Store, account driver.Account, overrides []state.Override) ([]part, error) {
+	own, err := s.accounts.reached(ctx, key, main, account)
 	if err != nil {
 		return nil, err
 	}

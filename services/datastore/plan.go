@@ -32,7 +32,7 @@ type plan struct {
 }
 
 // plan compares what must be with the state and with what woke the turn.
-func (s *svc) plan(ctx context.Context, t *loop.Turn, own state.Datastore, h home) (*plan, error) {
+func (s *accounts) plan(ctx context.Context, t *loop.Turn, own state.Datastore, h home) (*plan, error) {
 	account := accountOf(t.Key, t.UID, t.Tenant, own)
 	if own.Former {
 		workload := state.Workload{}

@@ -37,29 +37,29 @@ func (s *svc) provision(ctx context.Context, t *loop.Turn) error {
 	if err := t.OwnData(&own); err != nil {
 		return err
 	}
-	home, wait, err := s.openHome(ctx, t, own)
+	home, wait, err := s.accounts.openHome(ctx, t, own)
 	if err != nil {
 		return err
 	}
 	if wait.Waits() {
 		return t.Wait(ctx, wait)
 	}
-	if err := s.takeBack(ctx, t, &own, home.main); err != nil {
+	if err := s.keeper.takeBack(ctx, t, &own, home.main); err != nil {
 		return err
 	}
-	p, err := s.plan(ctx, t, own, home)
+	p, err := s.accounts.plan(ctx, t, own, home)
 	if err != nil {
 		return err
 	}
 	if own.Move != nil && own.Move.Phase == state.MoveGoingOver {
-		return s.migrate(ctx, t, p, home, nil) // nothing may be changed where the data are
+		return s.keeper.migrate(ctx, t, p, home, nil) // nothing may be changed where the data are
 	}
 	if p.upToDate {
 		home.noteAccount(t, own)
 	}
 	measured := t.Woken(store.WakeSize) && home.main.TakeSize(&p.want)
-	removed := s.removeKept(ctx, t, &p.want)
-	withdrawn, err := s.withdraw(ctx, t, p, home)
+	removed := s.accounts.removeKept(ctx, t, &p.want)
+	withdrawn, err := s.accounts.withdraw(ctx, t, p, home)
 	if err != nil {
 		return err
 	}
@@ -76,10 +76,10 @@ func (s *svc) provision(ctx context.Context, t *loop.Turn) error {
 		return nil
 	}
 	if !p.upToDate {
-		if err := s.applyOverrides(ctx, t, p, home); err != nil {
+		if err := s.accounts.applyOverrides(ctx, t, p, home); err != nil {
 			return err
 		}
-		if err := s.apply(ctx, t, home.main, sealedAs(p.account, p.want, home.main.Name), &p.want); err != nil {
+		if err := s.accounts.apply(ctx, t, home.main, sealedAs(p.account, p.want, home.main.Name), &p.want); err != nil {
 			return err
 		}
 		if len(t.Events) == 0 && touched(t.Wakes, own) {
@@ -87,7 +87,7 @@ func (s *svc) provision(ctx context.Context, t *loop.Turn) error {
 		}
 	}
 	if restoring {
-		done, restored, err := s.restore(ctx, t, home, p)
+		done, restored, err := s.keeper.restore(ctx, t, home, p)
 		if err != nil || !done {
 			return err
 		}
@@ -101,7 +101,7 @@ func (s *svc) provision(ctx context.Context, t *loop.Turn) error {
 	}
 	if moving {
 		home.noteAccount(t, p.want)
-		return s.migrate(ctx, t, p, home, outcome.Facts)
+		return s.keeper.migrate(ctx, t, p, home, outcome.Facts)
 	}
 	if err := t.Done(ctx, outcome); err != nil {
 		return err
@@ -114,15 +114,15 @@ func (s *svc) provision(ctx context.Context, t *loop.Turn) error {
 // whether the state is another, and what is to be told.
 func (s *svc) tend(ctx context.Context, t *loop.Turn, home home, p *plan, moving bool) (wait state.Wait, changed bool, facts []loop.Tell, err error) {
 	if !p.want.WantsInPlace(t.Tenant) {
-		changed, facts = s.backUp(ctx, t, home, &p.want)
+		changed, facts = s.keeper.backUp(ctx, t, home, &p.want)
 	}
-	wait, replaces, told, err := s.replace(ctx, t, home, p)
+	wait, replaces, told, err := s.keeper.replace(ctx, t, home, p)
 	if err != nil {
 		return wait, false, nil, err
 	}
 	changed, facts = changed || replaces, append(facts, told...)
 	if p.upToDate && !moving {
-		used, told := s.readUsage(ctx, t, home, p.account, &p.want)
+		used, told := s.accounts.readUsage(ctx, t, home, p.account, &p.want)
 		changed, facts = changed || used, append(facts, told...)
 	}
 	return wait, changed, facts, nil
@@ -147,7 +147,7 @@ func (h home) noteAccount(t *loop.Turn, as state.Datastore) {
 }
 
 // openHome finds the tenant's DataStores, or says what it has to wait for.
-func (s *svc) openHome(ctx context.Context, t *loop.Turn, own state.Datastore) (h home, wait state.Wait, err error) {
+func (s *accounts) openHome(ctx context.Context, t *loop.Turn, own state.Datastore) (h home, wait state.Wait, err error) {
 	n := t.Tenant.Spec.DataStore
 	if n == "" {
 		text := cmp.Or(t.Tenant.Unplaced, "a DataStore to be chosen")
@@ -168,7 +168,7 @@ func homeOf(t *state.Tenant, own state.Datastore) string {
 }
 
 // open finds a DataStore that the tenant uses, or says what the tenant has to wait for.
-func (s *svc) open(ctx context.Context, t *loop.Turn, n string) (st *store.Store, object *v1alpha1.DataStore, wait state.Wait, err error) {
+func (s *accounts) open(ctx context.Context, t *loop.Turn, n string) (st *store.Store, object *v1alpha1.DataStore, wait state.Wait, err error) {
 	st = s.stores.Get(n)
 	st.AddTenant(t.Key) // before looking, so that no change after it is missed
 	object, opened, err := st.Load(ctx)
@@ -192,7 +192,7 @@ func (s *svc) open(ctx context.Context, t *loop.Turn, n string) (st *store.Store
 // apply provisions the account in the tenant's own DataStore and makes both Secrets hold what it is reached with. The order
 // matters: the account is claimed first, because whoever has the certificate is that user; then comes the password, of which
 // NATS makes credentials; the certificate and the user itself are made side by side.
-func (s *svc) apply(ctx context.Context, t *loop.Turn, st *store.Store, account driver.Account, want *state.Datastore) error {
+func (s *accounts) apply(ctx context.Context, t *loop.Turn, st *store.Store, account driver.Account, want *state.Datastore) error {
 	var renewAt time.Time
 	err := st.Do(ctx, func(d driver.Driver) (err error) {
 		if err := d.Validate(account); err != nil {
@@ -236,7 +236,7 @@ func (s *svc) apply(ctx context.Context, t *loop.Turn, st *store.Store, account 
 }
 
 // applyConfig makes <tenant>-datastore-config what it must be and returns the password in it.
-func (s *svc) applyConfig(
+func (s *accounts) applyConfig(
 	ctx context.Context, t *loop.Turn, d driver.Driver, account driver.Account, want *state.Datastore,
 ) (secretPassword string, err error) {
 	defer s.handlers.Since(name.ComponentDatastoreConfig, time.Now())
@@ -250,7 +250,7 @@ func (s *svc) applyConfig(
 }
 
 // applyCertificate makes <tenant>-datastore-certificate what it must be and returns when it is to be renewed, zero for never.
-func (s *svc) applyCertificate(
+func (s *accounts) applyCertificate(
 	ctx context.Context, t *loop.Turn, d driver.Driver, account driver.Account, want *state.Datastore,
 ) (renewAt time.Time, err error) {
 	defer s.handlers.Since(name.ComponentDatastoreCertificate, time.Now())

@@ -63,7 +63,7 @@ func (u *usages) register(own prometheus.Registerer) {
 
 // readUsage reads what a tenant with a quota keeps, when it is time, and notes how near to it that is. changed says that the state is to be
 // written, facts what is to be told.
-func (s *svc) readUsage(ctx context.Context, t *loop.Turn, home home, account driver.Account, want *state.Datastore) (changed bool, facts []loop.Tell) {
+func (s *accounts) readUsage(ctx context.Context, t *loop.Turn, home home, account driver.Account, want *state.Datastore) (changed bool, facts []loop.Tell) {
 	quota := t.Tenant.Quota
 	if quota == (state.Quota{}) {
 		s.usages.Forget(t.Key)
@@ -123,7 +123,7 @@ func levelOf(q state.Quota, is driver.Usage, was string) string {
 }
 
 // noted is what a tenant's gates have noted; not known before they have.
-func (s *svc) noted(ctx context.Context, key events.Key, st *store.Store, account driver.Account) (is driver.Usage, known bool, err error) {
+func (s *accounts) noted(ctx context.Context, key events.Key, st *store.Store, account driver.Account) (is driver.Usage, known bool, err error) {
 	there, err := s.reached(ctx, key, st, account)
 	if err != nil {
 		return is, false, err

@@ -44,20 +44,18 @@ func (s *svc) remove(ctx context.Context, t *loop.Turn) error {
 	if err := t.OwnData(&own); err != nil {
 		return err
 	}
-	s.movers.end(t.Key)
-	s.jobs.end(t.Key)
-	s.failing.Forget(t.Key)
-	s.usages.Forget(t.Key)
+	s.keeper.end(t.Key)
+	s.accounts.forget(t.Key)
 	left := own.Left
 	if was := t.Own(); was == nil || was.Wait.Reason != reason.ObjectHeld { // else all that is left to do is to wait for the Secrets
-		if left, err = s.dropAll(ctx, t, &own, since); err != nil {
+		if left, err = s.accounts.dropAll(ctx, t, &own, since); err != nil {
 			return err
 		}
 	}
 	if own.Removed == nil {
 		own.Removed = map[string]int{}
 	}
-	held, err := s.removeSecrets(ctx, t, own.Removed)
+	held, err := s.accounts.removeSecrets(ctx, t, own.Removed)
 	if err != nil {
 		return err
 	}
@@ -74,7 +72,7 @@ func (s *svc) remove(ctx context.Context, t *loop.Turn) error {
 }
 
 // removeSecrets deletes the Secrets that were made for the tenant, adds to removed what it had removed, and returns those that are kept.
-func (s *svc) removeSecrets(ctx context.Context, t *loop.Turn, removed map[string]int) (held []*kube.HeldError, err error) {
+func (s *accounts) removeSecrets(ctx context.Context, t *loop.Turn, removed map[string]int) (held []*kube.HeldError, err error) {
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
 	for _, secret := range []string{
@@ -104,7 +102,7 @@ func (s *svc) removeSecrets(ctx context.Context, t *loop.Turn, removed map[strin
 
 // release takes Kamaji's finalizer off a Secret that was deleted before the tenant was provisioned, and returns what keeps the Secret
 // besides; nil for nothing.
-func (s *svc) release(ctx context.Context, kept *kube.HeldError) (*kube.HeldError, error) {
+func (s *accounts) release(ctx context.Context, kept *kube.HeldError) (*kube.HeldError, error) {
 	i := slices.Index(kept.Finalizers, name.FinalizerDatastoreSecret)
 	if i < 0 {
 		return kept, nil
@@ -176,7 +174,7 @@ func overridePlace(o state.Override) place {
 
 // dropAll removes the tenant's data and users wherever it has some, counts that in own, and says what it had to leave. An
 // error means that the deletion is to be tried again; what was removed by then is noted.
-func (s *svc) dropAll(ctx context.Context, t *loop.Turn, own *state.Datastore, since time.Time) (left []string, err error) {
+func (s *accounts) dropAll(ctx context.Context, t *loop.Turn, own *state.Datastore, since time.Time) (left []string, err error) {
 	if own.Removed == nil {
 		own.Removed = map[string]int{}
 	}
@@ -235,7 +233,7 @@ func (s *svc) dropAll(ctx context.Context, t *loop.Turn, own *state.Datastore, s
 
 // drop removes the tenant's data and user from one DataStore. What can't be removed within patience is left and described. An
 // error means that it is to be tried again.
-func (s *svc) drop(
+func (s *accounts) drop(
 	ctx context.Context, t *loop.Turn, p place, account driver.Account, since time.Time,
 ) (removed driver.Removed, left string, err error) {
 	st := s.stores.Get(p.dataStore)

@@ -72,7 +72,7 @@ func restores(t *loop.Turn, own state.Datastore) bool {
 }
 
 // restore starts the job that brings the data, or notes how far it is. It reports whether the tenant has its data.
-func (s *svc) restore(ctx context.Context, t *loop.Turn, h home, p *plan) (done bool, facts []loop.Tell, err error) {
+func (s *keeper) restore(ctx context.Context, t *loop.Turn, h home, p *plan) (done bool, facts []loop.Tell, err error) {
 	now := s.now().UTC()
 	r := state.Restoring{}
 	if p.want.Restoring != nil {
@@ -139,7 +139,7 @@ func (s *svc) restore(ctx context.Context, t *loop.Turn, h home, p *plan) (done 
 
 // restoreInPlace notes that the data of a tenant that worked are being replaced, before they are; goesOn is false if they aren't to be any
 // more. What was begun is brought to its end, but for another request, which takes its place.
-func (s *svc) restoreInPlace(ctx context.Context, t *loop.Turn, p *plan, r *state.Restoring) (goesOn bool, err error) {
+func (s *keeper) restoreInPlace(ctx context.Context, t *loop.Turn, p *plan, r *state.Restoring) (goesOn bool, err error) {
 	if !r.Begun {
 		may, err := mayReplace(ctx, t, *r)
 		if err != nil {
@@ -165,7 +165,7 @@ func (s *svc) restoreInPlace(ctx context.Context, t *loop.Turn, p *plan, r *stat
 const firstRestoreRetry, longestRestoreRetry = 5 * time.Second, 5 * time.Minute
 
 // restoreLater ends a turn of a tenant that hasn't its data yet. Another one looks again.
-func (s *svc) restoreLater(ctx context.Context, t *loop.Turn, p *plan, after time.Duration) error {
+func (s *keeper) restoreLater(ctx context.Context, t *loop.Turn, p *plan, after time.Duration) error {
 	t.Alarm(after, loop.Wake{Kind: wakeJob})
 	r := p.want.Restoring
 	text := fmt.Sprintf("the data of %s: %d of %d keys are written", sourceText(r.From), r.Keys, r.Of)
@@ -193,7 +193,7 @@ func (e *unfitError) Error() string { return e.message }
 
 // bring writes data to an account that holds none. What holds some is left as it is, but for what an earlier try has written: whoever lost
 // the note that the data are there, and the source since, keeps the tenant.
-func (s *svc) bring(ctx context.Context, key events.Key, b *bringer, j *job) error {
+func (s *keeper) bring(ctx context.Context, key events.Key, b *bringer, j *job) error {
 	b.job = j
 	return inParts(ctx, b.parts, func(accesses []driver.DataAccess) (err error) {
 		b.accesses = accesses
@@ -234,7 +234,7 @@ type opened struct {
 }
 
 // openBackup opens the backup that a tenant is to have. The caller closes its location.
-func (s *svc) openBackup(ctx context.Context, key events.Key, from string) (b opened, err error) {
+func (s *keeper) openBackup(ctx context.Context, key events.Key, from string) (b opened, err error) {
 	parts := strings.Split(from, "/")
 	location, _, err := s.location(ctx, parts[0])
 	if err != nil {
@@ -262,7 +262,7 @@ func (s *svc) openBackup(ctx context.Context, key events.Key, from string) (b op
 }
 
 // bringBackup opens the backup, then writes its data.
-func (s *svc) bringBackup(ctx context.Context, key events.Key, b *bringer) error {
+func (s *keeper) bringBackup(ctx context.Context, key events.Key, b *bringer) error {
 	from, err := s.openBackup(ctx, key, b.from)
 	if err != nil {
 		return err
@@ -276,7 +276,7 @@ func (s *svc) bringBackup(ctx context.Context, key events.Key, b *bringer) error
 }
 
 // bringClone writes what another tenant keeps, as it is at one revision.
-func (s *svc) bringClone(ctx context.Context, key events.Key, b *bringer) error {
+func (s *keeper) bringClone(ctx context.Context, key events.Key, b *bringer) error {
 	original := events.Tenant(key.Namespace, b.from)
 	p, err := s.stands(ctx, original)
 	switch {
@@ -305,7 +305,7 @@ func (s *svc) bringClone(ctx context.Context, key events.Key, b *bringer) error 
 }
 
 // sameEncryption refuses a clone that couldn't read what its original has encrypted.
-func (s *svc) sameEncryption(ctx context.Context, original, clone events.Key) error {
+func (s *keeper) sameEncryption(ctx context.Context, original, clone events.Key) error {
 	var secrets [2]corev1.Secret
 	for i, key := range []events.Key{original, clone} {
 		err := s.kube.Get(ctx, kube.Secrets, key.Namespace, name.Encryption(key.Name), &secrets[i])

@@ -18,7 +18,6 @@ import (
 	"context"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,7 +26,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
-	"github.com/stoker-k8s/stoker/pkg/metric"
 	"github.com/stoker-k8s/stoker/pkg/service"
 	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
@@ -48,19 +46,17 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	m := &movers{all: map[events.Key]*mover{}, waiting: map[events.Key]struct{}{}}
-	defer m.stop()
-	js := newJobs(nil)
-	defer js.stop()
+	var k *keeper
+	defer func() { k.stop() }()
 	return service.Run(ctx, cfg.Config, func(c *service.Clients) (*loop.Loop, error) {
 		namespaces := strings.FieldsFunc(cmp.Or(cfg.SecretNamespaces, name.SystemNamespace), isSeparator)
 		stores := store.New(c.Kube, namespaces, store.Drivers(), c.Log, time.Now)
-		s := &svc{kube: c.Kube, bus: c.Bus, log: c.Log, stores: stores, now: time.Now, handlers: c.Handlers, renewBefore: before, movers: m, jobs: js}
-		m.wake = func(key events.Key) { s.stores.WakeAll([]events.Key{key}, loop.Wake{Kind: wakeMove}) }
-		js.wake = func(key events.Key) { s.stores.WakeAll([]events.Key{key}, loop.Wake{Kind: wakeJob}) }
-		s.stores.Register(c.Metrics, c.Kamaji, cfg.TenantMetrics)
-		s.failing.register(c.Metrics)
-		s.usages.register(c.Metrics)
+		a := newAccounts(c.Kube, c.Log, stores, time.Now, c.Handlers, before)
+		k = newKeeper(c.Kube, c.Bus, c.Log, stores, time.Now, a)
+		s := &svc{kube: c.Kube, bus: c.Bus, log: c.Log, stores: stores, now: time.Now, accounts: a, keeper: k}
+		stores.Register(c.Metrics, c.Kamaji, cfg.TenantMetrics)
+		a.register(c.Metrics)
+		k.register(c.Metrics)
 		if _, err := c.Bus.AnswerQuestions(ctx, s.questions()); err != nil {
 			return nil, err
 		}
@@ -70,32 +66,20 @@ func Run(ctx context.Context, cfg Config) error {
 
 // DescribeMetrics registers the metrics that datastore has beside those of every service, without a service.
 func DescribeMetrics(own, kamaji prometheus.Registerer) {
-	(*store.Registry)(nil).Register(own, kamaji, true)
-	(*failing)(nil).register(own)
-	(*usages)(nil).register(own)
+	new(store.Registry).Register(own, kamaji, true)
+	new(accounts).register(own)
+	new(keeper).register(own)
 }
 
 func isSeparator(r rune) bool { return r == ',' || r == ' ' }
 
 // svc is the service.
 type svc struct {
-	kube   *kube.Client
-	bus    *events.Bus
-	log    *slog.Logger
-	stores *store.Registry
-	now    func() time.Time
-	// handlers is told how long it took to make something so; nil for nobody.
-	handlers *metric.HandlerTime
-	// renewBefore is that of Config.
-	renewBefore time.Duration
-
-	// movers move tenants' data.
-	movers *movers
-	// jobs make backups and bring them back; failing are the tenants whose last one could not be made.
-	jobs    *jobs
-	failing failing
-	// usages are the tenants with a quota.
-	usages usages
-	// written are the checksums of Secrets that this replica wrote over others, by types.NamespacedName, until a state has them.
-	written sync.Map
+	kube     *kube.Client
+	bus      *events.Bus
+	log      *slog.Logger
+	stores   *store.Registry
+	now      func() time.Time
+	accounts *accounts
+	keeper   *keeper
 }

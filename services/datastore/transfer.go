@@ -35,7 +35,7 @@ func ownerBy(token []byte) string {
 }
 
 // config is the tenant's Secret with its schema and user, nil when it has none: one of an earlier object of its name isn't its own.
-func (s *svc) config(ctx context.Context, t *loop.Turn) (*corev1.Secret, error) {
+func (s *accounts) config(ctx context.Context, t *loop.Turn) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	err := s.kube.Get(ctx, kube.Secrets, t.Key.Namespace, name.DatastoreConfig(t.Key.Name), secret)
 	switch {
@@ -51,7 +51,7 @@ func (s *svc) config(ctx context.Context, t *loop.Turn) (*corev1.Secret, error) 
 
 // passOn gives the account of a tenant that another management cluster may take over to whoever has the token in its Secret. In that other
 // cluster, where the object arrives as it is here, it finds that done once the Secret has arrived, too.
-func (s *svc) passOn(ctx context.Context, t *loop.Turn) error {
+func (s *keeper) passOn(ctx context.Context, t *loop.Turn) error {
 	own := state.Datastore{}
 	if err := t.OwnData(&own); err != nil {
 		return err
@@ -62,7 +62,7 @@ func (s *svc) passOn(ctx context.Context, t *loop.Turn) error {
 	if why := own.Untransferable(t.Tenant); why != "" {
 		return &intent.Permanent{Reason: reason.NotTransferable, Message: why}
 	}
-	secret, err := s.config(ctx, t)
+	secret, err := s.accounts.config(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (s *svc) passOn(ctx context.Context, t *loop.Turn) error {
 		return t.Wait(ctx, state.Wait{On: kube.Secrets.Kind, Reason: reason.TransferArriving, Text: text})
 	}
 	n := cmp.Or(string(secret.Data[name.KeyTransferDataStore]), homeOf(t.Tenant, own))
-	st, _, wait, err := s.open(ctx, t, n)
+	st, _, wait, err := s.accounts.open(ctx, t, n)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (s *svc) passOn(ctx context.Context, t *loop.Turn) error {
 	}
 	own.PassedOn = t.Tenant.Transfer
 	if own.DataStore != "" {
-		own.Config = s.seen(secret, own.Config) // with its password, which stays when the transfer is given up
+		own.Config = s.accounts.seen(secret, own.Config) // with its password, which stays when the transfer is given up
 	}
 	return t.Done(ctx, loop.Outcome{Step: event.PassedOn, Inputs: t.Tenant.Transfer, Data: own, Facts: []loop.Tell{{
 		What: event.PassedOn, Data: event.DatastorePassedOn{About: t.About(), DataStore: n, Schema: account.Schema, User: account.User},
@@ -107,11 +107,11 @@ func (s *svc) passOn(ctx context.Context, t *loop.Turn) error {
 // takeBack takes the account of a tenant that may be taken over no more, or that was in another management cluster, by the token in its
 // Secret, and notes that it was made. So it does where nothing is known of the tenant, as after the loss of NATS, and the database says that
 // the account in its Secret is its own, with the names that another management cluster gave it. The token is taken off after that is noted (apply).
-func (s *svc) takeBack(ctx context.Context, t *loop.Turn, own *state.Datastore, st *store.Store) error {
+func (s *keeper) takeBack(ctx context.Context, t *loop.Turn, own *state.Datastore, st *store.Store) error {
 	if own.DataStore != "" && own.PassedOn == "" {
 		return nil
 	}
-	secret, err := s.config(ctx, t)
+	secret, err := s.accounts.config(ctx, t)
 	if err != nil || secret == nil {
 		return err
 	}

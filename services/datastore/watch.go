@@ -15,18 +15,10 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
-// Kinds of wakes, beside those of wakes.go.
+// Kinds of wakes, beside those of the packages below.
 const (
-	// wakeSecret: a Secret made for a tenant changed; Object is its component.
-	wakeSecret = "secret"
 	// wakeTaken: a Secret's name was taken, and may be free now.
 	wakeTaken = "taken"
-	// wakeMove: the mover of the tenant's data has come further, or there is room for one.
-	wakeMove = "move"
-	// wakeUsage: it is time to read what a tenant with a quota keeps.
-	wakeUsage = "usage"
-	// wakeJob: a job of the tenant has come further, or is to be tried again.
-	wakeJob = "job"
 	// wakeHeld: a Secret that was deleted was kept, and may be gone now.
 	wakeHeld = "held"
 )
@@ -63,8 +55,8 @@ func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) 
 // takeOver wakes the DataStores in partitions that are gained, and forgets the tenants in those that are lost.
 func (s *svc) takeOver(ctx context.Context, held *partition.Held, wake loop.Waker) {
 	for m := range held.Moves(ctx) {
-		s.failing.Keep(m.Held)
-		s.usages.Keep(m.Held)
+		s.keeper.keep(m.Held)
+		s.accounts.keep(m.Held)
 		for _, n := range s.stores.Names() {
 			s.stores.Get(n).Keep(m.Held)
 			if key := events.DataStore(n); slices.Contains(m.Gained, key.Partition()) {

@@ -22,6 +22,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/pkg/version"
+	"github.com/stoker-k8s/stoker/services/datastore/account"
 	"github.com/stoker-k8s/stoker/services/datastore/backup"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
@@ -37,7 +38,7 @@ const (
 type backingUp struct {
 	s    *keeper
 	t    *loop.Turn
-	home home
+	home account.Home
 	own  *state.Datastore
 	// changed says that own is another now; facts are to be told of it.
 	changed bool
@@ -45,7 +46,7 @@ type backingUp struct {
 }
 
 // backUp sees to it that the backup that is due is made. It changes own, and returns what is to be told.
-func (s *keeper) backUp(ctx context.Context, t *loop.Turn, h home, own *state.Datastore) (changed bool, facts []loop.Tell) {
+func (s *keeper) backUp(ctx context.Context, t *loop.Turn, h account.Home, own *state.Datastore) (changed bool, facts []loop.Tell) {
 	due := t.Tenant.Backups.Due
 	if due.IsZero() || own.Backup != nil && !due.After(own.Backup.Done) {
 		if s.jobs.get(t.Key, "") != nil || // none is wanted: one that is being made is ended
@@ -151,9 +152,9 @@ type backupJob struct {
 }
 
 // startBackup starts the job that makes a backup.
-func (s *keeper) startBackup(ctx context.Context, t *loop.Turn, h home, own state.Datastore) *job {
+func (s *keeper) startBackup(ctx context.Context, t *loop.Turn, h account.Home, own state.Datastore) *job {
 	key, uid, tenant := t.Key, t.UID, *t.Tenant
-	account := accountOf(key, uid, t.Tenant, own)
+	account := account.Of(key, uid, t.Tenant, own)
 	j := &job{id: backupID, backup: backupJob{Backups: tenant.Backups, since: s.now().UTC().Truncate(time.Second)}}
 	return s.jobs.start(ctx, key, j, func(ctx context.Context, j *job) error {
 		location, recipients, err := s.location(ctx, tenant.Backups.Location)
@@ -171,7 +172,7 @@ func (s *keeper) startBackup(ctx context.Context, t *loop.Turn, h home, own stat
 		if source.Secrets, err = s.keysOf(ctx, key); err != nil {
 			return err
 		}
-		parts, err := s.partsOf(ctx, key, h.main, account, own.Overrides)
+		parts, err := s.partsOf(ctx, key, h.Main, account, own.Overrides)
 		if err != nil {
 			return err
 		}

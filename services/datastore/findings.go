@@ -11,6 +11,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
+	"github.com/stoker-k8s/stoker/services/datastore/account"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
@@ -144,7 +145,7 @@ func (p *prospect) ofAccount() (found []event.MoveFinding) {
 	case p.names != nil:
 		found = append(found, blocks(reason.InvalidName, "DataStore %s can't have the tenant's names: %s", p.target, p.names))
 	case errors.As(p.taken, &taken) && !p.same:
-		found = append(found, blocks(takenReasons[taken.Field], "DataStore %s: %s", p.target, taken))
+		found = append(found, blocks(account.TakenReasons[taken.Field], "DataStore %s: %s", p.target, taken))
 	}
 	return found
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/services/datastore/account"
 	"github.com/stoker-k8s/stoker/services/datastore/backup"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
@@ -26,8 +27,8 @@ import (
 type replacing struct {
 	s    *keeper
 	t    *loop.Turn
-	home home
-	p    *plan
+	home account.Home
+	p    *account.Plan
 	// wait is what the tenant waits for; facts are to be told.
 	wait  state.Wait
 	facts []loop.Tell
@@ -35,12 +36,12 @@ type replacing struct {
 
 // replace sees to it that the backup is read that a restore in place is of, and that the tenant's data are replaced once it has stopped. It
 // changes the plan's state, and returns what the tenant waits for, what is to be told, and whether the state is another.
-func (s *keeper) replace(ctx context.Context, t *loop.Turn, h home, p *plan) (wait state.Wait, changed bool, facts []loop.Tell, err error) {
-	asked, was := t.Tenant.InPlace, p.want.InPlace
+func (s *keeper) replace(ctx context.Context, t *loop.Turn, h account.Home, p *account.Plan) (wait state.Wait, changed bool, facts []loop.Tell, err error) {
+	asked, was := t.Tenant.InPlace, p.Want.InPlace
 	switch {
 	case asked.Request == "":
 		if was != nil {
-			p.want.InPlace = nil
+			p.Want.InPlace = nil
 		}
 		return wait, was != nil, nil, nil
 	case was != nil && was.Request == asked.Request && was.Over:
@@ -48,7 +49,7 @@ func (s *keeper) replace(ctx context.Context, t *loop.Turn, h home, p *plan) (wa
 			facts = []loop.Tell{over(t, was, 0, 0, 0)}
 		}
 		return wait, false, facts, nil
-	case !p.want.WantsInPlace(t.Tenant):
+	case !p.Want.WantsInPlace(t.Tenant):
 		return wait, false, nil, nil
 	}
 	r := &replacing{s: s, t: t, home: h, p: p}
@@ -56,7 +57,7 @@ func (s *keeper) replace(ctx context.Context, t *loop.Turn, h home, p *plan) (wa
 	if was != nil && was.Request == asked.Request {
 		is = *was
 	}
-	p.want.InPlace = &is
+	p.Want.InPlace = &is
 	if is.Whole {
 		err = r.begin(ctx)
 	} else {
@@ -86,7 +87,7 @@ var errReplaced = errors.New("the data are replaced already")
 
 // check starts the job that reads the backup, or notes what it has found.
 func (r *replacing) check(ctx context.Context) {
-	is, now := r.p.want.InPlace, r.s.now().UTC()
+	is, now := r.p.Want.InPlace, r.s.now().UTC()
 	asked, _ := name.ParseInPlace(is.Request)
 	say := func(what string) {
 		r.wait = state.Wait{On: name.ServiceDatastore, Reason: reason.DataRestoring, Text: sourceText(asked.Backup) + ": " + what}
@@ -98,9 +99,9 @@ func (r *replacing) check(ctx context.Context) {
 		return
 	}
 	if j == nil {
-		key, request, runs, account, st := r.t.Key, is.Request, r.t.Tenant.Spec.Kubernetes.Version, r.p.account, r.home.main
+		key, request, runs, a, st := r.t.Key, is.Request, r.t.Tenant.Spec.Kubernetes.Version, r.p.Account, r.home.Main
 		j = r.s.jobs.start(ctx, key, &job{id: checkID + request}, func(ctx context.Context, j *job) error {
-			return r.s.readBackup(ctx, key, request, runs, side{account: account, store: st}, j)
+			return r.s.readBackup(ctx, key, request, runs, account.Side{Account: a, Store: st}, j)
 		})
 	}
 	keys, _, of := j.progress()
@@ -134,14 +135,14 @@ func (r *replacing) check(ctx context.Context) {
 }
 
 // readBackup reads a backup to its end, and whether the account holds its data already.
-func (s *keeper) readBackup(ctx context.Context, key events.Key, request, runs string, at side, j *job) error {
-	there, err := s.accounts.reached(ctx, key, at.store, at.account)
+func (s *keeper) readBackup(ctx context.Context, key events.Key, request, runs string, at account.Side, j *job) error {
+	there, err := s.accounts.Reach(ctx, key, at.Store, at.Account)
 	if err != nil {
 		return err
 	}
 	done := false
-	err = there.store.Do(ctx, func(d driver.Driver) error {
-		value, err := driver.RecordOf(ctx, d, there.account, there.access, driver.RestoredKey)
+	err = there.Store.Do(ctx, func(d driver.Driver) error {
+		value, err := driver.RecordOf(ctx, d, there.Account, there.Access, driver.RestoredKey)
 		done = string(value) == request
 		return err
 	})
@@ -185,7 +186,7 @@ func unfitVersion(stored, runs string) string {
 
 // begin notes that the data are being replaced, once no pod is left. They are touched in a later turn (mayReplace).
 func (r *replacing) begin(ctx context.Context) error {
-	is := r.p.want.InPlace
+	is := r.p.Want.InPlace
 	asked, _ := name.ParseInPlace(is.Request)
 	r.wait = state.Wait{On: name.ServiceWorkload, Reason: reason.DataRestoring, Text: sourceText(asked.Backup) + ": the tenant's pods to end"}
 	if r.t.Tenant.InPlace.Stage != state.InPlaceStopped {
@@ -196,7 +197,7 @@ func (r *replacing) begin(ctx context.Context) error {
 	if err != nil || pods == nil || !workload.StoppedAt.Equal(r.t.Tenant.InPlace.StoppedAt) {
 		return err
 	}
-	r.p.want.Restoring = &state.Restoring{From: asked.Backup, InPlace: is.Request, Since: r.s.now().UTC().Truncate(time.Second)}
+	r.p.Want.Restoring = &state.Restoring{From: asked.Backup, InPlace: is.Request, Since: r.s.now().UTC().Truncate(time.Second)}
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/services/datastore/account"
 	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
@@ -27,7 +28,7 @@ type keeper struct {
 	log      *slog.Logger
 	stores   *store.Registry
 	now      func() time.Time
-	accounts *accounts
+	accounts *account.Provisioner
 
 	movers *movers
 	jobs   *jobs
@@ -36,7 +37,7 @@ type keeper struct {
 }
 
 // newKeeper returns one that has no mover and no job.
-func newKeeper(k *kube.Client, bus *events.Bus, log *slog.Logger, stores *store.Registry, now func() time.Time, a *accounts) *keeper {
+func newKeeper(k *kube.Client, bus *events.Bus, log *slog.Logger, stores *store.Registry, now func() time.Time, a *account.Provisioner) *keeper {
 	wake := func(kind string) func(events.Key) {
 		return func(key events.Key) { stores.WakeAll([]events.Key{key}, loop.Wake{Kind: kind}) }
 	}

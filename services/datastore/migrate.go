@@ -25,6 +25,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/services/datastore/account"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/move"
 	"github.com/stoker-k8s/stoker/services/datastore/store"
@@ -40,7 +41,7 @@ type migrating struct {
 	s    *keeper
 	t    *loop.Turn
 	own  state.Datastore
-	home home
+	home account.Home
 	// account is the one in the DataStore that the data are in.
 	account driver.Account
 	// inputs are those of the account as it is, facts what is to be told of it.
@@ -66,8 +67,8 @@ func (m *migrating) tell(phase, why string) loop.Tell {
 
 // migrate takes the next step of a move. It is called once the tenant's account is as it must be where the data are, but for a move that
 // goes over: then nothing may be changed there.
-func (s *keeper) migrate(ctx context.Context, t *loop.Turn, p *plan, h home, facts []loop.Tell) error {
-	m := &migrating{s: s, t: t, own: p.want, home: h, account: p.account, inputs: p.inputs, facts: facts}
+func (s *keeper) migrate(ctx context.Context, t *loop.Turn, p *account.Plan, h account.Home, facts []loop.Tell) error {
+	m := &migrating{s: s, t: t, own: p.Want, home: h, account: p.Account, inputs: p.Inputs, facts: facts}
 	m.own.Move = clone(m.own.Move)
 	if was := t.Own(); m.own.Move != nil && m.own.Move.Phase == state.MoveGoingOver && was != nil {
 		m.inputs = was.Inputs
@@ -84,8 +85,8 @@ func (s *keeper) migrate(ctx context.Context, t *loop.Turn, p *plan, h home, fac
 	if late := m.late(); late != "" {
 		return m.abort(ctx, late)
 	}
-	if !p.upToDate && m.own.Move.Phase != state.MoveGoingOver { // overrides may be others than when it was begun
-		to, _, wait, err := s.accounts.open(ctx, t, next.to)
+	if !p.UpToDate && m.own.Move.Phase != state.MoveGoingOver { // overrides may be others than when it was begun
+		to, _, wait, err := s.accounts.Open(ctx, t, next.to)
 		if err != nil {
 			return err
 		}
@@ -94,7 +95,7 @@ func (s *keeper) migrate(ctx context.Context, t *loop.Turn, p *plan, h home, fac
 		}
 		against, err := m.against(ctx, to)
 		if err != nil {
-			return intentOf(t, to, err)
+			return account.IntentOf(t, to, err)
 		}
 		if against != "" {
 			return m.abort(ctx, against)
@@ -125,7 +126,7 @@ func (m *migrating) field() string {
 // against says what is against the move, empty for nothing.
 func (m *migrating) against(ctx context.Context, to *store.Store) (string, error) {
 	if m.part() {
-		return m.s.againstPart(ctx, to, m.account, append([]*store.Store{m.home.main}, m.home.others...)...)
+		return m.s.againstPart(ctx, to, m.account, append([]*store.Store{m.home.Main}, m.home.Others...)...)
 	}
 	return m.s.againstMove(ctx, m.t.Tenant, m.own, m.account, to)
 }
@@ -153,7 +154,7 @@ func (m *migrating) begin(ctx context.Context, next change) error {
 	if is := m.t.Own(); is != nil && is.Failed() && is.Failure.Reason == reason.MigrationUndone && is.Generation == m.t.Generation {
 		return &intent.Permanent{Reason: reason.MigrationUndone, Message: is.Failure.Message}
 	}
-	to, object, wait, err := m.s.accounts.open(ctx, m.t, target)
+	to, object, wait, err := m.s.accounts.Open(ctx, m.t, target)
 	if err != nil {
 		return err
 	}
@@ -168,13 +169,13 @@ func (m *migrating) begin(ctx context.Context, next change) error {
 	if !m.part() {
 		m.own.Move.Of = m.own.Keys
 	}
-	account := m.there(to)
-	if err := to.Do(ctx, func(d driver.Driver) error { return d.Validate(account) }); err != nil {
-		return intentOf(m.t, to, err)
+	a := m.there(to)
+	if err := to.Do(ctx, func(d driver.Driver) error { return d.Validate(a) }); err != nil {
+		return account.IntentOf(m.t, to, err)
 	}
 	against, err := m.against(ctx, to)
 	if err != nil {
-		return intentOf(m.t, to, err)
+		return account.IntentOf(m.t, to, err)
 	}
 	if against != "" {
 		return &intent.Permanent{Reason: reason.MigrationNotSupported, Message: m.field() + ": " + against}
@@ -182,14 +183,14 @@ func (m *migrating) begin(ctx context.Context, next change) error {
 	one := false
 	if !m.part() {
 		if one, err = m.sameDatabase(ctx, to, object); err != nil {
-			return intentOf(m.t, to, err)
+			return account.IntentOf(m.t, to, err)
 		}
 	}
 	if one {
 		return &intent.Permanent{Reason: reason.MigrationNotSupported, Message: fmt.Sprintf(
 			"spec.dataStore: DataStores %s and %s are one database, in which the tenant's data are already", m.own.DataStore, target)}
 	}
-	m.own.Move.Schema, m.own.Move.User = account.Schema, account.User
+	m.own.Move.Schema, m.own.Move.User = a.Schema, a.User
 	m.s.jobs.end(m.t.Key) // a backup, which would read where the data were
 	if err := m.t.Done(ctx, m.outcome(m.wait())); err != nil {
 		return err
@@ -200,13 +201,13 @@ func (m *migrating) begin(ctx context.Context, next change) error {
 // sameDatabase reports whether both DataStores are seen to be one database. That they are not is known only once a record that was
 // written to one doesn't show in the other (move.ErrSame).
 func (m *migrating) sameDatabase(ctx context.Context, to *store.Store, object *v1alpha1.DataStore) (bool, error) {
-	if object.Spec.Driver != m.home.object.Spec.Driver {
+	if object.Spec.Driver != m.home.Object.Spec.Driver {
 		return false, nil
 	}
-	if slices.ContainsFunc(object.Spec.Endpoints, func(e string) bool { return slices.Contains(m.home.object.Spec.Endpoints, e) }) {
+	if slices.ContainsFunc(object.Spec.Endpoints, func(e string) bool { return slices.Contains(m.home.Object.Spec.Endpoints, e) }) {
 		return true, nil
 	}
-	here, err := m.home.main.Place(ctx, m.account)
+	here, err := m.home.Main.Place(ctx, m.account)
 	if err != nil || here == "" {
 		return false, err
 	}
@@ -260,7 +261,7 @@ func (m *migrating) wait() state.Wait {
 // goOn makes what pods need for the other DataStore, sees to it that a mover is at work, and takes from it how far it is.
 func (m *migrating) goOn(ctx context.Context) error {
 	v := m.own.Move
-	to, _, wait, err := m.s.accounts.open(ctx, m.t, v.DataStore)
+	to, _, wait, err := m.s.accounts.Open(ctx, m.t, v.DataStore)
 	if err != nil {
 		return err
 	}
@@ -296,66 +297,53 @@ func (m *migrating) goOn(ctx context.Context) error {
 }
 
 // here is the account that the data are in, with what the tenant's Secrets say that it is reached by.
-func (m *migrating) here(ctx context.Context) (side, error) {
-	at := m.home.main
+func (m *migrating) here(ctx context.Context) (account.Side, error) {
+	at := m.home.Main
 	switch v := m.own.Move; {
 	case m.part() && v.Phase == state.MoveDone:
 		at = m.s.stores.Get(v.DataStore)
 	case m.part():
 		at = m.s.stores.Get(v.From)
 	}
-	return m.s.accounts.reached(ctx, m.t.Key, at, m.account)
-}
-
-// reached is an account of a tenant, with what its Secrets say that it is reached by.
-func (s *accounts) reached(ctx context.Context, key events.Key, st *store.Store, account driver.Account) (side, error) {
-	config, certificate := &corev1.Secret{}, &corev1.Secret{}
-	for secret, into := range map[string]*corev1.Secret{name.DatastoreConfig(key.Name): config, name.DatastoreCertificate(key.Name): certificate} {
-		if err := s.kube.Get(ctx, kube.Secrets, key.Namespace, secret, into); err != nil {
-			return side{}, err
-		}
-	}
-	here := side{store: st, account: account, access: accessOf(certificate.Data)}
-	here.account.Password = string(config.Data[name.KeyDBPassword])
-	return here, nil
+	return m.s.accounts.Reach(ctx, m.t.Key, at, m.account)
 }
 
 // sides are the two accounts, with what each is reached by. The tenant gets the one in the other DataStore.
-func (m *migrating) sides(ctx context.Context, to *store.Store) (from, there side, err error) {
+func (m *migrating) sides(ctx context.Context, to *store.Store) (from, there account.Side, err error) {
 	v := m.own.Move
 	if from, err = m.here(ctx); err != nil {
 		return from, there, err
 	}
-	there = side{store: to, account: m.there(to)}
+	there = account.Side{Store: to, Account: m.there(to)}
 	err = to.Do(ctx, func(d driver.Driver) error {
-		if err := d.Claim(ctx, there.account); err != nil {
+		if err := d.Claim(ctx, there.Account); err != nil {
 			return err
 		}
-		config := secretFor(m.t.Key, m.t.UID, name.MovingDatastoreConfig(m.t.Key.Name), name.ComponentDatastoreMoving)
-		v.Config, err = m.s.accounts.ensure(ctx, config, v.Config, func(have *corev1.Secret, _ bool) (map[string][]byte, error) {
-			data := configData(have.Data, true, there.account, d, password)
-			there.account.Password = string(data[name.KeyDBPassword])
+		config := account.SecretFor(m.t.Key, m.t.UID, name.MovingDatastoreConfig(m.t.Key.Name), name.ComponentDatastoreMoving)
+		v.Config, err = m.s.accounts.Ensure(ctx, config, v.Config, func(have *corev1.Secret, _ bool) (map[string][]byte, error) {
+			data := account.ConfigData(have.Data, true, there.Account, d, account.Password)
+			there.Account.Password = string(data[name.KeyDBPassword])
 			return data, nil
 		})
 		if err != nil {
 			return err
 		}
-		certificate := secretFor(m.t.Key, m.t.UID, name.MovingDatastoreCertificate(m.t.Key.Name), name.ComponentDatastoreMoving)
-		v.Certificate, err = m.s.accounts.ensure(ctx, certificate, v.Certificate, func(have *corev1.Secret, _ bool) (_ map[string][]byte, err error) {
-			there.access, err = d.Access(there.account, accessOf(have.Data), m.s.now())
-			return certificateData(there.access), err
+		certificate := account.SecretFor(m.t.Key, m.t.UID, name.MovingDatastoreCertificate(m.t.Key.Name), name.ComponentDatastoreMoving)
+		v.Certificate, err = m.s.accounts.Ensure(ctx, certificate, v.Certificate, func(have *corev1.Secret, _ bool) (_ map[string][]byte, err error) {
+			there.Access, err = d.Access(there.Account, account.AccessOf(have.Data), m.s.now())
+			return account.CertificateData(there.Access), err
 		})
 		if err != nil {
 			return err
 		}
 		v.Certificate.Keys = slices.Sorted(maps.Keys(certificate.Data))
-		v.Certificate.NotAfter = there.access.NotAfter
-		if _, err = d.Provision(ctx, there.account); err == nil {
-			v.Account, err = surveyed(ctx, d, there.account)
+		v.Certificate.NotAfter = there.Access.NotAfter
+		if _, err = d.Provision(ctx, there.Account); err == nil {
+			v.Account, err = account.Surveyed(ctx, d, there.Account)
 		}
 		return err
 	})
-	return from, there, intentOf(m.t, to, err)
+	return from, there, account.IntentOf(m.t, to, err)
 }
 
 // next notes how far a mover is that runs, and has it go over once all pods have gates.
@@ -447,7 +435,7 @@ func (m *migrating) moved(ctx context.Context) error {
 			return err
 		}
 		var err error
-		*secret.of, err = m.s.accounts.ensure(ctx, secretFor(key, m.t.UID, secret.to, secret.component), *secret.of,
+		*secret.of, err = m.s.accounts.Ensure(ctx, account.SecretFor(key, m.t.UID, secret.to, secret.component), *secret.of,
 			func(*corev1.Secret, bool) (map[string][]byte, error) { return have.Data, nil })
 		if err != nil {
 			return err
@@ -469,12 +457,12 @@ func (m *migrating) partMoved(ctx context.Context) error {
 	v := m.own.Move
 	from := m.s.stores.Get(v.From)
 	err := from.Do(ctx, func(d driver.Driver) error {
-		seen, err := surveyed(ctx, d, m.account) // which may not write all of its keys now
+		seen, err := account.Surveyed(ctx, d, m.account) // which may not write all of its keys now
 		m.noteAccount(v.From, seen)
 		return err
 	})
 	if err != nil {
-		return intentOf(m.t, from, err)
+		return account.IntentOf(m.t, from, err)
 	}
 	var overrides []state.Override
 	there := state.Override{DataStore: v.DataStore}
@@ -503,33 +491,33 @@ func (m *migrating) partMoved(ctx context.Context) error {
 // leave has the tenant write again where some resources were and others are still, and takes away what of them is left there. A DataStore
 // that nothing is in any more is withdrawn from as others are.
 func (m *migrating) leave(ctx context.Context, dataStore string) error {
-	if !m.part() || dataStore != m.own.DataStore && !slices.Contains(namesOf(m.own.Overrides), dataStore) {
+	if !m.part() || dataStore != m.own.DataStore && !slices.Contains(account.NamesOf(m.own.Overrides), dataStore) {
 		return nil
 	}
-	at, err := m.s.accounts.reached(ctx, m.t.Key, m.s.stores.Get(dataStore), m.account)
+	at, err := m.s.accounts.Reach(ctx, m.t.Key, m.s.stores.Get(dataStore), m.account)
 	if err != nil {
 		return err
 	}
-	err = at.store.Do(ctx, func(d driver.Driver) error {
+	err = at.Store.Do(ctx, func(d driver.Driver) error {
 		accesses, ok := d.(driver.DataAccess)
 		if !ok {
 			return errNoAccess
 		}
-		if _, err := d.Provision(ctx, at.account); err != nil {
+		if _, err := d.Provision(ctx, at.Account); err != nil {
 			return err
 		}
-		seen, err := surveyed(ctx, d, at.account)
+		seen, err := account.Surveyed(ctx, d, at.Account)
 		if err != nil {
 			return err
 		}
 		m.noteAccount(dataStore, seen)
-		data, err := accesses.Data(ctx, at.account, at.access)
+		data, err := accesses.Data(ctx, at.Account, at.Access)
 		if err != nil {
 			return err
 		}
-		return errors.Join(move.Part(data, hasOf(m.own.Move.Resources)).Clear(ctx), data.Close(), clearRecords(ctx, d, at.account, at.access))
+		return errors.Join(move.Part(data, hasOf(m.own.Move.Resources)).Clear(ctx), data.Close(), clearRecords(ctx, d, at.Account, at.Access))
 	})
-	return intentOf(m.t, at.store, err)
+	return account.IntentOf(m.t, at.Store, err)
 }
 
 // NoteAccount notes what the account in a DataStore is like, so that it isn't taken for somebody else's change.
@@ -578,17 +566,17 @@ func (m *migrating) finish(ctx context.Context) error {
 		return err
 	}
 	m.own.Move = nil
-	if m.s.accounts.removeKept(ctx, m.t, &m.own) {
+	if m.s.accounts.RemoveKept(ctx, m.t, &m.own) {
 		m.t.Alarm(0, loop.Wake{Kind: wakeMove}) // it is told that nothing is left there (withdraw)
 	}
-	if next := nextKept(m.own); !next.IsZero() {
+	if next := account.NextKept(m.own); !next.IsZero() {
 		if err := m.t.At(ctx, next); err != nil {
 			return err
 		}
 	}
 	m.lookAgain()
 	o := m.outcome(state.Wait{}, loop.Tell{What: event.Provisioned, Data: event.DatastoreProvisioned{
-		About: m.t.About(), DataStore: m.own.DataStore, Driver: m.own.Driver, Schema: m.own.Schema, User: m.own.User, Overrides: namesOf(m.own.Overrides),
+		About: m.t.About(), DataStore: m.own.DataStore, Driver: m.own.Driver, Schema: m.own.Schema, User: m.own.User, Overrides: account.NamesOf(m.own.Overrides),
 	}})
 	return m.t.Done(ctx, o)
 }
@@ -599,9 +587,9 @@ func (m *migrating) clear(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = here.store.Do(ctx, func(d driver.Driver) error { return clearRecords(ctx, d, here.account, here.access) })
+	err = here.Store.Do(ctx, func(d driver.Driver) error { return clearRecords(ctx, d, here.Account, here.Access) })
 	if err != nil {
-		return intentOf(m.t, here.store, err)
+		return account.IntentOf(m.t, here.Store, err)
 	}
 	owner := kube.Owner{Name: m.t.Key.Name, UID: m.t.UID}
 	for _, secret := range []string{name.MovingDatastoreConfig(m.t.Key.Name), name.MovingDatastoreCertificate(m.t.Key.Name)} {
@@ -652,14 +640,14 @@ func (m *migrating) abort(ctx context.Context, why string) error {
 		}
 	}
 	to := m.s.stores.Get(v.DataStore)
-	account := m.there(to)
-	used, err := m.s.accounts.stillUsed(ctx, m.own, account, v.DataStore)
+	a := m.there(to)
+	used, err := m.s.accounts.StillUsed(ctx, m.own, a, v.DataStore)
 	if err != nil {
-		return intentOf(m.t, to, err)
+		return account.IntentOf(m.t, to, err)
 	}
 	if v.Apart && !used { // else it may be the account that the tenant's data are in, by another name of its database
 		err = to.Do(ctx, func(d driver.Driver) error {
-			_, err := d.Drop(ctx, account)
+			_, err := d.Drop(ctx, a)
 			return err
 		})
 	}
@@ -679,62 +667,4 @@ func (m *migrating) abort(ctx context.Context, why string) error {
 			"%s: the data stay in DataStore %s, for their move to %s was undone: %s", field, from, v.DataStore, why)}
 	}
 	return m.t.Done(ctx, o)
-}
-
-// removeKept removes what moves have left behind, once its time is up, and reports whether there was such. What is away is tried again
-// later.
-func (s *accounts) removeKept(ctx context.Context, t *loop.Turn, own *state.Datastore) (removed bool) {
-	now := s.now()
-	if own.Move != nil {
-		return false // pods may be connected still
-	}
-	var remain []state.Kept
-	for _, k := range own.Kept {
-		if now.Before(k.Until) || !s.dropKept(ctx, t, own, k) {
-			remain = append(remain, k)
-		}
-	}
-	removed = len(remain) < len(own.Kept)
-	own.Kept = remain
-	return removed
-}
-
-// dropKept removes what is kept in one DataStore, and reports whether there is nothing left to do.
-func (s *accounts) dropKept(ctx context.Context, t *loop.Turn, own *state.Datastore, k state.Kept) bool {
-	used, err := s.stillUsed(ctx, *own, keptAccount(t.UID, k), k.DataStore)
-	if err != nil {
-		s.log.Warn("whether data of before a move can be removed isn't known now", "tenant", t.Key.String(), "dataStore", k.DataStore, "error", err)
-		return false
-	}
-	if used {
-		return true // it is an override's account now, it may be by another name, and goes with that
-	}
-	_, left, err := s.drop(ctx, t, keptPlace(k), keptAccount(t.UID, k), s.now())
-	if err != nil {
-		s.log.Warn("data of before a move can't be removed now", "tenant", t.Key.String(), "dataStore", k.DataStore, "error", err)
-		return false
-	}
-	if left != "" {
-		s.log.Warn("data of before a move are left", "tenant", t.Key.String(), "dataStore", k.DataStore, "left", left)
-	}
-	s.stores.Get(k.DataStore).RemoveTenant(t.Key)
-	return true
-}
-
-func keptPlace(k state.Kept) place {
-	return place{dataStore: k.DataStore, driver: v1alpha1.Driver(k.Driver), certain: true, schema: k.Schema, user: k.User}
-}
-
-func keptAccount(uid string, k state.Kept) driver.Account {
-	return driver.Account{Owner: uid, Schema: k.Schema, User: k.User, Remembered: true}
-}
-
-// nextKept is when something that is kept is to be removed, zero for never.
-func nextKept(own state.Datastore) (next time.Time) {
-	for _, k := range own.Kept {
-		if next.IsZero() || k.Until.Before(next) {
-			next = k.Until
-		}
-	}
-	return next
 }

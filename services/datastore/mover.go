@@ -15,9 +15,9 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/fence"
+	"github.com/stoker-k8s/stoker/services/datastore/account"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/move"
-	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
 const (
@@ -36,8 +36,8 @@ const (
 // mover is one that runs, or has ended.
 type mover struct {
 	move   state.Move
-	from   side
-	to     side
+	from   account.Side
+	to     account.Side
 	wake   func()
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -60,13 +60,6 @@ type moverAt struct {
 	// why is why it didn't go over the last time; err is what it has ended with.
 	why, err error
 	ended    bool
-}
-
-// side is one of the two accounts of a move.
-type side struct {
-	store   *store.Store
-	account driver.Account
-	access  driver.Access
 }
 
 // movers are those of this replica. It is safe for concurrent use.
@@ -108,7 +101,7 @@ func (m *movers) room(key events.Key, v *state.Move, from, to string) bool {
 }
 
 // start starts a mover. ctx says whether this replica may write; that it ends, as a turn's does, ends nothing.
-func (m *movers) start(ctx context.Context, key events.Key, v state.Move, from, to side) *mover {
+func (m *movers) start(ctx context.Context, key events.Key, v state.Move, from, to account.Side) *mover {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if was := m.all[key]; was != nil {
@@ -175,7 +168,7 @@ func (m *movers) stop() {
 	m.running.Wait()
 }
 
-func (o *mover) on(store string) bool { return o.from.store.Name == store || o.to.store.Name == store }
+func (o *mover) on(store string) bool { return o.from.Store.Name == store || o.to.Store.Name == store }
 
 // now is how far it is.
 func (o *mover) now() moverAt {
@@ -194,8 +187,8 @@ func (o *mover) set(change func(*moverAt)) {
 func (o *mover) run(ctx context.Context) error {
 	var err error
 	// What one of the databases says tells nothing of the other one, so neither store hears of it: they find out by themselves.
-	opened := o.from.store.Do(ctx, func(from driver.Driver) error {
-		return o.to.store.Do(ctx, func(to driver.Driver) error {
+	opened := o.from.Store.Do(ctx, func(from driver.Driver) error {
+		return o.to.Store.Do(ctx, func(to driver.Driver) error {
 			err = o.between(ctx, from, to)
 			return nil
 		})
@@ -281,8 +274,8 @@ func (o *mover) into(ctx context.Context, from driver.Driver, fromAccess, toAcce
 }
 
 // open opens what of an account's data moves.
-func (o *mover) open(ctx context.Context, accesses driver.DataAccess, at side) (driver.Data, error) {
-	data, err := accesses.Data(ctx, at.account, at.access)
+func (o *mover) open(ctx context.Context, accesses driver.DataAccess, at account.Side) (driver.Data, error) {
+	data, err := accesses.Data(ctx, at.Account, at.Access)
 	if err == nil && len(o.move.Resources) > 0 {
 		data = move.Part(data, hasOf(o.move.Resources))
 	}
@@ -318,7 +311,7 @@ func (o *mover) makeReady(ctx context.Context, m *move.Move, to driver.DataAcces
 	if err != nil {
 		return err
 	}
-	if err := to.Raise(ctx, o.to.account, o.to.access, now+above); err != nil {
+	if err := to.Raise(ctx, o.to.Account, o.to.Access, now+above); err != nil {
 		return err
 	}
 	if m.To, err = o.open(ctx, to, o.to); err != nil {
@@ -333,15 +326,15 @@ func (o *mover) makeReady(ctx context.Context, m *move.Move, to driver.DataAcces
 
 // what says what moves from where: a record of a move of the same says so of this one.
 func (o *mover) what() string {
-	return events.ID(append([]string{o.from.store.Name}, o.move.Resources...)...)
+	return events.ID(append([]string{o.from.Store.Name}, o.move.Resources...)...)
 }
 
 // provision returns what makes the former account such that its tenant may write, or not.
 func (o *mover) provision(d driver.Driver, readOnly bool) func(context.Context) error {
 	return func(ctx context.Context) error {
-		account := o.from.account
-		account.ReadOnly, account.ReadOnlyOf = readOnly, strings.Join(prefixesOf(o.move.Resources...), ",")
-		_, err := d.Provision(ctx, account)
+		a := o.from.Account
+		a.ReadOnly, a.ReadOnlyOf = readOnly, strings.Join(account.PrefixesOf(o.move.Resources...), ",")
+		_, err := d.Provision(ctx, a)
 		return err
 	}
 }

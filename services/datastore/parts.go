@@ -11,6 +11,7 @@ import (
 
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/services/datastore/account"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/move"
 	"github.com/stoker-k8s/stoker/services/datastore/store"
@@ -18,7 +19,7 @@ import (
 
 // part is what of a tenant's data is in one DataStore.
 type part struct {
-	side
+	account.Side
 	// prefixes begin the keys that are here and nowhere else; nil for the tenant's own DataStore, which has all that isn't elsewhere.
 	prefixes, elsewhere []string
 }
@@ -38,75 +39,22 @@ func (p part) of(all iter.Seq2[driver.Change, error]) iter.Seq2[driver.Change, e
 	return move.Only(all, p.has)
 }
 
-// kept are the resources that kube-apiserver keeps elsewhere when it is told to (--etcd-servers-overrides), by group, with their own names but for
-// those of keptAs. Others it keeps where the rest is, whatever it is told: those of CustomResourceDefinitions, these themselves, APIServices, and
-// resources by another of their groups than the one they are stored in (cohabiting ones: Events are the core group's). Of Kubernetes 1.33 to 1.36
-// (pkg/kubeapiserver/default_storage_factory_builder.go).
-var kept = map[string][]string{
-	"": {
-		"configmaps", "endpoints", "events", "limitranges", "namespaces", "nodes", "persistentvolumeclaims", "persistentvolumes", "pods", "podtemplates",
-		"replicationcontrollers", "resourcequotas", "secrets", "serviceaccounts", "services",
-	},
-	"admissionregistration.k8s.io": {
-		"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations", "validatingadmissionpolicies",
-		"validatingadmissionpolicybindings", "validatingwebhookconfigurations",
-	},
-	"apps":                         {"controllerrevisions", "daemonsets", "deployments", "replicasets", "statefulsets"},
-	"autoscaling":                  {"horizontalpodautoscalers"},
-	"batch":                        {"cronjobs", "jobs"},
-	"certificates.k8s.io":          {"certificatesigningrequests", "clustertrustbundles", "podcertificaterequests"},
-	"coordination.k8s.io":          {"leasecandidates", "leases"},
-	"discovery.k8s.io":             {"endpointslices"},
-	"flowcontrol.apiserver.k8s.io": {"flowschemas", "prioritylevelconfigurations"},
-	"networking.k8s.io":            {"ingressclasses", "ingresses", "ipaddresses", "networkpolicies", "servicecidrs"},
-	"node.k8s.io":                  {"runtimeclasses"},
-	"policy":                       {"poddisruptionbudgets"},
-	"rbac.authorization.k8s.io":    {"clusterrolebindings", "clusterroles", "rolebindings", "roles"},
-	"resource.k8s.io":              {"deviceclasses", "devicetaintrules", "resourceclaims", "resourceclaimtemplates", "resourceslices"},
-	"scheduling.k8s.io":            {"priorityclasses"},
-	"storage.k8s.io":               {"csidrivers", "csinodes", "csistoragecapacities", "storageclasses", "volumeattachments", "volumeattributesclasses"},
-}
-
-// keptAs are the beginnings of keys of resources that aren't their names (SpecialDefaultResourcePrefixes of k8s.io/kubernetes/pkg/kubeapiserver).
-// With Services goes which addresses and ports are taken (pkg/registry/core/rest/storage_core.go).
-var keptAs = map[string][]string{
-	"replicationcontrollers": {"controllers/"}, "endpoints": {"services/endpoints/"}, "services": {"ranges/", "services/specs/"},
-	"nodes": {"minions/"}, "ingresses": {"ingress/"},
-}
-
-// prefixesOf begin the keys of resources, group/resource, as dataStoreOverrides name them: sorted, each once. A resource that can't be elsewhere
-// has none.
-func prefixesOf(resources ...string) (all []string) {
-	for _, resource := range resources {
-		group, plural, _ := strings.Cut(resource, "/")
-		switch {
-		case !slices.Contains(kept[group], plural):
-		case keptAs[plural] != nil:
-			all = append(all, keptAs[plural]...)
-		default:
-			all = append(all, plural+"/")
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
 // hasOf reports of a key whether it is one of some resources'.
 func hasOf(resources []string) func(key string) bool {
-	return part{prefixes: append([]string{}, prefixesOf(resources...)...)}.has
+	return part{prefixes: append([]string{}, account.PrefixesOf(resources...)...)}.has
 }
 
 // partsOf are the parts of a tenant's data, its own DataStore's the first.
-func (s *keeper) partsOf(ctx context.Context, key events.Key, main *store.Store, account driver.Account, overrides []state.Override) ([]part, error) {
-	own, err := s.accounts.reached(ctx, key, main, account)
+func (s *keeper) partsOf(ctx context.Context, key events.Key, main *store.Store, a driver.Account, overrides []state.Override) ([]part, error) {
+	own, err := s.accounts.Reach(ctx, key, main, a)
 	if err != nil {
 		return nil, err
 	}
-	parts := []part{{side: own}}
-	if len(namesOf(overrides)) == 0 {
+	parts := []part{{Side: own}}
+	if len(account.NamesOf(overrides)) == 0 {
 		return parts, nil
 	}
-	here, err := main.Place(ctx, account)
+	here, err := main.Place(ctx, a)
 	if err != nil {
 		return nil, err
 	}
@@ -115,12 +63,12 @@ func (s *keeper) partsOf(ctx context.Context, key events.Key, main *store.Store,
 		if len(o.Resources) == 0 {
 			continue
 		}
-		other := part{side: own, prefixes: []string{}}
-		other.store = s.stores.Get(o.DataStore)
-		if _, opened, err := other.store.Load(ctx); err != nil || opened != nil {
+		other := part{Side: own, prefixes: []string{}}
+		other.Store = s.stores.Get(o.DataStore)
+		if _, opened, err := other.Store.Load(ctx); err != nil || opened != nil {
 			return nil, errors.Join(opened, err)
 		}
-		there, err := other.store.Place(ctx, account)
+		there, err := other.Store.Place(ctx, a)
 		if err != nil {
 			return nil, err
 		}
@@ -133,8 +81,8 @@ func (s *keeper) partsOf(ctx context.Context, key events.Key, main *store.Store,
 			parts, places = append(parts, other), append(places, there)
 		}
 		for _, resource := range o.Resources {
-			parts[i].prefixes = append(parts[i].prefixes, prefixesOf(resource)...)
-			parts[0].elsewhere = append(parts[0].elsewhere, prefixesOf(resource)...)
+			parts[i].prefixes = append(parts[i].prefixes, account.PrefixesOf(resource)...)
+			parts[0].elsewhere = append(parts[0].elsewhere, account.PrefixesOf(resource)...)
 		}
 	}
 	return parts, nil
@@ -149,7 +97,7 @@ func inParts(ctx context.Context, parts []part, f func([]driver.DataAccess) erro
 		if i == len(parts) {
 			return f(all)
 		}
-		opened := parts[i].store.Do(ctx, func(d driver.Driver) error {
+		opened := parts[i].Store.Do(ctx, func(d driver.Driver) error {
 			access, ok := d.(driver.DataAccess)
 			if !ok {
 				err = errNoAccess
@@ -171,7 +119,7 @@ func exportOf(
 ) (err error) {
 	data, revisions := make([]driver.Data, len(parts)), make([]int64, len(parts))
 	for i, p := range parts {
-		if data[i], err = accesses[i].Data(ctx, p.account, p.access); err != nil {
+		if data[i], err = accesses[i].Data(ctx, p.Account, p.Access); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, data[i].Close()) }()

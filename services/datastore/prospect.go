@@ -16,6 +16,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/services/datastore/account"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
@@ -112,7 +113,7 @@ func (s *keeper) stands(ctx context.Context, key events.Key) (*prospect, error) 
 
 // lookAt looks at both DataStores. An error is one of the management API; what is wrong with a DataStore is in the aspects.
 func (s *keeper) lookAt(ctx context.Context, p *prospect) (err error) {
-	p.account = accountOf(p.key, p.uid, p.tenant, p.own)
+	p.account = account.Of(p.key, p.uid, p.tenant, p.own)
 	if p.from, err = s.aspectOf(ctx, p.own.DataStore, p.account); err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func (s *keeper) lookAt(ctx context.Context, p *prospect) (err error) {
 	from, to := s.stores.Get(p.own.DataStore), s.stores.Get(p.target)
 	m := &migrating{
 		s: s, t: &loop.Turn{Key: p.key, UID: p.uid, Generation: p.generation, Tenant: p.tenant}, own: p.own, account: p.account,
-		home: home{main: from, object: p.from.object},
+		home: account.Home{Main: from, Object: p.from.object},
 	}
 	m.own.Move = &state.Move{}
 	p.there = m.there(to)

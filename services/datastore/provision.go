@@ -1,34 +1,13 @@
 package datastore
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"maps"
-	"slices"
-	"time"
 
-	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
-
-	"github.com/stoker-k8s/stoker/pkg/api/name"
-	"github.com/stoker-k8s/stoker/pkg/api/reason"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
-	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
-	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/loop"
-	"github.com/stoker-k8s/stoker/pkg/metric"
-	"github.com/stoker-k8s/stoker/services/datastore/driver"
+	"github.com/stoker-k8s/stoker/services/datastore/account"
 	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
-
-// lookAgain is when a tenant that nothing happened to is looked at all the same. It must stay below the age at which the
-// stream drops timers.
-const lookAgain = 14 * 24 * time.Hour
-
-// takenReasons are the reasons of failures by field of the spec.
-var takenReasons = map[string]string{driver.FieldSchema: reason.SchemaTaken, driver.FieldUser: reason.UserTaken}
 
 // provision wakes on intake.accepted, the timer, changes of the tenant's two Secrets and of its DataStores. It makes user,
 // schema, grants and both Secrets so, and publishes datastore.provisioned.
@@ -37,34 +16,34 @@ func (s *svc) provision(ctx context.Context, t *loop.Turn) error {
 	if err := t.OwnData(&own); err != nil {
 		return err
 	}
-	home, wait, err := s.accounts.openHome(ctx, t, own)
+	home, wait, err := s.accounts.OpenHome(ctx, t, own)
 	if err != nil {
 		return err
 	}
 	if wait.Waits() {
 		return t.Wait(ctx, wait)
 	}
-	if err := s.keeper.takeBack(ctx, t, &own, home.main); err != nil {
+	if err := s.keeper.takeBack(ctx, t, &own, home.Main); err != nil {
 		return err
 	}
-	p, err := s.accounts.plan(ctx, t, own, home)
+	p, err := s.accounts.Plan(ctx, t, own, home)
 	if err != nil {
 		return err
 	}
 	if own.Move != nil && own.Move.Phase == state.MoveGoingOver {
 		return s.keeper.migrate(ctx, t, p, home, nil) // nothing may be changed where the data are
 	}
-	if p.upToDate {
-		home.noteAccount(t, own)
+	if p.UpToDate {
+		home.NoteAccount(t, own)
 	}
-	measured := t.Woken(store.WakeSize) && home.main.TakeSize(&p.want)
-	removed := s.accounts.removeKept(ctx, t, &p.want)
-	withdrawn, err := s.accounts.withdraw(ctx, t, p, home)
+	measured := t.Woken(store.WakeSize) && home.Main.TakeSize(&p.Want)
+	removed := s.accounts.RemoveKept(ctx, t, &p.Want)
+	withdrawn, err := s.accounts.Withdraw(ctx, t, p, home)
 	if err != nil {
 		return err
 	}
 	restoring := restores(t, own)
-	moving := moves(t, p.want) && !own.WantsInPlace(t.Tenant)
+	moving := moves(t, p.Want) && !own.WantsInPlace(t.Tenant)
 	var changed bool
 	var facts []loop.Tell
 	if !restoring {
@@ -72,17 +51,17 @@ func (s *svc) provision(ctx context.Context, t *loop.Turn) error {
 			return err
 		}
 	}
-	if p.nothing && len(withdrawn) == 0 && !measured && !removed && !moving && !changed {
+	if p.Nothing && len(withdrawn) == 0 && !measured && !removed && !moving && !changed {
 		return nil
 	}
-	if !p.upToDate {
-		if err := s.accounts.applyOverrides(ctx, t, p, home); err != nil {
+	if !p.UpToDate {
+		if err := s.accounts.ApplyOverrides(ctx, t, p, home); err != nil {
 			return err
 		}
-		if err := s.accounts.apply(ctx, t, home.main, sealedAs(p.account, p.want, home.main.Name), &p.want); err != nil {
+		if err := s.accounts.Apply(ctx, t, home.Main, account.Sealed(p.Account, p.Want, home.Main.Name), &p.Want); err != nil {
 			return err
 		}
-		if len(t.Events) == 0 && touched(t.Wakes, own) {
+		if len(t.Events) == 0 && account.Touched(t.Wakes, own) {
 			t.Drifted("the account and its Secrets")
 		}
 	}
@@ -93,210 +72,37 @@ func (s *svc) provision(ctx context.Context, t *loop.Turn) error {
 		}
 		facts = append(facts, restored...)
 	}
-	outcome := p.outcome(t, own, withdrawn, measured)
+	outcome := p.Outcome(t, own, withdrawn, measured)
 	outcome.Facts, outcome.Wait = append(outcome.Facts, facts...), wait
-	if p.want.Restoring != nil { // noted before the data are touched
+	if p.Want.Restoring != nil { // noted before the data are touched
 		outcome.Step = ""
 		t.Alarm(0, loop.Wake{Kind: wakeJob})
 	}
 	if moving {
-		home.noteAccount(t, p.want)
+		home.NoteAccount(t, p.Want)
 		return s.keeper.migrate(ctx, t, p, home, outcome.Facts)
 	}
 	if err := t.Done(ctx, outcome); err != nil {
 		return err
 	}
-	home.noteAccount(t, p.want)
+	home.NoteAccount(t, p.Want)
 	return nil
 }
 
 // tend does what is due of backups, of a restore in place and of a quota. It changes the plan's state, and returns what the tenant waits for,
 // whether the state is another, and what is to be told.
-func (s *svc) tend(ctx context.Context, t *loop.Turn, home home, p *plan, moving bool) (wait state.Wait, changed bool, facts []loop.Tell, err error) {
-	if !p.want.WantsInPlace(t.Tenant) {
-		changed, facts = s.keeper.backUp(ctx, t, home, &p.want)
+func (s *svc) tend(ctx context.Context, t *loop.Turn, home account.Home, p *account.Plan, moving bool) (wait state.Wait, changed bool, facts []loop.Tell, err error) {
+	if !p.Want.WantsInPlace(t.Tenant) {
+		changed, facts = s.keeper.backUp(ctx, t, home, &p.Want)
 	}
 	wait, replaces, told, err := s.keeper.replace(ctx, t, home, p)
 	if err != nil {
 		return wait, false, nil, err
 	}
 	changed, facts = changed || replaces, append(facts, told...)
-	if p.upToDate && !moving {
-		used, told := s.accounts.readUsage(ctx, t, home, p.account, &p.want)
+	if p.UpToDate && !moving {
+		used, told := s.accounts.ReadUsage(ctx, t, home, p.Account, &p.Want)
 		changed, facts = changed || used, append(facts, told...)
 	}
 	return wait, changed, facts, nil
-}
-
-// home is the DataStores that a tenant's data is in, or is to be: its own, and those of overrides.
-type home struct {
-	main   *store.Store
-	object *v1alpha1.DataStore
-	// others are those of overrides that name resources; othersHash is of what of them shows in the tenant, empty without any.
-	others     []*store.Store
-	othersHash string
-	overrides  []state.Override
-}
-
-// NoteAccount notes in all DataStores how the turn leaves the tenant's account.
-func (h home) noteAccount(t *loop.Turn, as state.Datastore) {
-	h.main.NoteAccount(t.Key, as)
-	for _, st := range h.others {
-		st.NoteAccount(t.Key, as)
-	}
-}
-
-// openHome finds the tenant's DataStores, or says what it has to wait for.
-func (s *accounts) openHome(ctx context.Context, t *loop.Turn, own state.Datastore) (h home, wait state.Wait, err error) {
-	n := t.Tenant.Spec.DataStore
-	if n == "" {
-		text := cmp.Or(t.Tenant.Unplaced, "a DataStore to be chosen")
-		return h, state.Wait{On: name.ServiceIntake, Reason: reason.DataStoreNotChosen, Text: text}, nil
-	}
-	h.main, h.object, wait, err = s.open(ctx, t, homeOf(t.Tenant, own))
-	if err != nil || wait.Waits() {
-		return h, wait, err
-	}
-	h.overrides = overridesOf(t.Tenant, own)
-	wait, err = s.openOverrides(ctx, t, &h)
-	return h, wait, err
-}
-
-// homeOf names the DataStore that a tenant's data are in, or are to be: by the state, or where that is lost, by its object.
-func homeOf(t *state.Tenant, own state.Datastore) string {
-	return cmp.Or(own.DataStore, t.Setup.DataStore, t.Spec.DataStore)
-}
-
-// open finds a DataStore that the tenant uses, or says what the tenant has to wait for.
-func (s *accounts) open(ctx context.Context, t *loop.Turn, n string) (st *store.Store, object *v1alpha1.DataStore, wait state.Wait, err error) {
-	st = s.stores.Get(n)
-	st.AddTenant(t.Key) // before looking, so that no change after it is missed
-	object, opened, err := st.Load(ctx)
-	if err != nil {
-		return nil, nil, wait, err
-	}
-	var no *store.UnsupportedError
-	switch {
-	case errors.Is(opened, store.ErrNoDataStore):
-		st.AddWaiting(t.Key)
-		return st, nil, state.Wait{On: "DataStore", Reason: reason.DataStoreMissing, Text: "DataStore " + n + " to exist"}, nil
-	case errors.As(opened, &no):
-		return nil, nil, wait, &intent.Permanent{Reason: reason.DriverNotSupported, Message: no.Error()}
-	case opened != nil:
-		st.AddWaiting(t.Key)
-		return nil, nil, wait, &intent.Unavailable{Dependency: st.Dependency(), Err: opened}
-	}
-	return st, object, wait, nil
-}
-
-// apply provisions the account in the tenant's own DataStore and makes both Secrets hold what it is reached with. The order
-// matters: the account is claimed first, because whoever has the certificate is that user; then comes the password, of which
-// NATS makes credentials; the certificate and the user itself are made side by side.
-func (s *accounts) apply(ctx context.Context, t *loop.Turn, st *store.Store, account driver.Account, want *state.Datastore) error {
-	var renewAt time.Time
-	err := st.Do(ctx, func(d driver.Driver) (err error) {
-		if err := d.Validate(account); err != nil {
-			return err
-		}
-		claiming := time.Now()
-		if err := d.Claim(ctx, account); err != nil {
-			return err
-		}
-		claimed := time.Since(claiming)
-		if account.Password, err = s.applyConfig(ctx, t, d, account, want); err != nil {
-			return err
-		}
-		g, ctx := errgroup.WithContext(ctx)
-		g.Go(func() (err error) {
-			renewAt, err = s.applyCertificate(ctx, t, d, account, want)
-			return err
-		})
-		g.Go(func() (err error) {
-			provisioning := time.Now()
-			if _, err = d.Provision(ctx, account); err == nil {
-				want.Account, err = surveyed(ctx, d, account)
-			}
-			s.handlers.Took(metric.HandlerDatastoreSetup, claimed+time.Since(provisioning))
-			return err
-		})
-		return g.Wait()
-	})
-	if err != nil {
-		return intentOf(t, st, err)
-	}
-	// Set before the state is written: a crash between would leave the tenant without a timer.
-	now := s.now()
-	next := now.Add(lookAgain)
-	for _, at := range []time.Time{renewAt, nextKept(*want)} {
-		if at.After(now) && at.Before(next) {
-			next = at
-		}
-	}
-	return t.At(ctx, next)
-}
-
-// applyConfig makes <tenant>-datastore-config what it must be and returns the password in it.
-func (s *accounts) applyConfig(
-	ctx context.Context, t *loop.Turn, d driver.Driver, account driver.Account, want *state.Datastore,
-) (secretPassword string, err error) {
-	defer s.handlers.Since(name.ComponentDatastoreConfig, time.Now())
-	config := secretFor(t.Key, t.UID, name.DatastoreConfig(t.Key.Name), name.ComponentDatastoreConfig)
-	want.Config, err = s.ensure(ctx, config, want.Config, func(have *corev1.Secret, trusted bool) (map[string][]byte, error) {
-		data := configData(have.Data, trusted, account, d, password)
-		secretPassword = string(data[name.KeyDBPassword])
-		return data, nil
-	})
-	return secretPassword, err
-}
-
-// applyCertificate makes <tenant>-datastore-certificate what it must be and returns when it is to be renewed, zero for never.
-func (s *accounts) applyCertificate(
-	ctx context.Context, t *loop.Turn, d driver.Driver, account driver.Account, want *state.Datastore,
-) (renewAt time.Time, err error) {
-	defer s.handlers.Since(name.ComponentDatastoreCertificate, time.Now())
-	var access driver.Access
-	secret := secretFor(t.Key, t.UID, name.DatastoreCertificate(t.Key.Name), name.ComponentDatastoreCertificate)
-	before := want.Certificate.Checksum
-	want.Certificate, err = s.ensure(ctx, secret, want.Certificate, func(have *corev1.Secret, _ bool) (_ map[string][]byte, err error) {
-		account.RenewBefore, account.Kept = s.renewBefore, paused(have)
-		before := accessOf(have.Data)
-		if rotates(have) {
-			before = driver.Access{}
-		}
-		access, err = d.Access(account, before, s.now())
-		return certificateData(access), err
-	})
-	want.Certificate.NotAfter = access.NotAfter
-	want.Certificate.Keys = slices.Sorted(maps.Keys(secret.Data)) // kine has a flag for each
-	replaced := len(access.Credentials) > 0 && before != "" && before != want.Certificate.Checksum
-	want.Former = want.Former && !account.RolledOut || replaced
-	return access.RenewAt, err
-}
-
-// intentOf gives the error of a DataStore its intent, nil for no error. A tenant that can only wait for the DataStore is noted, to be
-// woken when it is back.
-func intentOf(t *loop.Turn, st *store.Store, err error) error {
-	var bad *driver.NameError
-	var taken *driver.TakenError
-	var config *driver.ConfigError
-	var away *intent.Unavailable
-	in := ""
-	if st.Name != t.Tenant.Spec.DataStore {
-		in = "in DataStore " + st.Name + ", by dataStoreOverrides: "
-	}
-	switch {
-	case errors.As(err, &bad):
-		return &intent.Permanent{Reason: reason.InvalidName, Message: in + bad.Error()}
-	case errors.As(err, &taken):
-		return &intent.Permanent{Reason: takenReasons[taken.Field], Message: in + taken.Error()}
-	case errors.As(err, &config):
-		st.AddWaiting(t.Key)
-		return &intent.Unavailable{Dependency: st.Dependency(), Err: config}
-	case errors.As(err, &away):
-		st.AddWaiting(t.Key)
-		return err
-	case err != nil:
-		return fmt.Errorf("DataStore %s: %w", st.Name, err)
-	}
-	return nil
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/services/datastore/account"
 	"github.com/stoker-k8s/stoker/services/datastore/backup"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
@@ -72,11 +73,11 @@ func restores(t *loop.Turn, own state.Datastore) bool {
 }
 
 // restore starts the job that brings the data, or notes how far it is. It reports whether the tenant has its data.
-func (s *keeper) restore(ctx context.Context, t *loop.Turn, h home, p *plan) (done bool, facts []loop.Tell, err error) {
+func (s *keeper) restore(ctx context.Context, t *loop.Turn, h account.Home, p *account.Plan) (done bool, facts []loop.Tell, err error) {
 	now := s.now().UTC()
 	r := state.Restoring{}
-	if p.want.Restoring != nil {
-		r = *p.want.Restoring
+	if p.Want.Restoring != nil {
+		r = *p.Want.Restoring
 	}
 	if r.InPlace != "" {
 		if goesOn, err := s.restoreInPlace(ctx, t, p, &r); err != nil || !goesOn {
@@ -92,14 +93,14 @@ func (s *keeper) restore(ctx context.Context, t *loop.Turn, h home, p *plan) (do
 		}
 	}
 	from, id := r.From, restoreID+cmp.Or(r.InPlace, r.From)
-	p.want.Restoring = &r
+	p.Want.Restoring = &r
 	j := s.jobs.get(t.Key, id)
 	if j == nil && now.Before(r.Next) {
 		return false, nil, s.restoreLater(ctx, t, p, r.Next.Sub(now))
 	}
 	if j == nil {
 		b := &bringer{from: from, inPlace: r.InPlace, same: r.InPlace != ""}
-		main, account, overrides := h.main, p.account, p.want.Overrides
+		main, account, overrides := h.Main, p.Account, p.Want.Overrides
 		j = s.jobs.start(ctx, t.Key, &job{id: id}, func(ctx context.Context, j *job) (err error) {
 			if b.parts, err = s.partsOf(ctx, t.Key, main, account, overrides); err != nil {
 				return err
@@ -124,13 +125,13 @@ func (s *keeper) restore(ctx context.Context, t *loop.Turn, h home, p *plan) (do
 		s.log.Warn("data not brought", "tenant", t.Key.String(), "from", sourceText(from), "tries", r.Tries, "next", r.Next, "error", err)
 		return false, nil, s.restoreLater(ctx, t, p, pause)
 	}
-	p.want.Restoring, p.want.Restored = nil, from
+	p.Want.Restoring, p.Want.Restored = nil, from
 	if j.kept {
 		return true, nil, nil
 	}
 	if r.InPlace != "" {
-		p.want.InPlace = &state.Replacing{Request: r.InPlace, Since: r.Since, Whole: true, Over: true}
-		return true, []loop.Tell{over(t, p.want.InPlace, r.Keys, r.Bytes, now.Sub(r.Since))}, nil
+		p.Want.InPlace = &state.Replacing{Request: r.InPlace, Since: r.Since, Whole: true, Over: true}
+		return true, []loop.Tell{over(t, p.Want.InPlace, r.Keys, r.Bytes, now.Sub(r.Since))}, nil
 	}
 	return true, []loop.Tell{{What: event.Restored, Data: event.DatastoreRestored{
 		About: t.About(), From: from, Keys: r.Keys, Bytes: r.Bytes, Milliseconds: now.Sub(r.Since).Milliseconds(),
@@ -139,14 +140,14 @@ func (s *keeper) restore(ctx context.Context, t *loop.Turn, h home, p *plan) (do
 
 // restoreInPlace notes that the data of a tenant that worked are being replaced, before they are; goesOn is false if they aren't to be any
 // more. What was begun is brought to its end, but for another request, which takes its place.
-func (s *keeper) restoreInPlace(ctx context.Context, t *loop.Turn, p *plan, r *state.Restoring) (goesOn bool, err error) {
+func (s *keeper) restoreInPlace(ctx context.Context, t *loop.Turn, p *account.Plan, r *state.Restoring) (goesOn bool, err error) {
 	if !r.Begun {
 		may, err := mayReplace(ctx, t, *r)
 		if err != nil {
 			return false, err
 		}
 		if !may {
-			p.want.Restoring = nil
+			p.Want.Restoring = nil
 			t.Alarm(0, loop.Wake{Kind: wakeJob}) // what is asked for now
 			return false, nil
 		}
@@ -157,7 +158,7 @@ func (s *keeper) restoreInPlace(ctx context.Context, t *loop.Turn, p *plan, r *s
 		return true, nil
 	}
 	r.Begun = true
-	p.want.Restoring = r
+	p.Want.Restoring = r
 	return true, s.restoreLater(ctx, t, p, tellEvery)
 }
 
@@ -165,15 +166,15 @@ func (s *keeper) restoreInPlace(ctx context.Context, t *loop.Turn, p *plan, r *s
 const firstRestoreRetry, longestRestoreRetry = 5 * time.Second, 5 * time.Minute
 
 // restoreLater ends a turn of a tenant that hasn't its data yet. Another one looks again.
-func (s *keeper) restoreLater(ctx context.Context, t *loop.Turn, p *plan, after time.Duration) error {
+func (s *keeper) restoreLater(ctx context.Context, t *loop.Turn, p *account.Plan, after time.Duration) error {
 	t.Alarm(after, loop.Wake{Kind: wakeJob})
-	r := p.want.Restoring
+	r := p.Want.Restoring
 	text := fmt.Sprintf("the data of %s: %d of %d keys are written", sourceText(r.From), r.Keys, r.Of)
 	if r.Failure != "" {
 		text = fmt.Sprintf("the data of %s: %s; tried again at %s", sourceText(r.From), r.Failure, r.Next.Format(time.TimeOnly))
 	}
 	return t.Done(ctx, loop.Outcome{
-		Inputs: p.inputs, Wait: state.Wait{On: name.ServiceDatastore, Reason: reason.DataRestoring, Text: text}, Data: p.want,
+		Inputs: p.Inputs, Wait: state.Wait{On: name.ServiceDatastore, Reason: reason.DataRestoring, Text: text}, Data: p.Want,
 	})
 }
 
@@ -198,7 +199,7 @@ func (s *keeper) bring(ctx context.Context, key events.Key, b *bringer, j *job) 
 	return inParts(ctx, b.parts, func(accesses []driver.DataAccess) (err error) {
 		b.accesses = accesses
 		if b.inPlace == "" {
-			if j.kept, err = hasOwnData(ctx, accesses[0], b.parts[0].side); err != nil || j.kept {
+			if j.kept, err = hasOwnData(ctx, accesses[0], b.parts[0].Side); err != nil || j.kept {
 				return err
 			}
 		}
@@ -210,8 +211,8 @@ func (s *keeper) bring(ctx context.Context, key events.Key, b *bringer, j *job) 
 }
 
 // hasOwnData reports whether an account holds data that aren't what an earlier try has left.
-func hasOwnData(ctx context.Context, accesses driver.DataAccess, there side) (has bool, err error) {
-	data, err := accesses.Data(ctx, there.account, there.access)
+func hasOwnData(ctx context.Context, accesses driver.DataAccess, there account.Side) (has bool, err error) {
+	data, err := accesses.Data(ctx, there.Account, there.Access)
 	if err != nil {
 		return false, err
 	}
@@ -294,7 +295,7 @@ func (s *keeper) bringClone(ctx context.Context, key events.Key, b *bringer) err
 	if _, opened, err := st.Load(ctx); err != nil || opened != nil {
 		return errors.Join(opened, err)
 	}
-	parts, err := s.partsOf(ctx, original, st, accountOf(original, p.uid, p.tenant, p.own), p.own.Overrides)
+	parts, err := s.partsOf(ctx, original, st, account.Of(original, p.uid, p.tenant, p.own), p.own.Overrides)
 	if err != nil {
 		return err
 	}
@@ -354,7 +355,7 @@ func (b *bringer) all(ctx context.Context, from iter.Seq2[driver.Change, error])
 
 // into writes one part, the last or not. A record among the data says that they aren't whole yet.
 func (b *bringer) into(ctx context.Context, accesses driver.DataAccess, p part, last bool, from iter.Seq2[driver.Change, error]) (err error) {
-	data, err := accesses.Data(ctx, p.account, p.access)
+	data, err := accesses.Data(ctx, p.Account, p.Access)
 	if err != nil {
 		return err
 	}
@@ -370,10 +371,10 @@ func (b *bringer) into(ctx context.Context, accesses driver.DataAccess, p part, 
 		if err := errors.Join(data.DeleteRecord(ctx, driver.MoveKey), data.Close()); err != nil {
 			return err
 		}
-		if err := accesses.Raise(ctx, p.account, p.access, b.above); err != nil {
+		if err := accesses.Raise(ctx, p.Account, p.Access, b.above); err != nil {
 			return err
 		}
-		if data, err = accesses.Data(ctx, p.account, p.access); err != nil {
+		if data, err = accesses.Data(ctx, p.Account, p.Access); err != nil {
 			return err
 		}
 		if _, revision, err = data.Record(ctx, driver.MoveKey); err != nil {

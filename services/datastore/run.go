@@ -27,6 +27,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/pkg/service"
+	"github.com/stoker-k8s/stoker/services/datastore/account"
 	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
@@ -51,11 +52,11 @@ func Run(ctx context.Context, cfg Config) error {
 	return service.Run(ctx, cfg.Config, func(c *service.Clients) (*loop.Loop, error) {
 		namespaces := strings.FieldsFunc(cmp.Or(cfg.SecretNamespaces, name.SystemNamespace), isSeparator)
 		stores := store.New(c.Kube, namespaces, store.Drivers(), c.Log, time.Now)
-		a := newAccounts(c.Kube, c.Log, stores, time.Now, c.Handlers, before)
+		a := account.New(c.Kube, c.Log, stores, time.Now, c.Handlers, before)
 		k = newKeeper(c.Kube, c.Bus, c.Log, stores, time.Now, a)
 		s := &svc{kube: c.Kube, bus: c.Bus, log: c.Log, stores: stores, now: time.Now, accounts: a, keeper: k}
 		stores.Register(c.Metrics, c.Kamaji, cfg.TenantMetrics)
-		a.register(c.Metrics)
+		a.Register(c.Metrics)
 		k.register(c.Metrics)
 		if _, err := c.Bus.AnswerQuestions(ctx, s.questions()); err != nil {
 			return nil, err
@@ -67,7 +68,7 @@ func Run(ctx context.Context, cfg Config) error {
 // DescribeMetrics registers the metrics that datastore has beside those of every service, without a service.
 func DescribeMetrics(own, kamaji prometheus.Registerer) {
 	new(store.Registry).Register(own, kamaji, true)
-	new(accounts).register(own)
+	new(account.Provisioner).Register(own)
 	new(keeper).register(own)
 }
 
@@ -80,6 +81,6 @@ type svc struct {
 	log      *slog.Logger
 	stores   *store.Registry
 	now      func() time.Time
-	accounts *accounts
+	accounts *account.Provisioner
 	keeper   *keeper
 }

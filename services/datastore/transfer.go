@@ -13,9 +13,6 @@ import (
 	"errors"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -24,6 +21,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/services/datastore/account"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
@@ -32,21 +30,6 @@ import (
 func ownerBy(token []byte) string {
 	sum := sha256.Sum256(token)
 	return "transfer:" + hex.EncodeToString(sum[:])
-}
-
-// config is the tenant's Secret with its schema and user, nil when it has none: one of an earlier object of its name isn't its own.
-func (s *accounts) config(ctx context.Context, t *loop.Turn) (*corev1.Secret, error) {
-	secret := &corev1.Secret{}
-	err := s.kube.Get(ctx, kube.Secrets, t.Key.Namespace, name.DatastoreConfig(t.Key.Name), secret)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, err
-	case !metav1.IsControlledBy(secret, &metav1.ObjectMeta{UID: types.UID(t.UID)}):
-		return nil, nil
-	}
-	return secret, nil
 }
 
 // passOn gives the account of a tenant that another management cluster may take over to whoever has the token in its Secret. In that other
@@ -62,7 +45,7 @@ func (s *keeper) passOn(ctx context.Context, t *loop.Turn) error {
 	if why := own.Untransferable(t.Tenant); why != "" {
 		return &intent.Permanent{Reason: reason.NotTransferable, Message: why}
 	}
-	secret, err := s.accounts.config(ctx, t)
+	secret, err := s.accounts.ConfigSecret(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -70,19 +53,19 @@ func (s *keeper) passOn(ctx context.Context, t *loop.Turn) error {
 		text := "Secret " + name.DatastoreConfig(t.Key.Name) + ", from the management cluster that the tenant was in"
 		return t.Wait(ctx, state.Wait{On: kube.Secrets.Kind, Reason: reason.TransferArriving, Text: text})
 	}
-	n := cmp.Or(string(secret.Data[name.KeyTransferDataStore]), homeOf(t.Tenant, own))
-	st, _, wait, err := s.accounts.open(ctx, t, n)
+	n := cmp.Or(string(secret.Data[name.KeyTransferDataStore]), account.HomeOf(t.Tenant, own))
+	st, _, wait, err := s.accounts.Open(ctx, t, n)
 	if err != nil {
 		return err
 	}
 	if wait.Waits() {
 		return t.Wait(ctx, wait)
 	}
-	account := driver.Account{Owner: t.UID, Schema: string(secret.Data[name.KeyDBSchema]), User: string(secret.Data[name.KeyDBUser])}
+	a := driver.Account{Owner: t.UID, Schema: string(secret.Data[name.KeyDBSchema]), User: string(secret.Data[name.KeyDBUser])}
 	if secret.Data[name.KeyTransferToken] == nil {
 		patched := &corev1.Secret{}
 		patch := map[string]any{"metadata": map[string]any{"resourceVersion": secret.ResourceVersion}, "data": map[string][]byte{
-			name.KeyTransferToken: []byte(password()), name.KeyTransferDataStore: []byte(n),
+			name.KeyTransferToken: []byte(account.Password()), name.KeyTransferDataStore: []byte(n),
 		}}
 		if err := s.kube.MergePatch(ctx, kube.Secrets, secret.Namespace, secret.Name, patch, patched); err != nil {
 			return err
@@ -90,17 +73,17 @@ func (s *keeper) passOn(ctx context.Context, t *loop.Turn) error {
 		secret = patched
 	}
 	err = st.Do(ctx, func(d driver.Driver) error {
-		return d.PassOn(ctx, account, ownerBy(secret.Data[name.KeyTransferToken]))
+		return d.PassOn(ctx, a, ownerBy(secret.Data[name.KeyTransferToken]))
 	})
 	if err != nil {
-		return intentOf(t, st, err)
+		return account.IntentOf(t, st, err)
 	}
 	own.PassedOn = t.Tenant.Transfer
 	if own.DataStore != "" {
-		own.Config = s.accounts.seen(secret, own.Config) // with its password, which stays when the transfer is given up
+		own.Config = s.accounts.Seen(secret, own.Config) // with its password, which stays when the transfer is given up
 	}
 	return t.Done(ctx, loop.Outcome{Step: event.PassedOn, Inputs: t.Tenant.Transfer, Data: own, Facts: []loop.Tell{{
-		What: event.PassedOn, Data: event.DatastorePassedOn{About: t.About(), DataStore: n, Schema: account.Schema, User: account.User},
+		What: event.PassedOn, Data: event.DatastorePassedOn{About: t.About(), DataStore: n, Schema: a.Schema, User: a.User},
 	}}})
 }
 
@@ -111,30 +94,30 @@ func (s *keeper) takeBack(ctx context.Context, t *loop.Turn, own *state.Datastor
 	if own.DataStore != "" && own.PassedOn == "" {
 		return nil
 	}
-	secret, err := s.accounts.config(ctx, t)
+	secret, err := s.accounts.ConfigSecret(ctx, t)
 	if err != nil || secret == nil {
 		return err
 	}
 	token := secret.Data[name.KeyTransferToken]
-	account := driver.Account{Owner: t.UID, Schema: string(secret.Data[name.KeyDBSchema]), User: string(secret.Data[name.KeyDBUser])}
+	a := driver.Account{Owner: t.UID, Schema: string(secret.Data[name.KeyDBSchema]), User: string(secret.Data[name.KeyDBUser])}
 	switch in := string(secret.Data[name.KeyTransferDataStore]); {
 	case token == nil:
-		if usual := accountOf(t.Key, t.UID, t.Tenant, *own); usual.Schema == account.Schema && usual.User == account.User {
+		if usual := account.Of(t.Key, t.UID, t.Tenant, *own); usual.Schema == a.Schema && usual.User == a.User {
 			return nil
 		}
 	case in != st.Name:
 		return &intent.Permanent{Reason: reason.TransferredElsewhere, Message: "its data are in DataStore " + in + ", and it was given " + st.Name + " here"}
 	default:
-		account.Owner = ownerBy(token)
+		a.Owner = ownerBy(token)
 	}
-	err = st.Do(ctx, func(d driver.Driver) error { return d.PassOn(ctx, account, t.UID) })
+	err = st.Do(ctx, func(d driver.Driver) error { return d.PassOn(ctx, a, t.UID) })
 	if taken := (*driver.TakenError)(nil); token == nil && errors.As(err, &taken) {
 		return nil // of a Secret that others have written
 	}
 	if err != nil {
-		return intentOf(t, st, err)
+		return account.IntentOf(t, st, err)
 	}
-	own.DataStore, own.Schema, own.User, own.PassedOn = st.Name, account.Schema, account.User, ""
+	own.DataStore, own.Schema, own.User, own.PassedOn = st.Name, a.Schema, a.User, ""
 	// What the tenant was to get before it began its work, or in place of what it had, it got where it was.
 	if from, _ := sourceOf(t.Tenant); own.Restored == "" {
 		own.Restored = from

@@ -12,6 +12,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/pkg/partition"
+	"github.com/stoker-k8s/stoker/services/datastore/account"
 	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
@@ -32,7 +33,7 @@ func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) 
 		components := name.ComponentDatastoreConfig + "," + name.ComponentDatastoreCertificate
 		changed := func(c kube.Change) {
 			wake(events.Tenant(c.Object.Namespace, c.Object.Labels[name.LabelName]), loop.Wake{
-				Kind: wakeSecret, Object: c.Object.Labels[name.LabelComponent], Version: c.Object.ResourceVersion, Gone: c.Type == watch.Deleted,
+				Kind: account.WakeSecret, Object: c.Object.Labels[name.LabelComponent], Version: c.Object.ResourceVersion, Gone: c.Type == watch.Deleted,
 			})
 		}
 		return s.kube.WatchPartitions(ctx, kube.Secrets, kube.PartitionWatch{
@@ -56,7 +57,7 @@ func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) 
 func (s *svc) takeOver(ctx context.Context, held *partition.Held, wake loop.Waker) {
 	for m := range held.Moves(ctx) {
 		s.keeper.keep(m.Held)
-		s.accounts.keep(m.Held)
+		s.accounts.Keep(m.Held)
 		for _, n := range s.stores.Names() {
 			s.stores.Get(n).Keep(m.Held)
 			if key := events.DataStore(n); slices.Contains(m.Gained, key.Partition()) {

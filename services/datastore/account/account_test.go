@@ -1,4 +1,4 @@
-package datastore
+package account
 
 import (
 	"testing"
@@ -38,7 +38,7 @@ func TestAccountOf(t *testing.T) {
 		},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			if got := accountOf(key, "uid", &test.tenant, test.own); got != test.want {
+			if got := Of(key, "uid", &test.tenant, test.own); got != test.want {
 				t.Errorf("got %+v", got)
 			}
 		})

@@ -1,4 +1,4 @@
-package datastore
+package account
 
 import (
 	"reflect"
@@ -37,7 +37,7 @@ func TestConfigData(t *testing.T) {
 		"schema and user are put right, the password kept": {bytesOf("DB_SCHEMA", "x", "DB_PASSWORD", "old", "more", "y"), true, want("old")},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			got := configData(test.have, test.trusted, account, direct{}, func() string { return "new" })
+			got := ConfigData(test.have, test.trusted, account, direct{}, func() string { return "new" })
 			if !reflect.DeepEqual(got, test.want) {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
@@ -56,7 +56,7 @@ func (replicated) Endpoint() string { return "nats:4222" }
 func (replicated) Replicas() int    { return 3 }
 
 func TestConfigDataSaysHowManyServersKeepTheData(t *testing.T) {
-	got := configData(nil, true, driver.Account{Schema: "s", User: "u"}, replicated{}, func() string { return "new" })
+	got := ConfigData(nil, true, driver.Account{Schema: "s", User: "u"}, replicated{}, func() string { return "new" })
 	if want := bytesOf("DB_CONNECTION_STRING", "nats:4222", "DB_SCHEMA", "s", "DB_USER", "u", "DB_PASSWORD", "new", "DB_REPLICAS", "3"); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -64,17 +64,17 @@ func TestConfigDataSaysHowManyServersKeepTheData(t *testing.T) {
 
 func TestCertificateDataReadsBack(t *testing.T) {
 	access := driver.Access{CA: []byte("ca"), Cert: []byte("cert"), Key: []byte("key"), Credentials: []byte("credentials")}
-	if got := accessOf(certificateData(access)); !reflect.DeepEqual(got, access) {
+	if got := AccessOf(CertificateData(access)); !reflect.DeepEqual(got, access) {
 		t.Errorf("got %v", got)
 	}
-	if got := certificateData(driver.Access{}); len(got) != 0 {
+	if got := CertificateData(driver.Access{}); len(got) != 0 {
 		t.Errorf("without TLS there is %v", got)
 	}
 }
 
 func TestRepair(t *testing.T) {
 	key := events.Tenant("team", "demo")
-	want := secretFor(key, "uid-1", name.DatastoreConfig("demo"), name.ComponentDatastoreConfig)
+	want := SecretFor(key, "uid-1", name.DatastoreConfig("demo"), name.ComponentDatastoreConfig)
 	want.Data = bytesOf("a", "1", "b", "2")
 	want.Annotations = map[string]string{name.AnnotationChecksum: name.Checksum(want.Data)}
 	for sentence, test := range map[string]struct {

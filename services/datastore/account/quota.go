@@ -1,4 +1,4 @@
-package datastore
+package account
 
 // Quotas of tenants are kept by the gates in their pods, which count what a tenant keeps and note it beside the data (package gate). The
 // turns of such a tenant read that now and then, write into its state how near to its quota it is, and tell when that changes.
@@ -61,9 +61,9 @@ func (u *usages) register(own prometheus.Registerer) {
 	}})
 }
 
-// readUsage reads what a tenant with a quota keeps, when it is time, and notes how near to it that is. changed says that the state is to be
+// ReadUsage reads what a tenant with a quota keeps, when it is time, and notes how near to it that is. changed says that the state is to be
 // written, facts what is to be told.
-func (s *accounts) readUsage(ctx context.Context, t *loop.Turn, home home, account driver.Account, want *state.Datastore) (changed bool, facts []loop.Tell) {
+func (s *Provisioner) ReadUsage(ctx context.Context, t *loop.Turn, home Home, account driver.Account, want *state.Datastore) (changed bool, facts []loop.Tell) {
 	quota := t.Tenant.Quota
 	if quota == (state.Quota{}) {
 		s.usages.Forget(t.Key)
@@ -85,7 +85,7 @@ func (s *accounts) readUsage(ctx context.Context, t *loop.Turn, home home, accou
 		t.Alarm(pause, loop.Wake{Kind: wakeUsage})
 		return false, nil
 	}
-	is, known, err := s.noted(ctx, t.Key, home.main, account)
+	is, known, err := s.noted(ctx, t.Key, home.Main, account)
 	switch {
 	case err != nil: // what is wrong with the database is said by those who need it
 		s.log.Info("what the tenant keeps can't be read", "tenant", t.Key.String(), "error", err)
@@ -123,13 +123,13 @@ func levelOf(q state.Quota, is driver.Usage, was string) string {
 }
 
 // noted is what a tenant's gates have noted; not known before they have.
-func (s *accounts) noted(ctx context.Context, key events.Key, st *store.Store, account driver.Account) (is driver.Usage, known bool, err error) {
-	there, err := s.reached(ctx, key, st, account)
+func (s *Provisioner) noted(ctx context.Context, key events.Key, st *store.Store, account driver.Account) (is driver.Usage, known bool, err error) {
+	there, err := s.Reach(ctx, key, st, account)
 	if err != nil {
 		return is, false, err
 	}
 	err = st.Do(ctx, func(d driver.Driver) error {
-		value, err := driver.RecordOf(ctx, d, there.account, there.access, driver.QuotaKey)
+		value, err := driver.RecordOf(ctx, d, there.Account, there.Access, driver.QuotaKey)
 		if err == nil && value != nil {
 			is, known = driver.DecodeUsage(value)
 		}

@@ -1,4 +1,4 @@
-package datastore
+package account
 
 import (
 	"context"
@@ -20,20 +20,20 @@ import (
 // since 5, those of NATS ask their bucket's leader for messages.
 const accountVersion = "5"
 
-// plan is what a turn has to do.
-type plan struct {
-	account driver.Account
-	// want is the state as it is to be; inputs is the hash of what it follows from.
-	want   state.Datastore
-	inputs string
-	// known says that the state is of a provisioning from the same inputs; upToDate, that nobody changed since what was made then;
+// Plan is what a turn has to do.
+type Plan struct {
+	Account driver.Account
+	// Want is the state as it is to be; inputs is the hash of what it follows from.
+	Want   state.Datastore
+	Inputs string
+	// known says that the state is of a provisioning from the same inputs; UpToDate, that nobody changed since what was made then;
 	// nothing, that the state need not change either.
-	known, upToDate, nothing bool
+	known, UpToDate, Nothing bool
 }
 
-// plan compares what must be with the state and with what woke the turn.
-func (s *accounts) plan(ctx context.Context, t *loop.Turn, own state.Datastore, h home) (*plan, error) {
-	account := accountOf(t.Key, t.UID, t.Tenant, own)
+// Plan compares what must be with the state and with what woke the turn.
+func (s *Provisioner) Plan(ctx context.Context, t *loop.Turn, own state.Datastore, h Home) (*Plan, error) {
+	account := Of(t.Key, t.UID, t.Tenant, own)
 	if own.Former {
 		workload := state.Workload{}
 		pods, err := t.Read(ctx, name.ServiceWorkload, &workload)
@@ -42,36 +42,36 @@ func (s *accounts) plan(ctx context.Context, t *loop.Turn, own state.Datastore, 
 		}
 		account.RolledOut = rolledOut(pods, workload, own.Certificate.Checksum)
 	}
-	n, kind := h.main.Name, string(h.object.Spec.Driver)
-	p := &plan{
-		account: account,
-		inputs:  events.ID(n, string(h.object.UID), kind, account.Schema, account.User, h.main.Fingerprint(), accountVersion+h.othersHash),
-		want: state.Datastore{
-			DataStore: n, Driver: kind, Endpoints: h.object.Spec.Endpoints, Schema: account.Schema, User: account.User,
+	n, kind := h.Main.Name, string(h.Object.Spec.Driver)
+	p := &Plan{
+		Account: account,
+		Inputs:  events.ID(n, string(h.Object.UID), kind, account.Schema, account.User, h.Main.Fingerprint(), accountVersion+h.othersHash),
+		Want: state.Datastore{
+			DataStore: n, Driver: kind, Endpoints: h.Object.Spec.Endpoints, Schema: account.Schema, User: account.User,
 			Account: own.Account, Config: own.Config, Certificate: own.Certificate, Former: own.Former, Overrides: h.overrides,
 			Bytes: own.Bytes, Keys: own.Keys, MeasuredAt: own.MeasuredAt, Move: own.Move, Kept: own.Kept,
 			Backup: own.Backup, Usage: own.Usage, Restored: own.Restored, Restoring: own.Restoring, InPlace: own.InPlace,
 		},
 	}
 	last := t.Own()
-	p.known = last != nil && last.Step == event.Provisioned && last.Inputs == p.inputs
-	p.upToDate = p.known && !last.Failed() && !touched(t.Wakes, own) && !t.Due() && !account.RolledOut
-	p.nothing = p.upToDate && last.Generation == t.Generation && !last.Wait.Waits()
+	p.known = last != nil && last.Step == event.Provisioned && last.Inputs == p.Inputs
+	p.UpToDate = p.known && !last.Failed() && !Touched(t.Wakes, own) && !t.Due() && !account.RolledOut
+	p.Nothing = p.UpToDate && last.Generation == t.Generation && !last.Wait.Waits()
 	return p, nil
 }
 
-// outcome is what the turn has come to once all is done: the state, and the facts that others must hear.
-func (p *plan) outcome(t *loop.Turn, own state.Datastore, withdrawn []loop.Tell, measured bool) loop.Outcome {
-	o := loop.Outcome{Step: event.Provisioned, Inputs: p.inputs, Data: p.want, Facts: withdrawn}
+// Outcome is what the turn has come to once all is done: the state, and the facts that others must hear.
+func (p *Plan) Outcome(t *loop.Turn, own state.Datastore, withdrawn []loop.Tell, measured bool) loop.Outcome {
+	o := loop.Outcome{Step: event.Provisioned, Inputs: p.Inputs, Data: p.Want, Facts: withdrawn}
 	if p.matters(t, own) {
 		o.Facts = append(o.Facts, loop.Tell{What: event.Provisioned, Data: event.DatastoreProvisioned{
-			About: t.About(), DataStore: p.want.DataStore, Driver: p.want.Driver, Schema: p.want.Schema, User: p.want.User,
-			Overrides: namesOf(p.want.Overrides),
+			About: t.About(), DataStore: p.Want.DataStore, Driver: p.Want.Driver, Schema: p.Want.Schema, User: p.Want.User,
+			Overrides: NamesOf(p.Want.Overrides),
 		}})
 	}
 	if measured {
 		o.Facts = append(o.Facts, loop.Tell{What: event.Measured, Data: event.DatastoreMeasured{
-			About: t.About(), DataStore: p.want.DataStore, Bytes: p.want.Bytes, Keys: p.want.Keys, MeasuredAt: p.want.MeasuredAt,
+			About: t.About(), DataStore: p.Want.DataStore, Bytes: p.Want.Bytes, Keys: p.Want.Keys, MeasuredAt: p.Want.MeasuredAt,
 		}})
 	}
 	return o
@@ -84,20 +84,20 @@ func rolledOut(pods *state.State, workload state.Workload, checksum string) bool
 
 // matters reports whether other services must hear of the outcome: once of each generation, of what rolls out pods, and of the end
 // of a failure.
-func (p *plan) matters(t *loop.Turn, own state.Datastore) bool {
+func (p *Plan) matters(t *loop.Turn, own state.Datastore) bool {
 	return !p.known || t.Own().Generation != t.Generation || t.Own().Failed() ||
-		own.Config.Checksum != p.want.Config.Checksum || own.Certificate.Checksum != p.want.Certificate.Checksum
+		own.Config.Checksum != p.Want.Config.Checksum || own.Certificate.Checksum != p.Want.Certificate.Checksum
 }
 
-// touched reports whether a wake is about a Secret, or an account, that isn't as the last turn left it.
-func touched(wakes []loop.Wake, own state.Datastore) bool {
+// Touched reports whether a wake is about a Secret, or an account, that isn't as the last turn left it.
+func Touched(wakes []loop.Wake, own state.Datastore) bool {
 	for _, w := range wakes {
 		switch w.Kind {
 		case store.WakeAccount:
 			if w.Version != store.AccountIn(own, w.Object) {
 				return true
 			}
-		case wakeSecret:
+		case WakeSecret:
 			known := own.Config.ResourceVersion
 			if w.Object == name.ComponentDatastoreCertificate {
 				known = own.Certificate.ResourceVersion

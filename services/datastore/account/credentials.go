@@ -1,4 +1,4 @@
-package datastore
+package account
 
 import (
 	"bytes"
@@ -20,9 +20,9 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
-// configData is what <tenant>-datastore-config must hold. The password is kept while it is the one that was made: trusted
+// ConfigData is what <tenant>-datastore-config must hold. The password is kept while it is the one that was made: trusted
 // says that nobody is known to have changed the Secret.
-func configData(have map[string][]byte, trusted bool, a driver.Account, d driver.Driver, random func() string) map[string][]byte {
+func ConfigData(have map[string][]byte, trusted bool, a driver.Account, d driver.Driver, random func() string) map[string][]byte {
 	password := have[name.KeyDBPassword]
 	if len(password) == 0 || !trusted {
 		password = []byte(random())
@@ -39,8 +39,8 @@ func configData(have map[string][]byte, trusted bool, a driver.Account, d driver
 	return data
 }
 
-// certificateData is what <tenant>-datastore-certificate must hold; accessOf reads it back.
-func certificateData(a driver.Access) map[string][]byte {
+// CertificateData is what <tenant>-datastore-certificate must hold; AccessOf reads it back.
+func CertificateData(a driver.Access) map[string][]byte {
 	data := map[string][]byte{}
 	for key, value := range map[string][]byte{
 		name.KeyDatastoreCACert: a.CA, name.KeyDatastoreCert: a.Cert, name.KeyDatastoreKey: a.Key, name.KeyDatastoreContext: a.Credentials,
@@ -52,15 +52,15 @@ func certificateData(a driver.Access) map[string][]byte {
 	return data
 }
 
-func accessOf(data map[string][]byte) driver.Access {
+func AccessOf(data map[string][]byte) driver.Access {
 	return driver.Access{
 		CA: data[name.KeyDatastoreCACert], Cert: data[name.KeyDatastoreCert], Key: data[name.KeyDatastoreKey],
 		Credentials: data[name.KeyDatastoreContext],
 	}
 }
 
-// secretFor is a Secret of a tenant without its data.
-func secretFor(key events.Key, uid, secret, component string) *corev1.Secret {
+// SecretFor is a Secret of a tenant without its data.
+func SecretFor(key events.Key, uid, secret, component string) *corev1.Secret {
 	controller := true
 	labels := name.Labels(key.Name, component, key.Partition())
 	if component == name.ComponentDatastoreCertificate {
@@ -130,10 +130,10 @@ func repair(have, want *corev1.Secret) map[string]any {
 // service is known to have written that.
 type decision func(have *corev1.Secret, trusted bool) (map[string][]byte, error)
 
-// ensure makes a Secret hold what decide returns. last is what the state knows of the Secret. Where there is none, it is created,
+// Ensure makes a Secret hold what decide returns. last is what the state knows of the Secret. Where there is none, it is created,
 // never applied: of two replicas that try, one gets an error and looks again. *[kube.TakenError] for a Secret that isn't the tenant's;
 // one of an earlier object of the tenant's name is taken up.
-func (s *accounts) ensure(ctx context.Context, want *corev1.Secret, last state.Secret, decide decision) (state.Secret, error) {
+func (s *Provisioner) Ensure(ctx context.Context, want *corev1.Secret, last state.Secret, decide decision) (state.Secret, error) {
 	have := &corev1.Secret{}
 	fill := func(have *corev1.Secret, trusted bool) (err error) {
 		if want.Data, err = decide(have, trusted); err != nil {
@@ -154,7 +154,7 @@ func (s *accounts) ensure(ctx context.Context, want *corev1.Secret, last state.S
 		}
 		made := want.DeepCopy()
 		if err = s.kube.Create(ctx, kube.Secrets, made); err == nil {
-			return s.seen(made, last), nil
+			return s.Seen(made, last), nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
 			return last, err
@@ -172,7 +172,7 @@ func (s *accounts) ensure(ctx context.Context, want *corev1.Secret, last state.S
 			return last, err
 		}
 		s.written.Store(key, checksum(made))
-		return s.seen(made, last), nil
+		return s.Seen(made, last), nil
 	case err != nil:
 		return last, err
 	}
@@ -192,14 +192,14 @@ func (s *accounts) ensure(ctx context.Context, want *corev1.Secret, last state.S
 	}
 	patch := repair(have, want)
 	if patch == nil {
-		return s.seen(have, last), nil
+		return s.Seen(have, last), nil
 	}
 	patched := &corev1.Secret{}
 	if err := s.kube.MergePatch(ctx, kube.Secrets, want.Namespace, want.Name, patch, patched); err != nil {
 		return last, err
 	}
 	s.written.Store(key, checksum(patched))
-	return s.seen(patched, last), nil
+	return s.Seen(patched, last), nil
 }
 
 // rotates reports whether somebody asks for other credentials than those in the tenant's certificate Secret.
@@ -219,8 +219,8 @@ func checksum(secret *corev1.Secret) string {
 	return name.ChecksumOf(secret, secret.Data, secret.Data)
 }
 
-// seen is what the state keeps of a Secret.
-func (s *accounts) seen(secret *corev1.Secret, last state.Secret) state.Secret {
+// Seen is what the state keeps of a Secret.
+func (s *Provisioner) Seen(secret *corev1.Secret, last state.Secret) state.Secret {
 	now := state.Secret{
 		Name: secret.Name, Checksum: checksum(secret), ResourceVersion: secret.ResourceVersion,
 		NotAfter: last.NotAfter, LastUpdate: last.LastUpdate,
@@ -231,5 +231,5 @@ func (s *accounts) seen(secret *corev1.Secret, last state.Secret) state.Secret {
 	return now
 }
 
-// password makes one of 128 bits and more.
-func password() string { return rand.Text() }
+// Password makes one of 128 bits and more.
+func Password() string { return rand.Text() }

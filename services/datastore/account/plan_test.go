@@ -1,4 +1,4 @@
-package datastore
+package account
 
 import (
 	"testing"
@@ -16,17 +16,17 @@ func TestTouched(t *testing.T) {
 		wake loop.Wake
 		want bool
 	}{
-		"the echo of our own write is no drift":       {loop.Wake{Kind: wakeSecret, Object: name.ComponentDatastoreConfig, Version: "5"}, false},
-		"each Secret has its own version":             {loop.Wake{Kind: wakeSecret, Object: name.ComponentDatastoreCertificate, Version: "5"}, true},
-		"another version is drift":                    {loop.Wake{Kind: wakeSecret, Object: name.ComponentDatastoreConfig, Version: "7"}, true},
-		"a deletion is drift":                         {loop.Wake{Kind: wakeSecret, Object: name.ComponentDatastoreConfig, Version: "5", Gone: true}, true},
+		"the echo of our own write is no drift":       {loop.Wake{Kind: WakeSecret, Object: name.ComponentDatastoreConfig, Version: "5"}, false},
+		"each Secret has its own version":             {loop.Wake{Kind: WakeSecret, Object: name.ComponentDatastoreCertificate, Version: "5"}, true},
+		"another version is drift":                    {loop.Wake{Kind: WakeSecret, Object: name.ComponentDatastoreConfig, Version: "7"}, true},
+		"a deletion is drift":                         {loop.Wake{Kind: WakeSecret, Object: name.ComponentDatastoreConfig, Version: "5", Gone: true}, true},
 		"a change of the DataStore touches no Secret": {loop.Wake{Kind: store.WakeDataStore}, false},
 		"an account that is another is drift":         {loop.Wake{Kind: store.WakeAccount, Object: "main", Version: "another"}, true},
 		"one that was put right meanwhile is not":     {loop.Wake{Kind: store.WakeAccount, Object: "main", Version: "as left"}, false},
 		"one that is gone is drift":                   {loop.Wake{Kind: store.WakeAccount, Object: "main"}, true},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			if got := touched([]loop.Wake{test.wake}, own); got != test.want {
+			if got := Touched([]loop.Wake{test.wake}, own); got != test.want {
 				t.Errorf("got %t", got)
 			}
 		})

@@ -31,16 +31,13 @@ const (
 
 // questions are the endpoints.
 func (s *svc) questions() events.Questions {
+	endpoints := s.keeper.Questions()
+	endpoints["orphans"] = events.Question{Subject: event.QueryOrphans, Timeout: orphansTimeout, Answer: s.answerOrphans}
+	endpoints["drop"] = events.Question{Subject: event.QueryDrop, Timeout: dropTimeout, Answer: s.answerDrop}
 	return events.Questions{
 		Service: event.DatastoreService, Version: "1.1.0",
 		Description: "what DataStores keep for owners that are no tenant, what moves of data would meet, and which backups there are",
-		Endpoints: map[string]events.Question{
-			"orphans": {Subject: event.QueryOrphans, Timeout: orphansTimeout, Answer: s.answerOrphans},
-			"backups": {Subject: event.QueryBackups, Timeout: backupsTimeout, Answer: s.keeper.answerBackups},
-			"backup":  {Subject: event.QueryBackup, Timeout: backupsTimeout, Answer: s.keeper.answerBackup},
-			"drop":    {Subject: event.QueryDrop, Timeout: dropTimeout, Answer: s.answerDrop},
-			"move":    {Subject: event.QueryMove, Timeout: moveTimeout, Answer: s.keeper.answerMove},
-		},
+		Endpoints:   endpoints,
 	}
 }
 

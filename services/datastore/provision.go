@@ -6,6 +6,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/services/datastore/account"
+	"github.com/stoker-k8s/stoker/services/datastore/data"
 	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
@@ -23,7 +24,7 @@ func (s *svc) provision(ctx context.Context, t *loop.Turn) error {
 	if wait.Waits() {
 		return t.Wait(ctx, wait)
 	}
-	if err := s.keeper.takeBack(ctx, t, &own, home.Main); err != nil {
+	if err := s.keeper.TakeBack(ctx, t, &own, home.Main); err != nil {
 		return err
 	}
 	p, err := s.accounts.Plan(ctx, t, own, home)
@@ -31,7 +32,7 @@ func (s *svc) provision(ctx context.Context, t *loop.Turn) error {
 		return err
 	}
 	if own.Move != nil && own.Move.Phase == state.MoveGoingOver {
-		return s.keeper.migrate(ctx, t, p, home, nil) // nothing may be changed where the data are
+		return s.keeper.Migrate(ctx, t, p, home, nil) // nothing may be changed where the data are
 	}
 	if p.UpToDate {
 		home.NoteAccount(t, own)
@@ -42,8 +43,8 @@ func (s *svc) provision(ctx context.Context, t *loop.Turn) error {
 	if err != nil {
 		return err
 	}
-	restoring := restores(t, own)
-	moving := moves(t, p.Want) && !own.WantsInPlace(t.Tenant)
+	restoring := data.Restores(t, own)
+	moving := data.Moves(t, p.Want) && !own.WantsInPlace(t.Tenant)
 	var changed bool
 	var facts []loop.Tell
 	if !restoring {
@@ -66,7 +67,7 @@ func (s *svc) provision(ctx context.Context, t *loop.Turn) error {
 		}
 	}
 	if restoring {
-		done, restored, err := s.keeper.restore(ctx, t, home, p)
+		done, restored, err := s.keeper.Restore(ctx, t, home, p)
 		if err != nil || !done {
 			return err
 		}
@@ -76,11 +77,11 @@ func (s *svc) provision(ctx context.Context, t *loop.Turn) error {
 	outcome.Facts, outcome.Wait = append(outcome.Facts, facts...), wait
 	if p.Want.Restoring != nil { // noted before the data are touched
 		outcome.Step = ""
-		t.Alarm(0, loop.Wake{Kind: wakeJob})
+		t.Alarm(0, loop.Wake{Kind: data.WakeJob})
 	}
 	if moving {
 		home.NoteAccount(t, p.Want)
-		return s.keeper.migrate(ctx, t, p, home, outcome.Facts)
+		return s.keeper.Migrate(ctx, t, p, home, outcome.Facts)
 	}
 	if err := t.Done(ctx, outcome); err != nil {
 		return err
@@ -93,9 +94,9 @@ func (s *svc) provision(ctx context.Context, t *loop.Turn) error {
 // whether the state is another, and what is to be told.
 func (s *svc) tend(ctx context.Context, t *loop.Turn, home account.Home, p *account.Plan, moving bool) (wait state.Wait, changed bool, facts []loop.Tell, err error) {
 	if !p.Want.WantsInPlace(t.Tenant) {
-		changed, facts = s.keeper.backUp(ctx, t, home, &p.Want)
+		changed, facts = s.keeper.BackUp(ctx, t, home, &p.Want)
 	}
-	wait, replaces, told, err := s.keeper.replace(ctx, t, home, p)
+	wait, replaces, told, err := s.keeper.Replace(ctx, t, home, p)
 	if err != nil {
 		return wait, false, nil, err
 	}

@@ -23,7 +23,7 @@ func (s *svc) remove(ctx context.Context, t *loop.Turn) error {
 	if err := t.OwnData(&own); err != nil {
 		return err
 	}
-	s.keeper.end(t.Key)
+	s.keeper.End(t.Key)
 	s.accounts.Forget(t.Key)
 	left := own.Left
 	if was := t.Own(); was == nil || was.Wait.Reason != reason.ObjectHeld { // else all that is left to do is to wait for the Secrets

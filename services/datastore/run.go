@@ -28,6 +28,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 	"github.com/stoker-k8s/stoker/pkg/service"
 	"github.com/stoker-k8s/stoker/services/datastore/account"
+	"github.com/stoker-k8s/stoker/services/datastore/data"
 	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
@@ -47,17 +48,17 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	var k *keeper
-	defer func() { k.stop() }()
+	var k *data.Keeper
+	defer func() { k.Stop() }()
 	return service.Run(ctx, cfg.Config, func(c *service.Clients) (*loop.Loop, error) {
 		namespaces := strings.FieldsFunc(cmp.Or(cfg.SecretNamespaces, name.SystemNamespace), isSeparator)
 		stores := store.New(c.Kube, namespaces, store.Drivers(), c.Log, time.Now)
 		a := account.New(c.Kube, c.Log, stores, time.Now, c.Handlers, before)
-		k = newKeeper(c.Kube, c.Bus, c.Log, stores, time.Now, a)
+		k = data.New(c.Kube, c.Bus, c.Log, stores, time.Now, a)
 		s := &svc{kube: c.Kube, bus: c.Bus, log: c.Log, stores: stores, now: time.Now, accounts: a, keeper: k}
 		stores.Register(c.Metrics, c.Kamaji, cfg.TenantMetrics)
 		a.Register(c.Metrics)
-		k.register(c.Metrics)
+		k.Register(c.Metrics)
 		if _, err := c.Bus.AnswerQuestions(ctx, s.questions()); err != nil {
 			return nil, err
 		}
@@ -69,7 +70,7 @@ func Run(ctx context.Context, cfg Config) error {
 func DescribeMetrics(own, kamaji prometheus.Registerer) {
 	new(store.Registry).Register(own, kamaji, true)
 	new(account.Provisioner).Register(own)
-	new(keeper).register(own)
+	new(data.Keeper).Register(own)
 }
 
 func isSeparator(r rune) bool { return r == ',' || r == ' ' }
@@ -82,5 +83,5 @@ type svc struct {
 	stores   *store.Registry
 	now      func() time.Time
 	accounts *account.Provisioner
-	keeper   *keeper
+	keeper   *data.Keeper
 }

@@ -21,7 +21,7 @@ func (s *svc) handle(ctx context.Context, t *loop.Turn) error {
 	case t.Tenant.Deleting:
 		return s.remove(ctx, t)
 	case t.Tenant.Transfer != "":
-		return s.keeper.passOn(ctx, t)
+		return s.keeper.PassOn(ctx, t)
 	}
 	err := s.provision(ctx, t)
 	if taken := (*kube.TakenError)(nil); errors.As(err, &taken) {

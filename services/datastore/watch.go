@@ -56,7 +56,7 @@ func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) 
 // takeOver wakes the DataStores in partitions that are gained, and forgets the tenants in those that are lost.
 func (s *svc) takeOver(ctx context.Context, held *partition.Held, wake loop.Waker) {
 	for m := range held.Moves(ctx) {
-		s.keeper.keep(m.Held)
+		s.keeper.Keep(m.Held)
 		s.accounts.Keep(m.Held)
 		for _, n := range s.stores.Names() {
 			s.stores.Get(n).Keep(m.Held)

@@ -1,4 +1,4 @@
-package datastore
+package data
 
 // What a tenant keeps is in one DataStore, or, with dataStoreOverrides, in several, etcds all. Here they are read and written as one.
 
@@ -45,7 +45,7 @@ func hasOf(resources []string) func(key string) bool {
 }
 
 // partsOf are the parts of a tenant's data, its own DataStore's the first.
-func (s *keeper) partsOf(ctx context.Context, key events.Key, main *store.Store, a driver.Account, overrides []state.Override) ([]part, error) {
+func (s *Keeper) partsOf(ctx context.Context, key events.Key, main *store.Store, a driver.Account, overrides []state.Override) ([]part, error) {
 	own, err := s.accounts.Reach(ctx, key, main, a)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package datastore
+package data
 
 // Backups of a tenant: the turn that finds one due starts a job, and writes down how far it is. What a backup is made of is package backup's.
 
@@ -36,7 +36,7 @@ const (
 
 // backingUp is what one turn does for the tenant's backups.
 type backingUp struct {
-	s    *keeper
+	s    *Keeper
 	t    *loop.Turn
 	home account.Home
 	own  *state.Datastore
@@ -45,8 +45,8 @@ type backingUp struct {
 	facts   []loop.Tell
 }
 
-// backUp sees to it that the backup that is due is made. It changes own, and returns what is to be told.
-func (s *keeper) backUp(ctx context.Context, t *loop.Turn, h account.Home, own *state.Datastore) (changed bool, facts []loop.Tell) {
+// BackUp sees to it that the backup that is due is made. It changes own, and returns what is to be told.
+func (s *Keeper) BackUp(ctx context.Context, t *loop.Turn, h account.Home, own *state.Datastore) (changed bool, facts []loop.Tell) {
 	due := t.Tenant.Backups.Due
 	if due.IsZero() || own.Backup != nil && !due.After(own.Backup.Done) {
 		if s.jobs.get(t.Key, "") != nil || // none is wanted: one that is being made is ended
@@ -79,7 +79,7 @@ func (b *backingUp) goOn(ctx context.Context) {
 	if j == nil {
 		if f := is.Failure; f != nil && f.Due.Equal(due) && now.Before(f.Next) {
 			b.s.failing.add(b.t.Key) // it may have failed elsewhere
-			b.t.Alarm(f.Next.Sub(now), loop.Wake{Kind: wakeJob})
+			b.t.Alarm(f.Next.Sub(now), loop.Wake{Kind: WakeJob})
 			return
 		}
 		j = b.s.startBackup(ctx, b.t, b.home, *b.own)
@@ -91,7 +91,7 @@ func (b *backingUp) goOn(ctx context.Context) {
 		if is.Making == nil || *is.Making != m {
 			is.Making, b.changed = &m, true
 		}
-		b.t.Alarm(tellEvery, loop.Wake{Kind: wakeJob})
+		b.t.Alarm(tellEvery, loop.Wake{Kind: WakeJob})
 		return
 	}
 	b.s.jobs.end(b.t.Key)
@@ -99,7 +99,7 @@ func (b *backingUp) goOn(ctx context.Context) {
 	is.Making = nil
 	if err != nil {
 		b.failed(j, err, now)
-		b.t.Alarm(is.Failure.Next.Sub(now), loop.Wake{Kind: wakeJob})
+		b.t.Alarm(is.Failure.Next.Sub(now), loop.Wake{Kind: WakeJob})
 		return
 	}
 	b.made(j)
@@ -152,7 +152,7 @@ type backupJob struct {
 }
 
 // startBackup starts the job that makes a backup.
-func (s *keeper) startBackup(ctx context.Context, t *loop.Turn, h account.Home, own state.Datastore) *job {
+func (s *Keeper) startBackup(ctx context.Context, t *loop.Turn, h account.Home, own state.Datastore) *job {
 	key, uid, tenant := t.Key, t.UID, *t.Tenant
 	account := account.Of(key, uid, t.Tenant, own)
 	j := &job{id: backupID, backup: backupJob{Backups: tenant.Backups, since: s.now().UTC().Truncate(time.Second)}}
@@ -208,7 +208,7 @@ func makeBackup(ctx context.Context, location backup.Location, parts []part, sou
 }
 
 // expire removes backups that the tenant's annotations have no longer, and what others have begun and not finished.
-func (s *keeper) expire(ctx context.Context, location backup.Location, key events.Key, b state.Backups) (n int, err error) {
+func (s *Keeper) expire(ctx context.Context, location backup.Location, key events.Key, b state.Backups) (n int, err error) {
 	now := s.now()
 	made, _, err := backup.List(ctx, location, key.Namespace, key.Name)
 	if err != nil {
@@ -231,7 +231,7 @@ func (s *keeper) expire(ctx context.Context, location backup.Location, key event
 var errNoLocation = errors.New("there is no Secret")
 
 // location opens a location of backups, and says to whom they are encrypted.
-func (s *keeper) location(ctx context.Context, n string) (backup.Location, []string, error) {
+func (s *Keeper) location(ctx context.Context, n string) (backup.Location, []string, error) {
 	secret := &corev1.Secret{}
 	err := s.kube.Get(ctx, kube.Secrets, name.SystemNamespace, n, secret)
 	if apierrors.IsNotFound(err) {
@@ -259,7 +259,7 @@ func (s *keeper) location(ctx context.Context, n string) (backup.Location, []str
 }
 
 // objectOf is the tenant's object as a manifest: what its author wrote, and nothing that is of this installation.
-func (s *keeper) objectOf(ctx context.Context, key events.Key, uid string) ([]byte, error) {
+func (s *Keeper) objectOf(ctx context.Context, key events.Key, uid string) ([]byte, error) {
 	o := &v1alpha1.TenantControlPlane{}
 	if err := s.kube.Get(ctx, kube.TenantControlPlanes, key.Namespace, key.Name, o); err != nil {
 		return nil, err
@@ -271,7 +271,7 @@ func (s *keeper) objectOf(ctx context.Context, key events.Key, uid string) ([]by
 }
 
 // keysOf are the Secrets of a tenant that nothing else has: its authorities, the key of its service accounts' tokens, and by what it encrypts.
-func (s *keeper) keysOf(ctx context.Context, key events.Key) (keys []backup.Secret, err error) {
+func (s *Keeper) keysOf(ctx context.Context, key events.Key) (keys []backup.Secret, err error) {
 	for _, n := range []string{name.CA(key.Name), name.FrontProxyCA(key.Name), name.ServiceAccountKeys(key.Name), name.Encryption(key.Name)} {
 		secret := &corev1.Secret{}
 		err := s.kube.Get(ctx, kube.Secrets, key.Namespace, n, secret)

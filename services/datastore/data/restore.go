@@ -1,4 +1,4 @@
-package datastore
+package data
 
 // A tenant that is made anew gets its data before its first pod starts: those of a backup (name.AnnotationRestoreFrom), or of another tenant
 // that works on meanwhile (name.AnnotationCloneOf). One that works gets those of a backup while it has no pods (inplace.go).
@@ -63,17 +63,17 @@ func sourceText(from string) string {
 	return "backup " + from
 }
 
-// restores reports whether a tenant is to get data first. One that works already keeps what it has; one that has some of them gets all, or
+// Restores reports whether a tenant is to get data first. One that works already keeps what it has; one that has some of them gets all, or
 // never begins.
-func restores(t *loop.Turn, own state.Datastore) bool {
+func Restores(t *loop.Turn, own state.Datastore) bool {
 	last := t.Own()
 	fresh := last == nil || last.Step != event.Provisioned
 	from, _ := sourceOf(t.Tenant) // one that can't be read is told by restore
 	return own.Restoring != nil || fresh && own.Restored == "" && from != ""
 }
 
-// restore starts the job that brings the data, or notes how far it is. It reports whether the tenant has its data.
-func (s *keeper) restore(ctx context.Context, t *loop.Turn, h account.Home, p *account.Plan) (done bool, facts []loop.Tell, err error) {
+// Restore starts the job that brings the data, or notes how far it is. It reports whether the tenant has its data.
+func (s *Keeper) Restore(ctx context.Context, t *loop.Turn, h account.Home, p *account.Plan) (done bool, facts []loop.Tell, err error) {
 	now := s.now().UTC()
 	r := state.Restoring{}
 	if p.Want.Restoring != nil {
@@ -140,7 +140,7 @@ func (s *keeper) restore(ctx context.Context, t *loop.Turn, h account.Home, p *a
 
 // restoreInPlace notes that the data of a tenant that worked are being replaced, before they are; goesOn is false if they aren't to be any
 // more. What was begun is brought to its end, but for another request, which takes its place.
-func (s *keeper) restoreInPlace(ctx context.Context, t *loop.Turn, p *account.Plan, r *state.Restoring) (goesOn bool, err error) {
+func (s *Keeper) restoreInPlace(ctx context.Context, t *loop.Turn, p *account.Plan, r *state.Restoring) (goesOn bool, err error) {
 	if !r.Begun {
 		may, err := mayReplace(ctx, t, *r)
 		if err != nil {
@@ -148,7 +148,7 @@ func (s *keeper) restoreInPlace(ctx context.Context, t *loop.Turn, p *account.Pl
 		}
 		if !may {
 			p.Want.Restoring = nil
-			t.Alarm(0, loop.Wake{Kind: wakeJob}) // what is asked for now
+			t.Alarm(0, loop.Wake{Kind: WakeJob}) // what is asked for now
 			return false, nil
 		}
 	}
@@ -166,8 +166,8 @@ func (s *keeper) restoreInPlace(ctx context.Context, t *loop.Turn, p *account.Pl
 const firstRestoreRetry, longestRestoreRetry = 5 * time.Second, 5 * time.Minute
 
 // restoreLater ends a turn of a tenant that hasn't its data yet. Another one looks again.
-func (s *keeper) restoreLater(ctx context.Context, t *loop.Turn, p *account.Plan, after time.Duration) error {
-	t.Alarm(after, loop.Wake{Kind: wakeJob})
+func (s *Keeper) restoreLater(ctx context.Context, t *loop.Turn, p *account.Plan, after time.Duration) error {
+	t.Alarm(after, loop.Wake{Kind: WakeJob})
 	r := p.Want.Restoring
 	text := fmt.Sprintf("the data of %s: %d of %d keys are written", sourceText(r.From), r.Keys, r.Of)
 	if r.Failure != "" {
@@ -194,7 +194,7 @@ func (e *unfitError) Error() string { return e.message }
 
 // bring writes data to an account that holds none. What holds some is left as it is, but for what an earlier try has written: whoever lost
 // the note that the data are there, and the source since, keeps the tenant.
-func (s *keeper) bring(ctx context.Context, key events.Key, b *bringer, j *job) error {
+func (s *Keeper) bring(ctx context.Context, key events.Key, b *bringer, j *job) error {
 	b.job = j
 	return inParts(ctx, b.parts, func(accesses []driver.DataAccess) (err error) {
 		b.accesses = accesses
@@ -235,7 +235,7 @@ type opened struct {
 }
 
 // openBackup opens the backup that a tenant is to have. The caller closes its location.
-func (s *keeper) openBackup(ctx context.Context, key events.Key, from string) (b opened, err error) {
+func (s *Keeper) openBackup(ctx context.Context, key events.Key, from string) (b opened, err error) {
 	parts := strings.Split(from, "/")
 	location, _, err := s.location(ctx, parts[0])
 	if err != nil {
@@ -263,7 +263,7 @@ func (s *keeper) openBackup(ctx context.Context, key events.Key, from string) (b
 }
 
 // bringBackup opens the backup, then writes its data.
-func (s *keeper) bringBackup(ctx context.Context, key events.Key, b *bringer) error {
+func (s *Keeper) bringBackup(ctx context.Context, key events.Key, b *bringer) error {
 	from, err := s.openBackup(ctx, key, b.from)
 	if err != nil {
 		return err
@@ -277,7 +277,7 @@ func (s *keeper) bringBackup(ctx context.Context, key events.Key, b *bringer) er
 }
 
 // bringClone writes what another tenant keeps, as it is at one revision.
-func (s *keeper) bringClone(ctx context.Context, key events.Key, b *bringer) error {
+func (s *Keeper) bringClone(ctx context.Context, key events.Key, b *bringer) error {
 	original := events.Tenant(key.Namespace, b.from)
 	p, err := s.stands(ctx, original)
 	switch {
@@ -306,7 +306,7 @@ func (s *keeper) bringClone(ctx context.Context, key events.Key, b *bringer) err
 }
 
 // sameEncryption refuses a clone that couldn't read what its original has encrypted.
-func (s *keeper) sameEncryption(ctx context.Context, original, clone events.Key) error {
+func (s *Keeper) sameEncryption(ctx context.Context, original, clone events.Key) error {
 	var secrets [2]corev1.Secret
 	for i, key := range []events.Key{original, clone} {
 		err := s.kube.Get(ctx, kube.Secrets, key.Namespace, name.Encryption(key.Name), &secrets[i])

@@ -1,4 +1,4 @@
-package datastore
+package data
 
 // What follows from a prospect: pure, one function for each thing that a move may meet. Messages are for people, reasons for programs.
 

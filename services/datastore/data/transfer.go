@@ -1,4 +1,4 @@
-package datastore
+package data
 
 // A tenant goes to another management cluster, and its data stay where they are, in a database that both reach. Whose they are is on record
 // there by the tenant's UID, which is another afterwards. So on the way they belong to a token in the tenant's Secret <t>-datastore-config,
@@ -32,9 +32,9 @@ func ownerBy(token []byte) string {
 	return "transfer:" + hex.EncodeToString(sum[:])
 }
 
-// passOn gives the account of a tenant that another management cluster may take over to whoever has the token in its Secret. In that other
+// PassOn gives the account of a tenant that another management cluster may take over to whoever has the token in its Secret. In that other
 // cluster, where the object arrives as it is here, it finds that done once the Secret has arrived, too.
-func (s *keeper) passOn(ctx context.Context, t *loop.Turn) error {
+func (s *Keeper) PassOn(ctx context.Context, t *loop.Turn) error {
 	own := state.Datastore{}
 	if err := t.OwnData(&own); err != nil {
 		return err
@@ -87,10 +87,10 @@ func (s *keeper) passOn(ctx context.Context, t *loop.Turn) error {
 	}}})
 }
 
-// takeBack takes the account of a tenant that may be taken over no more, or that was in another management cluster, by the token in its
+// TakeBack takes the account of a tenant that may be taken over no more, or that was in another management cluster, by the token in its
 // Secret, and notes that it was made. So it does where nothing is known of the tenant, as after the loss of NATS, and the database says that
 // the account in its Secret is its own, with the names that another management cluster gave it. The token is taken off after that is noted (apply).
-func (s *keeper) takeBack(ctx context.Context, t *loop.Turn, own *state.Datastore, st *store.Store) error {
+func (s *Keeper) TakeBack(ctx context.Context, t *loop.Turn, own *state.Datastore, st *store.Store) error {
 	if own.DataStore != "" && own.PassedOn == "" {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package datastore
+package data
 
 // A mover works on the move of one tenant's data, beside the tenant's turns, which tell it what to do next and write down how far it is
 // (migrate.go). It ends when it is done, when it is told to, or when this replica loses the tenant's partition; whoever has the

@@ -1,4 +1,4 @@
-package datastore
+package data
 
 // A tenant that works is set back to a backup (name.AnnotationRestoreInPlace). While it works, the backup is read to its end: one that is
 // broken stops nobody. Then the tenant has no pods, and the way on is that of a tenant that is made anew (restore.go). Its database stays the
@@ -25,7 +25,7 @@ import (
 
 // replacing is what one turn does for a restore in place before the data are touched.
 type replacing struct {
-	s    *keeper
+	s    *Keeper
 	t    *loop.Turn
 	home account.Home
 	p    *account.Plan
@@ -34,9 +34,9 @@ type replacing struct {
 	facts []loop.Tell
 }
 
-// replace sees to it that the backup is read that a restore in place is of, and that the tenant's data are replaced once it has stopped. It
+// Replace sees to it that the backup is read that a restore in place is of, and that the tenant's data are replaced once it has stopped. It
 // changes the plan's state, and returns what the tenant waits for, what is to be told, and whether the state is another.
-func (s *keeper) replace(ctx context.Context, t *loop.Turn, h account.Home, p *account.Plan) (wait state.Wait, changed bool, facts []loop.Tell, err error) {
+func (s *Keeper) Replace(ctx context.Context, t *loop.Turn, h account.Home, p *account.Plan) (wait state.Wait, changed bool, facts []loop.Tell, err error) {
 	asked, was := t.Tenant.InPlace, p.Want.InPlace
 	switch {
 	case asked.Request == "":
@@ -95,7 +95,7 @@ func (r *replacing) check(ctx context.Context) {
 	j := r.s.jobs.get(r.t.Key, checkID+is.Request)
 	if j == nil && now.Before(is.Next) {
 		say(fmt.Sprintf("%s; tried again at %s", is.Failure, is.Next.Format(time.TimeOnly)))
-		r.t.Alarm(is.Next.Sub(now), loop.Wake{Kind: wakeJob})
+		r.t.Alarm(is.Next.Sub(now), loop.Wake{Kind: WakeJob})
 		return
 	}
 	if j == nil {
@@ -108,7 +108,7 @@ func (r *replacing) check(ctx context.Context) {
 	ended, err := j.outcome()
 	if !ended {
 		say(fmt.Sprintf("%d of %d keys are read, before the tenant is stopped", keys, of))
-		r.t.Alarm(tellEvery, loop.Wake{Kind: wakeJob})
+		r.t.Alarm(tellEvery, loop.Wake{Kind: WakeJob})
 		return
 	}
 	r.s.jobs.end(r.t.Key)
@@ -130,12 +130,12 @@ func (r *replacing) check(ctx context.Context) {
 		pause := min(firstRestoreRetry<<min(is.Tries-1, 10), longestRestoreRetry)
 		is.Next = now.Add(pause).Truncate(time.Second)
 		say(fmt.Sprintf("%s; tried again at %s", is.Failure, is.Next.Format(time.TimeOnly)))
-		r.t.Alarm(pause, loop.Wake{Kind: wakeJob})
+		r.t.Alarm(pause, loop.Wake{Kind: WakeJob})
 	}
 }
 
 // readBackup reads a backup to its end, and whether the account holds its data already.
-func (s *keeper) readBackup(ctx context.Context, key events.Key, request, runs string, at account.Side, j *job) error {
+func (s *Keeper) readBackup(ctx context.Context, key events.Key, request, runs string, at account.Side, j *job) error {
 	there, err := s.accounts.Reach(ctx, key, at.Store, at.Account)
 	if err != nil {
 		return err

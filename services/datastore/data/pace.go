@@ -1,4 +1,4 @@
-package datastore
+package data
 
 // How fast a mover copies, and when it is told. Turns ask for it every tellEvery.
 

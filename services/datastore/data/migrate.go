@@ -1,4 +1,4 @@
-package datastore
+package data
 
 // The turns of a tenant whose data are to be in another DataStore than they are: they make what the move needs, have a mover (mover.go)
 // do it, and write down how far it is. The pods get gates by the workload service, which hears of each phase by datastore.migrating.
@@ -31,14 +31,14 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
-// moves reports whether a turn has something to do with a move.
-func moves(t *loop.Turn, own state.Datastore) bool {
+// Moves reports whether a turn has something to do with a move.
+func Moves(t *loop.Turn, own state.Datastore) bool {
 	return own.Move != nil || changeOf(t.Tenant, own).to != ""
 }
 
 // migrating is what a turn knows of a move.
 type migrating struct {
-	s    *keeper
+	s    *Keeper
 	t    *loop.Turn
 	own  state.Datastore
 	home account.Home
@@ -65,9 +65,9 @@ func (m *migrating) tell(phase, why string) loop.Tell {
 	}}
 }
 
-// migrate takes the next step of a move. It is called once the tenant's account is as it must be where the data are, but for a move that
+// Migrate takes the next step of a move. It is called once the tenant's account is as it must be where the data are, but for a move that
 // goes over: then nothing may be changed there.
-func (s *keeper) migrate(ctx context.Context, t *loop.Turn, p *account.Plan, h account.Home, facts []loop.Tell) error {
+func (s *Keeper) Migrate(ctx context.Context, t *loop.Turn, p *account.Plan, h account.Home, facts []loop.Tell) error {
 	m := &migrating{s: s, t: t, own: p.Want, home: h, account: p.Account, inputs: p.Inputs, facts: facts}
 	m.own.Move = clone(m.own.Move)
 	if was := t.Own(); m.own.Move != nil && m.own.Move.Phase == state.MoveGoingOver && was != nil {
@@ -545,7 +545,7 @@ func graceOf(annotations map[string]string) time.Duration {
 
 // lookAgain has the tenant looked at once more when the spec names yet another DataStore.
 func (m *migrating) lookAgain() {
-	if moves(m.t, m.own) {
+	if Moves(m.t, m.own) {
 		m.t.Alarm(0, loop.Wake{Kind: wakeMove})
 	}
 }

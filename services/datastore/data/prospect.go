@@ -1,4 +1,4 @@
-package datastore
+package data
 
 // What a move of a tenant's data would meet, for whoever asks before it is begun (stoker.datastore.move, `stoker migrate --plan`). Any replica
 // answers, whoever's the tenant is: all is read, from the states and from both databases with the administrator's rights, and nothing is
@@ -63,7 +63,7 @@ type aspect struct {
 func (a aspect) usable() bool { return a.object != nil && a.opened == nil && a.pinged == nil }
 
 // answerMove says what a move would meet.
-func (s *keeper) answerMove(ctx context.Context, question []byte) (any, error) {
+func (s *Keeper) answerMove(ctx context.Context, question []byte) (any, error) {
 	var q event.MoveQuery
 	err := json.Unmarshal(question, &q)
 	key := events.Tenant(q.Namespace, q.Name)
@@ -83,7 +83,7 @@ func (s *keeper) answerMove(ctx context.Context, question []byte) (any, error) {
 }
 
 // stands reads where a tenant's data are.
-func (s *keeper) stands(ctx context.Context, key events.Key) (*prospect, error) {
+func (s *Keeper) stands(ctx context.Context, key events.Key) (*prospect, error) {
 	p := &prospect{key: key, tenant: &state.Tenant{}}
 	spec, err := s.bus.State(ctx, key, name.ServiceIntake)
 	if errors.Is(err, events.ErrNotFound) {
@@ -112,7 +112,7 @@ func (s *keeper) stands(ctx context.Context, key events.Key) (*prospect, error) 
 }
 
 // lookAt looks at both DataStores. An error is one of the management API; what is wrong with a DataStore is in the aspects.
-func (s *keeper) lookAt(ctx context.Context, p *prospect) (err error) {
+func (s *Keeper) lookAt(ctx context.Context, p *prospect) (err error) {
 	p.account = account.Of(p.key, p.uid, p.tenant, p.own)
 	if p.from, err = s.aspectOf(ctx, p.own.DataStore, p.account); err != nil {
 		return err
@@ -169,7 +169,7 @@ func takenBy(ctx context.Context, d driver.Driver, a driver.Account) (taken, err
 }
 
 // aspectOf looks at one DataStore, in which the tenant has an account or not.
-func (s *keeper) aspectOf(ctx context.Context, n string, account driver.Account) (a aspect, err error) {
+func (s *Keeper) aspectOf(ctx context.Context, n string, account driver.Account) (a aspect, err error) {
 	st := s.stores.Get(n)
 	st.Invalidate()
 	if a.object, a.opened, err = st.Load(ctx); err != nil {

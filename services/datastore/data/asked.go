@@ -1,6 +1,6 @@
-package datastore
+package data
 
-// Questions about backups: which there are, and what the way back begins with. Nothing secret is answered that isn't encrypted to the
+// Questions about data: which backups there are, what the way back begins with, and what a move would meet (prospect.go). Nothing secret is answered that isn't encrypted to the
 // location's recipients.
 
 import (
@@ -17,8 +17,17 @@ import (
 // backupsTimeout bounds an answer, for which the location is asked for each manifest.
 const backupsTimeout = 50 * time.Second
 
+// Questions are the endpoints about data, by name.
+func (s *Keeper) Questions() map[string]events.Question {
+	return map[string]events.Question{
+		"backups": {Subject: event.QueryBackups, Timeout: backupsTimeout, Answer: s.answerBackups},
+		"backup":  {Subject: event.QueryBackup, Timeout: backupsTimeout, Answer: s.answerBackup},
+		"move":    {Subject: event.QueryMove, Timeout: moveTimeout, Answer: s.answerMove},
+	}
+}
+
 // answerBackups lists the backups in a location.
-func (s *keeper) answerBackups(ctx context.Context, question []byte) (any, error) {
+func (s *Keeper) answerBackups(ctx context.Context, question []byte) (any, error) {
 	var q event.BackupsQuery
 	if err := json.Unmarshal(question, &q); err != nil || q.Location == "" || (q.Namespace == "") != (q.Name == "") {
 		return nil, &events.Refusal{Code: "400", Message: `send {"location":"…"} or {"location":"…","namespace":"…","name":"…"}`}
@@ -46,7 +55,7 @@ func (s *keeper) answerBackups(ctx context.Context, question []byte) (any, error
 }
 
 // answerBackup answers what the way back from a backup begins with.
-func (s *keeper) answerBackup(ctx context.Context, question []byte) (any, error) {
+func (s *Keeper) answerBackup(ctx context.Context, question []byte) (any, error) {
 	var q event.BackupQuery
 	if err := json.Unmarshal(question, &q); err != nil || q.Location == "" || q.Namespace == "" || q.Name == "" || q.ID == "" {
 		return nil, &events.Refusal{Code: "400", Message: `send {"location":"…","namespace":"…","name":"…","id":"…"}`}

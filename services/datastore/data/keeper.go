@@ -1,0 +1,76 @@
+// Package data moves the data of tenants to other DataStores, backs them up and brings them back. What takes longer than a turn is done by
+// movers and jobs, which run beside the turns of their tenants.
+//
+// Files: migrate.go has the turns of a tenant that moves, mover.go and pace.go what copies its data, change.go what of them is to move and what
+// prevents that; prospect.go and findings.go foretell what a move would meet; backups.go, restore.go and inplace.go make backups and bring them
+// back, jobs.go runs both, failing.go counts; parts.go reads and writes what is in several DataStores as one; transfer.go hands a tenant over to
+// another management cluster; asked.go answers questions.
+package data
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/stoker-k8s/stoker/pkg/events"
+	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/pkg/loop"
+	"github.com/stoker-k8s/stoker/services/datastore/account"
+	"github.com/stoker-k8s/stoker/services/datastore/store"
+)
+
+// Kinds of wakes that movers and jobs cause.
+const (
+	// wakeMove: the mover of the tenant's data has come further, or there is room for one.
+	wakeMove = "move"
+	// WakeJob: a job of the tenant has come further, or is to be tried again.
+	WakeJob = "job"
+)
+
+// Keeper moves the data of tenants, backs them up and restores them. It is safe for concurrent use, with one turn of each tenant at a time.
+type Keeper struct {
+	kube     *kube.Client
+	bus      *events.Bus
+	log      *slog.Logger
+	stores   *store.Registry
+	now      func() time.Time
+	accounts *account.Provisioner
+
+	movers *movers
+	jobs   *jobs
+	// failing are the tenants whose last backup could not be made.
+	failing failing
+}
+
+// New returns one that has no mover and no job.
+func New(k *kube.Client, bus *events.Bus, log *slog.Logger, stores *store.Registry, now func() time.Time, a *account.Provisioner) *Keeper {
+	wake := func(kind string) func(events.Key) {
+		return func(key events.Key) { stores.WakeAll([]events.Key{key}, loop.Wake{Kind: kind}) }
+	}
+	return &Keeper{
+		kube: k, bus: bus, log: log, stores: stores, now: now, accounts: a, jobs: newJobs(wake(WakeJob)),
+		movers: &movers{all: map[events.Key]*mover{}, waiting: map[events.Key]struct{}{}, wake: wake(wakeMove)},
+	}
+}
+
+// Stop ends all movers and jobs. A nil keeper has none.
+func (s *Keeper) Stop() {
+	if s != nil {
+		s.jobs.stop()
+		s.movers.stop()
+	}
+}
+
+// End ends what goes on beside the turns of a tenant, and forgets the tenant.
+func (s *Keeper) End(key events.Key) {
+	s.movers.end(key)
+	s.jobs.end(key)
+	s.failing.Forget(key)
+}
+
+// Keep forgets the tenants in partitions that this replica doesn't hold.
+func (s *Keeper) Keep(held []int) { s.failing.Keep(held) }
+
+// Register has backups counted at each scrape.
+func (s *Keeper) Register(own prometheus.Registerer) { s.failing.register(own) }

@@ -10,100 +10,231 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
-// provision wakes on intake.accepted, the timer, changes of the tenant's two Secrets and of its DataStores. It makes user,
-// schema, grants and both Secrets so, and publishes datastore.provisioned.
+// provision wakes on intake.accepted, the timer, and changes of the tenant's two Secrets and of its DataStores. It compares what must be with
+// the state, and then runs the steps.
 func (s *svc) provision(ctx context.Context, t *loop.Turn) error {
-	own := state.Datastore{}
-	if err := t.OwnData(&own); err != nil {
+	p := &provisioning{svc: s, turn: t}
+	if err := t.OwnData(&p.own); err != nil {
 		return err
 	}
-	home, wait, err := s.accounts.OpenHome(ctx, t, own)
-	if err != nil {
+	var wait state.Wait
+	var err error
+	if p.home, wait, err = s.accounts.OpenHome(ctx, t, p.own); err != nil {
 		return err
 	}
 	if wait.Waits() {
 		return t.Wait(ctx, wait)
 	}
-	if err := s.keeper.TakeBack(ctx, t, &own, home.Main); err != nil {
+	if err := s.keeper.TakeBack(ctx, t, &p.own, p.home.Main); err != nil {
 		return err
 	}
-	p, err := s.accounts.Plan(ctx, t, own, home)
-	if err != nil {
+	if p.plan, err = s.accounts.Plan(ctx, t, p.own, p.home); err != nil {
 		return err
 	}
-	if own.Move != nil && own.Move.Phase == state.MoveGoingOver {
-		return s.keeper.Migrate(ctx, t, p, home, nil) // nothing may be changed where the data are
-	}
-	if p.UpToDate {
-		home.NoteAccount(t, own)
-	}
-	measured := t.Woken(store.WakeSize) && home.Main.TakeSize(&p.Want)
-	removed := s.accounts.RemoveKept(ctx, t, &p.Want)
-	withdrawn, err := s.accounts.Withdraw(ctx, t, p, home)
-	if err != nil {
-		return err
-	}
-	restoring := data.Restores(t, own)
-	moving := data.Moves(t, p.Want) && !own.WantsInPlace(t.Tenant)
-	var changed bool
-	var facts []loop.Tell
-	if !restoring {
-		if wait, changed, facts, err = s.tend(ctx, t, home, p, moving); err != nil {
+	return p.run(ctx)
+}
+
+// provisioning is one turn of a tenant.
+type provisioning struct {
+	svc  *svc
+	turn *loop.Turn
+	// own is the state at the beginning of the turn; plan.Want is what the steps make of it.
+	own  state.Datastore
+	home account.Home
+	plan *account.Plan
+	// results of all steps so far.
+	result
+}
+
+// result is what a step came to.
+type result struct {
+	// changed: the state differs from before, and has to be recorded; facts are to be told with it.
+	changed bool
+	facts   []loop.Tell
+	// wait is what the tenant waits for.
+	wait state.Wait
+	// ended: the turn is over, no step follows.
+	ended bool
+}
+
+// step is one concern of a turn.
+type step struct {
+	name string
+	// parts are the fields of the state that the step may change.
+	parts []string
+	// when says whether the step is due; nil for always.
+	when func(*provisioning) bool
+	do   func(*provisioning, context.Context) (result, error)
+}
+
+// steps are taken one after the other.
+var steps = []step{
+	// While writes are held for a move, nothing may be changed where the data are.
+	{name: "go over", when: (*provisioning).goesOver, do: (*provisioning).move},
+	{name: "note the account", when: (*provisioning).upToDate, do: (*provisioning).noteAccount},
+	{name: "measure", parts: []string{"Bytes", "Keys", "MeasuredAt"}, when: (*provisioning).grew, do: (*provisioning).measure},
+	{name: "remove kept copies", parts: []string{"Kept"}, do: (*provisioning).removeKept},
+	// Where copies were kept, there may be nothing left.
+	{name: "withdraw", parts: []string{"Overrides"}, do: (*provisioning).withdraw},
+	{name: "back up", parts: []string{"Backup"}, when: (*provisioning).keepsData, do: (*provisioning).backUp},
+	{name: "prepare a restore in place", parts: []string{"InPlace", "Restoring"}, when: (*provisioning).works, do: (*provisioning).prepareRestore},
+	{name: "read the usage", parts: []string{"Usage"}, when: (*provisioning).settled, do: (*provisioning).readUsage},
+	{name: "rest", when: (*provisioning).atRest, do: (*provisioning).rest},
+	// The certificate of the tenant's own DataStore is good in all DataStores of overrides, whoever has the user there: these come first.
+	{name: "provision overrides", parts: []string{"Overrides"}, when: (*provisioning).outdated, do: (*provisioning).provisionOverrides},
+	{
+		name: "provision the account", parts: []string{"Config", "Certificate", "Account", "Former"},
+		when: (*provisioning).outdated, do: (*provisioning).provisionAccount,
+	},
+	{name: "announce the account", do: (*provisioning).announce},
+	// Data come once there is an account that they can go to.
+	{name: "restore", parts: []string{"Restoring", "Restored", "InPlace"}, when: (*provisioning).restoring, do: (*provisioning).restore},
+	{name: "move", when: (*provisioning).moving, do: (*provisioning).move},
+	{name: "record", do: (*provisioning).record},
+}
+
+// observe, if there is one, sees the state before each step, and what it returns is called after the step.
+var observe func(step, *state.Datastore) (after func())
+
+// run takes the steps.
+func (p *provisioning) run(ctx context.Context) error {
+	for _, s := range steps {
+		if s.when != nil && !s.when(p) {
+			continue
+		}
+		after := func() {}
+		if observe != nil {
+			after = observe(s, &p.plan.Want)
+		}
+		r, err := s.do(p, ctx)
+		after()
+		if err != nil || r.ended {
 			return err
 		}
-	}
-	if p.Nothing && len(withdrawn) == 0 && !measured && !removed && !moving && !changed {
-		return nil
-	}
-	if !p.UpToDate {
-		if err := s.accounts.ApplyOverrides(ctx, t, p, home); err != nil {
-			return err
-		}
-		if err := s.accounts.Apply(ctx, t, home.Main, account.Sealed(p.Account, p.Want, home.Main.Name), &p.Want); err != nil {
-			return err
-		}
-		if len(t.Events) == 0 && account.Touched(t.Wakes, own) {
-			t.Drifted("the account and its Secrets")
+		p.changed, p.facts = p.changed || r.changed, append(p.facts, r.facts...)
+		if r.wait.Waits() {
+			p.wait = r.wait
 		}
 	}
-	if restoring {
-		done, restored, err := s.keeper.Restore(ctx, t, home, p)
-		if err != nil || !done {
-			return err
-		}
-		facts = append(facts, restored...)
-	}
-	outcome := p.Outcome(t, own, withdrawn, measured)
-	outcome.Facts, outcome.Wait = append(outcome.Facts, facts...), wait
-	if p.Want.Restoring != nil { // noted before the data are touched
-		outcome.Step = ""
-		t.Alarm(0, loop.Wake{Kind: data.WakeJob})
-	}
-	if moving {
-		home.NoteAccount(t, p.Want)
-		return s.keeper.Migrate(ctx, t, p, home, outcome.Facts)
-	}
-	if err := t.Done(ctx, outcome); err != nil {
-		return err
-	}
-	home.NoteAccount(t, p.Want)
 	return nil
 }
 
-// tend does what is due of backups, of a restore in place and of a quota. It changes the plan's state, and returns what the tenant waits for,
-// whether the state is another, and what is to be told.
-func (s *svc) tend(ctx context.Context, t *loop.Turn, home account.Home, p *account.Plan, moving bool) (wait state.Wait, changed bool, facts []loop.Tell, err error) {
-	if !p.Want.WantsInPlace(t.Tenant) {
-		changed, facts = s.keeper.BackUp(ctx, t, home, &p.Want)
+func (p *provisioning) upToDate() bool { return p.plan.UpToDate }
+func (p *provisioning) outdated() bool { return !p.plan.UpToDate }
+
+// goesOver reports whether a move holds the tenant's writes.
+func (p *provisioning) goesOver() bool {
+	return p.own.Move != nil && p.own.Move.Phase == state.MoveGoingOver
+}
+
+// moving reports whether data move, or are to.
+func (p *provisioning) moving() bool {
+	return data.Moves(p.turn, p.plan.Want) && !p.own.WantsInPlace(p.turn.Tenant)
+}
+
+// restoring reports whether the tenant gets its data before it works; works that it has them.
+func (p *provisioning) restoring() bool { return data.Restores(p.turn, p.own) }
+func (p *provisioning) works() bool     { return !p.restoring() }
+
+// keepsData reports whether the tenant's data are not about to be replaced.
+func (p *provisioning) keepsData() bool {
+	return p.works() && !p.plan.Want.WantsInPlace(p.turn.Tenant)
+}
+
+// settled reports whether the tenant works where its data are.
+func (p *provisioning) settled() bool { return p.works() && p.plan.UpToDate && !p.moving() }
+
+// grew reports whether the size of the tenant may be news.
+func (p *provisioning) grew() bool { return p.turn.Woken(store.WakeSize) }
+
+// atRest reports whether nothing is to be done.
+func (p *provisioning) atRest() bool { return p.plan.Nothing && !p.changed && !p.moving() }
+
+func (p *provisioning) rest(context.Context) (result, error) { return result{ended: true}, nil }
+
+// noteAccount has the DataStores know what the account is like, so that a change by somebody else is seen.
+func (p *provisioning) noteAccount(context.Context) (result, error) {
+	p.home.NoteAccount(p.turn, p.own)
+	return result{}, nil
+}
+
+func (p *provisioning) measure(context.Context) (r result, err error) {
+	if r.changed = p.home.Main.TakeSize(&p.plan.Want); r.changed {
+		r.facts = append(r.facts, p.plan.Measured(p.turn))
 	}
-	wait, replaces, told, err := s.keeper.Replace(ctx, t, home, p)
-	if err != nil {
-		return wait, false, nil, err
+	return r, nil
+}
+
+func (p *provisioning) removeKept(ctx context.Context) (result, error) {
+	return result{changed: p.svc.accounts.RemoveKept(ctx, p.turn, &p.plan.Want)}, nil
+}
+
+func (p *provisioning) withdraw(ctx context.Context) (r result, err error) {
+	r.facts, err = p.svc.accounts.Withdraw(ctx, p.turn, p.plan, p.home)
+	r.changed = len(r.facts) > 0
+	return r, err
+}
+
+func (p *provisioning) backUp(ctx context.Context) (r result, err error) {
+	r.changed, r.facts = p.svc.keeper.BackUp(ctx, p.turn, p.home, &p.plan.Want)
+	return r, nil
+}
+
+func (p *provisioning) prepareRestore(ctx context.Context) (r result, err error) {
+	r.wait, r.changed, r.facts, err = p.svc.keeper.Replace(ctx, p.turn, p.home, p.plan)
+	return r, err
+}
+
+func (p *provisioning) readUsage(ctx context.Context) (r result, err error) {
+	r.changed, r.facts = p.svc.accounts.ReadUsage(ctx, p.turn, p.home, p.plan.Account, &p.plan.Want)
+	return r, nil
+}
+
+func (p *provisioning) provisionOverrides(ctx context.Context) (result, error) {
+	return result{}, p.svc.accounts.ApplyOverrides(ctx, p.turn, p.plan, p.home)
+}
+
+func (p *provisioning) provisionAccount(ctx context.Context) (result, error) {
+	main := p.home.Main
+	if err := p.svc.accounts.Apply(ctx, p.turn, main, account.Sealed(p.plan.Account, p.plan.Want, main.Name), &p.plan.Want); err != nil {
+		return result{}, err
 	}
-	changed, facts = changed || replaces, append(facts, told...)
-	if p.UpToDate && !moving {
-		used, told := s.accounts.ReadUsage(ctx, t, home, p.Account, &p.Want)
-		changed, facts = changed || used, append(facts, told...)
+	if len(p.turn.Events) == 0 && account.Touched(p.turn.Wakes, p.own) {
+		p.turn.Drifted("the account and its Secrets")
 	}
-	return wait, changed, facts, nil
+	return result{}, nil
+}
+
+// announce tells other services of the account if that matters to them.
+func (p *provisioning) announce(context.Context) (result, error) {
+	return result{facts: p.plan.Provisioned(p.turn, p.own)}, nil
+}
+
+// restore ends the turn while the tenant hasn't its data.
+func (p *provisioning) restore(ctx context.Context) (r result, err error) {
+	done, facts, err := p.svc.keeper.Restore(ctx, p.turn, p.home, p.plan)
+	return result{facts: facts, ended: !done}, err
+}
+
+// move takes the next step of a move, which records the state, and ends the turn.
+func (p *provisioning) move(ctx context.Context) (result, error) {
+	if !p.goesOver() {
+		p.home.NoteAccount(p.turn, p.plan.Want)
+	}
+	return result{ended: true}, p.svc.keeper.Migrate(ctx, p.turn, p.plan, p.home, p.facts)
+}
+
+// record writes the state and tells the facts.
+func (p *provisioning) record(ctx context.Context) (result, error) {
+	o := p.plan.Outcome(p.facts)
+	o.Wait = p.wait
+	if p.plan.Want.Restoring != nil { // recorded before the data are touched
+		o.Step = ""
+		p.turn.Alarm(0, loop.Wake{Kind: data.WakeJob})
+	}
+	if err := p.turn.Done(ctx, o); err != nil {
+		return result{}, err
+	}
+	p.home.NoteAccount(p.turn, p.plan.Want)
+	return result{}, nil
 }

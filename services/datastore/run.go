@@ -6,11 +6,9 @@
 // <tenant>-datastore-certificate. It publishes datastore.provisioned, datastore.removed and datastore.measured, and about
 // DataStores datastore.checked and datastore.measured.
 //
-// Its rooms: registry.go, connection.go and breaker.go are the DataStores as this replica knows them, drivers.go the table of
-// drivers; resolve.go and referenced.go read and watch what DataStores refer to; credentials.go keeps the tenants' Secrets;
-// provision.go, plan.go, account.go and override.go provision a tenant, migrate.go and mover.go move its data, transfer.go has another
-// management cluster take it over, remove.go removes it;
-// backups.go, restore.go and inplace.go keep its data elsewhere and bring them back, parts.go has what is in several DataStores be one.
+// The work is done by three packages, each above the one before: store knows the DataStores, account provisions and removes the accounts of
+// tenants, data moves and restores what tenants keep. This one decides by turn which of them do what: provision.go lists the steps for a tenant,
+// remove.go removes one, check.go looks at a DataStore, watch.go and arrived.go say what causes a turn, orphans.go answers questions.
 package datastore
 
 import (

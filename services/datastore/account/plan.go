@@ -60,21 +60,27 @@ func (s *Provisioner) Plan(ctx context.Context, t *loop.Turn, own state.Datastor
 	return p, nil
 }
 
-// Outcome is what the turn has come to once all is done: the state, and the facts that others must hear.
-func (p *Plan) Outcome(t *loop.Turn, own state.Datastore, withdrawn []loop.Tell, measured bool) loop.Outcome {
-	o := loop.Outcome{Step: event.Provisioned, Inputs: p.Inputs, Data: p.Want, Facts: withdrawn}
-	if p.matters(t, own) {
-		o.Facts = append(o.Facts, loop.Tell{What: event.Provisioned, Data: event.DatastoreProvisioned{
-			About: t.About(), DataStore: p.Want.DataStore, Driver: p.Want.Driver, Schema: p.Want.Schema, User: p.Want.User,
-			Overrides: NamesOf(p.Want.Overrides),
-		}})
+// Outcome records the state, and tells facts with it.
+func (p *Plan) Outcome(facts []loop.Tell) loop.Outcome {
+	return loop.Outcome{Step: event.Provisioned, Inputs: p.Inputs, Data: p.Want, Facts: facts}
+}
+
+// Provisioned is the fact that the account is provisioned, after own; none if other services need not hear of that.
+func (p *Plan) Provisioned(t *loop.Turn, own state.Datastore) []loop.Tell {
+	if !p.matters(t, own) {
+		return nil
 	}
-	if measured {
-		o.Facts = append(o.Facts, loop.Tell{What: event.Measured, Data: event.DatastoreMeasured{
-			About: t.About(), DataStore: p.Want.DataStore, Bytes: p.Want.Bytes, Keys: p.Want.Keys, MeasuredAt: p.Want.MeasuredAt,
-		}})
-	}
-	return o
+	return []loop.Tell{{What: event.Provisioned, Data: event.DatastoreProvisioned{
+		About: t.About(), DataStore: p.Want.DataStore, Driver: p.Want.Driver, Schema: p.Want.Schema, User: p.Want.User,
+		Overrides: NamesOf(p.Want.Overrides),
+	}}}
+}
+
+// Measured is the fact that says how much the tenant holds.
+func (p *Plan) Measured(t *loop.Turn) loop.Tell {
+	return loop.Tell{What: event.Measured, Data: event.DatastoreMeasured{
+		About: t.About(), DataStore: p.Want.DataStore, Bytes: p.Want.Bytes, Keys: p.Want.Keys, MeasuredAt: p.Want.MeasuredAt,
+	}}
 }
 
 // rolledOut reports whether all pods, if there are any, have the credentials of a checksum.
@@ -82,7 +88,7 @@ func rolledOut(pods *state.State, workload state.Workload, checksum string) bool
 	return pods != nil && (pods.Step == event.Available || pods.Step == event.Slept) && slices.Equal(workload.Credentials, []string{checksum})
 }
 
-// matters reports whether other services must hear of the outcome: once of each generation, of what rolls out pods, and of the end
+// matters reports whether other services must hear of the account: once of each generation, of what rolls out pods, and of the end
 // of a failure.
 func (p *Plan) matters(t *loop.Turn, own state.Datastore) bool {
 	return !p.known || t.Own().Generation != t.Generation || t.Own().Failed() ||

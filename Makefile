@@ -154,10 +154,6 @@ verify: ## check that generated files and every go.mod are up to date
 	@$(MAKE) --no-print-directory api tidy
 	@test -z "$$(git status --porcelain)" || { git diff; git status --short; echo "run make generate tidy, and commit"; exit 1; }
 
-.PHONY: publish
-publish: ## publish the JSON Schemas of events; incompatible changes are refused
-	cd pkg && go run ./internal/generate publish ..
-
 .PHONY: images
 images: ## build what the local stack runs: Kubernetes, etcd, databases, kine
 	@go run ./local/cmd/images >/dev/null

@@ -23,21 +23,14 @@ func main() {
 }
 
 func run(args []string) error {
-	switch {
-	case len(args) == 1:
-		files, err := generate(args[0])
-		if err != nil {
-			return err
-		}
-		return write(args[0], files)
-	case len(args) == 2 && args[0] == "publish":
-		files, err := publish(args[1])
-		if err != nil {
-			return err
-		}
-		return write(args[1], files)
+	if len(args) != 1 {
+		return errors.New("usage: generate ROOT")
 	}
-	return errors.New("usage: generate ROOT, or generate publish ROOT")
+	files, err := generate(args[0])
+	if err != nil {
+		return err
+	}
+	return write(args[0], files)
 }
 
 func write(root string, files map[string][]byte) error {
@@ -53,9 +46,9 @@ func write(root string, files map[string][]byte) error {
 	return nil
 }
 
-// generate returns every generated file by its path in the repository under root.
+// generate returns every generated file by its path in the repository under root. A schema that changed incompatibly is an error.
 func generate(root string) (map[string][]byte, error) {
-	files, err := schemas(root)
+	files, err := compatibleSchemas(root)
 	if err != nil {
 		return nil, err
 	}

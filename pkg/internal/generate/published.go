@@ -1,12 +1,12 @@
 package main
 
-// What was published: a copy of each schema that only `make publish` changes, and only compatibly.
+// The schemas in the repository are the published ones: whoever reads or sends events relies on them. They change compatibly only.
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
@@ -17,37 +17,32 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 )
 
-const publishedDir = schemaDir + "/published"
-
-// publish returns the published schemas as they are to be, by their path. Its error lists every incompatible change.
-func publish(root string) (map[string][]byte, error) {
+// compatibleSchemas returns the schemas by their path. Its error lists every change that lets down who relies on those under root.
+func compatibleSchemas(root string) (map[string][]byte, error) {
 	current, err := schemas(root)
 	if err != nil {
 		return nil, err
 	}
 	published, err := readPublished(root)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err != nil {
 		return nil, err
 	}
 	if problems := letDown(published, current); len(problems) > 0 {
-		return nil, errors.New(strings.Join(problems, "\n"))
+		return nil, fmt.Errorf("incompatible with the schemas in %s; leave the type as it is and make a new one (….v2). If no release has carried it yet, "+
+			"remove its file and run `make generate` again:\n%s", schemaDir, strings.Join(problems, "\n"))
 	}
-	files := map[string][]byte{}
-	for file, data := range current {
-		files[path.Join(publishedDir, path.Base(file))] = data
-	}
-	return files, nil
+	return current, nil
 }
 
-// readPublished reads the published schemas by the path of the schema as it is now.
+// readPublished reads the schemas under root by their path, none where there is no directory.
 func readPublished(root string) (map[string][]byte, error) {
-	entries, err := os.ReadDir(filepath.Join(root, publishedDir))
-	if err != nil {
+	entries, err := os.ReadDir(filepath.Join(root, schemaDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	published := map[string][]byte{}
 	for _, e := range entries {
-		data, err := os.ReadFile(filepath.Join(root, publishedDir, e.Name()))
+		data, err := os.ReadFile(filepath.Join(root, schemaDir, e.Name()))
 		if err != nil {
 			return nil, err
 		}
@@ -75,17 +70,6 @@ func letDown(published, current map[string][]byte) []string {
 		}
 	}
 	return problems
-}
-
-// unpublished lists schemas that are not as they were published.
-func unpublished(published, current map[string][]byte) []string {
-	var differ []string
-	for _, file := range slices.Sorted(maps.Keys(current)) {
-		if !bytes.Equal(published[file], current[file]) {
-			differ = append(differ, strings.TrimSuffix(path.Base(file), ".json"))
-		}
-	}
-	return differ
 }
 
 // directionOf a schema, by its name: that of a type that is gone doesn't matter.

@@ -7,25 +7,6 @@ import (
 	"testing"
 )
 
-// CI refuses a change of a published schema that lets down who relies on it, and one that was not published.
-func TestPublishedSchemas(t *testing.T) {
-	current, err := schemas(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	published, err := readPublished(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if problems := letDown(published, current); len(problems) > 0 {
-		t.Fatalf("incompatible with what was published; leave the type as it is and make a new one (….v2). If no release has carried it yet, "+
-			"remove its file from %s and run `make publish`:\n%s", publishedDir, strings.Join(problems, "\n"))
-	}
-	if differ := unpublished(published, current); len(differ) > 0 {
-		t.Errorf("not as published, but compatible; if that is meant, run `make publish`: %s", strings.Join(differ, ", "))
-	}
-}
-
 func TestLettingDown(t *testing.T) {
 	file := schemaFile("certs.issued.v1")
 	was := map[string][]byte{file: []byte(`{"properties":{"a":{}}}`)}
@@ -46,20 +27,20 @@ func TestLettingDown(t *testing.T) {
 	}
 }
 
-func TestPublishing(t *testing.T) {
-	// A copy of what publish reads, with little published.
+func TestCompatibleSchemas(t *testing.T) {
+	// A copy of what the schemas are made of, with few schemas.
 	dir := t.TempDir()
 	for _, d := range []string{"pkg/api/event", "pkg/api/state", "deployments/crds"} {
 		if err := os.CopyFS(filepath.Join(dir, d), os.DirFS(filepath.Join(root, d))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.RemoveAll(filepath.Join(dir, publishedDir)); err != nil {
+	if err := os.RemoveAll(filepath.Join(dir, schemaDir)); err != nil {
 		t.Fatal(err)
 	}
 	lay := func(short, schema string) {
 		t.Helper()
-		file := filepath.Join(dir, publishedDir, short+".json")
+		file := filepath.Join(dir, schemaDir, short+".json")
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -69,35 +50,24 @@ func TestPublishing(t *testing.T) {
 	}
 	t.Run("a compatible change is taken", func(t *testing.T) {
 		lay("intake.due.v1", `{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}`)
-		files, err := publish(dir)
+		files, err := compatibleSchemas(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := write(dir, files); err != nil {
-			t.Fatal(err)
-		}
-		current, err := schemas(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		published, err := readPublished(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if differ := unpublished(published, current); len(differ) > 0 {
-			t.Errorf("still not as published: %v", differ)
+		if file := schemaFile("intake.due.v1"); len(files[file]) < 100 {
+			t.Errorf("the new schema is %s", files[file])
 		}
 	})
 	t.Run("an incompatible one is not", func(t *testing.T) {
 		lay("intake.due.v1", `{"properties":{"gone":{}}}`)
-		if files, err := publish(dir); err == nil || !strings.Contains(err.Error(), "intake.due.v1: gone: was removed") || files != nil {
+		if files, err := compatibleSchemas(dir); err == nil || !strings.Contains(err.Error(), "intake.due.v1: gone: was removed") || files != nil {
 			t.Errorf("%v", err)
 		}
 	})
 	t.Run("nor is a narrower command", func(t *testing.T) {
 		lay("intake.due.v1", `{}`)
 		lay("tenantcontrolplane.wake.v1", `{"type":"object"}`)
-		if _, err := publish(dir); err == nil || !strings.Contains(err.Error(), "tenantcontrolplane.wake.v1: the whole: other fields") {
+		if _, err := compatibleSchemas(dir); err == nil || !strings.Contains(err.Error(), "tenantcontrolplane.wake.v1: the whole: other fields") {
 			t.Errorf("%v", err)
 		}
 	})

@@ -27,15 +27,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/metric"
 )
 
-const (
-	// patience is how long Apply and Delete retry what may pass by itself. Beyond it the loop's own retries begin.
-	patience = 3 * time.Second
-	// probePatience is how long Probe waits for an answer.
-	probePatience = 2 * time.Second
-	// parallel is how many requests Apply and Delete have under way.
-	parallel = 8
-)
-
 // Cluster is a tenant's API: what this service applies there, deletes and watches. Safe for concurrent use.
 type Cluster struct {
 	kube     *kube.Client

@@ -19,13 +19,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
-// A watch that ends by itself is begun again after watchPause, twice that, … longestWatchPause. A tenant's API that doesn't know us, or
-// that we don't know, may do so until its pods have the keys of the kubeconfig, as in a rotation.
-const (
-	watchPause        = time.Second
-	longestWatchPause = 30 * time.Second
-)
-
 // connection is a tenant whose API this replica is connected to and watches. It ends with its partition, its kubeconfig, or
 // the tenant. It is safe for concurrent use, but for follow and rewriting, which belong to the tenant's turns; they don't overlap.
 type connection struct {

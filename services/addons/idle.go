@@ -25,9 +25,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
-// usePatience bounds how long a tenant's API servers may take to say what they have counted: some megabytes each.
-const usePatience = 10 * time.Second
-
 // looksAtUseIn is how long after now a tenant's API servers are asked next, 0 or less for now. Clocks of replicas may differ.
 func looksAtUseIn(before *state.Use, idle time.Duration, now time.Time) time.Duration {
 	if before == nil {

@@ -13,7 +13,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -26,9 +25,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
-
-// insideTimeout bounds a look inside a tenant, which may have thousands of nodes, or not answer.
-const insideTimeout = 10 * time.Second
 
 // questions are the endpoints.
 func (s *svc) questions() events.Questions {

@@ -23,9 +23,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
-// maxJoinTokens bounds the tokens that a tenant has at a time, so that a portal that asks for ever doesn't fill its store.
-const maxJoinTokens = 100
-
 // answerJoin makes a token and says how a machine joins with it.
 func (s *svc) answerJoin(ctx context.Context, subject string, question []byte) (any, error) {
 	key := events.ParseQuestionSubject(event.QueryJoin, subject)

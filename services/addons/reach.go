@@ -24,17 +24,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
-const (
-	// lookPatience is how long an endpoint has to answer.
-	lookPatience = 2 * time.Second
-	// lookGrace is how long a turn that has applied everything waits for what came of the look beside it.
-	lookGrace = 250 * time.Millisecond
-	// An endpoint that doesn't answer is looked at again after soonestLook, and then each time that it has failed for twice as long, up to
-	// every latestLook. One that answers is looked at when there is a reason to, and once a day.
-	soonestLook = 5 * time.Second
-	latestLook  = 10 * time.Minute
-)
-
 // looksAt reports whether a turn with these events and wakes looks at the tenant's endpoint: a rollout is over or certificates are new, it
 // is time for another try, or the endpoint is another than the last time.
 func looksAt(events []loop.Event, wakes []loop.Wake, before state.Reach, endpoint string) bool {

@@ -27,9 +27,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
-// rewriteSlice is about how long a turn writes objects anew.
-const rewriteSlice = 5 * time.Second
-
 // rewriting is how far it is. It belongs to the tenant's turns.
 type rewriting struct {
 	revision int64

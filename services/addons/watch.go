@@ -16,10 +16,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
-// forbiddenPause is how long a watch that the tenant's API refuses is left alone: a server that has just started has yet to make
-// its own roles.
-const forbiddenPause = 5 * time.Second
-
 // Event is a change of an object this service has applied.
 type Event struct {
 	Ref Ref

@@ -66,9 +66,6 @@ func gatesOf(text string) (map[string]bool, error) {
 	return on, nil
 }
 
-// defaultAbandonAfter is Config.AbandonAfter where none is said.
-const defaultAbandonAfter = 15 * time.Minute
-
 // Run runs the service until ctx ends.
 func Run(ctx context.Context, cfg Config) error {
 	gates, err := gatesOf(cfg.FeatureGates)

@@ -40,12 +40,6 @@ const (
 	wakeClusterRetry = "Cluster of Argo CD again"
 )
 
-// What could not be done is tried again after a while, first soon, then after as long as it has failed.
-const (
-	soonestCluster = 5 * time.Second
-	latestCluster  = 10 * time.Minute
-)
-
 // clusterLabels select all clusters of Argo CD, ownClusters those that are tenants.
 const (
 	clusterLabels = name.LabelArgoCDSecretType + "=" + name.ArgoCDSecretCluster

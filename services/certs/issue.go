@@ -21,13 +21,6 @@ import (
 	"github.com/stoker-k8s/stoker/services/certs/internal/pki"
 )
 
-// checkEvery is how long a tenant's Secrets go unchecked. Timers live in a stream that keeps messages for 30 days, so a renewal
-// months ahead is reached in steps; each step also finds what was deleted while no replica watched.
-const checkEvery = 7 * 24 * time.Hour
-
-// soonest keeps a timer from firing again and again should a renewal not move its own date.
-const soonest = 10 * time.Minute
-
 // issue makes a tenant's Secrets so, unless its state says that they are.
 func (s *svc) issue(ctx context.Context, t *loop.Turn) error {
 	var own state.Certs

@@ -104,13 +104,6 @@ func readTLS(files [][]byte) (*tls.Config, error) {
 // readTokens reads the file of tokens. Without any, nobody may come in.
 func readTokens(files [][]byte) (token.File, error) { return token.Parse(files[0]) }
 
-// Bounds of one token's requests at one replica, so that no portal takes all of it.
-const (
-	maxPerToken    = 64  // at once
-	tokenPerSecond = 50  // in the long run
-	tokenBurst     = 200 // at first
-)
-
 // share is what one token uses of a replica.
 type share struct {
 	rate  *rate.Limiter

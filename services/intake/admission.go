@@ -178,9 +178,6 @@ func (d definition) serves(version string) bool {
 	return false
 }
 
-// policyLag is how long admission policies may take to hear of a change of the ConfigMap.
-const policyLag = 5 * time.Second
-
 // policies says when the ConfigMap changed last, as far as the watch has shown it. It is safe for concurrent use.
 type policies struct {
 	mu      sync.Mutex

@@ -18,9 +18,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 )
 
-// keepBackups is how many scheduled backups stay of a tenant that doesn't say.
-const keepBackups = 7
-
 const (
 	mustBeLocation = "must be the name of a Secret in namespace " + name.SystemNamespace + " that says where backups go"
 	mustBeKeep     = "must be how many of the scheduled backups stay, such as 14, or for how long, such as 720h"

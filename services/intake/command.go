@@ -38,9 +38,6 @@ type command struct {
 	expected *int64
 }
 
-// maxID bounds id and source of a command, in bytes.
-const maxID = 256
-
 // understand checks everything about a command but its data. Its error is a refusal.
 func (s *svc) understand(key events.Key, e loop.Event) (command, error) {
 	c := command{event: e, key: key, kind: kinds[key.Kind]}
@@ -189,13 +186,6 @@ func isCopy(e loop.Event, noted *events.Answer) bool {
 	return err == nil && meta.Timestamp.Before(noted.Noted)
 }
 
-// maxEarly is how often a command is tried that names a DataStore which admission policies have not heard of yet: some
-// seconds in all.
-const maxEarly = 5
-
-// maxUnknown is how often a command is tried that the API server answers with an error that is no refusal.
-const maxUnknown = 4
-
 // endFailed ends a command that was not carried out: it is refused for good, or its error returned, to try it again. The refusal of a
 // request that isn't empty is noted for the copies of the command.
 func (s *svc) endFailed(ctx context.Context, t *loop.Turn, e loop.Event, err error, request string) error {
@@ -245,9 +235,6 @@ func (s *svc) eraseSecrets(ctx context.Context, key events.Key, e loop.Event, re
 	}
 	return s.bus.EraseCommand(ctx, meta.Sequence.Stream)
 }
-
-// maxErrors bounds what a rejection lists, and with it its size.
-const maxErrors = 20
 
 // rejected is the end of a command that was refused.
 func rejected(key events.Key, e loop.Event, refused refusal, request string) loop.CommandOutcome {
@@ -351,9 +338,6 @@ func (c command) unexpected(there *object) (done bool, err error) {
 	return false, refuse(field, event.RuleConflict, strconv.FormatInt(want, 10),
 		"the "+c.kind.Kind+" has generation "+generation(&there.ObjectMeta))
 }
-
-// maxRaces bounds how often a write is tried that somebody else's keeps overtaking.
-const maxRaces = 10
 
 // errRaces means that they did all those times.
 var errRaces = errors.New("others write the object all the time")

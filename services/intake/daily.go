@@ -21,16 +21,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/partition"
 )
 
-const (
-	// lookWithin is how long after its last look something is looked at again, and lookSpread how much earlier that may be, so that
-	// what was made together isn't looked at together.
-	lookWithin = 23 * time.Hour
-	lookSpread = 4 * time.Hour
-	// lookTick is how often some are looked at, and lookShares the number of ticks it takes to come to all: an hour after a start.
-	lookTick   = time.Minute
-	lookShares = 60
-)
-
 // daily knows when this replica's tenants and DataStores are to be looked at. The zero value is ready to use; it is safe for concurrent
 // use.
 type daily struct {

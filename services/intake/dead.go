@@ -15,9 +15,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
-// deadListed is how many dead letters are listed unless more are asked for.
-const deadListed = 20
-
 // answerDeadList lists dead letters.
 func (s *svc) answerDeadList(ctx context.Context, question []byte) (any, error) {
 	q := event.DeadListQuery{}

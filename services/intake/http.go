@@ -33,20 +33,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/token"
 )
 
-// Bounds of the way in.
-const (
-	maxInFlight  = 256
-	maxBody      = 2 * events.MaxPayload // of a structured event, in which data may be base64
-	maxHeaders   = 16 << 10
-	headersTime  = 5 * time.Second
-	bodyTime     = 10 * time.Second
-	publishTime  = 5 * time.Second
-	answerTime   = 30 * time.Second
-	responseTime = bodyTime + publishTime + answerTime + 10*time.Second
-	idleTime     = time.Minute
-	closeTime    = 5 * time.Second
-)
-
 // httpIntake is the way in by HTTP while it is open.
 type httpIntake struct {
 	bus      *events.Bus

@@ -62,9 +62,6 @@ type reservation struct {
 	at        time.Time
 }
 
-// reservedFor is how long a reservation counts without the watch showing the tenant.
-const reservedFor = 10 * time.Second
-
 // errNotListed means that the replica has just begun and doesn't know yet what there is.
 var errNotListed = errors.New("DataStores and tenants are not listed yet")
 

@@ -145,9 +145,6 @@ func undecodable[T any](generic map[string]any, err error) refusal {
 	return refuse(path, event.RuleInvalid, said, message)
 }
 
-// maxTried bounds the search for a culprit: bytes that are decoded for it, and some for each try.
-const maxTried = 1 << 20
-
 // culprit finds a field that fails, by trying each alone: decoders of times and quantities don't say where they are. What
 // fails without anything in it is the culprit itself.
 func culprit(path string, value any, fails func(any) bool) (string, any) {

@@ -120,6 +120,3 @@ func missingStore(stores map[string]store, used map[string]int, selector labels.
 	}
 	return fmt.Sprintf("one of %s to take tenants (%s)", of, strings.Join(why, "; "))
 }
-
-// maxNamed is how many DataStores are named that a tenant waits for.
-const maxNamed = 5

@@ -22,9 +22,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
-// askTimeout bounds what a plan waits for other services.
-const askTimeout = 12 * time.Second
-
 // answerPlan says what a change of a tenant would come to.
 func (s *svc) answerPlan(ctx context.Context, subject string, question []byte) (any, error) {
 	c := command{key: events.ParseQuestionSubject(event.QueryPlan, subject), kind: kinds[event.TenantControlPlanes]}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -16,9 +15,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
-
-// questionTimeout bounds an answer, for which many messages may have to be read or written one after the other.
-const questionTimeout = 25 * time.Second
 
 // questions are the endpoints.
 func (s *svc) questions() events.Questions {

@@ -10,12 +10,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 )
 
-// The least bounds: a control plane keeps some 300 objects and half a megabyte for itself.
-const (
-	leastBytes   = 4 << 20
-	leastObjects = 1000
-)
-
 // quotaOf is how much a tenant may keep by its annotations, or what of them can't be read.
 func quotaOf(annotations map[string]string) (q state.Quota, bad refusal) {
 	refuseOf := func(annotation, value, must string) {

@@ -21,13 +21,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
-const (
-	// looksEach is how long after each other many tenants are looked at.
-	looksEach = 200 * time.Millisecond
-	// timersAtOnce is how many timers are on their way to the server at once.
-	timersAtOnce = 16
-)
-
 // asked reports whether the operator asked for a look.
 func asked(t *loop.Turn) bool {
 	return slices.ContainsFunc(t.Events, func(e loop.Event) bool { return e.Service == name.ServiceIntake && e.What == event.Asked })

@@ -168,9 +168,6 @@ func besideSchedule(patch map[string]any, o *metav1.ObjectMeta, asleep bool, by 
 	return patch
 }
 
-// clockShift is more than any clock is put forward or back.
-const clockShift = 3 * time.Hour
-
 // from are its times from a little before t on, in order (UTC).
 func (x times) from(t time.Time) iter.Seq[time.Time] {
 	return func(yield func(time.Time) bool) {

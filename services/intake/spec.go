@@ -457,9 +457,6 @@ func acceptedOf(about event.About, tenant *state.Tenant, command string) event.I
 	}
 }
 
-// longestTimer is below the age at which the stream drops timers; what comes later is looked at in between.
-const longestTimer = 14 * 24 * time.Hour
-
 // lookAt wakes intake when a pause ends, sleep begins or ends, or a backup is due. It is set at every look, since the timer may have been lost with NATS.
 func (s *svc) lookAt(ctx context.Context, t *loop.Turn, at, now time.Time) error {
 	if latest := now.Add(longestTimer); at.After(latest) {

@@ -19,14 +19,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
-const (
-	// slowAnswer is from when on an error of the API server, and the same one of a dry run, count as those of a webhook which hangs, not of
-	// one that fails at once: a webhook has a second at least.
-	slowAnswer = time.Second
-	// stallPause is how long commands for a namespace in which a webhook hangs are refused without a try.
-	stallPause = 30 * time.Second
-)
-
 // stalls are the namespaces, by kind of object, in which a webhook hangs, each with the time of the next try. It is safe for
 // concurrent use.
 type stalls struct {

@@ -14,13 +14,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/metric"
 )
 
-const (
-	// lettersFor is how long an answer counts, also that there was none.
-	lettersFor = 15 * time.Second
-	// lettersTimeout bounds the wait for it, so that a scrape doesn't fail with NATS.
-	lettersTimeout = 500 * time.Millisecond
-)
-
 // letters are the dead letters as they were counted last. It is safe for concurrent use.
 type letters struct {
 	count func(context.Context) (uint64, error)

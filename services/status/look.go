@@ -11,15 +11,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 )
 
-const (
-	// lookAgain is when a status that changed is looked at again, and how long details of a tenant that is on its way may
-	// wait to be written with others.
-	lookAgain = 2 * time.Second
-	// lookSlowest and lookSlow bound how often one is looked at that doesn't change: the longer it hasn't, the less. The first time is just
-	// after workload has asked pods that aren't ready for the cause, which it does when it has waited for them for 8 s.
-	lookSlow, lookSlowest = 8 * time.Second, time.Minute
-)
-
 // look is what becomes of a computed status.
 type look struct {
 	// Later is true when it needn't be written before the next look.

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,13 +23,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/pkg/kube"
-)
-
-// Bounds of answers: each takes a few reads from NATS, so that many go on at once and few are slow.
-const (
-	questionTimeout = 3 * time.Second
-	storesTimeout   = time.Second
-	questionsAtOnce = 64
 )
 
 // questions are the endpoints.

@@ -6,7 +6,6 @@ package status
 import (
 	"context"
 	"encoding/json"
-	"time"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -15,9 +14,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
-
-// keepDeleted is how long the last word about a deleted tenant stays on its subject.
-const keepDeleted = 24 * time.Hour
 
 // announceEnd announces the end of a tenant, if an event of the turn tells it. gone says that nothing is left to compute a status
 // for.

@@ -85,9 +85,6 @@ func (s *svc) look(ctx context.Context, t *loop.Turn) error {
 	return nil
 }
 
-// rebuildFor bounds how long a status stays only because services have not looked at the tenant again.
-const rebuildFor = time.Minute
-
 // waitedLong reports whether the services have been waited for long enough. This service waits for nothing else.
 func waitedLong(own *state.State, now time.Time) bool {
 	return own != nil && own.Wait.Waits() && now.Sub(own.UpdatedAt) > rebuildFor

@@ -48,9 +48,6 @@ func (w *work) step(ctx context.Context, a *one, all []*one) error {
 	return w.tell(ctx, a)
 }
 
-// busyAgain is when it is looked again whether there is a place, should the wake at a job's end be lost.
-const busyAgain = 30 * time.Second
-
 // advance does what is to be done. A *badError is what keeps it from being done.
 func (w *work) advance(ctx context.Context, a *one, all []*one) error {
 	spec := &a.o.Spec
@@ -316,9 +313,6 @@ func hashOf(revision string, values map[string]any) string {
 	data, _ := json.Marshal(values) // of YAML
 	return events.ID(revision, string(data))
 }
-
-// defaultTimeout is spec.timeout where none is said.
-const defaultTimeout = 5 * time.Minute
 
 // latest is what the TenantAddon of an AddonRelease came to last; nil when nobody has looked since the start.
 func (w *work) latest(a *one) *prepared {

@@ -12,9 +12,6 @@ import (
 	"github.com/stoker-k8s/stoker/services/tenantaddons/internal/release"
 )
 
-// jobPatience is how long the turn that starts a job waits for its end before it leaves it alone; most are done by then.
-const jobPatience = 3 * time.Second
-
 // jobOf is what a job is about: an AddonRelease, and the inputs that are installed, or removal.
 type jobOf struct {
 	release types.NamespacedName

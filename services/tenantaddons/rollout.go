@@ -24,9 +24,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
-// planEvery is how often a TenantAddon has a turn at most because its AddonReleases stand otherwise.
-const planEvery = 100 * time.Millisecond
-
 // rolling is a turn of a TenantAddon.
 type rolling struct {
 	*svc
@@ -75,9 +72,6 @@ func (s *svc) rollOut(ctx context.Context, t *loop.Turn) error {
 	t.Alarm(lookEvery, loop.Wake{Kind: wakeLook})
 	return w.roll(ctx)
 }
-
-// lookEvery is how often a TenantAddon is looked at, whatever was missed.
-const lookEvery = 24 * time.Hour
 
 // orphaned removes the software of a TenantAddon that is gone: somebody has taken its finalizer off.
 func (s *svc) orphaned(ctx context.Context, of types.NamespacedName) error {

@@ -37,17 +37,6 @@ type Config struct {
 	FleetNamespace string
 }
 
-// defaultAbandonAfter is Config.AbandonAfter where none is said.
-const defaultAbandonAfter = 15 * time.Minute
-
-const (
-	// maxJobs is how many installations and removals go on side by side; maxHooked how many of them may be of charts with hooks, which may take
-	// as long as spec.timeout says.
-	maxJobs, maxHooked = 16, 8
-	// maxFetches is how many turns fetch sources side by side.
-	maxFetches = 4
-)
-
 // Run runs the service until ctx ends.
 func Run(ctx context.Context, cfg Config) error {
 	after := defaultAbandonAfter

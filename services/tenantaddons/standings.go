@@ -19,9 +19,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
-// listFrom is from how many AddonReleases on they are listed and not read one by one.
-const listFrom = 20
-
 // selectorOf selects the AddonReleases of a TenantAddon.
 func selectorOf(of types.NamespacedName) string {
 	return fmt.Sprintf("%s=%s,%s=%s", name.LabelTenantAddon, of.Name, name.LabelTenantAddonNamespace, of.Namespace)

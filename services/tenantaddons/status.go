@@ -20,13 +20,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
-const (
-	// maxFailing is how many tenants that have failed the status names; maxNamed how many a message does.
-	maxFailing, maxNamed = 20, 3
-	// maxMessage is how long a message is in the status of a TenantAddon, maxCondition that of a condition.
-	maxMessage, maxCondition = 256, 1024
-)
-
 // report is the conditions of a turn.
 type report struct {
 	generation int64

@@ -56,13 +56,6 @@ type tenant struct {
 	pause  time.Duration
 }
 
-// A watch that the tenant's API ends for good, because it doesn't know our certificate or we don't know its, as in a rotation, is begun again
-// with the kubeconfig as it is then: after watchPause, twice that, … longestWatchPause.
-const (
-	watchPause        = time.Second
-	longestWatchPause = 30 * time.Second
-)
-
 // rendering is what the inputs of an installation came of.
 type rendering struct {
 	of     *prepared

@@ -19,9 +19,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 )
 
-// maxCause is the longest text of a cause in bytes.
-const maxCause = 512
-
 // cause is why pods aren't ready. It has neither times nor counts, with which it would be another each time the pods are asked.
 type cause struct {
 	// Reason is a constant of pkg/api/reason, or Kubernetes' own word where that has none; empty when nothing is known.

@@ -18,9 +18,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
-// endAfter is how long pods may take to end, and the kubelet to say so, before they are asked why they haven't.
-const endAfter = time.Duration(terminationGrace)*time.Second + 5*time.Second
-
 // askEndingIn is how long after now pods are asked that should have ended for so long.
 func askEndingIn(waited time.Duration) time.Duration {
 	if waited < endAfter {

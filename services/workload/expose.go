@@ -93,9 +93,6 @@ func (t *turn) observeService(ctx context.Context) (observation, error) {
 	return t.s.observed.get(t.Key, kindService, t.before.ServiceVersion), nil
 }
 
-// keepAttempts is how often a Service that somebody deleted requests its old addresses, within half a second or so.
-const keepAttempts = 3
-
 // applyService applies the Service and returns it as it then is.
 func (t *turn) applyService(ctx context.Context, want *corev1.Service, seen observation) (*corev1.Service, error) {
 	live := want.DeepCopy()

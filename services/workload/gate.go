@@ -8,7 +8,6 @@ import (
 	"path"
 	"slices"
 	"strconv"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -119,9 +118,6 @@ func (in Input) gateVolumes() (volumes []corev1.Volume) {
 	}
 	return volumes
 }
-
-// lookForPodsAfter is when the tenant is looked at again whose former pods have not ended.
-const lookForPodsAfter = time.Second
 
 // haveGates notes which gates all pods have, once none is left that has others or none: one that ends serves requests until it has. The
 // move waits to hear of it.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -17,9 +16,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
-
-// podsTimeout bounds an answer, which takes a few reads from NATS.
-const podsTimeout = 3 * time.Second
 
 // questions are the endpoints.
 func (s *svc) questions(bus *events.Bus) events.Questions {

@@ -169,9 +169,6 @@ func deploymentCause(d *appsv1.Deployment) cause {
 	return cause{}
 }
 
-// failedAfter is how long pods may take before that counts as a failure, if one that may still end well.
-const failedAfter = 3 * time.Minute
-
 // waitsFor is what the pods say of what a rollout waits for. New pods that aren't there yet may wait for old ones to end (strategy
 // Recreate).
 func waitsFor(r rollout, pods []corev1.Pod, config string, now time.Time) cause {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,9 +17,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/intent"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
-
-// retryDenied is the time until an object that was denied is applied again.
-const retryDenied = 30 * time.Second
 
 // denied is a refusal that can end without a change of the spec: a quota is raised, a port or a name becomes free, a role or a
 // webhook is put right. The object is applied again now and then.

@@ -25,14 +25,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
-const (
-	// terminationGrace is how long, in seconds, a pod may take to stop. The API server takes shutdownDelay and then what
-	// requests in flight need.
-	terminationGrace int64 = 20
-	// oldReplicaSets are kept by a Deployment for a roll-back, which only the spec can ask for here.
-	oldReplicaSets int32 = 2
-)
-
 // Subject is the tenant that objects are made for.
 type Subject struct {
 	// UID of the TenantControlPlane, which owns the objects.

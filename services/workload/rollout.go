@@ -23,12 +23,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
-// Pods that aren't ready are asked why once they have been waited for this long, and then each time this has passed.
-const (
-	askPodsAfter = 8 * time.Second
-	askPodsEvery = 15 * time.Second
-)
-
 // rollOut makes the Deployment so and says how far it is. It returns what is missing. Of an upgrade in steps it goes on with the next
 // step once all pods run one.
 func (t *turn) rollOut(ctx context.Context) (state.Wait, error) {

@@ -12,13 +12,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
-const (
-	// slotTime bounds how long a rollout holds its slot: one that can't finish must not hold up the others.
-	slotTime = 3 * time.Minute
-	// offerTime is how long a freed slot waits for the tenant it was offered to.
-	offerTime = 5 * time.Second
-)
-
 // defaultRollouts is how many tenants may roll out at once: three on two cores, which keeps both busy and lets each API
 // server come up within a few seconds.
 func defaultRollouts() int { return max(2, runtime.GOMAXPROCS(0)*3/2) }

@@ -52,6 +52,7 @@ func CertificateData(a driver.Access) map[string][]byte {
 	return data
 }
 
+// AccessOf reads what a certificate Secret holds ([CertificateData]).
 func AccessOf(data map[string][]byte) driver.Access {
 	return driver.Access{
 		CA: data[name.KeyDatastoreCACert], Cert: data[name.KeyDatastoreCert], Key: data[name.KeyDatastoreKey],

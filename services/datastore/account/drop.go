@@ -23,14 +23,6 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
-// A deletion waits for a DataStore that is away this long, and this many tries, from the moment it was its turn.
-const (
-	patience = 20 * time.Second
-	minTries = 4
-	// longestDrop bounds one try. A turn has a little longer, for what comes after the last.
-	longestDrop = 22 * time.Second
-)
-
 // RemoveSecrets deletes the Secrets that were made for the tenant, adds to removed what it had removed, and returns those that are kept.
 func (s *Provisioner) RemoveSecrets(ctx context.Context, t *loop.Turn, removed map[string]int) (held []*kube.HeldError, err error) {
 	var mu sync.Mutex
@@ -82,8 +74,8 @@ func (s *Provisioner) release(ctx context.Context, kept *kube.HeldError) (*kube.
 	return kept, nil
 }
 
-// place is a DataStore that may hold something of a tenant.
-type place struct {
+// Place is a DataStore that may hold something of a tenant.
+type Place struct {
 	DataStore string
 	driver    v1alpha1.Driver // empty when it isn't known
 	// certain: something was made there. Without a memory, as after the loss of NATS or a crash in the first provisioning,
@@ -94,10 +86,10 @@ type place struct {
 }
 
 // PlacesOf are the DataStores that may hold something of a tenant, its own first.
-func PlacesOf(t *state.Tenant, own state.Datastore) []place {
-	var places []place
+func PlacesOf(t *state.Tenant, own state.Datastore) []Place {
+	var places []Place
 	if n := HomeOf(t, own); n != "" {
-		places = append(places, place{DataStore: n, driver: v1alpha1.Driver(own.Driver), certain: own.DataStore != ""})
+		places = append(places, Place{DataStore: n, driver: v1alpha1.Driver(own.Driver), certain: own.DataStore != ""})
 	}
 	if m := own.Move; m != nil && m.Schema != "" && m.DataStore != own.DataStore {
 		places = append(places, keptPlace(state.Kept{DataStore: m.DataStore, Driver: m.Driver, Schema: m.Schema, User: m.User}))
@@ -106,7 +98,7 @@ func PlacesOf(t *state.Tenant, own state.Datastore) []place {
 		places = append(places, keptPlace(k))
 	}
 	for _, o := range OverridesOf(t, own) {
-		if !slices.ContainsFunc(places, func(p place) bool { return p.DataStore == o.DataStore }) {
+		if !slices.ContainsFunc(places, func(p Place) bool { return p.DataStore == o.DataStore }) {
 			places = append(places, overridePlace(o))
 		}
 	}
@@ -114,8 +106,8 @@ func PlacesOf(t *state.Tenant, own state.Datastore) []place {
 }
 
 // overridePlace is the place of an override, which only etcds can be, or of what was there before it or a move.
-func overridePlace(o state.Override) place {
-	p := place{DataStore: o.DataStore, certain: o.Account != ""}
+func overridePlace(o state.Override) Place {
+	p := Place{DataStore: o.DataStore, certain: o.Account != ""}
 	if len(o.Resources) > 0 || p.certain {
 		p.driver = v1alpha1.DriverEtcd
 	}
@@ -139,7 +131,7 @@ func (s *Provisioner) DropAll(ctx context.Context, t *loop.Turn, own *state.Data
 	if held != nil {
 		places[0].certain = true
 		if other := held.Schema != account.Schema || held.User != account.User; other && held.Schema != "" { // from another management cluster
-			places = append(places, place{DataStore: places[0].DataStore, schema: held.Schema, user: held.User})
+			places = append(places, Place{DataStore: places[0].DataStore, schema: held.Schema, user: held.User})
 		}
 	}
 	type result struct {
@@ -184,7 +176,7 @@ func (s *Provisioner) DropAll(ctx context.Context, t *loop.Turn, own *state.Data
 // drop removes the tenant's data and user from one DataStore. What can't be removed within patience is left and described. An
 // error means that it is to be tried again.
 func (s *Provisioner) drop(
-	ctx context.Context, t *loop.Turn, p place, account driver.Account, since time.Time,
+	ctx context.Context, t *loop.Turn, p Place, account driver.Account, since time.Time,
 ) (removed driver.Removed, left string, err error) {
 	st := s.stores.Get(p.DataStore)
 	var opened error
@@ -230,7 +222,7 @@ func (s *Provisioner) drop(
 
 // leftBehind says what is left where, for whoever has to remove it by hand. It names the owner, for the names may be those
 // of another tenant's schema and user, which this one was refused.
-func leftBehind(p place, a driver.Account, why error) string {
+func leftBehind(p Place, a driver.Account, why error) string {
 	is := "left"
 	if !p.certain {
 		is = "perhaps left"

@@ -12,7 +12,7 @@ import (
 )
 
 func TestLeftBehindSaysWhatAndWhere(t *testing.T) {
-	got := leftBehind(place{DataStore: "main", driver: v1alpha1.DriverEtcd, certain: true}, driver.Account{Owner: "uid", Schema: "s", User: "u"}, errors.New("gone"))
+	got := leftBehind(Place{DataStore: "main", driver: v1alpha1.DriverEtcd, certain: true}, driver.Account{Owner: "uid", Schema: "s", User: "u"}, errors.New("gone"))
 	if want := "left in DataStore main: keys from /s/ to /s0 and role s, if the value of key stoker.dev/owner/schema/s is uid; " +
 		"user u, if that of stoker.dev/owner/user/u is; and these two keys: gone"; got != want {
 		t.Errorf("got %q", got)

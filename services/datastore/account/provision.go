@@ -23,10 +23,6 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
-// lookAgain is when a tenant that nothing happened to is looked at all the same. It must stay below the age at which the
-// stream drops timers.
-const lookAgain = 14 * 24 * time.Hour
-
 // TakenReasons are the reasons of failures by field of the spec.
 var TakenReasons = map[string]string{driver.FieldSchema: reason.SchemaTaken, driver.FieldUser: reason.UserTaken}
 

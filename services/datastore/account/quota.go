@@ -18,15 +18,6 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
-// How often what a tenant keeps is read: of one that is near its quota more often. Gates note what is new every ten seconds.
-const (
-	readUsageEvery = 5 * time.Minute
-	readUsageSoon  = 30 * time.Second
-)
-
-// From which share of a bound, in percent, a tenant is near its quota, and below which it isn't any more.
-const nearFrom, nearUntil = 80, 75
-
 // usages are the tenants of this replica that have a quota.
 type usages struct{ store.Tenants[usage] }
 

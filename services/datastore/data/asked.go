@@ -7,15 +7,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"time"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/events"
 	"github.com/stoker-k8s/stoker/services/datastore/backup"
 )
-
-// backupsTimeout bounds an answer, for which the location is asked for each manifest.
-const backupsTimeout = 50 * time.Second
 
 // Questions are the endpoints about data, by name.
 func (s *Keeper) Questions() map[string]events.Question {

@@ -27,13 +27,6 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
-const (
-	// firstRetry is when a backup that failed is tried again; each time it takes twice as long, up to longestRetry.
-	firstRetry, longestRetry = time.Minute, time.Hour
-	// forgetUnfinished is how old a backup must be that nobody finished to be removed.
-	forgetUnfinished = 24 * time.Hour
-)
-
 // backingUp is what one turn does for the tenant's backups.
 type backingUp struct {
 	s    *Keeper

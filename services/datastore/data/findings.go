@@ -16,9 +16,6 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
-// fullPart is the part of a quota from which a database counts as nearly full.
-const fullPart = 0.9
-
 // finders are asked one after the other; what one finds keeps none from being asked.
 var finders = []func(*prospect) []event.MoveFinding{
 	(*prospect).ofTenant, (*prospect).ofDataStores, (*prospect).ofAccount, (*prospect).ofRoom, (*prospect).ofRevisions,

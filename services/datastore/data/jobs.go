@@ -9,9 +9,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/fence"
 )
 
-// maxJobs is how many tenants' data a replica writes to backups or brings back from them at once. Others wait for their turn.
-const maxJobs = 2
-
 // job is work for a tenant that takes longer than a turn: a backup, or the way back. It goes on beside the tenant's turns, which ask how far
 // it is, until it is done, is told to end, or this replica loses the tenant's partition.
 type job struct {

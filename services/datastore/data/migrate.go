@@ -532,9 +532,6 @@ func (m *migrating) noteAccount(dataStore, seen string) {
 	}
 }
 
-// defaultGrace is how long the data of before are kept after a move.
-const defaultGrace = 24 * time.Hour
-
 // graceOf is how long the tenant asks for.
 func graceOf(annotations map[string]string) time.Duration {
 	if d, err := time.ParseDuration(annotations[name.AnnotationMigrationGrace]); err == nil && d >= 0 {

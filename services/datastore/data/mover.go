@@ -20,19 +20,6 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/move"
 )
 
-const (
-	// maxMovers is how many tenants' data a replica copies at once, maxMoversOn how many of those from or to one of the two DataStores.
-	maxMovers, maxMoversOn = 4, 2
-	// tellEvery is how often a mover has its progress written down, followEvery how often it brings changes over while it waits.
-	tellEvery, followEvery = 5 * time.Second, time.Second
-	// margin is by how much the revisions of the other store begin above the former one's.
-	margin = 10_000
-	// longestHoldPause is the longest time between two tries to go over that pods aren't ready for.
-	longestHoldPause = 30 * time.Second
-	// fromAnew is how often a mover begins anew by itself.
-	fromAnew = 5
-)
-
 // mover is one that runs, or has ended.
 type mover struct {
 	move   state.Move

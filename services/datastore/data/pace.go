@@ -9,13 +9,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/state"
 )
 
-const (
-	// leastInterval is the shortest time that says something about a rate.
-	leastInterval = time.Second
-	// tellCopyingEvery is how often the fact migrating is told while data are copied.
-	tellCopyingEvery = 30 * time.Second
-)
-
 // pace is how fast keys are copied: the mean of the last interval and of the pace before, so that it follows a change within a few of them.
 type pace struct {
 	at        time.Time

@@ -8,7 +8,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"time"
 
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
@@ -20,9 +19,6 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
-
-// moveTimeout bounds an answer: a database that is away is noticed within seconds.
-const moveTimeout = 20 * time.Second
 
 // prospect is what is known of a move before it is begun.
 type prospect struct {

@@ -162,9 +162,6 @@ func (s *Keeper) restoreInPlace(ctx context.Context, t *loop.Turn, p *account.Pl
 	return true, s.restoreLater(ctx, t, p, tellEvery)
 }
 
-// firstRestoreRetry is when data that could not be brought are tried again; each time it takes twice as long, up to longestRestoreRetry.
-const firstRestoreRetry, longestRestoreRetry = 5 * time.Second, 5 * time.Minute
-
 // restoreLater ends a turn of a tenant that hasn't its data yet. Another one looks again.
 func (s *Keeper) restoreLater(ctx context.Context, t *loop.Turn, p *account.Plan, after time.Duration) error {
 	t.Alarm(after, loop.Wake{Kind: WakeJob})

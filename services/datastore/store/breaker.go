@@ -17,12 +17,6 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
-// A database that is away is tried again after firstPause, twice that, … longestPause.
-const (
-	firstPause   = 250 * time.Millisecond
-	longestPause = 5 * time.Second
-)
-
 // errNotTried is the state of a connection nobody has used yet.
 var errNotTried = errors.New("not tried yet")
 

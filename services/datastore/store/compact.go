@@ -9,10 +9,6 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
-// compactEvery is how long the history of a DataStore that is compacted here is kept at least, and at most twice that, for clients that read
-// a list page by page. Kubernetes' API servers do it every 5 minutes; its conformance suite waits 10 for a page to expire.
-const compactEvery = 4*time.Minute + 30*time.Second
-
 // uncompacted reports whether it is time to compact.
 func (st *Store) uncompacted(now time.Time) bool {
 	st.mu.Lock()

@@ -14,10 +14,6 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
-// readAgainAfter is how long what was read of a DataStore and its Secrets is taken for true without a watch saying otherwise. What
-// is wrong with them is read again after longestPause.
-const readAgainAfter = 30 * time.Second
-
 // conn is an open driver; it is closed when replaced and no longer used.
 type conn struct {
 	driver.Driver

@@ -10,9 +10,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/loop"
 )
 
-// probeEvery is how often a DataStore is looked at while nobody uses it.
-const probeEvery = 30 * time.Second
-
 // probe looks at each DataStore now and then, and more often at those that are away or wrong, so that who waits for one
 // goes on soon after it is back. Every replica does so for itself: connections and credentials are its own.
 func (s *Registry) probe(ctx context.Context) {

@@ -183,7 +183,7 @@ func (s *Registry) WakeAll(keys []events.Key, w loop.Wake) {
 // Dependency is the store's name on /readyz.
 func (st *Store) Dependency() string { return "datastore " + st.Name }
 
-// AddTenant notes a tenant on the store, RemoveTenant forgets it.
+// AddTenant notes a tenant on the DataStore.
 func (st *Store) AddTenant(key events.Key) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -192,6 +192,7 @@ func (st *Store) AddTenant(key events.Key) {
 	}
 }
 
+// RemoveTenant forgets a tenant.
 func (st *Store) RemoveTenant(key events.Key) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -282,6 +283,7 @@ func (st *Store) PausedUntil(now time.Time) time.Time {
 	return until
 }
 
+// DropOrphan removes an account that belongs to no tenant.
 func (st *Store) DropOrphan(ctx context.Context, o event.Orphan) (removed driver.Removed, err error) {
 	err = st.Do(ctx, func(d driver.Driver) (err error) {
 		a := driver.Account{Owner: o.Owner, Schema: o.Schema, User: o.User}

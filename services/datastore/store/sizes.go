@@ -21,13 +21,6 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
-// sampleEvery is how often a DataStore is asked for the sizes of its tenants. For one that is new it is asked once more when the
-// tenant has had sampleNew to write what any tenant holds, and no more often than that for several.
-const sampleEvery, sampleNew = 5 * time.Minute, 15 * time.Second
-
-// largest is how many tenants of a DataStore have series of their own unless its annotation asks for all.
-const largest = 10
-
 // sample asks the DataStores of the partitions that are held, and those that this replica has tenants on, for the sizes of all tenants.
 func (s *Registry) sample(ctx context.Context, held *partition.Held) {
 	tick := time.NewTicker(longestPause)
@@ -175,13 +168,6 @@ func milliseconds(d time.Duration) int64 {
 	}
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
-
-// The least changes that are reported, if they are a tenth as well.
-const (
-	leastBytes        = 1 << 20
-	leastKeys         = 1000
-	leastMilliseconds = 20
-)
 
 // notable reports whether a size is worth reporting; was is the one reported last, if reported says that one was.
 func notable(reported bool, was, is driver.Size) bool {

@@ -14,6 +14,7 @@ type Tenants[V any] struct {
 	all map[events.Key]V
 }
 
+// Set remembers v of a tenant.
 func (t *Tenants[V]) Set(key events.Key, v V) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,17 +11,6 @@ import (
 	"strings"
 )
 
-// Limits of archives: all that is in one, those in it included.
-const (
-	maxUnpacked = 100 << 20
-	maxChart    = 32 << 20
-	maxFiles    = 10_000
-	// maxParsed is how much YAML is parsed: that takes thirty times its size.
-	maxParsed = 5 << 20
-	// maxNested is how deep charts may lie in charts.
-	maxNested = 4
-)
-
 // file is a file of a source. Its name is relative to the source's root.
 type file struct {
 	name string

@@ -14,14 +14,6 @@ import (
 	"time"
 )
 
-// Limits of what is fetched.
-const (
-	fetchTimeout = 60 * time.Second
-	maxDownload  = 20 << 20
-	maxIndex     = 50 << 20
-	maxRedirects = 5
-)
-
 const userAgent = "stoker-tenantaddons"
 
 // metadata are addresses at which clouds give machines their credentials, other than link-local ones: whoever writes a TenantAddon mustn't read

@@ -16,9 +16,6 @@ import (
 	"oras.land/oras-go/v2/registry/remote/auth"
 )
 
-// maxManifest bounds the manifest of an artifact.
-const maxManifest = 4 << 20
-
 // wanted is what is looked for in a registry, for messages.
 func (s *source) wanted() string {
 	switch {

@@ -6,9 +6,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
 )
 
-// revisionLength is how many hex digits of its hash a revision has.
-const revisionLength = 16
-
 // Revision names what all tenants get: the source and the digest of its content, the values that all have, the template of their own ones, and
 // the release's name and namespace. It changes with nothing else, such as who gets it and when. Of valuesFrom it is the content that counts.
 func Revision(spec *tenantaddon.TenantAddonSpec, digest string, in Inputs) string {

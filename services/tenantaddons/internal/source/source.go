@@ -22,15 +22,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
 )
 
-const (
-	// cacheSize is how many bytes of contents a Fetcher keeps.
-	cacheSize = 64 << 20
-	// maxFetches is how many sources are fetched at once: each takes some times its size for a moment.
-	maxFetches = 8
-	// maxBuilds is how many are unpacked and built at once.
-	maxBuilds = 2
-)
-
 // Fetcher fetches what specs say, and keeps it in memory, up to 64 MiB. It is safe for concurrent use; what is asked for at the same time is
 // fetched once.
 type Fetcher struct {

@@ -20,16 +20,6 @@ import (
 
 const fieldTemplate = "spec.valuesTemplate"
 
-// Bounds of a template: of what it makes, of each value in it, of its steps, and of its time. In a value each element counts beside its bytes.
-const (
-	maxOutput   = 1 << 20
-	maxValue    = 1 << 20
-	elementSize = 16
-	maxNumber   = 10_000
-	maxSteps    = 20_000
-	maxDuration = 10 * time.Second
-)
-
 // unwanted are functions of Sprig that make something else each time, which would be a change each time, or take long.
 var unwanted = []string{
 	"ago", "bcrypt", "buildCustomCert", "derivePassword", "encryptAES", "genCA", "genCAWithKey", "genPrivateKey", "genSelfSignedCert",

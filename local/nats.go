@@ -48,7 +48,8 @@ operator: %s
 system_account: %s
 resolver { type: full, dir: %q, allow_delete: true, hard_delete: true }
 resolver_preload { %s: %s }
-`, component, endpoint, server.CertFile, server.KeyFile, d.ca.CertFile, filepath.Join(dir, "data"), o.Operator, o.System, filepath.Join(dir, "accounts"), o.System, o.SystemAccount)); err != nil {
+`, component, endpoint, server.CertFile, server.KeyFile, d.ca.CertFile, filepath.Join(dir, "data"), o.Operator, o.System,
+		filepath.Join(dir, "accounts"), o.System, o.SystemAccount)); err != nil {
 		return err
 	}
 	d.component = newComponent(component, process.Spec{

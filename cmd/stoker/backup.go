@@ -130,7 +130,8 @@ func showBackups(a *app, reply event.BackupsReply, format string) error {
 		}
 		for i, b := range reply.Backups {
 			row := []string{
-				names[i], duration.HumanDuration(time.Since(b.Ended)), strconv.FormatInt(b.Keys, 10), name.Bytes(b.Bytes), name.Bytes(b.Size), dash(b.Kubernetes),
+				names[i], duration.HumanDuration(time.Since(b.Ended)), strconv.FormatInt(b.Keys, 10), name.Bytes(b.Bytes), name.Bytes(b.Size),
+				dash(b.Kubernetes),
 			}
 			if wide {
 				row = append(row, dash(b.DataStore), dash(b.Driver), strconv.FormatInt(b.Revision, 10), strconv.FormatBool(b.Scheduled),

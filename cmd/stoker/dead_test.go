@@ -34,7 +34,8 @@ func operated(t *testing.T) (flags []string, asked func() string) {
 		t.Fatal(err)
 	}
 	questions := make(chan string, 1)
-	good := event.DeadLetter{Sequence: 7, Time: time.Now().Add(-(73*time.Hour + 30*time.Minute)), Service: "certs", Namespace: "default", Name: "demo", Reason: "Panic", Cause: strings.Repeat("x", 100), ID: "e-7", Deliveries: 3}
+	good := event.DeadLetter{Sequence: 7, Time: time.Now().Add(-(73*time.Hour + 30*time.Minute)), Service: "certs", Namespace: "default",
+		Name: "demo", Reason: "Panic", Cause: strings.Repeat("x", 100), ID: "e-7", Deliveries: 3}
 	bad := event.DeadLetter{Sequence: 9, Service: "intake", Namespace: "team-a", Name: "shop"}
 	for subject, reply := range map[string]any{
 		event.QueryDeadList:   event.DeadListReply{Letters: []event.DeadLetter{good, bad}, More: true},

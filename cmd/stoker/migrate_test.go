@@ -56,7 +56,8 @@ func tellMove(t *testing.T, datastore *events.Bus, tenant string) {
 	}
 	switch tenant {
 	case "demo", "moving":
-		tell(event.Migrating, event.DatastoreMigrating{About: about, From: "a", To: "b", Stage: state.MoveCopying, Keys: 2_100, Bytes: 5 << 20, Of: 12_000, KeysPerSecond: 1_050, SecondsLeft: 10})
+		tell(event.Migrating, event.DatastoreMigrating{About: about, From: "a", To: "b", Stage: state.MoveCopying, Keys: 2_100, Bytes: 5 << 20,
+			Of: 12_000, KeysPerSecond: 1_050, SecondsLeft: 10})
 		tell(event.Migrated, event.DatastoreMigrated{About: about, From: "a", To: "b", HeldMilliseconds: 120, KeptUntil: time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)})
 	case "undone":
 		tell(event.Migrating, event.DatastoreMigrating{About: about, From: "a", To: "b", Stage: event.StageUndone, Reason: "key x doesn't fit"})

@@ -140,7 +140,8 @@ func (a *app) showPortals(all []events.Portal, format string) error {
 		for _, p := range all {
 			cells := []string{p.Name, dash(strings.Join(p.Namespaces, ",")), dash(strings.Join(p.Kinds, ","))}
 			if wide {
-				cells = append(cells, strconv.FormatBool(p.Join), strconv.Itoa(p.Limits.Connections), strconv.Itoa(p.Limits.Subscriptions), strconv.Itoa(p.Limits.Payload), p.NKey)
+				cells = append(cells, strconv.FormatBool(p.Join), strconv.Itoa(p.Limits.Connections), strconv.Itoa(p.Limits.Subscriptions),
+					strconv.Itoa(p.Limits.Payload), p.NKey)
 			}
 			rows = append(rows, cells)
 		}

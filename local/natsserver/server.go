@@ -35,8 +35,8 @@ type Server struct {
 	log  *slog.Logger
 }
 
-// Start runs a server on addr (host:port) that keeps JetStream and the users' nkeys under dir. Nkeys are made once:
-// dir/<user>.nk, mode 0600; contexts of the NATS command line are in dir/context. Portals that dir/portals.conf ([natsusers.Portals]) doesn't know yet are added to it.
+// Start runs a server on addr (host:port) that keeps JetStream and the users' nkeys under dir. Nkeys are made once: dir/<user>.nk, mode 0600;
+// contexts of the NATS command line are in dir/context. Portals that dir/portals.conf ([natsusers.Portals]) doesn't know yet are added to it.
 func Start(ctx context.Context, dir, addr string, log *slog.Logger, portals ...events.Portal) (*Server, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

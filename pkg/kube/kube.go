@@ -117,10 +117,11 @@ func New(cfg *rest.Config, o Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connection to %s: %w", cfg.Host, err)
 	}
-	c := &Client{host: cfg.Host, manager: o.FieldManager, health: o.Health, dependency: Dependency, scope: o, timeout: cmp.Or(o.Timeout, requestTimeout), http: &http.Client{
-		Transport:     fenced{transport, o.Requests},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // an API server is where it is
-	}}
+	c := &Client{host: cfg.Host, manager: o.FieldManager, health: o.Health, dependency: Dependency, scope: o,
+		timeout: cmp.Or(o.Timeout, requestTimeout), http: &http.Client{
+			Transport:     fenced{transport, o.Requests},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // an API server is where it is
+		}}
 	if c.rest, err = rest.UnversionedRESTClientForConfigAndClient(cfg, c.http); err != nil {
 		return nil, fmt.Errorf("server address %q: %w", cfg.Host, err)
 	}
@@ -153,7 +154,8 @@ func (c *Client) As(fieldManager string) *Client {
 }
 
 // Observed is the client, over the same connection, that also tells whether the server answers, be it a refusal: nil, or what was in the way
-// ([intent.Unavailable]). Who was told before is still told. told is called with each request and as each watch begins, from several goroutines, and must not block.
+// ([intent.Unavailable]). Who was told before is still told. told is called with each request and as each watch begins, from several goroutines,
+// and must not block.
 func (c *Client) Observed(told func(away error)) *Client {
 	other := *c
 	other.told = told

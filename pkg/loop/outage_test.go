@@ -22,7 +22,8 @@ func TestShortOutageOfNATS(t *testing.T) {
 		if turn.Tenant == nil {
 			return nil
 		}
-		if err := turn.Done(ctx, loop.Outcome{Step: "issued", Inputs: fmt.Sprint(turn.Generation), Facts: []loop.Tell{{What: event.Issued, Data: event.CertsIssued{About: turn.About()}}}}); err != nil {
+		if err := turn.Done(ctx, loop.Outcome{Step: "issued", Inputs: fmt.Sprint(turn.Generation),
+			Facts: []loop.Tell{{What: event.Issued, Data: event.CertsIssued{About: turn.About()}}}}); err != nil {
 			return err
 		}
 		done <- turn.Key.Name

@@ -187,7 +187,8 @@ func testConflicts(t *testing.T, r *rig) {
 	go func() {
 		defer close(others)
 		for i := 0; ctx.Err() == nil; i++ {
-			_ = s.admin[local].MergePatch(ctx, things, s.ns(), "x", map[string]any{"spec": map[string]any{"size": 90 + i%10}, "metadata": map[string]any{"labels": map[string]any{"n": fmt.Sprint(i)}}}, nil)
+			_ = s.admin[local].MergePatch(ctx, things, s.ns(), "x",
+				map[string]any{"spec": map[string]any{"size": 90 + i%10}, "metadata": map[string]any{"labels": map[string]any{"n": fmt.Sprint(i)}}}, nil)
 			_ = s.admin[local].MergePatch(ctx, things, s.ns(), "x", map[string]any{"status": map[string]any{"phase": fmt.Sprint(i)}}, nil, "status")
 		}
 	}()

@@ -99,7 +99,8 @@ func (l *look) updateSecret(ctx context.Context, live, want *corev1.Secret) erro
 		if !l.isOf(l.item.kind, by) || by.Name != l.remote.GetName() {
 			return fmt.Errorf("remote Secret %s/%s belongs to %s %s and is left as it is", live.Namespace, live.Name, by.Kind, by.Name)
 		}
-		next.OwnerReferences = slices.DeleteFunc(next.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == by.UID }) // an earlier object of the name
+		next.OwnerReferences = slices.DeleteFunc(next.OwnerReferences,
+			func(o metav1.OwnerReference) bool { return o.UID == by.UID }) // an earlier object of the name
 	}
 	if !metav1.IsControlledBy(next, l.remote) {
 		next.OwnerReferences = append(slices.DeleteFunc(next.OwnerReferences, func(o metav1.OwnerReference) bool {

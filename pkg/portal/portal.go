@@ -2,8 +2,8 @@
 // tenant's status.
 //
 // It does with NATS what a portal may (`stoker portal add`) and no more: it publishes on stoker.intake, listens on stoker.status and
-// stoker.answer, asks on stoker.plan and stoker.join, and reads the last status of a tenant. A lost connection comes back by itself; what was asked for meanwhile is
-// asked again.
+// stoker.answer, asks on stoker.plan and stoker.join, and reads the last status of a tenant. A lost connection comes back by itself; what was
+// asked for meanwhile is asked again.
 package portal
 
 import (

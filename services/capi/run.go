@@ -7,8 +7,9 @@
 //
 // A control plane and its tenant have one name and one namespace, so that a turn is about both.
 //
-// Read turn.go (the steps of a turn), place.go and external.go (the cluster where the tenant is), tenant.go (which tenant is asked for), endpoint.go, infrastructure.go, secrets.go and status.go (what
-// follows from the tenant), remove.go (the end), cluster.go, watch.go and index.go.
+// Read turn.go (the steps of a turn), place.go and external.go (the cluster where the tenant is), tenant.go (which tenant is asked for),
+// endpoint.go, infrastructure.go, secrets.go and status.go (what follows from the tenant), remove.go (the end), cluster.go, watch.go and
+// index.go.
 package capi
 
 import (

@@ -80,7 +80,8 @@ func (s *svc) keep(ctx context.Context, o *controlplane.KamajiControlPlane, of *
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: o.Namespace, Name: of.Name + "-" + purpose, OwnerReferences: []metav1.OwnerReference{ownerOf(o)},
 			Labels: map[string]string{
-				name.LabelClusterName: of.Name, name.LabelComponent: name.ComponentCAPI, name.LabelCAPISecret: purpose, name.LabelCAPICluster: of.Name, name.LabelCAPITenant: o.Name,
+				name.LabelClusterName: of.Name, name.LabelComponent: name.ComponentCAPI, name.LabelCAPISecret: purpose,
+				name.LabelCAPICluster: of.Name, name.LabelCAPITenant: o.Name,
 			},
 		},
 		Type: name.SecretTypeClusterAPI, Data: data,

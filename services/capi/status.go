@@ -36,7 +36,9 @@ func usable(t *v1alpha1.TenantControlPlane) bool {
 
 // statusOf is the status of a control plane whose tenant is as it is, with the conditions of a turn. initialized is kept: what was
 // initialized once stays so.
-func statusOf(o *controlplane.KamajiControlPlane, t *v1alpha1.TenantControlPlane, initialized bool, conditions []metav1.Condition) controlplane.KamajiControlPlaneStatus {
+func statusOf(
+	o *controlplane.KamajiControlPlane, t *v1alpha1.TenantControlPlane, initialized bool, conditions []metav1.Condition,
+) controlplane.KamajiControlPlaneStatus {
 	yes, ready := true, initialized && usable(t)
 	s := controlplane.KamajiControlPlaneStatus{
 		Initialization: controlplane.Initialization{ControlPlaneInitialized: &initialized}, Initialized: &initialized, Ready: &ready,

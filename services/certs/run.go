@@ -1,11 +1,11 @@
 // Package certs makes every Secret of keys, certificates and kubeconfigs of a tenant, keeps them valid and puts back what
 // somebody deletes or edits.
 //
-// It wakes on intake.accepted (what needs no endpoint is issued at once), workload.exposed (the API server's certificate
-// and the administrators' kubeconfigs follow), workload.available (what no pod has any more can go), certs.due (renewal, and a
-// check of everything once a week), changes of its Secrets and of KubeconfigGenerators, intake.deleting and datastore.removed. It tells certs.issued once everything exists
-// for a generation, certs.rotated when something of that generation was replaced later, certs.removed; certs.generated
-// about each kubeconfig of a KubeconfigGenerator, which wakes it to write that one's status.
+// It wakes on intake.accepted (what needs no endpoint is issued at once), workload.exposed (the API server's certificate and the administrators'
+// kubeconfigs follow), workload.available (what no pod has any more can go), certs.due (renewal, and a check of everything once a week), changes
+// of its Secrets and of KubeconfigGenerators, intake.deleting and datastore.removed. It tells certs.issued once everything exists for a
+// generation, certs.rotated when something of that generation was replaced later, certs.removed; certs.generated about each kubeconfig of a
+// KubeconfigGenerator, which wakes it to write that one's status.
 //
 // Files: issue.go is a tenant's turn, watch.go what wakes it besides facts, remove.go its deletion, argocd.go the tenant as a cluster of
 // Argo CD. Package pki knows what must

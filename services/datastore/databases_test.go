@@ -102,21 +102,22 @@ func etcdHolds(t *testing.T, server *etcdserver.Server) (held []string) {
 func onNATS(t *testing.T) database {
 	t.Helper()
 	server := natsserver.Start(t, natsserver.Options{})
-	return database{kind: v1alpha1.DriverNATS, config: server.Config(t), removal: "STREAM.DELETE", readOnly: func(t *testing.T, yes bool) { t.Helper(); server.Delete(t, !yes) }, left: true, holds: func(t *testing.T) (held []string) {
-		t.Helper()
-		for _, account := range server.JetStream(t).AccountDetails {
-			for _, stream := range account.Streams {
-				held = append(held, fmt.Sprint("account ", account.Name, " stream ", stream.Name, " messages ", stream.State.Msgs))
+	return database{kind: v1alpha1.DriverNATS, config: server.Config(t), removal: "STREAM.DELETE",
+		readOnly: func(t *testing.T, yes bool) { t.Helper(); server.Delete(t, !yes) }, left: true, holds: func(t *testing.T) (held []string) {
+			t.Helper()
+			for _, account := range server.JetStream(t).AccountDetails {
+				for _, stream := range account.Streams {
+					held = append(held, fmt.Sprint("account ", account.Name, " stream ", stream.Name, " messages ", stream.State.Msgs))
+				}
 			}
-		}
-		tokens, err := filepath.Glob(filepath.Join(server.Accounts, "*", "*.jwt"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		held = append(held, tokens...)
-		slices.Sort(held)
-		return held
-	}}
+			tokens, err := filepath.Glob(filepath.Join(server.Accounts, "*", "*.jwt"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, tokens...)
+			slices.Sort(held)
+			return held
+		}}
 }
 
 func onPostgres(t *testing.T, options ...string) database {

@@ -149,7 +149,8 @@ func working() string {
 // dataStore is the object of one, which goes with the test.
 func (in *installation) dataStore(n string, spec v1alpha1.DataStoreSpec) {
 	in.t.Helper()
-	ds := &v1alpha1.DataStore{TypeMeta: kube.DataStores.TypeMeta(), ObjectMeta: metav1.ObjectMeta{Name: n, Labels: map[string]string{name.LabelWatchFilter: in.namespace}}, Spec: spec}
+	ds := &v1alpha1.DataStore{TypeMeta: kube.DataStores.TypeMeta(),
+		ObjectMeta: metav1.ObjectMeta{Name: n, Labels: map[string]string{name.LabelWatchFilter: in.namespace}}, Spec: spec}
 	in.must(in.kube.Create(in.t.Context(), kube.DataStores, ds))
 	in.t.Cleanup(func() { _, _ = in.kube.Delete(context.Background(), kube.DataStores, "", n, metav1.DeleteOptions{}) })
 }

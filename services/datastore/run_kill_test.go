@@ -221,7 +221,8 @@ func (l *lane) provisioned(x *tenant) {
 	}
 	cert, err := x.secret(name.DatastoreCertificate(x.key.Name))
 	l.must(err)
-	have := driver.Access{CA: cert.Data[name.KeyDatastoreCACert], Cert: cert.Data[name.KeyDatastoreCert], Key: cert.Data[name.KeyDatastoreKey], Credentials: cert.Data[name.KeyDatastoreContext]}
+	have := driver.Access{CA: cert.Data[name.KeyDatastoreCACert], Cert: cert.Data[name.KeyDatastoreCert], Key: cert.Data[name.KeyDatastoreKey],
+		Credentials: cert.Data[name.KeyDatastoreContext]}
 	if access, err := l.admin.Access(a, have, time.Now()); err != nil || string(access.Cert) != string(have.Cert) {
 		l.t.Errorf("%s: its certificate is not good: %v", x.key, err)
 	}

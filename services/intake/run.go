@@ -1,11 +1,11 @@
 // Package intake is the way in. It turns commands into objects of the management cluster by server-side apply, so that every rule
 // sits in the API server once, and objects, whoever wrote them, into the spec that the other services work from.
 //
-// run.go decides what an event or a wake leads to. Commands: command.go (what is checked, and their end), verbs.go, apply.go,
-// change.go, delete.go, object.go (their data), refusal.go (their errors), http.go and access.go (the way in by HTTP). Tenants:
-// spec.go, schedule.go (sleep), inplace.go (set back to a backup), place.go (which DataStore), remove.go. DataStores: datastore.go, capacity.go, admission.go. What a replica knows by its
-// watches: watch.go, index.go. What it answers the operator: questions.go, dead.go, replicas.go, resync.go; and whoever may command a
-// tenant: plan.go, verdict.go. What Kamaji made is left alone until it is adopted: held.go. Objects of a remote API: remote.go.
+// run.go decides what an event or a wake leads to. Commands: command.go (what is checked, and their end), verbs.go, apply.go, change.go,
+// delete.go, object.go (their data), refusal.go (their errors), http.go and access.go (the way in by HTTP). Tenants: spec.go, schedule.go
+// (sleep), inplace.go (set back to a backup), place.go (which DataStore), remove.go. DataStores: datastore.go, capacity.go, admission.go. What a
+// replica knows by its watches: watch.go, index.go. What it answers the operator: questions.go, dead.go, replicas.go, resync.go; and whoever may
+// command a tenant: plan.go, verdict.go. What Kamaji made is left alone until it is adopted: held.go. Objects of a remote API: remote.go.
 package intake
 
 import (

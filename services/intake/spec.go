@@ -248,7 +248,8 @@ func specAnnotations(o *metav1.ObjectMeta) map[string]string {
 	for _, k := range []string{
 		name.AnnotationPaused, name.AnnotationPausedUntil, name.AnnotationTransfer, name.AnnotationDeleteForMove, name.AnnotationKubeconfigSecretKey,
 		name.AnnotationMigrationTimeout, name.AnnotationMigrationGrace, name.AnnotationCleanupPriorMigration, name.AnnotationDatastoreSelector,
-		name.AnnotationDataStore, name.AnnotationDatastoreOverrides, name.AnnotationKubeletServing, name.AnnotationUpgradeTimeout, name.AnnotationUpgradeThrough,
+		name.AnnotationDataStore, name.AnnotationDatastoreOverrides, name.AnnotationKubeletServing, name.AnnotationUpgradeTimeout,
+		name.AnnotationUpgradeThrough,
 		name.AnnotationSleepAt, name.AnnotationWakeAt, name.AnnotationTimeZone,
 		name.AnnotationSleptAt, name.AnnotationSleptBy, name.AnnotationWokenAt, name.AnnotationWakeOn, name.AnnotationSleepWhenIdle,
 		name.AnnotationAdopt, name.AnnotationRestoreFrom, name.AnnotationCloneOf, name.AnnotationArgoCDCluster,

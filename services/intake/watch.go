@@ -36,7 +36,8 @@ const (
 	wakeDaily = "daily"
 )
 
-// watch sees every tenant's object: labels don't tell its partition, and DataStores are used by tenants of other installations, too. And it sees the installation's DataStores, and what admission policies depend on.
+// watch sees every tenant's object: labels don't tell its partition, and DataStores are used by tenants of other installations, too. And it sees
+// the installation's DataStores, and what admission policies depend on.
 func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) error {
 	s.index.reset()
 	complete := func() {

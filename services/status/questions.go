@@ -31,9 +31,10 @@ func (s *svc) questions() events.Questions {
 		Service: event.StatusService, Version: "1.0.0", Description: "where a tenant stands, and what it waits for",
 		AtOnce: questionsAtOnce,
 		Endpoints: map[string]events.Question{
-			"get": {Subject: event.QueryStatus, Timeout: questionTimeout, Answer: answer(s, func(_ context.Context, key events.Key, states map[string]*state.State) event.StatusReply {
-				return Get(key, states)
-			})},
+			"get": {Subject: event.QueryStatus, Timeout: questionTimeout,
+				Answer: answer(s, func(_ context.Context, key events.Key, states map[string]*state.State) event.StatusReply {
+					return Get(key, states)
+				})},
 			"why": {Subject: event.QueryWhy, Timeout: questionTimeout, Answer: answer(s, s.why)},
 		},
 	}

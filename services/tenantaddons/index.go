@@ -98,7 +98,8 @@ func (x *index) noteTenant(o *metav1.PartialObjectMetadata, gone bool) (changed 
 	is := seenTenant{uid: o.UID, labels: o.Labels, created: o.CreationTimestamp.Time, deleting: o.DeletionTimestamp != nil}
 	is.paused, is.until, _ = name.Paused(o.Annotations, time.Time{})
 	x.tenants[of] = is
-	return !there || was.uid != is.uid || was.paused != is.paused || !was.until.Equal(is.until) || was.deleting != is.deleting || !maps.Equal(was.labels, is.labels)
+	return !there || was.uid != is.uid || was.paused != is.paused || !was.until.Equal(is.until) || was.deleting != is.deleting ||
+		!maps.Equal(was.labels, is.labels)
 }
 
 // noteNamespace notes a namespace, and reports whether its labels are others than before.

@@ -488,7 +488,8 @@ func (w *work) unremovableFor(a *one) time.Duration {
 func (w *work) uninstall(ctx context.Context, a *one, all []*one) error {
 	spec := &a.o.Spec
 	for _, b := range all {
-		if b.o.DeletionTimestamp != nil && b.gone == nil && b.o.Spec.Addon.Namespace == spec.Addon.Namespace && slices.Contains(b.o.Spec.After, spec.Addon.Name) {
+		if b.o.DeletionTimestamp != nil && b.gone == nil && b.o.Spec.Addon.Namespace == spec.Addon.Namespace &&
+			slices.Contains(b.o.Spec.After, spec.Addon.Name) {
 			return bad(tenantaddon.ReasonWaitingForAddon, "TenantAddon %s, which comes after it, is removed first", b.o.Spec.Addon.Name)
 		}
 	}

@@ -92,8 +92,9 @@ type svc struct {
 func newService(c *service.Clients, cfg Config, abandonAfter time.Duration) *svc {
 	s := &svc{
 		kube: c.Kube, log: c.Log, requests: c.TenantRequests, abandonAfter: abandonAfter, fleetNamespace: cfg.FleetNamespace, namespace: cfg.Namespace,
-		fetcher: source.New(), jobs: make(chan struct{}, maxJobs), hooked: make(chan struct{}, maxHooked), fetches: make(chan struct{}, maxFetches), metrics: newMetrics(),
-		known: map[types.NamespacedName]map[types.NamespacedName]*known{}, planned: map[types.NamespacedName]time.Time{},
+		fetcher: source.New(), jobs: make(chan struct{}, maxJobs), hooked: make(chan struct{}, maxHooked), fetches: make(chan struct{}, maxFetches),
+		metrics: newMetrics(),
+		known:   map[types.NamespacedName]map[types.NamespacedName]*known{}, planned: map[types.NamespacedName]time.Time{},
 		told: map[types.NamespacedName]tenantaddon.TenantAddonStatus{}, prepared: map[types.NamespacedName]*prepared{}, tenants: map[events.Key]*tenant{},
 	}
 	if s.fleetNamespace == "" {

@@ -167,7 +167,8 @@ func (t *turn) knowsRollout(in Input, want *appsv1.Deployment, seen observation)
 	if e := in.Certs.Encryption; e != nil && e.Revision != t.data.Encryption {
 		return false
 	}
-	if t.data.Gate != in.gateID() || !t.data.StoppedAt.Equal(t.stoppedAt()) || t.data.Hashes.Deployment != hash(want) || seen.changed() || !t.current() || t.Woken(wakePods) || t.Due() {
+	if t.data.Gate != in.gateID() || !t.data.StoppedAt.Equal(t.stoppedAt()) || t.data.Hashes.Deployment != hash(want) || seen.changed() ||
+		!t.current() || t.Woken(wakePods) || t.Due() {
 		return false
 	}
 	wait := t.Own().Wait

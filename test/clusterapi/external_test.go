@@ -278,11 +278,13 @@ func holed(t *testing.T, c cluster, x env.Elsewhere) {
 	})
 	// The rest is as it was last seen.
 	o := controlPlane(t, c)
-	if !is(o, controlplane.ConditionTenantCreated) || !is(o, controlplane.ConditionKubeadmResourcesCreated) || *o.Status.Replicas != 2 || o.Status.ObservedGeneration == o.Generation {
+	if !is(o, controlplane.ConditionTenantCreated) || !is(o, controlplane.ConditionKubeadmResourcesCreated) || *o.Status.Replicas != 2 ||
+		o.Status.ObservedGeneration == o.Generation {
 		t.Errorf("%+v", o.Status)
 	}
 	for _, seen := range o.Status.Conditions {
-		if seen.Type != controlplane.ConditionExternalClientFound && seen.Type != controlplane.ConditionPaused && (seen.ObservedGeneration == o.Generation || seen.Reason == controlplane.ReasonClusterUnreachable) {
+		if seen.Type != controlplane.ConditionExternalClientFound && seen.Type != controlplane.ConditionPaused &&
+			(seen.ObservedGeneration == o.Generation || seen.Reason == controlplane.ReasonClusterUnreachable) {
 			t.Errorf("%+v", seen)
 		}
 	}

@@ -51,7 +51,8 @@ func TestProvider(t *testing.T) {
 		e.Fact(t, c.key(), name.ServiceCAPI, "initialized")
 	})
 	t.Run("the infrastructure has the endpoint", func(t *testing.T) {
-		if got, want := read(t, infrastructures, c.infrastructure).Spec.ControlPlaneEndpoint, controlPlane(t, c).Spec.ControlPlaneEndpoint; got.Host != want.Host || got.Port != want.Port {
+		got, want := read(t, infrastructures, c.infrastructure).Spec.ControlPlaneEndpoint, controlPlane(t, c).Spec.ControlPlaneEndpoint
+		if got.Host != want.Host || got.Port != want.Port {
 			t.Errorf("%+v, not %+v", got, want)
 		}
 	})

@@ -84,7 +84,8 @@ spec:
 		c.available(t, "v1.36.3", 1)
 		c.works(t)
 		now := tenant(t, c)
-		if now.UID == was.UID || now.Status.Storage.Setup.Schema != was.Status.Storage.Setup.Schema || now.Status.Storage.Setup.User != was.Status.Storage.Setup.User || now.Status.Storage.DataStoreName != "shared" {
+		if now.UID == was.UID || now.Status.Storage.Setup.Schema != was.Status.Storage.Setup.Schema ||
+			now.Status.Storage.Setup.User != was.Status.Storage.Setup.User || now.Status.Storage.DataStoreName != "shared" {
 			t.Errorf("%+v", now.Status.Storage)
 		}
 		if _, there := now.Annotations[name.AnnotationTransfer]; there || !blocked(controlPlane(t, c)) {

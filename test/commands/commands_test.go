@@ -402,7 +402,8 @@ func TestAnInstallationKeepsToItsOwnObjects(t *testing.T) {
 		}
 	}
 	for _, c := range []command{
-		{key: key, verb: event.Apply, data: o}, {key: key, verb: event.Pause}, {key: key, verb: event.Delete}, {key: store, verb: event.Delete}, {key: store, verb: event.Apply, data: ds},
+		{key: key, verb: event.Apply, data: o}, {key: key, verb: event.Pause}, {key: key, verb: event.Delete}, {key: store, verb: event.Delete},
+		{key: store, verb: event.Apply, data: ds},
 	} {
 		if no := refuses(t, c, label, "Forbidden"); no.Value != "green" {
 			t.Errorf("%+v", no)

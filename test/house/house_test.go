@@ -1,14 +1,20 @@
-// Package house holds the rules about where code is that no linter knows.
+// Package house holds the rules about the place and the size of code that no linter knows.
 package house
 
 import (
 	"bytes"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/scanner"
+	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stoker-k8s/stoker/internal/testing/checkout"
 )
@@ -26,6 +32,16 @@ var larger = map[string]struct {
 	"services/workload": {6200, "each object and each part of a pod has a file of its own, and all end in one Deployment"},
 }
 
+// longestFunction is how many lines the body of a function of the product may have, longestLine and longestTestLine how many characters a line
+// may have in the product and in tests, without the text of its strings and with tabs of four.
+const longestFunction, longestLine, longestTestLine = 75, 160, 180
+
+// tables are functions that are longer, because all they do is to return a table.
+var tables = []string{
+	"cmd/stoker/internal/follow/words.go: words", "pkg/api/event/catalogue.go: Catalogue", "pkg/api/internal/constrain/volumes.go: volume",
+	"pkg/api/reason/conditions.go: Conditions", "pkg/api/reason/table.go: Table",
+}
+
 func TestDeploymentsHaveNoGo(t *testing.T) {
 	for path := range files(t) {
 		if strings.HasPrefix(path, "deployments/") {
@@ -37,7 +53,7 @@ func TestDeploymentsHaveNoGo(t *testing.T) {
 func TestPackagesAreSmall(t *testing.T) {
 	lines := map[string]int{}
 	for path, text := range files(t) {
-		if product(path) && !bytes.HasPrefix(text, []byte("// Code generated")) && !bytes.Contains(text, []byte("\n// Code generated")) {
+		if product(path) && !generated(text) {
 			lines[filepath.Dir(path)] += bytes.Count(text, []byte("\n"))
 		}
 	}
@@ -55,6 +71,89 @@ func TestPackagesAreSmall(t *testing.T) {
 			t.Errorf("%s has %d lines: the limit of its own is needless (%q)", dir, lines[dir], l.reason)
 		}
 	}
+}
+
+func TestFunctionsAreShort(t *testing.T) {
+	set, seen := token.NewFileSet(), map[string]bool{}
+	for path, text := range files(t) {
+		if !product(path) || generated(text) {
+			continue
+		}
+		file, err := parser.ParseFile(set, path, text, parser.SkipObjectResolution)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Body == nil {
+				continue
+			}
+			n, id := set.Position(f.Body.End()).Line-set.Position(f.Body.Pos()).Line-1, path+": "+f.Name.Name
+			switch listed := slices.Contains(tables, id); {
+			case listed:
+				seen[id] = n > longestFunction
+			case n > longestFunction:
+				t.Errorf("%s has %d lines, at most %d are allowed: split it", id, n, longestFunction)
+			}
+		}
+	}
+	for _, id := range tables {
+		if !seen[id] {
+			t.Errorf("%s is not a function of more than %d lines: take it off the list", id, longestFunction)
+		}
+	}
+}
+
+func TestLinesAreShort(t *testing.T) {
+	for path, text := range files(t) {
+		most := longestLine
+		if !product(path) {
+			most = longestTestLine
+		}
+		if generated(text) {
+			continue
+		}
+		for n, width := range widths(text) {
+			if width > most {
+				t.Errorf("%s:%d has %d characters, at most %d are allowed: break it", path, n+1, width, most)
+			}
+		}
+	}
+}
+
+// widths are the widths of the lines of a Go file, without strings, addresses of the web, and directives.
+func widths(text []byte) []int {
+	set := token.NewFileSet()
+	file := set.AddFile("", set.Base(), len(text))
+	var s scanner.Scanner
+	s.Init(file, text, nil, scanner.ScanComments)
+	without := bytes.Clone(text)
+	for {
+		pos, tok, lit := s.Scan()
+		if tok == token.EOF {
+			break
+		}
+		directive := strings.HasPrefix(lit, "//go:") || strings.HasPrefix(lit, "// +kubebuilder:") || strings.Contains(lit, "https://")
+		if tok == token.STRING || tok == token.COMMENT && directive {
+			at := file.Offset(pos)
+			for i := range lit {
+				if without[at+i] != '\n' {
+					without[at+i] = 0
+				}
+			}
+		}
+	}
+	var widths []int
+	for line := range bytes.Lines(without) {
+		line = bytes.ReplaceAll(bytes.TrimSuffix(line, []byte("\n")), []byte("\t"), []byte("    "))
+		widths = append(widths, utf8.RuneCount(bytes.ReplaceAll(line, []byte{0}, nil)))
+	}
+	return widths
+}
+
+func generated(text []byte) bool {
+	return bytes.HasPrefix(text, []byte("// Code generated")) || bytes.Contains(text, []byte("\n// Code generated"))
 }
 
 // product reports whether a Go file is part of the product: no test, no test support, no tool and no example.

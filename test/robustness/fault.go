@@ -268,7 +268,8 @@ func publishPoison(ctx context.Context, s *Site, pick *rand.Rand, tenant string)
 		msg.Data = []byte(bodies[pick.IntN(len(bodies))])
 		msg.Header.Set("ce-specversion", "1.0")
 		msg.Header.Set("ce-id", "poison")
-		_, err = bus.JetStream().PublishMsg(ctx, msg, jetstream.WithExpectStream(map[bool]string{true: events.StreamIntake, false: events.StreamFacts}[user == events.UserOperator]))
+		_, err = bus.JetStream().PublishMsg(ctx, msg,
+			jetstream.WithExpectStream(map[bool]string{true: events.StreamIntake, false: events.StreamFacts}[user == events.UserOperator]))
 		bus.Close()
 		if err != nil {
 			return err

@@ -61,7 +61,8 @@ func TestWhatIsAcceptedCanBeMade(t *testing.T) {
 				source := rand.New(rand.NewPCG(seed, uint64(i)))
 				o := spec(source, definition, fields[i%len(fields)])
 				o["metadata"].(map[string]any)["name"] = fmt.Sprintf("drawn-%d", i)
-				stored, err := resource(judge, v1alpha1.TenantControlPlaneKind).Create(t.Context(), &unstructured.Unstructured{Object: o}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+				stored, err := resource(judge, v1alpha1.TenantControlPlaneKind).Create(t.Context(), &unstructured.Unstructured{Object: o},
+					metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 				if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
 					continue
 				}

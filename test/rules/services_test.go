@@ -157,10 +157,11 @@ func hadSecrets() map[string]hadSecret {
 		"somebody's own, by datastore":                  {service: name.ServiceDatastore, there: secret("demo-datastore-config", stranger), refused: "belongs to no tenant"},
 		"a Deployment's":                                {service: name.ServiceCerts, there: secret("demo-admin-kubeconfig", unlabelled(ownedBy("apps/v1", "Deployment"))), refused: "belongs to no tenant"},
 		"a Deployment's with the keys of a CA":          {service: name.ServiceCerts, there: secret("demo-ca", unlabelled(func(s *corev1.Secret) { ownedBy("apps/v1", "Deployment")(s); s.Data = authority })), refused: "belongs to no tenant"},
-		"a DataStore's":                                 {service: name.ServiceCerts, there: secret("demo-ca", unlabelled(ownedBy(v1alpha1.GroupVersion.String(), v1alpha1.DataStoreKind))), refused: "belongs to no tenant"},
-		"one of another API's tenant":                   {service: name.ServiceCerts, there: secret("demo-ca", unlabelled(ownedBy("example.com/v1", v1alpha1.TenantControlPlaneKind))), refused: "belongs to no tenant"},
-		"one whose owner doesn't control it":            {service: name.ServiceCerts, there: secret("demo-ca", unlabelled(uncontrolled)), refused: "belongs to no tenant"},
-		"somebody's own with the keys of a CA":          {service: name.ServiceCerts, there: secret("demo-admin-kubeconfig", func(s *corev1.Secret) { stranger(s); s.Data = authority }), refused: "belongs to no tenant"},
+		"a DataStore's": {service: name.ServiceCerts,
+			there: secret("demo-ca", unlabelled(ownedBy(v1alpha1.GroupVersion.String(), v1alpha1.DataStoreKind))), refused: "belongs to no tenant"},
+		"one of another API's tenant":          {service: name.ServiceCerts, there: secret("demo-ca", unlabelled(ownedBy("example.com/v1", v1alpha1.TenantControlPlaneKind))), refused: "belongs to no tenant"},
+		"one whose owner doesn't control it":   {service: name.ServiceCerts, there: secret("demo-ca", unlabelled(uncontrolled)), refused: "belongs to no tenant"},
+		"somebody's own with the keys of a CA": {service: name.ServiceCerts, there: secret("demo-admin-kubeconfig", func(s *corev1.Secret) { stranger(s); s.Data = authority }), refused: "belongs to no tenant"},
 	}
 }
 

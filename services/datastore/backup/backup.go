@@ -156,7 +156,8 @@ func ObjectOf(o *v1alpha1.TenantControlPlane) *v1alpha1.TenantControlPlane {
 		delete(labels, l)
 	}
 	for _, a := range []string{
-		name.AnnotationCommand, name.AnnotationDataStore, name.AnnotationDatastoreOverrides, name.AnnotationRestoreFrom, name.AnnotationCloneOf, name.AnnotationBackupAt,
+		name.AnnotationCommand, name.AnnotationDataStore, name.AnnotationDatastoreOverrides, name.AnnotationRestoreFrom, name.AnnotationCloneOf,
+		name.AnnotationBackupAt,
 		corev1.LastAppliedConfigAnnotation,
 	} {
 		delete(annotations, a)

@@ -1,7 +1,7 @@
 package data
 
-// Questions about data: which backups there are, what the way back begins with, and what a move would meet (prospect.go). Nothing secret is answered that isn't encrypted to the
-// location's recipients.
+// Questions about data: which backups there are, what the way back begins with, and what a move would meet (prospect.go). Nothing secret is
+// answered that isn't encrypted to the location's recipients.
 
 import (
 	"context"

@@ -80,8 +80,8 @@ func (js *jobs) get(key events.Key, id string) *job {
 	return j
 }
 
-// start starts a tenant's job, which has its ID and what it was told. ctx says whether this replica may write; that it ends, as a turn's does, ends nothing. The tenant is woken
-// when the job has ended.
+// start starts a tenant's job, which has its ID and what it was told. ctx says whether this replica may write; that it ends, as a turn's does,
+// ends nothing. The tenant is woken when the job has ended.
 func (js *jobs) start(ctx context.Context, key events.Key, j *job, run func(context.Context, *job) error) *job {
 	working, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	j.cancel, j.done = cancel, make(chan struct{})

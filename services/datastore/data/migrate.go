@@ -573,7 +573,8 @@ func (m *migrating) finish(ctx context.Context) error {
 	}
 	m.lookAgain()
 	o := m.outcome(state.Wait{}, loop.Tell{What: event.Provisioned, Data: event.DatastoreProvisioned{
-		About: m.t.About(), DataStore: m.own.DataStore, Driver: m.own.Driver, Schema: m.own.Schema, User: m.own.User, Overrides: account.NamesOf(m.own.Overrides),
+		About: m.t.About(), DataStore: m.own.DataStore, Driver: m.own.Driver, Schema: m.own.Schema, User: m.own.User,
+		Overrides: account.NamesOf(m.own.Overrides),
 	}})
 	return m.t.Done(ctx, o)
 }

@@ -43,7 +43,8 @@ func TestSecretsOfOthersAreNotTaken(t *testing.T) {
 	}{
 		"a Secret that is nobody's and holds a CA's keys is taken, as a user's own CA is": {ca, &corev1.Secret{Data: pair}, true},
 		"one that holds something else is not":                                            {ca, &corev1.Secret{Data: map[string][]byte{"password": []byte("x")}}, false},
-		"nor is one that holds more":                                                      {ca, &corev1.Secret{Data: map[string][]byte{name.KeyCACert: []byte("c"), name.KeyCAKey: []byte("k"), "x": nil}}, false},
+		"nor is one that holds more": {ca,
+			&corev1.Secret{Data: map[string][]byte{name.KeyCACert: []byte("c"), name.KeyCAKey: []byte("k"), "x": nil}}, false},
 		"nor one that has an owner": {ca, &corev1.Secret{Data: pair, ObjectMeta: metav1.ObjectMeta{
 			OwnerReferences: []metav1.OwnerReference{{Kind: "Shop", Name: "corner", UID: "f00d"}}}}, false},
 		"nor one in the place of a certificate": {&Want{}, &corev1.Secret{Data: pair}, false},

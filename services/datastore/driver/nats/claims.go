@@ -246,7 +246,8 @@ func (o *operator) change(have, want *jwt.AccountClaims) (string, error) {
 	}
 	is := have.Account
 	is.Tags = want.Tags
-	if have.Issuer == want.Issuer && have.Name == want.Name && have.Expires == want.Expires && have.NotBefore == want.NotBefore && reflect.DeepEqual(is, want.Account) {
+	if have.Issuer == want.Issuer && have.Name == want.Name && have.Expires == want.Expires && have.NotBefore == want.NotBefore &&
+		reflect.DeepEqual(is, want.Account) {
 		return "", nil
 	}
 	return token, nil

@@ -236,7 +236,8 @@ func classify(err error) error {
 	gone := errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded)
 	for _, target := range []error{
 		nats.ErrTimeout, nats.ErrNoResponders, nats.ErrConnectionClosed, nats.ErrDisconnected, nats.ErrStaleConnection, nats.ErrNoServers,
-		nats.ErrReconnectBufExceeded, nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired, nats.ErrConnectionReconnecting,
+		nats.ErrReconnectBufExceeded, nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
+		nats.ErrConnectionReconnecting,
 		jetstream.ErrConnectionClosed, jetstream.ErrServerShutdown, jetstream.ErrNoStreamResponse,
 	} {
 		gone = gone || errors.Is(err, target)

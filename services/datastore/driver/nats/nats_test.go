@@ -416,6 +416,7 @@ const tooLarge = 10054
 // already, or that it takes no messages.
 func denied(err error) bool {
 	var refused *jetstream.APIError
-	return errors.As(err, &refused) && refused.ErrorCode == tooLarge || errors.Is(err, gonats.ErrPermissionViolation) || errors.Is(err, gonats.ErrAuthorization) || errors.Is(err, gonats.ErrNoResponders) ||
+	return errors.As(err, &refused) && refused.ErrorCode == tooLarge || errors.Is(err, gonats.ErrPermissionViolation) ||
+		errors.Is(err, gonats.ErrAuthorization) || errors.Is(err, gonats.ErrNoResponders) ||
 		errors.Is(err, jetstream.ErrStreamNameAlreadyInUse)
 }

@@ -147,7 +147,7 @@ api:
 	mv deployments/crds/controlplane.cluster.x-k8s.io_*.yaml deployments/cluster-api/crds
 	cd pkg && go generate ./api/...
 
-# Tests compare the other files that `make generate` writes: pkg/internal/generate, tools/metrics, tools/monitoring.
+# Tests compare the other files that `make generate` writes: pkg/internal/generate, and kamajitypes, metrics and monitoring below tools.
 .PHONY: verify
 verify: ## check that generated files and every go.mod are up to date
 	@test -z "$$(git status --porcelain)" || { echo "verify compares with what is committed, and there are changes:"; git status --short; exit 1; }

@@ -1,7 +1,6 @@
-// Package v1alpha1 has the objects of kamaji.clastix.io/v1alpha1 as Kamaji's provider for Cluster API writes and reads them: of the spec
-// what it sets, or may find set and must not lose; of the status what it reads. It is Stoker's text, but for the names of types and fields,
-// and what they are in JSON: those are Kamaji's own, so that the provider sends what its published container image sends. In particular, an
-// empty struct is sent as {}. Rules and defaults are not here, for the API server has them from the CRDs.
+// Package v1alpha1 has the objects of kamaji.clastix.io/v1alpha1 as Kamaji's provider for Cluster API writes and reads them. Their types are
+// generated from the CRD by tools/kamajitypes, which adds the names of Go types and what the provider's published container image sends: in
+// particular, it sends an empty struct as {}. Rules and defaults are not here, because the API server has them from the CRDs.
 package v1alpha1
 
 import (

@@ -19,43 +19,20 @@ type TenantControlPlaneList struct {
 	Items []TenantControlPlane `json:"items"`
 }
 
-// TenantControlPlaneSpec is what a tenant is to be.
-type TenantControlPlaneSpec struct {
-	WritePermissions   Permissions         `json:"writePermissions,omitempty"`
-	DataStore          string              `json:"dataStore,omitempty"`
-	DataStoreSchema    string              `json:"dataStoreSchema,omitempty"`
-	DataStoreUsername  string              `json:"dataStoreUsername,omitempty"`
-	DataStoreOverrides []DataStoreOverride `json:"dataStoreOverrides,omitempty"`
-	ControlPlane       ControlPlane        `json:"controlPlane"`
-	Kubernetes         KubernetesSpec      `json:"kubernetes"`
-	NetworkProfile     NetworkProfileSpec  `json:"networkProfile,omitempty"`
-	Addons             AddonsSpec          `json:"addons,omitempty"`
-}
+// ServiceType is the type of a Service.
+type ServiceType string
 
-// Permissions are writes that are refused.
-type Permissions struct {
-	BlockCreate bool `json:"blockCreation,omitempty"`
-	BlockUpdate bool `json:"blockUpdate,omitempty"`
-	BlockDelete bool `json:"blockDeletion,omitempty"`
-}
+// AdmissionControllers are those that are on.
+type AdmissionControllers []AdmissionController
 
-// DataStoreOverride is a resource with a DataStore of its own.
-type DataStoreOverride struct {
-	Resource  string `json:"resource,omitempty"`
-	DataStore string `json:"dataStore,omitempty"`
-}
+// AdmissionController is the name of one.
+type AdmissionController string
 
-// NetworkProfileSpec is addresses and networks.
-type NetworkProfileSpec struct {
-	LoadBalancerSourceRanges []string `json:"loadBalancerSourceRanges,omitempty"`
-	LoadBalancerClass        *string  `json:"loadBalancerClass,omitempty"`
-	Address                  string   `json:"address,omitempty"`
-	AdvertiseAddress         string   `json:"advertiseAddress,omitempty"`
-	ClusterDomain            string   `json:"clusterDomain,omitempty"`
-	AllowAddressAsExternalIP bool     `json:"allowAddressAsExternalIP,omitempty"`
-	Port                     int32    `json:"port,omitempty"`
-	CertSANs                 []string `json:"certSANs,omitempty"`
-	ServiceCIDR              string   `json:"serviceCidr,omitempty"`
-	PodCIDR                  string   `json:"podCidr,omitempty"`
-	DNSServiceIPs            []string `json:"dnsServiceIPs,omitempty"`
-}
+// KubernetesVersionStatus is how a control plane fares, in a word.
+type KubernetesVersionStatus string
+
+// The words that the provider knows.
+const (
+	VersionReady     KubernetesVersionStatus = "Ready"
+	VersionUpgrading KubernetesVersionStatus = "Upgrading"
+)

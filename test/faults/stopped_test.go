@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -80,14 +81,14 @@ func TestStoppedReplicaWritesNothingWhenItGoesOn(t *testing.T) {
 	})
 }
 
-// asks is a tenant of which something is asked for that each service has to do with.
+// asks is a tenant of which something is asked for that each service has to do with; the later request has no kube-proxy.
 func asks(key events.Key, what string) *v1alpha1.TenantControlPlane {
 	o := env.Tenant(key.Name, "v1.36.3")
 	asked := map[string]string{"asked": what}
 	o.Spec.NetworkProfile.CertSANs = []string{what + ".example"}
 	o.Spec.ControlPlane.Service.AdditionalMetadata.Labels = asked
 	o.Spec.ControlPlane.Deployment.AdditionalMetadata.Labels = asked
-	if what == late {
+	if strings.HasPrefix(what, late) {
 		o.Spec.Addons.KubeProxy = nil
 	}
 	return o
@@ -96,7 +97,8 @@ func asks(key events.Key, what string) *v1alpha1.TenantControlPlane {
 const early, late = "early", "late"
 
 // isKept stops a replica before its late write for a tenant, lets it continue when another replica has done the work, and fails the test
-// if the first one then writes.
+// if the first one then writes. The turn that is stopped may be one that an earlier message caused, and have nothing outdated to write: then
+// the fence isn't shown, and all is done once more.
 func (w lateWrite) isKept(t *testing.T, key events.Key, both [2]replica) {
 	t.Helper()
 	count := oneCA(t, key)
@@ -107,6 +109,33 @@ func (w lateWrite) isKept(t *testing.T, key events.Key, both [2]replica) {
 		e.Ready(t, key)
 		quiet(t, key)
 	}
+	const tries = 3
+	for try := 1; ; try++ {
+		shown := w.goesOn(t, key, both, strconv.Itoa(try), generation)
+		if shown || !w.fenced {
+			break
+		}
+		if try == tries {
+			t.Errorf("no turn ended at the fence in %d tries: the replica had nothing outdated to write, and nothing was shown", tries)
+			break
+		}
+		t.Log("no turn ended at the fence: once more")
+		e.Ready(t, key)
+		quiet(t, key)
+		generation += 2
+	}
+	e.Ready(t, key)
+	if n := count(); n != 1 {
+		t.Errorf("the CA was written %d times", n)
+	}
+	e.Delete(t, key)
+	e.Gone(t, key)
+}
+
+// goesOn stops the replica that holds a tenant, and lets it go on after another replica did the work for the generation. It reports whether
+// the fence ended a turn of the first one.
+func (w lateWrite) goesOn(t *testing.T, key events.Key, both [2]replica, try string, generation int64) (fenced bool) {
+	t.Helper()
 	zombie, other := both[0], both[1]
 	if p, _ := holders(t, key, zombie.Process, other.Process); p == other.Process {
 		zombie, other = other, zombie
@@ -115,7 +144,7 @@ func (w lateWrite) isKept(t *testing.T, key events.Key, both [2]replica) {
 	stopped := zombie.tap.StopAt(zombie.Process, func(m env.Message) bool { return general(m.What, key) == w.before })
 	defer zombie.tap.Clear()
 	defer zombie.Signal(syscall.SIGCONT)
-	e.Apply(t, asks(key, early))
+	e.Apply(t, asks(key, early+try))
 	env.Eventually(t, w.before, func() error {
 		select {
 		case <-stopped:
@@ -125,7 +154,7 @@ func (w lateWrite) isKept(t *testing.T, key events.Key, both [2]replica) {
 		}
 	})
 	since := time.Now()
-	e.Apply(t, asks(key, late))
+	e.Apply(t, asks(key, late+try))
 	env.Eventually(t, "another replica to do the work, as it is asked for now", func() error {
 		if s := e.State(t.Context(), key, w.state()); s == nil || s.Generation < generation || other.Did(t, key, since).IsZero() {
 			return fmt.Errorf("it holds the tenant: %v; state: %+v", other.Holds(t, key), s)
@@ -138,9 +167,6 @@ func (w lateWrite) isKept(t *testing.T, key events.Key, both [2]replica) {
 	t.Logf("it went on after %.1f s", time.Since(since).Seconds())
 	awaitBeats(t, w.service, zombie.tap, sent)
 	awaitBeats(t, w.service, other.tap, heard)
-	if w.fenced && fencedTurns(t, zombie.Process) == refused {
-		t.Error("no turn ended at the fence: the replica had nothing outdated to write, and nothing was shown")
-	}
 	for _, m := range zombie.tap.Messages(sent) {
 		if m.Claims(w.service, zombie.Replica, key.Partition()) {
 			break // from now on it may
@@ -152,12 +178,7 @@ func (w lateWrite) isKept(t *testing.T, key events.Key, both [2]replica) {
 	if diff := before.diff(w.made(t, key)); diff != "" {
 		t.Errorf("what %s has made changed:\n%s", w.service, diff)
 	}
-	e.Ready(t, key)
-	if n := count(); n != 1 {
-		t.Errorf("the CA was written %d times", n)
-	}
-	e.Delete(t, key)
-	e.Gone(t, key)
+	return fencedTurns(t, zombie.Process) > refused
 }
 
 // state is the key of the service's state.

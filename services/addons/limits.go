@@ -2,7 +2,7 @@ package addons
 
 import "time"
 
-// All limits and timeouts of this package.
+// Limits and timeouts of this package.
 
 const (
 	// patience is how long Apply and Delete retry what may pass by itself. Beyond it the loop's own retries begin.
@@ -46,3 +46,14 @@ const rewriteSlice = 5 * time.Second
 // forbiddenPause is how long a watch that the tenant's API refuses is left alone: a server that has just started has yet to make
 // its own roles.
 const forbiddenPause = 5 * time.Second
+
+const (
+	// maxRequests is how many requests of a tenant are remembered at a time. Further ones are left as they are; a kubelet asks again.
+	maxRequests = 1000
+	// requestsATurn is how many are looked at in one turn.
+	requestsATurn = 20
+	// requestPatience is how much of a turn that may take.
+	requestPatience = 5 * time.Second
+	// requestPause is how long those are left alone about which the tenant's API gave an error.
+	requestPause = 30 * time.Second
+)

@@ -30,14 +30,6 @@ import (
 const (
 	nodeUserPrefix = "system:node:"
 	nodesGroup     = "system:nodes"
-	// maxRequests is how many requests of a tenant are remembered at a time. Further ones are left as they are; a kubelet asks again.
-	maxRequests = 1000
-	// requestsATurn is how many are looked at in one turn.
-	requestsATurn = 20
-	// requestPatience is how much of a turn that may take.
-	requestPatience = 5 * time.Second
-	// requestPause is how long those are left alone about which the tenant's API gave an error.
-	requestPause = 30 * time.Second
 )
 
 // requests has the name of each request that is to be looked at, and for those that were, but ask for an address that their node

@@ -2,7 +2,7 @@ package capi
 
 import "time"
 
-// All limits and timeouts of this package.
+// Limits and timeouts of this package.
 
 const (
 	// maxVisits is how many turns ask one external cluster side by side, maxVisitsInAll how many ask any: a part of those that a replica has.

@@ -2,7 +2,7 @@ package certs
 
 import "time"
 
-// All limits and timeouts of this package.
+// Limits and timeouts of this package.
 
 // What could not be done is tried again after a while, first soon, then after as long as it has failed.
 const (

@@ -3,6 +3,7 @@ package datastore_test
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/kube"
+	"github.com/stoker-k8s/stoker/services/datastore"
 )
 
 // management is the API server of a management cluster, with the CRDs. All tests share one: each is in a namespace of
@@ -39,6 +41,10 @@ func TestMain(m *testing.M) {
 		_ = flag.Set("test.parallel", "10")
 	}
 	code := shared.Main(m)
+	for _, violation := range datastore.StepViolations() {
+		fmt.Fprintln(os.Stderr, violation)
+		code = 1
+	}
 	_ = os.RemoveAll(theProgram.dir)
 	os.Exit(code)
 }

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -21,12 +20,6 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/kube"
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 	"github.com/stoker-k8s/stoker/services/datastore/store"
-)
-
-// Times for an answer: databases may take minutes to remove what they hold.
-const (
-	orphansTimeout = 25 * time.Second
-	dropTimeout    = 5 * time.Minute
 )
 
 // questions are the endpoints.

@@ -46,14 +46,14 @@ type provisioning struct {
 	result
 }
 
-// result is what a step came to.
+// result is the outcome of a step.
 type result struct {
-	// changed: the state differs from before, and has to be recorded; facts are to be told with it.
+	// changed: the step changed the state, so record must write it. facts are published with the state.
 	changed bool
 	facts   []loop.Tell
 	// wait is what the tenant waits for.
 	wait state.Wait
-	// ended: the turn is over, no step follows.
+	// ended: run executes no further step.
 	ended bool
 }
 
@@ -67,36 +67,36 @@ type step struct {
 	do   func(*provisioning, context.Context) (result, error)
 }
 
-// steps are taken one after the other.
+// steps are the steps of a turn; run executes them in this order.
 var steps = []step{
-	// While writes are held for a move, nothing may be changed where the data are.
-	{name: "go over", when: (*provisioning).goesOver, do: (*provisioning).move},
+	// While a move holds the tenant's writes, no other step may change the DataStore that has the data.
+	{name: "switch DataStores", when: (*provisioning).goesOver, do: (*provisioning).move},
 	{name: "note the account", when: (*provisioning).upToDate, do: (*provisioning).noteAccount},
-	{name: "measure", parts: []string{"Bytes", "Keys", "MeasuredAt"}, when: (*provisioning).grew, do: (*provisioning).measure},
+	{name: "measure", parts: []string{"Bytes", "Keys", "MeasuredAt"}, when: (*provisioning).sizeChanged, do: (*provisioning).measure},
 	{name: "remove kept copies", parts: []string{"Kept"}, do: (*provisioning).removeKept},
-	// Where copies were kept, there may be nothing left.
+	// A DataStore with a kept copy is not withdrawn: these are removed before.
 	{name: "withdraw", parts: []string{"Overrides"}, do: (*provisioning).withdraw},
 	{name: "back up", parts: []string{"Backup"}, when: (*provisioning).keepsData, do: (*provisioning).backUp},
 	{name: "prepare a restore in place", parts: []string{"InPlace", "Restoring"}, when: (*provisioning).works, do: (*provisioning).prepareRestore},
 	{name: "read the usage", parts: []string{"Usage"}, when: (*provisioning).settled, do: (*provisioning).readUsage},
 	{name: "rest", when: (*provisioning).atRest, do: (*provisioning).rest},
-	// The certificate of the tenant's own DataStore is good in all DataStores of overrides, whoever has the user there: these come first.
+	// The certificate from the next step opens all DataStores of overrides, so the user there must be the tenant's already.
 	{name: "provision overrides", parts: []string{"Overrides"}, when: (*provisioning).outdated, do: (*provisioning).provisionOverrides},
 	{
 		name: "provision the account", parts: []string{"Config", "Certificate", "Account", "Former"},
 		when: (*provisioning).outdated, do: (*provisioning).provisionAccount,
 	},
 	{name: "announce the account", do: (*provisioning).announce},
-	// Data come once there is an account that they can go to.
+	// It writes into the account, so the account must exist.
 	{name: "restore", parts: []string{"Restoring", "Restored", "InPlace"}, when: (*provisioning).restoring, do: (*provisioning).restore},
 	{name: "move", when: (*provisioning).moving, do: (*provisioning).move},
 	{name: "record", do: (*provisioning).record},
 }
 
-// observe, if there is one, sees the state before each step, and what it returns is called after the step.
+// observe, if not nil, is called before each step with the state. run calls the returned function after the step.
 var observe func(step, *state.Datastore) (after func())
 
-// run takes the steps.
+// run executes the steps.
 func (p *provisioning) run(ctx context.Context) error {
 	for _, s := range steps {
 		if s.when != nil && !s.when(p) {
@@ -127,32 +127,34 @@ func (p *provisioning) goesOver() bool {
 	return p.own.Move != nil && p.own.Move.Phase == state.MoveGoingOver
 }
 
-// moving reports whether data move, or are to.
+// moving reports whether a move is in progress or requested.
 func (p *provisioning) moving() bool {
 	return data.Moves(p.turn, p.plan.Want) && !p.own.WantsInPlace(p.turn.Tenant)
 }
 
-// restoring reports whether the tenant gets its data before it works; works that it has them.
+// restoring reports whether the tenant must get its data before its first pod, or again; works is its opposite.
 func (p *provisioning) restoring() bool { return data.Restores(p.turn, p.own) }
 func (p *provisioning) works() bool     { return !p.restoring() }
 
-// keepsData reports whether the tenant's data are not about to be replaced.
+// keepsData reports whether no restore is about to replace the data.
 func (p *provisioning) keepsData() bool {
 	return p.works() && !p.plan.Want.WantsInPlace(p.turn.Tenant)
 }
 
-// settled reports whether the tenant works where its data are.
+// settled reports whether the tenant is provisioned and does not move.
 func (p *provisioning) settled() bool { return p.works() && p.plan.UpToDate && !p.moving() }
 
-// grew reports whether the size of the tenant may be news.
-func (p *provisioning) grew() bool { return p.turn.Woken(store.WakeSize) }
+// sizeChanged reports whether a new size caused the turn.
+func (p *provisioning) sizeChanged() bool { return p.turn.Woken(store.WakeSize) }
 
-// atRest reports whether nothing is to be done.
-func (p *provisioning) atRest() bool { return p.plan.Nothing && !p.changed && !p.moving() }
+// atRest reports whether the turn has nothing to do.
+func (p *provisioning) atRest() bool {
+	return p.plan.Nothing && !p.changed && len(p.facts) == 0 && !p.moving()
+}
 
 func (p *provisioning) rest(context.Context) (result, error) { return result{ended: true}, nil }
 
-// noteAccount has the DataStores know what the account is like, so that a change by somebody else is seen.
+// noteAccount tells the DataStores the fingerprint of the account, so that a survey finds drift.
 func (p *provisioning) noteAccount(context.Context) (result, error) {
 	p.home.NoteAccount(p.turn, p.own)
 	return result{}, nil
@@ -205,12 +207,12 @@ func (p *provisioning) provisionAccount(ctx context.Context) (result, error) {
 	return result{}, nil
 }
 
-// announce tells other services of the account if that matters to them.
+// announce publishes datastore.provisioned if another service needs it.
 func (p *provisioning) announce(context.Context) (result, error) {
 	return result{facts: p.plan.Provisioned(p.turn, p.own)}, nil
 }
 
-// restore ends the turn while the tenant hasn't its data.
+// restore ends the turn until the data are complete.
 func (p *provisioning) restore(ctx context.Context) (r result, err error) {
 	done, facts, err := p.svc.keeper.Restore(ctx, p.turn, p.home, p.plan)
 	return result{facts: facts, ended: !done}, err
@@ -224,7 +226,7 @@ func (p *provisioning) move(ctx context.Context) (result, error) {
 	return result{ended: true}, p.svc.keeper.Migrate(ctx, p.turn, p.plan, p.home, p.facts)
 }
 
-// record writes the state and tells the facts.
+// record writes the state and publishes the facts.
 func (p *provisioning) record(ctx context.Context) (result, error) {
 	o := p.plan.Outcome(p.facts)
 	o.Wait = p.wait

@@ -43,8 +43,8 @@ func (s *svc) remove(ctx context.Context, t *loop.Turn) error {
 		return awaitSecrets(ctx, t, own, held)
 	}
 	removed := own.Removed
-	for _, p := range account.PlacesOf(t.Tenant, own) {
-		s.stores.Get(p.DataStore).RemoveTenant(t.Key)
+	for _, dataStore := range account.DataStoresOf(t.Tenant, own) {
+		s.stores.Get(dataStore).RemoveTenant(t.Key)
 	}
 	own.Removed, own.Left = nil, left
 	return t.Removed(ctx, own, before.With(name.ServiceDatastore, removed, left...))

@@ -6,9 +6,9 @@
 // <tenant>-datastore-certificate. It publishes datastore.provisioned, datastore.removed and datastore.measured, and about
 // DataStores datastore.checked and datastore.measured.
 //
-// The work is done by three packages, each above the one before: store knows the DataStores, account provisions and removes the accounts of
-// tenants, data moves and restores what tenants keep. This one decides by turn which of them do what: provision.go lists the steps for a tenant,
-// remove.go removes one, check.go looks at a DataStore, watch.go and arrived.go say what causes a turn, orphans.go answers questions.
+// Three packages do the work; each imports the ones before it: store knows the DataStores, account provisions and removes the accounts of
+// tenants, data moves and restores what tenants keep. This package runs their steps: provision.go lists the steps for a tenant, remove.go removes
+// one, check.go checks a DataStore, watch.go and arrived.go say what causes a turn, orphans.go answers questions.
 package datastore
 
 import (

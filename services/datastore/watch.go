@@ -16,7 +16,7 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
-// Kinds of wakes, beside those of the packages below.
+// Kinds of wakes, in addition to the ones of packages store, account and data.
 const (
 	// wakeTaken: a Secret's name was taken, and may be free now.
 	wakeTaken = "taken"
@@ -27,7 +27,7 @@ const (
 // watch runs the watches of this replica's partitions: metadata of the Secrets it made for tenants, and of DataStores,
 // which every replica needs; and the look at each DataStore, and at what its tenants hold, now and then.
 func (s *svc) watch(ctx context.Context, held *partition.Held, wake loop.Waker) error {
-	s.stores.WakeBy(wake) // before anything is watched
+	s.stores.SetWaker(wake) // before anything is watched
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		components := name.ComponentDatastoreConfig + "," + name.ComponentDatastoreCertificate

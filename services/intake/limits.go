@@ -6,7 +6,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/events"
 )
 
-// All limits and timeouts of this package.
+// Limits and timeouts of this package.
 
 // Bounds of one token's requests at one replica, so that no portal takes all of it.
 const (

@@ -2,7 +2,7 @@ package status
 
 import "time"
 
-// All limits and timeouts of this package.
+// Limits and timeouts of this package.
 
 const (
 	// lettersFor is how long an answer counts, also that there was none.

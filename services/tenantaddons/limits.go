@@ -2,7 +2,7 @@ package tenantaddons
 
 import "time"
 
-// All limits and timeouts of this package.
+// Limits and timeouts of this package.
 
 // busyAgain is when it is looked again whether there is a place, should the wake at a job's end be lost.
 const busyAgain = 30 * time.Second
@@ -46,3 +46,6 @@ const (
 	watchPause        = time.Second
 	longestWatchPause = 30 * time.Second
 )
+
+// defaultMaxParallel is how many tenants are changed at once where the spec says nothing.
+const defaultMaxParallel = 10

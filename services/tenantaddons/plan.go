@@ -16,12 +16,8 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/tenantaddon"
 )
 
-const (
-	// defaultMaxParallel is how many tenants are changed at once where the spec says nothing.
-	defaultMaxParallel = 10
-	// restWave is the wave of the tenants that no wave chooses.
-	restWave = "rest"
-)
+// restWave is the wave of the tenants that no wave chooses.
+const restWave = "rest"
 
 // member is a tenant that a TenantAddon is for.
 type member struct {

@@ -2,7 +2,7 @@ package workload
 
 import "time"
 
-// All limits and timeouts of this package.
+// Limits and timeouts of this package.
 
 // maxCause is the longest text of a cause in bytes.
 const maxCause = 512

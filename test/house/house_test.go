@@ -122,7 +122,7 @@ func TestLinesAreShort(t *testing.T) {
 	}
 }
 
-// widths are the widths of the lines of a Go file, without strings, addresses of the web, and directives.
+// widths are the widths of the lines of a Go file, without strings, URLs and directives.
 func widths(text []byte) []int {
 	set := token.NewFileSet()
 	file := set.AddFile("", set.Base(), len(text))
@@ -137,7 +137,7 @@ func widths(text []byte) []int {
 		directive := strings.HasPrefix(lit, "//go:") || strings.HasPrefix(lit, "// +kubebuilder:") || strings.Contains(lit, "https://")
 		if tok == token.STRING || tok == token.COMMENT && directive {
 			at := file.Offset(pos)
-			for i := range lit {
+			for i := range len(lit) {
 				if without[at+i] != '\n' {
 					without[at+i] = 0
 				}

@@ -106,7 +106,7 @@ func init() {
 // pointers are fields of a type that are pointers throughout.
 var pointers = map[string]bool{"ProbeSpec": true, "AdditionalPort.appProtocol": true}
 
-// sentEmpty are fields that the provider sends (true) or leaves out (false) while they are empty, otherwise than the CRD requires.
+// sentEmpty are fields that the provider sends (true) or leaves out (false) while they are empty, where the provider differs from the CRD.
 var sentEmpty = map[string]bool{
 	"KonnectivityServerSpec.port": true, "KubernetesSpec.kubelet": true, "DataStoreOverride.dataStore": false, "DataStoreOverride.resource": false,
 	"GatewaySpec.hostname": false, "GatewaySpec.parentRefs": false, "IngressSpec.hostname": false,
@@ -115,7 +115,7 @@ var sentEmpty = map[string]bool{
 // written are types that are written by hand, because no object of the CRD has them.
 var written = []string{"ServiceType", "AdmissionControllers", "KubernetesVersionStatus"}
 
-// embedded are types that a type has within, whose fields it doesn't list.
+// embedded maps a type to the type that it embeds.
 var embedded = map[string]string{"ControlPlaneProbes": "ProbeSet", "KubernetesDeploymentStatus": "appsv1.DeploymentStatus"}
 
 // own are the fields that types with embedded ones have of their own.
@@ -123,7 +123,7 @@ var own = map[string][]string{
 	"ControlPlaneProbes": {"apiServer", "controllerManager", "scheduler"}, "KubernetesDeploymentStatus": {"selector"},
 }
 
-// fields are Go's names of fields whose names in JSON don't say them.
+// fields maps JSON names to Go names where a capital first letter isn't enough.
 var fields = map[string]string{
 	"apiServer": "APIServer", "apiServerImage": "APIServerImage", "ca": "CA", "cgroupfs": "CGroupFS", "certSANs": "CertSANs", "coreDNS": "CoreDNS",
 	"dnsServiceIPs": "DNSServiceIPs", "kubeconfig": "KubeConfig", "kubernetesResources": "Kubernetes", "parentRefs": "GatewayParentRefs",

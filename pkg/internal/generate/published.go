@@ -17,7 +17,7 @@ import (
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 )
 
-// compatibleSchemas returns the schemas by their path. Its error lists every change that lets down who relies on those under root.
+// compatibleSchemas returns the schemas by their path. Its error lists every change that breaks users of the schemas under root.
 func compatibleSchemas(root string) (map[string][]byte, error) {
 	current, err := schemas(root)
 	if err != nil {

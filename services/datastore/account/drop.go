@@ -74,9 +74,9 @@ func (s *Provisioner) release(ctx context.Context, kept *kube.HeldError) (*kube.
 	return kept, nil
 }
 
-// Place is a DataStore that may hold something of a tenant.
-type Place struct {
-	DataStore string
+// place is a DataStore that may hold something of a tenant.
+type place struct {
+	dataStore string
 	driver    v1alpha1.Driver // empty when it isn't known
 	// certain: something was made there. Without a memory, as after the loss of NATS or a crash in the first provisioning,
 	// there may be something all the same.
@@ -85,11 +85,19 @@ type Place struct {
 	schema, user string
 }
 
-// PlacesOf are the DataStores that may hold something of a tenant, its own first.
-func PlacesOf(t *state.Tenant, own state.Datastore) []Place {
-	var places []Place
+// DataStoresOf names the DataStores that may hold something of a tenant, its own first.
+func DataStoresOf(t *state.Tenant, own state.Datastore) (names []string) {
+	for _, p := range placesOf(t, own) {
+		names = append(names, p.dataStore)
+	}
+	return names
+}
+
+// placesOf are the DataStores that may hold something of a tenant, its own first.
+func placesOf(t *state.Tenant, own state.Datastore) []place {
+	var places []place
 	if n := HomeOf(t, own); n != "" {
-		places = append(places, Place{DataStore: n, driver: v1alpha1.Driver(own.Driver), certain: own.DataStore != ""})
+		places = append(places, place{dataStore: n, driver: v1alpha1.Driver(own.Driver), certain: own.DataStore != ""})
 	}
 	if m := own.Move; m != nil && m.Schema != "" && m.DataStore != own.DataStore {
 		places = append(places, keptPlace(state.Kept{DataStore: m.DataStore, Driver: m.Driver, Schema: m.Schema, User: m.User}))
@@ -98,7 +106,7 @@ func PlacesOf(t *state.Tenant, own state.Datastore) []Place {
 		places = append(places, keptPlace(k))
 	}
 	for _, o := range OverridesOf(t, own) {
-		if !slices.ContainsFunc(places, func(p Place) bool { return p.DataStore == o.DataStore }) {
+		if !slices.ContainsFunc(places, func(p place) bool { return p.dataStore == o.DataStore }) {
 			places = append(places, overridePlace(o))
 		}
 	}
@@ -106,8 +114,8 @@ func PlacesOf(t *state.Tenant, own state.Datastore) []Place {
 }
 
 // overridePlace is the place of an override, which only etcds can be, or of what was there before it or a move.
-func overridePlace(o state.Override) Place {
-	p := Place{DataStore: o.DataStore, certain: o.Account != ""}
+func overridePlace(o state.Override) place {
+	p := place{dataStore: o.DataStore, certain: o.Account != ""}
 	if len(o.Resources) > 0 || p.certain {
 		p.driver = v1alpha1.DriverEtcd
 	}
@@ -120,7 +128,7 @@ func (s *Provisioner) DropAll(ctx context.Context, t *loop.Turn, own *state.Data
 	if own.Removed == nil {
 		own.Removed = map[string]int{}
 	}
-	places := PlacesOf(t.Tenant, *own)
+	places := placesOf(t.Tenant, *own)
 	if len(places) == 0 {
 		return nil, nil
 	}
@@ -131,7 +139,7 @@ func (s *Provisioner) DropAll(ctx context.Context, t *loop.Turn, own *state.Data
 	if held != nil {
 		places[0].certain = true
 		if other := held.Schema != account.Schema || held.User != account.User; other && held.Schema != "" { // from another management cluster
-			places = append(places, Place{DataStore: places[0].DataStore, schema: held.Schema, user: held.User})
+			places = append(places, place{dataStore: places[0].dataStore, schema: held.Schema, user: held.User})
 		}
 	}
 	type result struct {
@@ -176,9 +184,9 @@ func (s *Provisioner) DropAll(ctx context.Context, t *loop.Turn, own *state.Data
 // drop removes the tenant's data and user from one DataStore. What can't be removed within patience is left and described. An
 // error means that it is to be tried again.
 func (s *Provisioner) drop(
-	ctx context.Context, t *loop.Turn, p Place, account driver.Account, since time.Time,
+	ctx context.Context, t *loop.Turn, p place, account driver.Account, since time.Time,
 ) (removed driver.Removed, left string, err error) {
-	st := s.stores.Get(p.DataStore)
+	st := s.stores.Get(p.dataStore)
 	var opened error
 	if _, opened, err = st.Load(ctx); err != nil {
 		return nil, "", err
@@ -222,10 +230,10 @@ func (s *Provisioner) drop(
 
 // leftBehind says what is left where, for whoever has to remove it by hand. It names the owner, for the names may be those
 // of another tenant's schema and user, which this one was refused.
-func leftBehind(p Place, a driver.Account, why error) string {
+func leftBehind(p place, a driver.Account, why error) string {
 	is := "left"
 	if !p.certain {
 		is = "perhaps left"
 	}
-	return fmt.Sprintf("%s in DataStore %s: %s: %v", is, p.DataStore, store.Describe(p.driver, a), why)
+	return fmt.Sprintf("%s in DataStore %s: %s: %v", is, p.dataStore, store.Describe(p.driver, a), why)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 func TestLeftBehindSaysWhatAndWhere(t *testing.T) {
-	got := leftBehind(Place{DataStore: "main", driver: v1alpha1.DriverEtcd, certain: true}, driver.Account{Owner: "uid", Schema: "s", User: "u"}, errors.New("gone"))
+	got := leftBehind(place{dataStore: "main", driver: v1alpha1.DriverEtcd, certain: true}, driver.Account{Owner: "uid", Schema: "s", User: "u"}, errors.New("gone"))
 	if want := "left in DataStore main: keys from /s/ to /s0 and role s, if the value of key stoker.dev/owner/schema/s is uid; " +
 		"user u, if that of stoker.dev/owner/user/u is; and these two keys: gone"; got != want {
 		t.Errorf("got %q", got)
@@ -33,11 +33,11 @@ func TestPlacesOf(t *testing.T) {
 		"[{main  false  } {c etcd false  } {former  false  } {recorded  false  } {to  false  }]":                    {},
 		"[{main etcd true  } {to NATS true s u} {former MySQL true t v} {c etcd false  } {recorded  false  }]":      moving,
 	} {
-		if got := fmt.Sprint(PlacesOf(tenant, own)); got != want {
+		if got := fmt.Sprint(placesOf(tenant, own)); got != want {
 			t.Errorf("got %s", got)
 		}
 	}
-	if got := PlacesOf(&state.Tenant{}, state.Datastore{}); len(got) > 0 {
+	if got := placesOf(&state.Tenant{}, state.Datastore{}); len(got) > 0 {
 		t.Errorf("got %v", got)
 	}
 }

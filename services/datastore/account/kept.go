@@ -50,8 +50,8 @@ func (s *Provisioner) dropKept(ctx context.Context, t *loop.Turn, own *state.Dat
 	return true
 }
 
-func keptPlace(k state.Kept) Place {
-	return Place{DataStore: k.DataStore, driver: v1alpha1.Driver(k.Driver), certain: true, schema: k.Schema, user: k.User}
+func keptPlace(k state.Kept) place {
+	return place{dataStore: k.DataStore, driver: v1alpha1.Driver(k.Driver), certain: true, schema: k.Schema, user: k.User}
 }
 
 func keptAccount(uid string, k state.Kept) driver.Account {

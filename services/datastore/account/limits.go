@@ -2,7 +2,7 @@ package account
 
 import "time"
 
-// All limits and timeouts of this package.
+// Limits and timeouts of this package.
 
 // A deletion waits for a DataStore that is away this long, and this many tries, from the moment it was its turn.
 const (

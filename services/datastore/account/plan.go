@@ -13,7 +13,7 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
-// What a turn of provisioning has to do is decided here, from the state and from what woke the turn, and done in provision.go.
+// Plan decides what a turn has to do. The steps in package datastore do it.
 
 // accountVersion is part of the inputs, so that what is new in accounts comes to tenants provisioned before it was: since
 // 2, their owners are on record; since 3, it is on record what they were like; since 4, those of etcd see up to where it is compacted;
@@ -23,11 +23,11 @@ const accountVersion = "5"
 // Plan is what a turn has to do.
 type Plan struct {
 	Account driver.Account
-	// Want is the state as it is to be; inputs is the hash of what it follows from.
+	// Want is the state as it is to be; Inputs is the hash of what it follows from.
 	Want   state.Datastore
 	Inputs string
 	// known says that the state is of a provisioning from the same inputs; UpToDate, that nobody changed since what was made then;
-	// nothing, that the state need not change either.
+	// Nothing, that the state need not change either.
 	known, UpToDate, Nothing bool
 }
 
@@ -60,12 +60,12 @@ func (s *Provisioner) Plan(ctx context.Context, t *loop.Turn, own state.Datastor
 	return p, nil
 }
 
-// Outcome records the state, and tells facts with it.
+// Outcome returns the outcome that records Want and publishes facts.
 func (p *Plan) Outcome(facts []loop.Tell) loop.Outcome {
 	return loop.Outcome{Step: event.Provisioned, Inputs: p.Inputs, Data: p.Want, Facts: facts}
 }
 
-// Provisioned is the fact that the account is provisioned, after own; none if other services need not hear of that.
+// Provisioned returns the fact datastore.provisioned, or nothing if no other service needs it. own is the state before the turn.
 func (p *Plan) Provisioned(t *loop.Turn, own state.Datastore) []loop.Tell {
 	if !p.matters(t, own) {
 		return nil
@@ -76,7 +76,7 @@ func (p *Plan) Provisioned(t *loop.Turn, own state.Datastore) []loop.Tell {
 	}}}
 }
 
-// Measured is the fact that says how much the tenant holds.
+// Measured returns the fact datastore.measured.
 func (p *Plan) Measured(t *loop.Turn) loop.Tell {
 	return loop.Tell{What: event.Measured, Data: event.DatastoreMeasured{
 		About: t.About(), DataStore: p.Want.DataStore, Bytes: p.Want.Bytes, Keys: p.Want.Keys, MeasuredAt: p.Want.MeasuredAt,

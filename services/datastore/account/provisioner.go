@@ -43,7 +43,7 @@ type Provisioner struct {
 	written sync.Map
 }
 
-// New returns one that provisions accounts in the DataStores of a registry.
+// New returns a Provisioner for the DataStores of a registry.
 func New(
 	k *kube.Client, log *slog.Logger, stores *store.Registry, now func() time.Time, handlers *metric.HandlerTime, renewBefore time.Duration,
 ) *Provisioner {

@@ -12,14 +12,14 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/store"
 )
 
-// Side is an account in one DataStore, with what it is reached by.
+// Side is an account in one DataStore, with its credentials.
 type Side struct {
 	Store   *store.Store
 	Account driver.Account
 	Access  driver.Access
 }
 
-// Reach reads from the tenant's Secrets by what its account in a DataStore is reached.
+// Reach reads the credentials of the tenant's account from its Secrets. Errors are the management API's.
 func (s *Provisioner) Reach(ctx context.Context, key events.Key, st *store.Store, account driver.Account) (Side, error) {
 	config, certificate := &corev1.Secret{}, &corev1.Secret{}
 	for secret, into := range map[string]*corev1.Secret{name.DatastoreConfig(key.Name): config, name.DatastoreCertificate(key.Name): certificate} {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -148,6 +149,7 @@ type backupJob struct {
 func (s *Keeper) startBackup(ctx context.Context, t *loop.Turn, h account.Home, own state.Datastore) *job {
 	key, uid, tenant := t.Key, t.UID, *t.Tenant
 	account := account.Of(key, uid, t.Tenant, own)
+	overrides := slices.Clone(own.Overrides) // this turn may still write to own's
 	j := &job{id: backupID, backup: backupJob{Backups: tenant.Backups, since: s.now().UTC().Truncate(time.Second)}}
 	return s.jobs.start(ctx, key, j, func(ctx context.Context, j *job) error {
 		location, recipients, err := s.location(ctx, tenant.Backups.Location)
@@ -165,7 +167,7 @@ func (s *Keeper) startBackup(ctx context.Context, t *loop.Turn, h account.Home, 
 		if source.Secrets, err = s.keysOf(ctx, key); err != nil {
 			return err
 		}
-		parts, err := s.partsOf(ctx, key, h.Main, account, own.Overrides)
+		parts, err := s.partsOf(ctx, key, h.Main, account, overrides)
 		if err != nil {
 			return err
 		}

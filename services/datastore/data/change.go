@@ -1,6 +1,6 @@
 package data
 
-// What of a tenant's data is to be in another DataStore than it is, and what is against moving it there.
+// Which data the spec asks to move, and what prevents the move.
 
 import (
 	"cmp"

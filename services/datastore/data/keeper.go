@@ -1,10 +1,9 @@
-// Package data moves the data of tenants to other DataStores, backs them up and brings them back. What takes longer than a turn is done by
-// movers and jobs, which run beside the turns of their tenants.
+// Package data moves, backs up and restores the data of tenants. Movers and jobs do what takes longer than a turn.
 //
-// Files: migrate.go has the turns of a tenant that moves, mover.go and pace.go what copies its data, change.go what of them is to move and what
-// prevents that; prospect.go and findings.go foretell what a move would meet; backups.go, restore.go and inplace.go make backups and bring them
-// back, jobs.go runs both, failing.go counts; parts.go reads and writes what is in several DataStores as one; transfer.go hands a tenant over to
-// another management cluster; asked.go answers questions.
+// Files: migrate.go runs the turns of a move, mover.go and pace.go copy data, change.go finds the next move and what prevents it; prospect.go and
+// findings.go foretell a move; backups.go makes backups, restore.go and inplace.go bring data back, jobs.go runs both, failing.go counts failures;
+// parts.go reads and writes the data of several DataStores as one; transfer.go hands a tenant over to another management cluster; asked.go
+// answers questions.
 package data
 
 import (
@@ -43,7 +42,7 @@ type Keeper struct {
 	failing failing
 }
 
-// New returns one that has no mover and no job.
+// New returns a Keeper without movers and jobs.
 func New(k *kube.Client, bus *events.Bus, log *slog.Logger, stores *store.Registry, now func() time.Time, a *account.Provisioner) *Keeper {
 	wake := func(kind string) func(events.Key) {
 		return func(key events.Key) { stores.WakeAll([]events.Key{key}, loop.Wake{Kind: kind}) }
@@ -62,7 +61,7 @@ func (s *Keeper) Stop() {
 	}
 }
 
-// End ends what goes on beside the turns of a tenant, and forgets the tenant.
+// End stops the tenant's mover and job, and forgets the tenant.
 func (s *Keeper) End(key events.Key) {
 	s.movers.end(key)
 	s.jobs.end(key)

@@ -2,7 +2,7 @@ package data
 
 import "time"
 
-// All limits and timeouts of this package.
+// Limits and timeouts of this package.
 
 // backupsTimeout bounds an answer, for which the location is asked for each manifest.
 const backupsTimeout = 50 * time.Second

@@ -69,7 +69,8 @@ func (m *migrating) tell(phase, why string) loop.Tell {
 // goes over: then nothing may be changed there.
 func (s *Keeper) Migrate(ctx context.Context, t *loop.Turn, p *account.Plan, h account.Home, facts []loop.Tell) error {
 	m := &migrating{s: s, t: t, own: p.Want, home: h, account: p.Account, inputs: p.Inputs, facts: facts}
-	m.own.Move = clone(m.own.Move)
+	// The plan's state stays as it is.
+	m.own.Move, m.own.Overrides, m.own.Kept = clone(m.own.Move), slices.Clone(m.own.Overrides), slices.Clone(m.own.Kept)
 	if was := t.Own(); m.own.Move != nil && m.own.Move.Phase == state.MoveGoingOver && was != nil {
 		m.inputs = was.Inputs
 	}
@@ -520,7 +521,7 @@ func (m *migrating) leave(ctx context.Context, dataStore string) error {
 	return account.IntentOf(m.t, at.Store, err)
 }
 
-// NoteAccount notes what the account in a DataStore is like, so that it isn't taken for somebody else's change.
+// noteAccount records the fingerprint of the account in a DataStore, so that later turns don't take it for drift.
 func (m *migrating) noteAccount(dataStore, seen string) {
 	if dataStore == m.own.DataStore {
 		m.own.Account = seen
@@ -564,7 +565,7 @@ func (m *migrating) finish(ctx context.Context) error {
 	}
 	m.own.Move = nil
 	if m.s.accounts.RemoveKept(ctx, m.t, &m.own) {
-		m.t.Alarm(0, loop.Wake{Kind: wakeMove}) // it is told that nothing is left there (withdraw)
+		m.t.Alarm(0, loop.Wake{Kind: wakeMove}) // it is told that nothing is left there ([account.Provisioner.Withdraw])
 	}
 	if next := account.NextKept(m.own); !next.IsZero() {
 		if err := m.t.At(ctx, next); err != nil {

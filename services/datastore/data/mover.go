@@ -122,7 +122,7 @@ func (m *movers) start(ctx context.Context, key events.Key, v state.Move, from, 
 	return one
 }
 
-// WakeWaiting wakes those who wait for a mover to end.
+// wakeWaiting wakes the tenants that wait for a mover.
 func (m *movers) wakeWaiting() {
 	m.mu.Lock()
 	waiting := m.waiting

@@ -68,7 +68,7 @@ func sourceText(from string) string {
 func Restores(t *loop.Turn, own state.Datastore) bool {
 	last := t.Own()
 	fresh := last == nil || last.Step != event.Provisioned
-	from, _ := sourceOf(t.Tenant) // one that can't be read is told by restore
+	from, _ := sourceOf(t.Tenant) // Restore reports one that can't be read
 	return own.Restoring != nil || fresh && own.Restored == "" && from != ""
 }
 
@@ -100,7 +100,7 @@ func (s *Keeper) Restore(ctx context.Context, t *loop.Turn, h account.Home, p *a
 	}
 	if j == nil {
 		b := &bringer{from: from, inPlace: r.InPlace, same: r.InPlace != ""}
-		main, account, overrides := h.Main, p.Account, p.Want.Overrides
+		main, account, overrides := h.Main, p.Account, slices.Clone(p.Want.Overrides)
 		j = s.jobs.start(ctx, t.Key, &job{id: id}, func(ctx context.Context, j *job) (err error) {
 			if b.parts, err = s.partsOf(ctx, t.Key, main, account, overrides); err != nil {
 				return err

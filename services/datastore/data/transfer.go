@@ -87,9 +87,10 @@ func (s *Keeper) PassOn(ctx context.Context, t *loop.Turn) error {
 	}}})
 }
 
-// TakeBack takes the account of a tenant that may be taken over no more, or that was in another management cluster, by the token in its
-// Secret, and notes that it was made. So it does where nothing is known of the tenant, as after the loss of NATS, and the database says that
-// the account in its Secret is its own, with the names that another management cluster gave it. The token is taken off after that is noted (apply).
+// TakeBack takes the account of a tenant that may be taken over no more, or that was in another management cluster, by the token in its Secret,
+// and notes that it was made. So it does where nothing is known of the tenant, as after the loss of NATS, and the database says that the account
+// in its Secret is its own, with the names that another management cluster gave it. The token is taken off after that is noted
+// ([account.Provisioner.Apply]).
 func (s *Keeper) TakeBack(ctx context.Context, t *loop.Turn, own *state.Datastore, st *store.Store) error {
 	if own.DataStore != "" && own.PassedOn == "" {
 		return nil

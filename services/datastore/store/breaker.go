@@ -26,7 +26,7 @@ func (st *Store) Do(ctx context.Context, f func(driver.Driver) error) error {
 	return st.use(ctx, false, f)
 }
 
-// Ping asks the database whether it is there, also when it was a moment ago. Errors are those of do.
+// Ping asks the database whether it is there, also when it was a moment ago. Errors are [Store.Do]'s.
 func (st *Store) Ping(ctx context.Context) error {
 	return st.use(ctx, true, func(driver.Driver) error { return nil })
 }

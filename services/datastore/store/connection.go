@@ -42,7 +42,7 @@ func (st *Store) Fingerprint() string {
 	return st.conn.tenants
 }
 
-// Invalidate makes the next load read again.
+// Invalidate makes the next Load read again.
 func (st *Store) Invalidate() {
 	st.mu.Lock()
 	defer st.mu.Unlock()

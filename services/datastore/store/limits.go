@@ -2,7 +2,7 @@ package store
 
 import "time"
 
-// All limits and timeouts of this package.
+// Limits and timeouts of this package.
 
 // A database that is away is tried again after firstPause, twice that, … longestPause.
 const (

@@ -29,7 +29,7 @@ import (
 	"github.com/stoker-k8s/stoker/services/datastore/driver"
 )
 
-// Registry are the DataStores that this replica has to do with: one connection each, shared by all tenants on it. It is safe for
+// Registry holds the DataStores that this replica has to do with: one connection each, shared by all tenants on it. It is safe for
 // concurrent use.
 type Registry struct {
 	read    func(ctx context.Context, name string) (*v1alpha1.DataStore, driver.Config, error)
@@ -67,7 +67,7 @@ func (s *Registry) Run(ctx context.Context, held *partition.Held) {
 	wg.Wait()
 }
 
-// Kine reports whether tenants reach such a database through kine ([Kind]).
+// Kine reports whether tenants reach databases of driver d through kine.
 func (s *Registry) Kine(d v1alpha1.Driver) bool { return s.drivers[d].Kine }
 
 // Store is one DataStore as this replica knows it: its object and connection (connection.go), whether the database answers
@@ -79,7 +79,7 @@ type Store struct {
 	reading     sync.Mutex // held by the one that reads the object
 	mu          sync.Mutex
 	readAt      time.Time
-	invalidated int // counts calls of invalidate, so that what was read while one came is read again
+	invalidated int // counts calls of Invalidate, so that what was read while one came is read again
 	object      *v1alpha1.DataStore
 	err         error // of reading or opening
 	conn        *conn
@@ -89,7 +89,7 @@ type Store struct {
 	pause   time.Duration
 	pinging chan struct{} // closed when the caller that pings is done; nil when nobody does
 
-	told   map[string]string // ids of the last facts, by what they say
+	told   map[string]string // IDs of the last facts, by type
 	warned string            // what the last check found that should be put right, a reason
 
 	// latency of the last ping that was answered, 0 before the first.
@@ -160,8 +160,8 @@ func (s *Registry) Names() []string {
 	return slices.Sorted(maps.Keys(s.all))
 }
 
-// WakeBy has wake called from now on.
-func (s *Registry) WakeBy(wake loop.Waker) {
+// SetWaker sets the function that WakeAll calls.
+func (s *Registry) SetWaker(wake loop.Waker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wake = wake
@@ -246,7 +246,7 @@ func (st *Store) WakeWaiting() {
 	st.of.WakeAll(keys, loop.Wake{Kind: WakeDataStore})
 }
 
-// NoteFact notes the id of the last fact that says something of the DataStore, and reports whether the id changed.
+// NoteFact records the ID of the last fact of a type, and reports whether it changed.
 func (st *Store) NoteFact(what, id string) (changed bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()

@@ -14,7 +14,7 @@ type Tenants[V any] struct {
 	all map[events.Key]V
 }
 
-// Set remembers v of a tenant.
+// Set remembers v for a tenant.
 func (t *Tenants[V]) Set(key events.Key, v V) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -31,7 +31,7 @@ func (t *Tenants[V]) Get(key events.Key) V {
 	return t.all[key]
 }
 
-// Values returns what is remembered, in no order.
+// Values returns all remembered values, in no order.
 func (t *Tenants[V]) Values() []V {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -2,7 +2,7 @@ package source
 
 import "time"
 
-// All limits and timeouts of this package.
+// Limits and timeouts of this package.
 
 // Limits of archives: all that is in one, those in it included.
 const (

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// tap is on all connections of a process. It counts what the process sends, and ends it at a message.
+// tap is on all connections of a process. It counts what the process sends, and ends it at a message. The zero value lets everything through.
 type tap struct {
 	end func() // the process
 	// hangs has connections go silent where the process isn't ended.
@@ -25,7 +25,7 @@ type tap struct {
 func (p *tap) open() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.count, p.at, p.ended, p.conns = 0, 0, nil, map[net.Conn]struct{}{}
+	p.count, p.at, p.ended, p.conns = 0, 0, nil, nil
 }
 
 // arm ends the process at its n-th message from now on; the channel is closed then.
@@ -95,15 +95,18 @@ func (p *tap) close() {
 	}
 }
 
-// addTenant notes a connection, unless the process is at its end.
-func (p *tap) addTenant(c net.Conn) bool {
+// add notes a connection, and reports whether the process isn't at its end.
+func (p *tap) add(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.conns == nil {
+		p.conns = map[net.Conn]struct{}{}
+	}
 	p.conns[c] = struct{}{}
 	return p.at == 0 || p.count < p.at
 }
 
-func (p *tap) removeTenant(c net.Conn) {
+func (p *tap) remove(c net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.conns, c)
@@ -137,13 +140,13 @@ func (p *tap) carry(c net.Conn, server string, counts func([]byte) bool) {
 		return
 	}
 	defer s.Close()
-	defer p.removeTenant(c)
+	defer p.remove(c)
 	ends := func() {
 		if p.hangs {
 			_, _ = io.Copy(io.Discard, c)
 		}
 	}
-	if !p.addTenant(c) {
+	if !p.add(c) {
 		ends()
 		return
 	}

@@ -148,9 +148,7 @@ func (p *provisioning) settled() bool { return p.works() && p.plan.UpToDate && !
 func (p *provisioning) sizeChanged() bool { return p.turn.Woken(store.WakeSize) }
 
 // atRest reports whether the turn has nothing to do.
-func (p *provisioning) atRest() bool {
-	return p.plan.Nothing && !p.changed && len(p.facts) == 0 && !p.moving()
-}
+func (p *provisioning) atRest() bool { return p.plan.Nothing && !p.changed && !p.moving() }
 
 func (p *provisioning) rest(context.Context) (result, error) { return result{ended: true}, nil }
 

@@ -16,7 +16,7 @@ const (
 // stream drops timers.
 const lookAgain = 14 * 24 * time.Hour
 
-// How often what a tenant keeps is read: of one that is near its quota more often. Gates note what is new every ten seconds.
+// How often the service reads a tenant's usage; more often for a tenant near its quota. Gates write it every ten seconds.
 const (
 	readUsageEvery = 5 * time.Minute
 	readUsageSoon  = 30 * time.Second

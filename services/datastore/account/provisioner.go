@@ -33,7 +33,7 @@ type Provisioner struct {
 	log    *slog.Logger
 	stores *store.Registry
 	now    func() time.Time
-	// handlers is told how long each object took; nil for nobody.
+	// handlers gets the time that each object took; may be nil.
 	handlers *metric.HandlerTime
 	// renewBefore is how long before its end a tenant's client certificate is renewed, 0 for when a third of its life is left.
 	renewBefore time.Duration

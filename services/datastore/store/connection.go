@@ -32,7 +32,7 @@ func (st *Store) Driver() driver.Driver {
 	return st.conn.Driver
 }
 
-// Fingerprint is that of the open driver's configuration as tenants' Secrets show it, empty without one.
+// Fingerprint returns the fingerprint of the open driver's configuration ([Kind.Fingerprint]), empty without a driver.
 func (st *Store) Fingerprint() string {
 	st.mu.Lock()
 	defer st.mu.Unlock()

@@ -39,7 +39,7 @@ type Registry struct {
 	mu      sync.Mutex
 	all     map[string]*Store
 	wake    loop.Waker // of the watch that runs, nil while none does
-	// onRead is called with what was read of a DataStore, nil when there is none.
+	// onRead is called with each DataStore that was read, with nil if it doesn't exist.
 	onRead     func(dataStore string, o *v1alpha1.DataStore)
 	references *references
 }
@@ -131,7 +131,7 @@ func (s *Registry) Get(n string) *Store {
 	return st
 }
 
-// Forget drops a store that nobody uses.
+// Forget removes a DataStore that has no tenants.
 func (s *Registry) Forget(st *Store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

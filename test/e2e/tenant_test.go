@@ -6,9 +6,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -236,6 +238,8 @@ func nothingLeft(t testing.TB, key events.Key) {
 		t.Errorf("bucket %s is still there", key.Bucket())
 	}
 	c := e.RootEtcd(t)
+	// Tenants come and go while the store is read: its content belongs to those that lived before or after.
+	owners := storeOwners(t)
 	users, err := c.UserList(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -244,16 +248,15 @@ func nothingLeft(t testing.TB, key events.Key) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, list := range [][]string{users.Users, roles.Roles} {
-		for _, n := range list {
-			if n != "root" && !belongs(t, n) {
-				t.Errorf("user or role %s of no tenant", n)
-			}
-		}
-	}
 	keys, err := c.Get(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithKeysOnly())
 	if err != nil {
 		t.Fatal(err)
+	}
+	maps.Copy(owners, storeOwners(t))
+	for _, n := range slices.Concat(users.Users, roles.Roles) {
+		if n != "root" && !owners[n] {
+			t.Errorf("user or role %s of no tenant", n)
+		}
 	}
 	for _, kv := range keys.Kvs {
 		// /<schema>/… is a tenant's; stoker.dev/owner/<what>/<schema or user> says whose it is.
@@ -261,23 +264,23 @@ func nothingLeft(t testing.TB, key events.Key) {
 		if strings.HasPrefix(string(kv.Key), "stoker.dev/owner/") {
 			schema = path.Base(string(kv.Key))
 		}
-		if schema != "compact_rev_key" && !belongs(t, schema) {
+		if schema != "compact_rev_key" && !owners[schema] {
 			t.Errorf("key %s of no tenant", kv.Key)
 			break
 		}
 	}
 }
 
-// belongs reports whether a schema or user is that of a tenant that lives.
-func belongs(t testing.TB, schema string) bool {
+// storeOwners are the schemas and users of the tenants that live.
+func storeOwners(t testing.TB) map[string]bool {
 	t.Helper()
 	var list v1alpha1.TenantControlPlaneList
 	e.List(t, kube.TenantControlPlanes, "", "", &list)
-	for _, o := range list.Items {
-		uid := string(o.UID)
-		if schema == name.DataStoreSchema(o.Namespace, o.Name, uid) || schema == name.DataStoreUser(o.Namespace, o.Name, uid) {
-			return true
-		}
+	owners := map[string]bool{}
+	for i := range list.Items {
+		o := &list.Items[i]
+		owners[name.DataStoreSchema(o.Namespace, o.Name, string(o.UID))] = true
+		owners[name.DataStoreUser(o.Namespace, o.Name, string(o.UID))] = true
 	}
-	return false
+	return owners
 }

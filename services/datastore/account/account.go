@@ -19,10 +19,10 @@ import (
 
 // account names the tenant's schema and user. held is, without a state of them, as after the loss of NATS, what the tenant's Secret says
 // they are, nil without one: whoever may write Secrets in the namespace could name another tenant's, so it takes the database's word for it.
-func (s *Provisioner) account(ctx context.Context, t *loop.Turn, own state.Datastore) (a driver.Account, held *driver.Account, err error) {
+func (p *Provisioner) account(ctx context.Context, t *loop.Turn, own state.Datastore) (a driver.Account, held *driver.Account, err error) {
 	a = Of(t.Key, t.UID, t.Tenant, own)
 	if own.DataStore == "" {
-		secret, err := s.ConfigSecret(ctx, t)
+		secret, err := p.ConfigSecret(ctx, t)
 		if err != nil {
 			return a, nil, err
 		}
@@ -58,9 +58,9 @@ func Surveyed(ctx context.Context, d driver.Driver, account driver.Account) (str
 }
 
 // ConfigSecret is the tenant's Secret with its schema and user, nil when it has none: one of an earlier object of its name isn't its own.
-func (s *Provisioner) ConfigSecret(ctx context.Context, t *loop.Turn) (*corev1.Secret, error) {
+func (p *Provisioner) ConfigSecret(ctx context.Context, t *loop.Turn) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
-	err := s.kube.Get(ctx, kube.Secrets, t.Key.Namespace, name.DatastoreConfig(t.Key.Name), secret)
+	err := p.kube.Get(ctx, kube.Secrets, t.Key.Namespace, name.DatastoreConfig(t.Key.Name), secret)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil

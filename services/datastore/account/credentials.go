@@ -134,7 +134,7 @@ type decision func(have *corev1.Secret, trusted bool) (map[string][]byte, error)
 // Ensure makes a Secret hold what decide returns. last is what the state knows of the Secret. Where there is none, it is created,
 // never applied: of two replicas that try, one gets an error and looks again. *[kube.TakenError] for a Secret that isn't the tenant's;
 // one of an earlier object of the tenant's name is taken up.
-func (s *Provisioner) Ensure(ctx context.Context, want *corev1.Secret, last state.Secret, decide decision) (state.Secret, error) {
+func (p *Provisioner) Ensure(ctx context.Context, want *corev1.Secret, last state.Secret, decide decision) (state.Secret, error) {
 	have := &corev1.Secret{}
 	fill := func(have *corev1.Secret, trusted bool) (err error) {
 		if want.Data, err = decide(have, trusted); err != nil {
@@ -142,7 +142,7 @@ func (s *Provisioner) Ensure(ctx context.Context, want *corev1.Secret, last stat
 		}
 		want.Annotations = map[string]string{name.AnnotationChecksum: name.ChecksumOf(have, have.Data, want.Data)}
 		if rotates(have) {
-			want.Annotations[name.AnnotationRotate] = s.now().UTC().Format(time.RFC3339)
+			want.Annotations[name.AnnotationRotate] = p.now().UTC().Format(time.RFC3339)
 		}
 		return nil
 	}
@@ -154,26 +154,26 @@ func (s *Provisioner) Ensure(ctx context.Context, want *corev1.Secret, last stat
 			return last, err
 		}
 		made := want.DeepCopy()
-		if err = s.kube.Create(ctx, kube.Secrets, made); err == nil {
-			return s.Seen(made, last), nil
+		if err = p.kube.Create(ctx, kube.Secrets, made); err == nil {
+			return p.Seen(made, last), nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
 			return last, err
 		}
 	}
 	key := types.NamespacedName{Namespace: want.Namespace, Name: want.Name}
-	err = s.kube.Get(ctx, kube.Secrets, want.Namespace, want.Name, have)
+	err = p.kube.Get(ctx, kube.Secrets, want.Namespace, want.Name, have)
 	switch {
 	case apierrors.IsNotFound(err):
 		if err := fill(have, true); err != nil {
 			return last, err
 		}
 		made := want.DeepCopy()
-		if err := s.kube.Create(ctx, kube.Secrets, made); err != nil {
+		if err := p.kube.Create(ctx, kube.Secrets, made); err != nil {
 			return last, err
 		}
-		s.written.Store(key, checksum(made))
-		return s.Seen(made, last), nil
+		p.written.Store(key, checksum(made))
+		return p.Seen(made, last), nil
 	case err != nil:
 		return last, err
 	}
@@ -184,23 +184,23 @@ func (s *Provisioner) Ensure(ctx context.Context, want *corev1.Secret, last stat
 	// Without a memory of it, as after the loss of NATS, what is there is trusted. So is what a turn wrote that failed before
 	// its state was written: else each try would make another password.
 	sum := checksum(have)
-	ours, _ := s.written.Load(key)
+	ours, _ := p.written.Load(key)
 	if err := fill(have, last.Checksum == "" || last.Checksum == sum || ours == sum); err != nil {
 		return last, err
 	}
 	if last.Checksum == sum {
-		s.written.Delete(key)
+		p.written.Delete(key)
 	}
 	patch := repair(have, want)
 	if patch == nil {
-		return s.Seen(have, last), nil
+		return p.Seen(have, last), nil
 	}
 	patched := &corev1.Secret{}
-	if err := s.kube.MergePatch(ctx, kube.Secrets, want.Namespace, want.Name, patch, patched); err != nil {
+	if err := p.kube.MergePatch(ctx, kube.Secrets, want.Namespace, want.Name, patch, patched); err != nil {
 		return last, err
 	}
-	s.written.Store(key, checksum(patched))
-	return s.Seen(patched, last), nil
+	p.written.Store(key, checksum(patched))
+	return p.Seen(patched, last), nil
 }
 
 // rotates reports whether somebody asks for other credentials than those in the tenant's certificate Secret.
@@ -221,13 +221,13 @@ func checksum(secret *corev1.Secret) string {
 }
 
 // Seen is what the state keeps of a Secret.
-func (s *Provisioner) Seen(secret *corev1.Secret, last state.Secret) state.Secret {
+func (p *Provisioner) Seen(secret *corev1.Secret, last state.Secret) state.Secret {
 	now := state.Secret{
 		Name: secret.Name, Checksum: checksum(secret), ResourceVersion: secret.ResourceVersion,
 		NotAfter: last.NotAfter, LastUpdate: last.LastUpdate,
 	}
 	if now.Checksum != last.Checksum || now.LastUpdate.IsZero() {
-		now.LastUpdate = s.now().UTC().Truncate(time.Second)
+		now.LastUpdate = p.now().UTC().Truncate(time.Second)
 	}
 	return now
 }

@@ -24,7 +24,7 @@ import (
 )
 
 // RemoveSecrets deletes the Secrets that were made for the tenant, adds to removed what it had removed, and returns those that are kept.
-func (s *Provisioner) RemoveSecrets(ctx context.Context, t *loop.Turn, removed map[string]int) (held []*kube.HeldError, err error) {
+func (p *Provisioner) RemoveSecrets(ctx context.Context, t *loop.Turn, removed map[string]int) (held []*kube.HeldError, err error) {
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
 	for _, secret := range []string{
@@ -32,10 +32,10 @@ func (s *Provisioner) RemoveSecrets(ctx context.Context, t *loop.Turn, removed m
 		name.MovingDatastoreConfig(t.Key.Name), name.MovingDatastoreCertificate(t.Key.Name),
 	} {
 		g.Go(func() error {
-			deleted, err := s.kube.RemoveOwned(ctx, kube.Secrets, t.Key.Namespace, secret, kube.Owner{Name: t.Key.Name, UID: t.UID})
+			deleted, err := p.kube.RemoveOwned(ctx, kube.Secrets, t.Key.Namespace, secret, kube.Owner{Name: t.Key.Name, UID: t.UID})
 			kept := (*kube.HeldError)(nil)
 			if errors.As(err, &kept) {
-				kept, err = s.release(ctx, kept)
+				kept, err = p.release(ctx, kept)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -54,13 +54,13 @@ func (s *Provisioner) RemoveSecrets(ctx context.Context, t *loop.Turn, removed m
 
 // release takes Kamaji's finalizer off a Secret that was deleted before the tenant was provisioned, and returns what keeps the Secret
 // besides; nil for nothing.
-func (s *Provisioner) release(ctx context.Context, kept *kube.HeldError) (*kube.HeldError, error) {
+func (p *Provisioner) release(ctx context.Context, kept *kube.HeldError) (*kube.HeldError, error) {
 	i := slices.Index(kept.Finalizers, name.FinalizerDatastoreSecret)
 	if i < 0 {
 		return kept, nil
 	}
 	at := "/metadata/finalizers/" + strconv.Itoa(i)
-	err := s.kube.JSONPatch(ctx, kube.Secrets, kept.Namespace, kept.Name, []map[string]any{
+	err := p.kube.JSONPatch(ctx, kube.Secrets, kept.Namespace, kept.Name, []map[string]any{
 		{"op": "test", "path": at, "value": name.FinalizerDatastoreSecret},
 		{"op": "remove", "path": at},
 	}, nil)
@@ -124,7 +124,7 @@ func overridePlace(o state.Override) place {
 
 // DropAll removes the tenant's data and users wherever it has some, counts that in own, and says what it had to leave. An
 // error means that the deletion is to be tried again; what was removed by then is noted.
-func (s *Provisioner) DropAll(ctx context.Context, t *loop.Turn, own *state.Datastore, since time.Time) (left []string, err error) {
+func (p *Provisioner) DropAll(ctx context.Context, t *loop.Turn, own *state.Datastore, since time.Time) (left []string, err error) {
 	if own.Removed == nil {
 		own.Removed = map[string]int{}
 	}
@@ -132,7 +132,7 @@ func (s *Provisioner) DropAll(ctx context.Context, t *loop.Turn, own *state.Data
 	if len(places) == 0 {
 		return nil, nil
 	}
-	account, held, err := s.account(ctx, t, *own)
+	account, held, err := p.account(ctx, t, *own)
 	if err != nil {
 		return nil, err
 	}
@@ -149,15 +149,15 @@ func (s *Provisioner) DropAll(ctx context.Context, t *loop.Turn, own *state.Data
 	}
 	results, some := make([]result, len(places)), false
 	var wg sync.WaitGroup
-	for i, p := range places {
+	for i, target := range places {
 		wg.Go(func() {
 			r := &results[i]
 			account := account
 			account.Remembered = account.Remembered && i == 0
-			if p.schema != "" {
-				account = driver.Account{Owner: account.Owner, Schema: p.schema, User: p.user, Remembered: p.certain}
+			if target.schema != "" {
+				account = driver.Account{Owner: account.Owner, Schema: target.schema, User: target.user, Remembered: target.certain}
 			}
-			r.removed, r.left, r.err = s.drop(ctx, t, p, account, since)
+			r.removed, r.left, r.err = p.drop(ctx, t, target, account, since)
 		})
 	}
 	wg.Wait()
@@ -183,20 +183,20 @@ func (s *Provisioner) DropAll(ctx context.Context, t *loop.Turn, own *state.Data
 
 // drop removes the tenant's data and user from one DataStore. What can't be removed within patience is left and described. An
 // error means that it is to be tried again.
-func (s *Provisioner) drop(
-	ctx context.Context, t *loop.Turn, p place, account driver.Account, since time.Time,
+func (p *Provisioner) drop(
+	ctx context.Context, t *loop.Turn, target place, account driver.Account, since time.Time,
 ) (removed driver.Removed, left string, err error) {
-	st := s.stores.Get(p.dataStore)
+	st := p.stores.Get(target.dataStore)
 	var opened error
 	if _, opened, err = st.Load(ctx); err != nil {
 		return nil, "", err
 	}
 	var no *store.UnsupportedError
 	if errors.Is(opened, store.ErrNoDataStore) {
-		if !p.certain {
+		if !target.certain {
 			return nil, "", nil
 		}
-		return nil, leftBehind(p, account, opened), nil
+		return nil, leftBehind(target, account, opened), nil
 	}
 	if errors.As(opened, &no) {
 		return nil, "", nil // nothing was ever made there
@@ -216,8 +216,8 @@ func (s *Provisioner) drop(
 		return removed, "", nil
 	case errors.Is(err, fence.ErrFenced), ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled):
 		return removed, "", err
-	case t.Attempt()+1 >= minTries && s.now().Sub(since) >= patience:
-		return removed, leftBehind(p, account, err), nil
+	case t.Attempt()+1 >= minTries && p.now().Sub(since) >= patience:
+		return removed, leftBehind(target, account, err), nil
 	}
 	st.AddWaiting(t.Key)
 	var away *intent.Unavailable

@@ -12,14 +12,14 @@ import (
 
 // RemoveKept removes what moves have left behind, once its time is up, and reports whether there was such. What is away is tried again
 // later.
-func (s *Provisioner) RemoveKept(ctx context.Context, t *loop.Turn, own *state.Datastore) (removed bool) {
-	now := s.now()
+func (p *Provisioner) RemoveKept(ctx context.Context, t *loop.Turn, own *state.Datastore) (removed bool) {
+	now := p.now()
 	if own.Move != nil {
 		return false // pods may be connected still
 	}
 	var remain []state.Kept
 	for _, k := range own.Kept {
-		if now.Before(k.Until) || !s.dropKept(ctx, t, own, k) {
+		if now.Before(k.Until) || !p.dropKept(ctx, t, own, k) {
 			remain = append(remain, k)
 		}
 	}
@@ -29,24 +29,24 @@ func (s *Provisioner) RemoveKept(ctx context.Context, t *loop.Turn, own *state.D
 }
 
 // dropKept removes what is kept in one DataStore, and reports whether there is nothing left to do.
-func (s *Provisioner) dropKept(ctx context.Context, t *loop.Turn, own *state.Datastore, k state.Kept) bool {
-	used, err := s.StillUsed(ctx, *own, keptAccount(t.UID, k), k.DataStore)
+func (p *Provisioner) dropKept(ctx context.Context, t *loop.Turn, own *state.Datastore, k state.Kept) bool {
+	used, err := p.StillUsed(ctx, *own, keptAccount(t.UID, k), k.DataStore)
 	if err != nil {
-		s.log.Warn("whether data of before a move can be removed isn't known now", "tenant", t.Key.String(), "dataStore", k.DataStore, "error", err)
+		p.log.Warn("whether data of before a move can be removed isn't known now", "tenant", t.Key.String(), "dataStore", k.DataStore, "error", err)
 		return false
 	}
 	if used {
 		return true // it is an override's account now, it may be by another name, and goes with that
 	}
-	_, left, err := s.drop(ctx, t, keptPlace(k), keptAccount(t.UID, k), s.now())
+	_, left, err := p.drop(ctx, t, keptPlace(k), keptAccount(t.UID, k), p.now())
 	if err != nil {
-		s.log.Warn("data of before a move can't be removed now", "tenant", t.Key.String(), "dataStore", k.DataStore, "error", err)
+		p.log.Warn("data of before a move can't be removed now", "tenant", t.Key.String(), "dataStore", k.DataStore, "error", err)
 		return false
 	}
 	if left != "" {
-		s.log.Warn("data of before a move are left", "tenant", t.Key.String(), "dataStore", k.DataStore, "left", left)
+		p.log.Warn("data of before a move are left", "tenant", t.Key.String(), "dataStore", k.DataStore, "left", left)
 	}
-	s.stores.Get(k.DataStore).RemoveTenant(t.Key)
+	p.stores.Get(k.DataStore).RemoveTenant(t.Key)
 	return true
 }
 

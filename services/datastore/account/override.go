@@ -30,19 +30,19 @@ import (
 
 // openOverrides finds the DataStores of overrides and brings what is known of them up to date, or says what the tenant has to
 // wait for.
-func (s *Provisioner) openOverrides(ctx context.Context, t *loop.Turn, h *Home) (wait state.Wait, err error) {
+func (p *Provisioner) openOverrides(ctx context.Context, t *loop.Turn, h *Home) (wait state.Wait, err error) {
 	parts := []string{}
 	for i := range h.overrides {
 		o := &h.overrides[i]
 		if len(o.Resources) == 0 {
 			continue
 		}
-		other, object, wait, err := s.Open(ctx, t, o.DataStore)
+		other, object, wait, err := p.Open(ctx, t, o.DataStore)
 		if err != nil || wait.Waits() {
 			return wait, err
 		}
 		for _, x := range []*v1alpha1.DataStore{h.Object, object} {
-			if s.stores.Kine(x.Spec.Driver) {
+			if p.stores.Kine(x.Spec.Driver) {
 				return wait, &intent.Permanent{Reason: reason.OverrideDriver, Message: fmt.Sprintf(
 					"spec.dataStoreOverrides: DataStore %s has the driver %s: only etcds can share the resources of a tenant", x.Name, x.Spec.Driver)}
 			}
@@ -70,12 +70,12 @@ func SameAccess(st, other *store.Store) bool {
 }
 
 // StillUsed reports whether an account in a DataStore is one that the tenant's data are in, by this name of its database or another.
-func (s *Provisioner) StillUsed(ctx context.Context, own state.Datastore, account driver.Account, dataStore string) (bool, error) {
+func (p *Provisioner) StillUsed(ctx context.Context, own state.Datastore, account driver.Account, dataStore string) (bool, error) {
 	used := append(NamesOf(own.Overrides), own.DataStore)
 	if slices.Contains(used, dataStore) {
 		return true, nil
 	}
-	st := s.stores.Get(dataStore)
+	st := p.stores.Get(dataStore)
 	if _, opened, err := st.Load(ctx); err != nil || opened != nil {
 		return false, err // one that isn't there, or can't be opened, is left as it is
 	}
@@ -84,7 +84,7 @@ func (s *Provisioner) StillUsed(ctx context.Context, own state.Datastore, accoun
 		return false, err
 	}
 	for _, n := range used {
-		here, err := s.stores.Get(n).Place(ctx, account)
+		here, err := p.stores.Get(n).Place(ctx, account)
 		if err != nil || here == there {
 			return err == nil, err
 		}
@@ -103,21 +103,21 @@ func Sealed(account driver.Account, own state.Datastore, dataStore string) drive
 
 // ApplyOverrides provisions the tenant's account in the DataStores of overrides. It comes before anything is made for the tenant in
 // its own DataStore: the certificate it gets there is good in all of them, whoever has the user there.
-func (s *Provisioner) ApplyOverrides(ctx context.Context, t *loop.Turn, p *Plan, h Home) error {
-	account := p.Account
+func (p *Provisioner) ApplyOverrides(ctx context.Context, t *loop.Turn, plan *Plan, h Home) error {
+	account := plan.Account
 	account.Remembered = false // nothing was made for overrides before owners were on record
 	g, gctx := errgroup.WithContext(ctx)
 	for _, other := range h.Others {
-		i := slices.IndexFunc(p.Want.Overrides, func(o state.Override) bool { return o.DataStore == other.Name })
+		i := slices.IndexFunc(plan.Want.Overrides, func(o state.Override) bool { return o.DataStore == other.Name })
 		g.Go(func() error {
 			err := other.Do(gctx, func(d driver.Driver) error {
-				defer s.handlers.Since(metric.HandlerDatastoreSetup, time.Now())
-				account := Sealed(account, p.Want, other.Name)
+				defer p.handlers.Since(metric.HandlerDatastoreSetup, time.Now())
+				account := Sealed(account, plan.Want, other.Name)
 				if _, err := d.Provision(gctx, account); err != nil {
 					return err
 				}
 				seen, err := Surveyed(gctx, d, account)
-				p.Want.Overrides[i].Account = seen
+				plan.Want.Overrides[i].Account = seen
 				return err
 			})
 			return IntentOf(t, other, err)
@@ -129,11 +129,11 @@ func (s *Provisioner) ApplyOverrides(ctx context.Context, t *loop.Turn, p *Plan,
 // Withdraw removes the tenant's account from the DataStores that no override names any more, unless pods may use them, and takes
 // them out of the plan. It returns the fact that says so. A DataStore that is away wakes the tenant when it is back; the tenant
 // doesn't wait for it.
-func (s *Provisioner) Withdraw(ctx context.Context, t *loop.Turn, p *Plan, h Home) ([]loop.Tell, error) {
+func (p *Provisioner) Withdraw(ctx context.Context, t *loop.Turn, plan *Plan, h Home) ([]loop.Tell, error) {
 	named := func(o state.Override) bool {
-		return len(o.Resources) > 0 || neededByMove(t.Tenant, p.Want, o.DataStore)
+		return len(o.Resources) > 0 || neededByMove(t.Tenant, plan.Want, o.DataStore)
 	}
-	if !slices.ContainsFunc(p.Want.Overrides, func(o state.Override) bool { return !named(o) }) {
+	if !slices.ContainsFunc(plan.Want.Overrides, func(o state.Override) bool { return !named(o) }) {
 		return nil, nil
 	}
 	workload := state.Workload{}
@@ -143,12 +143,12 @@ func (s *Provisioner) Withdraw(ctx context.Context, t *loop.Turn, p *Plan, h Hom
 	}
 	var remain []state.Override
 	fact := event.DatastoreWithdrawn{About: t.About(), Removed: map[string]int{}}
-	for _, o := range p.Want.Overrides {
+	for _, o := range plan.Want.Overrides {
 		if named(o) || uses(pods, workload, t.Generation, o.DataStore) {
 			remain = append(remain, o)
 			continue
 		}
-		removed, left, err := s.withdrawFrom(ctx, t, p.Account, h, o)
+		removed, left, err := p.withdrawFrom(ctx, t, plan.Account, h, o)
 		var away *intent.Unavailable
 		if errors.As(err, &away) {
 			remain = append(remain, o)
@@ -157,7 +157,7 @@ func (s *Provisioner) Withdraw(ctx context.Context, t *loop.Turn, p *Plan, h Hom
 		if err != nil {
 			return nil, err
 		}
-		s.stores.Get(o.DataStore).RemoveTenant(t.Key)
+		p.stores.Get(o.DataStore).RemoveTenant(t.Key)
 		fact.DataStores = append(fact.DataStores, o.DataStore)
 		for kind, n := range removed {
 			fact.Removed[kind] += n
@@ -166,7 +166,7 @@ func (s *Provisioner) Withdraw(ctx context.Context, t *loop.Turn, p *Plan, h Hom
 			fact.Left = append(fact.Left, left)
 		}
 	}
-	p.Want.Overrides = remain
+	plan.Want.Overrides = remain
 	if len(fact.DataStores) == 0 {
 		return nil, nil
 	}
@@ -190,10 +190,10 @@ func uses(pods *state.State, workload state.Workload, generation int64, dataStor
 
 // withdrawFrom removes the account from one DataStore, unless that is but another name of a database that stays, and says what it
 // had to leave.
-func (s *Provisioner) withdrawFrom(
+func (p *Provisioner) withdrawFrom(
 	ctx context.Context, t *loop.Turn, account driver.Account, h Home, o state.Override,
 ) (removed driver.Removed, left string, err error) {
-	st := s.stores.Get(o.DataStore)
+	st := p.stores.Get(o.DataStore)
 	st.AddTenant(t.Key)
 	account.Remembered = false
 	var opened error

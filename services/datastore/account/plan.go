@@ -32,7 +32,7 @@ type Plan struct {
 }
 
 // Plan compares what must be with the state and with what woke the turn.
-func (s *Provisioner) Plan(ctx context.Context, t *loop.Turn, own state.Datastore, h Home) (*Plan, error) {
+func (p *Provisioner) Plan(ctx context.Context, t *loop.Turn, own state.Datastore, h Home) (*Plan, error) {
 	account := Of(t.Key, t.UID, t.Tenant, own)
 	if own.Former {
 		workload := state.Workload{}
@@ -43,7 +43,7 @@ func (s *Provisioner) Plan(ctx context.Context, t *loop.Turn, own state.Datastor
 		account.RolledOut = rolledOut(pods, workload, own.Certificate.Checksum)
 	}
 	n, kind := h.Main.Name, string(h.Object.Spec.Driver)
-	p := &Plan{
+	plan := &Plan{
 		Account: account,
 		Inputs:  events.ID(n, string(h.Object.UID), kind, account.Schema, account.User, h.Main.Fingerprint(), accountVersion+h.othersHash),
 		Want: state.Datastore{
@@ -54,10 +54,10 @@ func (s *Provisioner) Plan(ctx context.Context, t *loop.Turn, own state.Datastor
 		},
 	}
 	last := t.Own()
-	p.known = last != nil && last.Step == event.Provisioned && last.Inputs == p.Inputs
-	p.UpToDate = p.known && !last.Failed() && !Touched(t.Wakes, own) && !t.Due() && !account.RolledOut
-	p.Nothing = p.UpToDate && last.Generation == t.Generation && !last.Wait.Waits()
-	return p, nil
+	plan.known = last != nil && last.Step == event.Provisioned && last.Inputs == plan.Inputs
+	plan.UpToDate = plan.known && !last.Failed() && !Touched(t.Wakes, own) && !t.Due() && !account.RolledOut
+	plan.Nothing = plan.UpToDate && last.Generation == t.Generation && !last.Wait.Waits()
+	return plan, nil
 }
 
 // Outcome returns the outcome that records Want and publishes facts.

@@ -45,18 +45,18 @@ func (h Home) NoteAccount(t *loop.Turn, as state.Datastore) {
 }
 
 // OpenHome finds the tenant's DataStores, or says what it has to wait for.
-func (s *Provisioner) OpenHome(ctx context.Context, t *loop.Turn, own state.Datastore) (h Home, wait state.Wait, err error) {
+func (p *Provisioner) OpenHome(ctx context.Context, t *loop.Turn, own state.Datastore) (h Home, wait state.Wait, err error) {
 	n := t.Tenant.Spec.DataStore
 	if n == "" {
 		text := cmp.Or(t.Tenant.Unplaced, "a DataStore to be chosen")
 		return h, state.Wait{On: name.ServiceIntake, Reason: reason.DataStoreNotChosen, Text: text}, nil
 	}
-	h.Main, h.Object, wait, err = s.Open(ctx, t, HomeOf(t.Tenant, own))
+	h.Main, h.Object, wait, err = p.Open(ctx, t, HomeOf(t.Tenant, own))
 	if err != nil || wait.Waits() {
 		return h, wait, err
 	}
 	h.overrides = OverridesOf(t.Tenant, own)
-	wait, err = s.openOverrides(ctx, t, &h)
+	wait, err = p.openOverrides(ctx, t, &h)
 	return h, wait, err
 }
 
@@ -66,8 +66,8 @@ func HomeOf(t *state.Tenant, own state.Datastore) string {
 }
 
 // Open finds a DataStore that the tenant uses, or says what the tenant has to wait for.
-func (s *Provisioner) Open(ctx context.Context, t *loop.Turn, n string) (st *store.Store, object *v1alpha1.DataStore, wait state.Wait, err error) {
-	st = s.stores.Get(n)
+func (p *Provisioner) Open(ctx context.Context, t *loop.Turn, n string) (st *store.Store, object *v1alpha1.DataStore, wait state.Wait, err error) {
+	st = p.stores.Get(n)
 	st.AddTenant(t.Key) // before looking, so that no change after it is missed
 	object, opened, err := st.Load(ctx)
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *Provisioner) Open(ctx context.Context, t *loop.Turn, n string) (st *sto
 // Apply provisions the account in the tenant's own DataStore and makes both Secrets hold what it is reached with. The order
 // matters: the account is claimed first, because whoever has the certificate is that user; then comes the password, of which
 // NATS makes credentials; the certificate and the user itself are made side by side.
-func (s *Provisioner) Apply(ctx context.Context, t *loop.Turn, st *store.Store, account driver.Account, want *state.Datastore) error {
+func (p *Provisioner) Apply(ctx context.Context, t *loop.Turn, st *store.Store, account driver.Account, want *state.Datastore) error {
 	var renewAt time.Time
 	err := st.Do(ctx, func(d driver.Driver) (err error) {
 		if err := d.Validate(account); err != nil {
@@ -101,12 +101,12 @@ func (s *Provisioner) Apply(ctx context.Context, t *loop.Turn, st *store.Store, 
 			return err
 		}
 		claimed := time.Since(claiming)
-		if account.Password, err = s.applyConfig(ctx, t, d, account, want); err != nil {
+		if account.Password, err = p.applyConfig(ctx, t, d, account, want); err != nil {
 			return err
 		}
 		g, ctx := errgroup.WithContext(ctx)
 		g.Go(func() (err error) {
-			renewAt, err = s.applyCertificate(ctx, t, d, account, want)
+			renewAt, err = p.applyCertificate(ctx, t, d, account, want)
 			return err
 		})
 		g.Go(func() (err error) {
@@ -114,7 +114,7 @@ func (s *Provisioner) Apply(ctx context.Context, t *loop.Turn, st *store.Store, 
 			if _, err = d.Provision(ctx, account); err == nil {
 				want.Account, err = Surveyed(ctx, d, account)
 			}
-			s.handlers.Took(metric.HandlerDatastoreSetup, claimed+time.Since(provisioning))
+			p.handlers.Took(metric.HandlerDatastoreSetup, claimed+time.Since(provisioning))
 			return err
 		})
 		return g.Wait()
@@ -123,7 +123,7 @@ func (s *Provisioner) Apply(ctx context.Context, t *loop.Turn, st *store.Store, 
 		return IntentOf(t, st, err)
 	}
 	// Set before the state is written: a crash between would leave the tenant without a timer.
-	now := s.now()
+	now := p.now()
 	next := now.Add(lookAgain)
 	for _, at := range []time.Time{renewAt, NextKept(*want)} {
 		if at.After(now) && at.Before(next) {
@@ -134,12 +134,12 @@ func (s *Provisioner) Apply(ctx context.Context, t *loop.Turn, st *store.Store, 
 }
 
 // applyConfig makes <tenant>-datastore-config what it must be and returns the password in it.
-func (s *Provisioner) applyConfig(
+func (p *Provisioner) applyConfig(
 	ctx context.Context, t *loop.Turn, d driver.Driver, account driver.Account, want *state.Datastore,
 ) (secretPassword string, err error) {
-	defer s.handlers.Since(name.ComponentDatastoreConfig, time.Now())
+	defer p.handlers.Since(name.ComponentDatastoreConfig, time.Now())
 	config := SecretFor(t.Key, t.UID, name.DatastoreConfig(t.Key.Name), name.ComponentDatastoreConfig)
-	want.Config, err = s.Ensure(ctx, config, want.Config, func(have *corev1.Secret, trusted bool) (map[string][]byte, error) {
+	want.Config, err = p.Ensure(ctx, config, want.Config, func(have *corev1.Secret, trusted bool) (map[string][]byte, error) {
 		data := ConfigData(have.Data, trusted, account, d, Password)
 		secretPassword = string(data[name.KeyDBPassword])
 		return data, nil
@@ -148,20 +148,20 @@ func (s *Provisioner) applyConfig(
 }
 
 // applyCertificate makes <tenant>-datastore-certificate what it must be and returns when it is to be renewed, zero for never.
-func (s *Provisioner) applyCertificate(
+func (p *Provisioner) applyCertificate(
 	ctx context.Context, t *loop.Turn, d driver.Driver, account driver.Account, want *state.Datastore,
 ) (renewAt time.Time, err error) {
-	defer s.handlers.Since(name.ComponentDatastoreCertificate, time.Now())
+	defer p.handlers.Since(name.ComponentDatastoreCertificate, time.Now())
 	var access driver.Access
 	secret := SecretFor(t.Key, t.UID, name.DatastoreCertificate(t.Key.Name), name.ComponentDatastoreCertificate)
 	before := want.Certificate.Checksum
-	want.Certificate, err = s.Ensure(ctx, secret, want.Certificate, func(have *corev1.Secret, _ bool) (_ map[string][]byte, err error) {
-		account.RenewBefore, account.Kept = s.renewBefore, paused(have)
+	want.Certificate, err = p.Ensure(ctx, secret, want.Certificate, func(have *corev1.Secret, _ bool) (_ map[string][]byte, err error) {
+		account.RenewBefore, account.Kept = p.renewBefore, paused(have)
 		before := AccessOf(have.Data)
 		if rotates(have) {
 			before = driver.Access{}
 		}
-		access, err = d.Access(account, before, s.now())
+		access, err = d.Access(account, before, p.now())
 		return CertificateData(access), err
 	})
 	want.Certificate.NotAfter = access.NotAfter

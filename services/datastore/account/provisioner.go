@@ -51,10 +51,10 @@ func New(
 }
 
 // Forget forgets a tenant that is being removed.
-func (s *Provisioner) Forget(key events.Key) { s.usages.Forget(key) }
+func (p *Provisioner) Forget(key events.Key) { p.usages.Forget(key) }
 
 // Keep forgets the tenants in partitions that this replica doesn't hold.
-func (s *Provisioner) Keep(held []int) { s.usages.Keep(held) }
+func (p *Provisioner) Keep(held []int) { p.usages.Keep(held) }
 
 // Register has the tenants with a quota counted at each scrape.
-func (s *Provisioner) Register(own prometheus.Registerer) { s.usages.register(own) }
+func (p *Provisioner) Register(own prometheus.Registerer) { p.usages.register(own) }

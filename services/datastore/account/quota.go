@@ -54,10 +54,10 @@ func (u *usages) register(own prometheus.Registerer) {
 
 // ReadUsage reads what a tenant with a quota keeps, when it is time, and notes how near to it that is. changed says that the state is to be
 // written, facts what is to be told.
-func (s *Provisioner) ReadUsage(ctx context.Context, t *loop.Turn, home Home, account driver.Account, want *state.Datastore) (changed bool, facts []loop.Tell) {
+func (p *Provisioner) ReadUsage(ctx context.Context, t *loop.Turn, home Home, account driver.Account, want *state.Datastore) (changed bool, facts []loop.Tell) {
 	quota := t.Tenant.Quota
 	if quota == (state.Quota{}) {
-		s.usages.Forget(t.Key)
+		p.usages.Forget(t.Key)
 		changed = want.Usage != nil
 		want.Usage = nil
 		return changed, nil
@@ -65,21 +65,21 @@ func (s *Provisioner) ReadUsage(ctx context.Context, t *loop.Turn, home Home, ac
 	if t.Tenant.Sleeps() { // there is nobody who counts
 		return false, nil
 	}
-	now := s.now()
+	now := p.now()
 	level := func() string {
 		if want.Usage == nil {
 			return ""
 		}
 		return want.Usage.Level
 	}
-	if pause := s.usages.Get(t.Key).until(now); pause > 0 {
+	if pause := p.usages.Get(t.Key).until(now); pause > 0 {
 		t.Alarm(pause, loop.Wake{Kind: wakeUsage})
 		return false, nil
 	}
-	is, known, err := s.noted(ctx, t.Key, home.Main, account)
+	is, known, err := p.noted(ctx, t.Key, home.Main, account)
 	switch {
 	case err != nil: // what is wrong with the database is said by those who need it
-		s.log.Info("what the tenant keeps can't be read", "tenant", t.Key.String(), "error", err)
+		p.log.Info("what the tenant keeps can't be read", "tenant", t.Key.String(), "error", err)
 	case known:
 		was, use := level(), &state.Usage{Bytes: is.Bytes, Objects: is.Objects, Quota: quota, Since: now.UTC().Truncate(time.Second)}
 		use.Level = levelOf(quota, is, was)
@@ -92,7 +92,7 @@ func (s *Provisioner) ReadUsage(ctx context.Context, t *loop.Turn, home Home, ac
 		}}}
 	}
 	read := usage{now, level()}
-	s.usages.Set(t.Key, read)
+	p.usages.Set(t.Key, read)
 	t.Alarm(read.until(now), loop.Wake{Kind: wakeUsage})
 	return changed, facts
 }
@@ -114,8 +114,8 @@ func levelOf(q state.Quota, is driver.Usage, was string) string {
 }
 
 // noted is what a tenant's gates have noted; not known before they have.
-func (s *Provisioner) noted(ctx context.Context, key events.Key, st *store.Store, account driver.Account) (is driver.Usage, known bool, err error) {
-	there, err := s.Reach(ctx, key, st, account)
+func (p *Provisioner) noted(ctx context.Context, key events.Key, st *store.Store, account driver.Account) (is driver.Usage, known bool, err error) {
+	there, err := p.Reach(ctx, key, st, account)
 	if err != nil {
 		return is, false, err
 	}

@@ -20,10 +20,10 @@ type Side struct {
 }
 
 // Reach reads the credentials of the tenant's account from its Secrets. Errors are the management API's.
-func (s *Provisioner) Reach(ctx context.Context, key events.Key, st *store.Store, account driver.Account) (Side, error) {
+func (p *Provisioner) Reach(ctx context.Context, key events.Key, st *store.Store, account driver.Account) (Side, error) {
 	config, certificate := &corev1.Secret{}, &corev1.Secret{}
 	for secret, into := range map[string]*corev1.Secret{name.DatastoreConfig(key.Name): config, name.DatastoreCertificate(key.Name): certificate} {
-		if err := s.kube.Get(ctx, kube.Secrets, key.Namespace, secret, into); err != nil {
+		if err := p.kube.Get(ctx, kube.Secrets, key.Namespace, secret, into); err != nil {
 			return Side{}, err
 		}
 	}

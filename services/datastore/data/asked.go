@@ -14,21 +14,21 @@ import (
 )
 
 // Questions are the endpoints about data, by name.
-func (s *Keeper) Questions() map[string]events.Question {
+func (k *Keeper) Questions() map[string]events.Question {
 	return map[string]events.Question{
-		"backups": {Subject: event.QueryBackups, Timeout: backupsTimeout, Answer: s.answerBackups},
-		"backup":  {Subject: event.QueryBackup, Timeout: backupsTimeout, Answer: s.answerBackup},
-		"move":    {Subject: event.QueryMove, Timeout: moveTimeout, Answer: s.answerMove},
+		"backups": {Subject: event.QueryBackups, Timeout: backupsTimeout, Answer: k.answerBackups},
+		"backup":  {Subject: event.QueryBackup, Timeout: backupsTimeout, Answer: k.answerBackup},
+		"move":    {Subject: event.QueryMove, Timeout: moveTimeout, Answer: k.answerMove},
 	}
 }
 
 // answerBackups lists the backups in a location.
-func (s *Keeper) answerBackups(ctx context.Context, question []byte) (any, error) {
+func (k *Keeper) answerBackups(ctx context.Context, question []byte) (any, error) {
 	var q event.BackupsQuery
 	if err := json.Unmarshal(question, &q); err != nil || q.Location == "" || (q.Namespace == "") != (q.Name == "") {
 		return nil, &events.Refusal{Code: "400", Message: `send {"location":"…"} or {"location":"…","namespace":"…","name":"…"}`}
 	}
-	location, _, err := s.location(ctx, q.Location)
+	location, _, err := k.location(ctx, q.Location)
 	if err != nil {
 		return nil, locationRefusal(err)
 	}
@@ -51,12 +51,12 @@ func (s *Keeper) answerBackups(ctx context.Context, question []byte) (any, error
 }
 
 // answerBackup answers what the way back from a backup begins with.
-func (s *Keeper) answerBackup(ctx context.Context, question []byte) (any, error) {
+func (k *Keeper) answerBackup(ctx context.Context, question []byte) (any, error) {
 	var q event.BackupQuery
 	if err := json.Unmarshal(question, &q); err != nil || q.Location == "" || q.Namespace == "" || q.Name == "" || q.ID == "" {
 		return nil, &events.Refusal{Code: "400", Message: `send {"location":"…","namespace":"…","name":"…","id":"…"}`}
 	}
-	location, _, err := s.location(ctx, q.Location)
+	location, _, err := k.location(ctx, q.Location)
 	if err != nil {
 		return nil, locationRefusal(err)
 	}

@@ -30,33 +30,33 @@ import (
 
 // backingUp is what one turn does for the tenant's backups.
 type backingUp struct {
-	s    *Keeper
-	t    *loop.Turn
-	home account.Home
-	own  *state.Datastore
+	keeper *Keeper
+	t      *loop.Turn
+	home   account.Home
+	own    *state.Datastore
 	// changed says that own is another now; facts are to be told of it.
 	changed bool
 	facts   []loop.Tell
 }
 
 // BackUp sees to it that the backup that is due is made. It changes own, and returns what is to be told.
-func (s *Keeper) BackUp(ctx context.Context, t *loop.Turn, h account.Home, own *state.Datastore) (changed bool, facts []loop.Tell) {
+func (k *Keeper) BackUp(ctx context.Context, t *loop.Turn, h account.Home, own *state.Datastore) (changed bool, facts []loop.Tell) {
 	due := t.Tenant.Backups.Due
 	if due.IsZero() || own.Backup != nil && !due.After(own.Backup.Done) {
-		if s.jobs.get(t.Key, "") != nil || // none is wanted: one that is being made is ended
+		if k.jobs.get(t.Key, "") != nil || // none is wanted: one that is being made is ended
 			own.Backup == nil || own.Backup.Making == nil && own.Backup.Failure == nil {
 			return false, nil
 		}
 		is := *own.Backup // the annotations ask for none any more
 		is.Making, is.Failure = nil, nil
 		own.Backup = &is
-		s.failing.Forget(t.Key)
+		k.failing.Forget(t.Key)
 		return true, nil
 	}
 	if own.Move != nil {
 		return false, nil // at its end there is another turn
 	}
-	b := &backingUp{s: s, t: t, home: h, own: own}
+	b := &backingUp{keeper: k, t: t, home: h, own: own}
 	is := state.Backup{}
 	if own.Backup != nil {
 		is = *own.Backup
@@ -68,15 +68,15 @@ func (s *Keeper) BackUp(ctx context.Context, t *loop.Turn, h account.Home, own *
 
 // goOn starts the job of the backup that is due, or notes how far it is. One that is being made while another one falls due is made to its end.
 func (b *backingUp) goOn(ctx context.Context) {
-	is, due, now := b.own.Backup, b.t.Tenant.Backups.Due, b.s.now().UTC()
-	j := b.s.jobs.get(b.t.Key, backupID)
+	is, due, now := b.own.Backup, b.t.Tenant.Backups.Due, b.keeper.now().UTC()
+	j := b.keeper.jobs.get(b.t.Key, backupID)
 	if j == nil {
 		if f := is.Failure; f != nil && f.Due.Equal(due) && now.Before(f.Next) {
-			b.s.failing.add(b.t.Key) // it may have failed elsewhere
+			b.keeper.failing.add(b.t.Key) // it may have failed elsewhere
 			b.t.Alarm(f.Next.Sub(now), loop.Wake{Kind: WakeJob})
 			return
 		}
-		j = b.s.startBackup(ctx, b.t, b.home, *b.own)
+		j = b.keeper.startBackup(ctx, b.t, b.home, *b.own)
 	}
 	keys, bytes, of := j.progress()
 	ended, err := j.outcome()
@@ -88,7 +88,7 @@ func (b *backingUp) goOn(ctx context.Context) {
 		b.t.Alarm(tellEvery, loop.Wake{Kind: WakeJob})
 		return
 	}
-	b.s.jobs.end(b.t.Key)
+	b.keeper.jobs.end(b.t.Key)
 	b.changed = true
 	is.Making = nil
 	if err != nil {
@@ -112,7 +112,7 @@ func (b *backingUp) made(j *job) {
 		About: b.t.About(), Location: done.Location, ID: m.ID, Scheduled: m.Scheduled, Revision: m.Revision, Keys: m.Keys, Bytes: m.Bytes, Size: m.Size,
 		Milliseconds: m.Ended.Sub(m.Began).Milliseconds(), Expired: done.expired,
 	}})
-	b.s.failing.made(b.t.Key)
+	b.keeper.failing.made(b.t.Key)
 }
 
 // failed notes that a backup could not be made, and when it is tried again.
@@ -130,8 +130,8 @@ func (b *backingUp) failed(j *job, err error, now time.Time) {
 	b.facts = append(b.facts, loop.Tell{What: event.NotBackedUp, Data: event.DatastoreNotBackedUp{
 		About: b.t.About(), Location: made.Location, Due: made.Due, Scheduled: made.Scheduled, Next: f.Next, Message: f.Message,
 	}})
-	b.s.log.Warn("backup not made", "tenant", b.t.Key.String(), "location", made.Location, "tries", f.Tries, "next", f.Next, "error", err)
-	b.s.failing.failed(b.t.Key)
+	b.keeper.log.Warn("backup not made", "tenant", b.t.Key.String(), "location", made.Location, "tries", f.Tries, "next", f.Next, "error", err)
+	b.keeper.failing.failed(b.t.Key)
 }
 
 // backupID is the ID of jobs that make backups.
@@ -146,13 +146,13 @@ type backupJob struct {
 }
 
 // startBackup starts the job that makes a backup.
-func (s *Keeper) startBackup(ctx context.Context, t *loop.Turn, h account.Home, own state.Datastore) *job {
+func (k *Keeper) startBackup(ctx context.Context, t *loop.Turn, h account.Home, own state.Datastore) *job {
 	key, uid, tenant := t.Key, t.UID, *t.Tenant
 	account := account.Of(key, uid, t.Tenant, own)
 	overrides := slices.Clone(own.Overrides) // this turn may still write to own's
-	j := &job{id: backupID, backup: backupJob{Backups: tenant.Backups, since: s.now().UTC().Truncate(time.Second)}}
-	return s.jobs.start(ctx, key, j, func(ctx context.Context, j *job) error {
-		location, recipients, err := s.location(ctx, tenant.Backups.Location)
+	j := &job{id: backupID, backup: backupJob{Backups: tenant.Backups, since: k.now().UTC().Truncate(time.Second)}}
+	return k.jobs.start(ctx, key, j, func(ctx context.Context, j *job) error {
+		location, recipients, err := k.location(ctx, tenant.Backups.Location)
 		if err != nil {
 			return err
 		}
@@ -161,13 +161,13 @@ func (s *Keeper) startBackup(ctx context.Context, t *loop.Turn, h account.Home, 
 			Tenant: backup.Tenant{Namespace: key.Namespace, Name: key.Name, UID: uid}, Stoker: version.Get().Version,
 			Kubernetes: tenant.Spec.Kubernetes.Version, DataStore: own.DataStore, Driver: own.Driver, Scheduled: tenant.Backups.Scheduled,
 		}}
-		if source.Manifest.Object, err = s.objectOf(ctx, key, uid); err != nil {
+		if source.Manifest.Object, err = k.objectOf(ctx, key, uid); err != nil {
 			return err
 		}
-		if source.Secrets, err = s.keysOf(ctx, key); err != nil {
+		if source.Secrets, err = k.keysOf(ctx, key); err != nil {
 			return err
 		}
-		parts, err := s.partsOf(ctx, key, h.Main, account, overrides)
+		parts, err := k.partsOf(ctx, key, h.Main, account, overrides)
 		if err != nil {
 			return err
 		}
@@ -176,9 +176,9 @@ func (s *Keeper) startBackup(ctx context.Context, t *loop.Turn, h account.Home, 
 		if j.backup.manifest, err = makeBackup(ctx, location, parts, source); err != nil {
 			return err
 		}
-		j.backup.expired, err = s.expire(ctx, location, key, tenant.Backups)
+		j.backup.expired, err = k.expire(ctx, location, key, tenant.Backups)
 		if err != nil { // the backup is made all the same
-			s.log.Warn("backups whose time is up are not removed", "tenant", key.String(), "location", tenant.Backups.Location, "error", err)
+			k.log.Warn("backups whose time is up are not removed", "tenant", key.String(), "location", tenant.Backups.Location, "error", err)
 		}
 		return nil
 	})
@@ -203,8 +203,8 @@ func makeBackup(ctx context.Context, location backup.Location, parts []part, sou
 }
 
 // expire removes backups that the tenant's annotations have no longer, and what others have begun and not finished.
-func (s *Keeper) expire(ctx context.Context, location backup.Location, key events.Key, b state.Backups) (n int, err error) {
-	now := s.now()
+func (k *Keeper) expire(ctx context.Context, location backup.Location, key events.Key, b state.Backups) (n int, err error) {
+	now := k.now()
 	made, _, err := backup.List(ctx, location, key.Namespace, key.Name)
 	if err != nil {
 		return 0, err
@@ -226,9 +226,9 @@ func (s *Keeper) expire(ctx context.Context, location backup.Location, key event
 var errNoLocation = errors.New("there is no Secret")
 
 // location opens a location of backups, and says to whom they are encrypted.
-func (s *Keeper) location(ctx context.Context, n string) (backup.Location, []string, error) {
+func (k *Keeper) location(ctx context.Context, n string) (backup.Location, []string, error) {
 	secret := &corev1.Secret{}
-	err := s.kube.Get(ctx, kube.Secrets, name.SystemNamespace, n, secret)
+	err := k.kube.Get(ctx, kube.Secrets, name.SystemNamespace, n, secret)
 	if apierrors.IsNotFound(err) {
 		return nil, nil, fmt.Errorf("%w %s/%s: a location of backups is a Secret of that name", errNoLocation, name.SystemNamespace, n)
 	}
@@ -254,9 +254,9 @@ func (s *Keeper) location(ctx context.Context, n string) (backup.Location, []str
 }
 
 // objectOf is the tenant's object as a manifest: what its author wrote, and nothing that is of this installation.
-func (s *Keeper) objectOf(ctx context.Context, key events.Key, uid string) ([]byte, error) {
+func (k *Keeper) objectOf(ctx context.Context, key events.Key, uid string) ([]byte, error) {
 	o := &v1alpha1.TenantControlPlane{}
-	if err := s.kube.Get(ctx, kube.TenantControlPlanes, key.Namespace, key.Name, o); err != nil {
+	if err := k.kube.Get(ctx, kube.TenantControlPlanes, key.Namespace, key.Name, o); err != nil {
 		return nil, err
 	}
 	if string(o.UID) != uid {
@@ -266,10 +266,10 @@ func (s *Keeper) objectOf(ctx context.Context, key events.Key, uid string) ([]by
 }
 
 // keysOf are the Secrets of a tenant that nothing else has: its authorities, the key of its service accounts' tokens, and by what it encrypts.
-func (s *Keeper) keysOf(ctx context.Context, key events.Key) (keys []backup.Secret, err error) {
+func (k *Keeper) keysOf(ctx context.Context, key events.Key) (keys []backup.Secret, err error) {
 	for _, n := range []string{name.CA(key.Name), name.FrontProxyCA(key.Name), name.ServiceAccountKeys(key.Name), name.Encryption(key.Name)} {
 		secret := &corev1.Secret{}
-		err := s.kube.Get(ctx, kube.Secrets, key.Namespace, n, secret)
+		err := k.kube.Get(ctx, kube.Secrets, key.Namespace, n, secret)
 		if apierrors.IsNotFound(err) && n == name.Encryption(key.Name) {
 			continue // it encrypts nothing
 		}

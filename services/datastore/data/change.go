@@ -53,7 +53,7 @@ func changeOf(t *state.Tenant, own state.Datastore) (next change) {
 
 // againstMove says what of a tenant's dataStoreOverrides is against a move of its other data to a DataStore, empty for nothing. What is in the
 // DataStores of overrides stays there. An error is a database's, or of the management API.
-func (s *Keeper) againstMove(ctx context.Context, t *state.Tenant, own state.Datastore, a driver.Account, to *store.Store) (against string, err error) {
+func (k *Keeper) againstMove(ctx context.Context, t *state.Tenant, own state.Datastore, a driver.Account, to *store.Store) (against string, err error) {
 	for _, o := range t.Spec.DataStoreOverrides {
 		if o.DataStore == own.DataStore {
 			return fmt.Sprintf("dataStoreOverrides keep %s in DataStore %s, which the data are to leave", o.Resource, o.DataStore), nil
@@ -66,7 +66,7 @@ func (s *Keeper) againstMove(ctx context.Context, t *state.Tenant, own state.Dat
 		if len(o.Resources) == 0 {
 			continue
 		}
-		other := s.stores.Get(o.DataStore)
+		other := k.stores.Get(o.DataStore)
 		if _, opened, err := other.Load(ctx); err != nil || opened != nil {
 			return "", errors.Join(err, opened)
 		}
@@ -78,7 +78,7 @@ func (s *Keeper) againstMove(ctx context.Context, t *state.Tenant, own state.Dat
 		if err != nil {
 			return "", err
 		}
-		for _, end := range []*store.Store{s.stores.Get(own.DataStore), to} {
+		for _, end := range []*store.Store{k.stores.Get(own.DataStore), to} {
 			there, err := end.Place(ctx, a)
 			if err != nil {
 				return "", err
@@ -93,7 +93,7 @@ func (s *Keeper) againstMove(ctx context.Context, t *state.Tenant, own state.Dat
 
 // againstPart says what is against a move of some of a tenant's resources to a DataStore; empty for nothing. used are those that it has data in,
 // its own first. An error is a database's.
-func (s *Keeper) againstPart(ctx context.Context, to *store.Store, a driver.Account, used ...*store.Store) (against string, err error) {
+func (k *Keeper) againstPart(ctx context.Context, to *store.Store, a driver.Account, used ...*store.Store) (against string, err error) {
 	if !account.SameAccess(used[0], to) {
 		return fmt.Sprintf("DataStore %s is no etcd of the same certificateAuthority as DataStore %s: kube-apiserver has one certificate and one authority "+
 			"for all", to.Name, used[0].Name), nil

@@ -25,10 +25,10 @@ import (
 
 // replacing is what one turn does for a restore in place before the data are touched.
 type replacing struct {
-	s    *Keeper
-	t    *loop.Turn
-	home account.Home
-	p    *account.Plan
+	keeper *Keeper
+	t      *loop.Turn
+	home   account.Home
+	p      *account.Plan
 	// wait is what the tenant waits for; facts are to be told.
 	wait  state.Wait
 	facts []loop.Tell
@@ -36,7 +36,7 @@ type replacing struct {
 
 // Replace sees to it that the backup is read that a restore in place is of, and that the tenant's data are replaced once it has stopped. It
 // changes the plan's state, and returns what the tenant waits for, what is to be told, and whether the state is another.
-func (s *Keeper) Replace(ctx context.Context, t *loop.Turn, h account.Home, p *account.Plan) (wait state.Wait, changed bool, facts []loop.Tell, err error) {
+func (k *Keeper) Replace(ctx context.Context, t *loop.Turn, h account.Home, p *account.Plan) (wait state.Wait, changed bool, facts []loop.Tell, err error) {
 	asked, was := t.Tenant.InPlace, p.Want.InPlace
 	switch {
 	case asked.Request == "":
@@ -52,8 +52,8 @@ func (s *Keeper) Replace(ctx context.Context, t *loop.Turn, h account.Home, p *a
 	case !p.Want.WantsInPlace(t.Tenant):
 		return wait, false, nil, nil
 	}
-	r := &replacing{s: s, t: t, home: h, p: p}
-	is := state.Replacing{Request: asked.Request, Since: s.now().UTC().Truncate(time.Second)}
+	r := &replacing{keeper: k, t: t, home: h, p: p}
+	is := state.Replacing{Request: asked.Request, Since: k.now().UTC().Truncate(time.Second)}
 	if was != nil && was.Request == asked.Request {
 		is = *was
 	}
@@ -87,12 +87,12 @@ var errReplaced = errors.New("the data are replaced already")
 
 // check starts the job that reads the backup, or notes what it has found.
 func (r *replacing) check(ctx context.Context) {
-	is, now := r.p.Want.InPlace, r.s.now().UTC()
+	is, now := r.p.Want.InPlace, r.keeper.now().UTC()
 	asked, _ := name.ParseInPlace(is.Request)
 	say := func(what string) {
 		r.wait = state.Wait{On: name.ServiceDatastore, Reason: reason.DataRestoring, Text: sourceText(asked.Backup) + ": " + what}
 	}
-	j := r.s.jobs.get(r.t.Key, checkID+is.Request)
+	j := r.keeper.jobs.get(r.t.Key, checkID+is.Request)
 	if j == nil && now.Before(is.Next) {
 		say(fmt.Sprintf("%s; tried again at %s", is.Failure, is.Next.Format(time.TimeOnly)))
 		r.t.Alarm(is.Next.Sub(now), loop.Wake{Kind: WakeJob})
@@ -100,8 +100,8 @@ func (r *replacing) check(ctx context.Context) {
 	}
 	if j == nil {
 		key, request, runs, a, st := r.t.Key, is.Request, r.t.Tenant.Spec.Kubernetes.Version, r.p.Account, r.home.Main
-		j = r.s.jobs.start(ctx, key, &job{id: checkID + request}, func(ctx context.Context, j *job) error {
-			return r.s.readBackup(ctx, key, request, runs, account.Side{Account: a, Store: st}, j)
+		j = r.keeper.jobs.start(ctx, key, &job{id: checkID + request}, func(ctx context.Context, j *job) error {
+			return r.keeper.readBackup(ctx, key, request, runs, account.Side{Account: a, Store: st}, j)
 		})
 	}
 	keys, _, of := j.progress()
@@ -111,7 +111,7 @@ func (r *replacing) check(ctx context.Context) {
 		r.t.Alarm(tellEvery, loop.Wake{Kind: WakeJob})
 		return
 	}
-	r.s.jobs.end(r.t.Key)
+	r.keeper.jobs.end(r.t.Key)
 	switch {
 	case err == nil:
 		is.Whole, is.Failure, is.Tries, is.Next = true, "", 0, time.Time{}
@@ -122,7 +122,7 @@ func (r *replacing) check(ctx context.Context) {
 		r.facts = []loop.Tell{over(r.t, is, 0, 0, now.Sub(is.Since))}
 	case isForGood(err):
 		is.Over, is.Failure = true, state.ClipMessage(err.Error())
-		r.s.log.Warn("data not replaced", "tenant", r.t.Key.String(), "from", sourceText(asked.Backup), "error", err)
+		r.keeper.log.Warn("data not replaced", "tenant", r.t.Key.String(), "from", sourceText(asked.Backup), "error", err)
 		r.facts = []loop.Tell{over(r.t, is, 0, 0, now.Sub(is.Since))}
 	default:
 		is.Tries++
@@ -135,8 +135,8 @@ func (r *replacing) check(ctx context.Context) {
 }
 
 // readBackup reads a backup to its end, and whether the account holds its data already.
-func (s *Keeper) readBackup(ctx context.Context, key events.Key, request, runs string, at account.Side, j *job) error {
-	there, err := s.accounts.Reach(ctx, key, at.Store, at.Account)
+func (k *Keeper) readBackup(ctx context.Context, key events.Key, request, runs string, at account.Side, j *job) error {
+	there, err := k.accounts.Reach(ctx, key, at.Store, at.Account)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (s *Keeper) readBackup(ctx context.Context, key events.Key, request, runs s
 		return errReplaced
 	}
 	asked, _ := name.ParseInPlace(request)
-	b, err := s.openBackup(ctx, key, asked.Backup)
+	b, err := k.openBackup(ctx, key, asked.Backup)
 	if err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (r *replacing) begin(ctx context.Context) error {
 	if err != nil || pods == nil || !workload.StoppedAt.Equal(r.t.Tenant.InPlace.StoppedAt) {
 		return err
 	}
-	r.p.Want.Restoring = &state.Restoring{From: asked.Backup, InPlace: is.Request, Since: r.s.now().UTC().Truncate(time.Second)}
+	r.p.Want.Restoring = &state.Restoring{From: asked.Backup, InPlace: is.Request, Since: r.keeper.now().UTC().Truncate(time.Second)}
 	return nil
 }
 

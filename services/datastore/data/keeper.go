@@ -54,22 +54,22 @@ func New(k *kube.Client, bus *events.Bus, log *slog.Logger, stores *store.Regist
 }
 
 // Stop ends all movers and jobs. A nil keeper has none.
-func (s *Keeper) Stop() {
-	if s != nil {
-		s.jobs.stop()
-		s.movers.stop()
+func (k *Keeper) Stop() {
+	if k != nil {
+		k.jobs.stop()
+		k.movers.stop()
 	}
 }
 
 // End stops the tenant's mover and job, and forgets the tenant.
-func (s *Keeper) End(key events.Key) {
-	s.movers.end(key)
-	s.jobs.end(key)
-	s.failing.Forget(key)
+func (k *Keeper) End(key events.Key) {
+	k.movers.end(key)
+	k.jobs.end(key)
+	k.failing.Forget(key)
 }
 
 // Keep forgets the tenants in partitions that this replica doesn't hold.
-func (s *Keeper) Keep(held []int) { s.failing.Keep(held) }
+func (k *Keeper) Keep(held []int) { k.failing.Keep(held) }
 
 // Register has backups counted at each scrape.
-func (s *Keeper) Register(own prometheus.Registerer) { s.failing.register(own) }
+func (k *Keeper) Register(own prometheus.Registerer) { k.failing.register(own) }

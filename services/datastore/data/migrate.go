@@ -38,10 +38,10 @@ func Moves(t *loop.Turn, own state.Datastore) bool {
 
 // migrating is what a turn knows of a move.
 type migrating struct {
-	s    *Keeper
-	t    *loop.Turn
-	own  state.Datastore
-	home account.Home
+	keeper *Keeper
+	t      *loop.Turn
+	own    state.Datastore
+	home   account.Home
 	// account is the one in the DataStore that the data are in.
 	account driver.Account
 	// inputs are those of the account as it is, facts what is to be told of it.
@@ -67,8 +67,8 @@ func (m *migrating) tell(phase, why string) loop.Tell {
 
 // Migrate takes the next step of a move. It is called once the tenant's account is as it must be where the data are, but for a move that
 // goes over: then nothing may be changed there.
-func (s *Keeper) Migrate(ctx context.Context, t *loop.Turn, p *account.Plan, h account.Home, facts []loop.Tell) error {
-	m := &migrating{s: s, t: t, own: p.Want, home: h, account: p.Account, inputs: p.Inputs, facts: facts}
+func (k *Keeper) Migrate(ctx context.Context, t *loop.Turn, p *account.Plan, h account.Home, facts []loop.Tell) error {
+	m := &migrating{keeper: k, t: t, own: p.Want, home: h, account: p.Account, inputs: p.Inputs, facts: facts}
 	// The plan's state stays as it is.
 	m.own.Move, m.own.Overrides, m.own.Kept = clone(m.own.Move), slices.Clone(m.own.Overrides), slices.Clone(m.own.Kept)
 	if was := t.Own(); m.own.Move != nil && m.own.Move.Phase == state.MoveGoingOver && was != nil {
@@ -87,7 +87,7 @@ func (s *Keeper) Migrate(ctx context.Context, t *loop.Turn, p *account.Plan, h a
 		return m.abort(ctx, late)
 	}
 	if !p.UpToDate && m.own.Move.Phase != state.MoveGoingOver { // overrides may be others than when it was begun
-		to, _, wait, err := s.accounts.Open(ctx, t, next.to)
+		to, _, wait, err := k.accounts.Open(ctx, t, next.to)
 		if err != nil {
 			return err
 		}
@@ -127,9 +127,9 @@ func (m *migrating) field() string {
 // against says what is against the move, empty for nothing.
 func (m *migrating) against(ctx context.Context, to *store.Store) (string, error) {
 	if m.part() {
-		return m.s.againstPart(ctx, to, m.account, append([]*store.Store{m.home.Main}, m.home.Others...)...)
+		return m.keeper.againstPart(ctx, to, m.account, append([]*store.Store{m.home.Main}, m.home.Others...)...)
 	}
-	return m.s.againstMove(ctx, m.t.Tenant, m.own, m.account, to)
+	return m.keeper.againstMove(ctx, m.t.Tenant, m.own, m.account, to)
 }
 
 func clone(v *state.Move) *state.Move {
@@ -143,7 +143,7 @@ func clone(v *state.Move) *state.Move {
 // late says that a move takes longer than it may, empty for no.
 func (m *migrating) late() string {
 	limit, err := time.ParseDuration(m.t.Tenant.Annotations[name.AnnotationMigrationTimeout])
-	if err != nil || m.own.Move.Phase == state.MoveGoingOver || m.s.now().Sub(m.own.Move.Since) < limit {
+	if err != nil || m.own.Move.Phase == state.MoveGoingOver || m.keeper.now().Sub(m.own.Move.Since) < limit {
 		return ""
 	}
 	return "it takes longer than " + limit.String() + " (" + name.AnnotationMigrationTimeout + ")"
@@ -155,14 +155,14 @@ func (m *migrating) begin(ctx context.Context, next change) error {
 	if is := m.t.Own(); is != nil && is.Failed() && is.Failure.Reason == reason.MigrationUndone && is.Generation == m.t.Generation {
 		return &intent.Permanent{Reason: reason.MigrationUndone, Message: is.Failure.Message}
 	}
-	to, object, wait, err := m.s.accounts.Open(ctx, m.t, target)
+	to, object, wait, err := m.keeper.accounts.Open(ctx, m.t, target)
 	if err != nil {
 		return err
 	}
 	if wait.Waits() {
 		return m.t.Done(ctx, m.outcome(wait))
 	}
-	now := m.s.now().UTC()
+	now := m.keeper.now().UTC()
 	m.own.Move = &state.Move{
 		ID: events.ID(m.t.UID, next.from, target, strconv.FormatInt(now.UnixNano(), 36)), DataStore: target, Driver: string(object.Spec.Driver),
 		Endpoints: object.Spec.Endpoints, Phase: state.MovePreparing, Since: now.Truncate(time.Second), From: next.from, Resources: next.resources,
@@ -192,7 +192,7 @@ func (m *migrating) begin(ctx context.Context, next change) error {
 			"spec.dataStore: DataStores %s and %s are one database, in which the tenant's data are already", m.own.DataStore, target)}
 	}
 	m.own.Move.Schema, m.own.Move.User = a.Schema, a.User
-	m.s.jobs.end(m.t.Key) // a backup, which would read where the data were
+	m.keeper.jobs.end(m.t.Key) // a backup, which would read where the data were
 	if err := m.t.Done(ctx, m.outcome(m.wait())); err != nil {
 		return err
 	}
@@ -262,27 +262,27 @@ func (m *migrating) wait() state.Wait {
 // goOn makes what pods need for the other DataStore, sees to it that a mover is at work, and takes from it how far it is.
 func (m *migrating) goOn(ctx context.Context) error {
 	v := m.own.Move
-	to, _, wait, err := m.s.accounts.Open(ctx, m.t, v.DataStore)
+	to, _, wait, err := m.keeper.accounts.Open(ctx, m.t, v.DataStore)
 	if err != nil {
 		return err
 	}
 	if wait.Waits() {
 		return m.t.Done(ctx, m.outcome(wait))
 	}
-	one := m.s.movers.get(m.t.Key)
+	one := m.keeper.movers.get(m.t.Key)
 	if one != nil && one.move.ID != v.ID {
-		m.s.movers.end(m.t.Key)
+		m.keeper.movers.end(m.t.Key)
 		one = nil
 	}
 	if one == nil {
-		if !m.s.movers.room(m.t.Key, v, m.from(), v.DataStore) {
+		if !m.keeper.movers.room(m.t.Key, v, m.from(), v.DataStore) {
 			return m.t.Done(ctx, m.outcome(state.Wait{On: name.ServiceDatastore, Reason: reason.MoveQueued, Text: "other tenants' data to have moved"}))
 		}
 		from, to, err := m.sides(ctx, to)
 		if err != nil {
 			return err
 		}
-		one = m.s.movers.start(ctx, m.t.Key, *v, from, to)
+		one = m.keeper.movers.start(ctx, m.t.Key, *v, from, to)
 	}
 	at := one.now()
 	v.Keys, v.Bytes, v.Apart = at.keys, at.bytes, v.Apart || at.apart
@@ -291,7 +291,7 @@ func (m *migrating) goOn(ctx context.Context) error {
 		v.Why = at.why.Error()
 	}
 	if at.ended {
-		m.s.movers.end(m.t.Key)
+		m.keeper.movers.end(m.t.Key)
 		return m.ended(ctx, at)
 	}
 	return m.next(ctx, one, at)
@@ -302,11 +302,11 @@ func (m *migrating) here(ctx context.Context) (account.Side, error) {
 	at := m.home.Main
 	switch v := m.own.Move; {
 	case m.part() && v.Phase == state.MoveDone:
-		at = m.s.stores.Get(v.DataStore)
+		at = m.keeper.stores.Get(v.DataStore)
 	case m.part():
-		at = m.s.stores.Get(v.From)
+		at = m.keeper.stores.Get(v.From)
 	}
-	return m.s.accounts.Reach(ctx, m.t.Key, at, m.account)
+	return m.keeper.accounts.Reach(ctx, m.t.Key, at, m.account)
 }
 
 // sides are the two accounts, with what each is reached by. The tenant gets the one in the other DataStore.
@@ -321,7 +321,7 @@ func (m *migrating) sides(ctx context.Context, to *store.Store) (from, there acc
 			return err
 		}
 		config := account.SecretFor(m.t.Key, m.t.UID, name.MovingDatastoreConfig(m.t.Key.Name), name.ComponentDatastoreMoving)
-		v.Config, err = m.s.accounts.Ensure(ctx, config, v.Config, func(have *corev1.Secret, _ bool) (map[string][]byte, error) {
+		v.Config, err = m.keeper.accounts.Ensure(ctx, config, v.Config, func(have *corev1.Secret, _ bool) (map[string][]byte, error) {
 			data := account.ConfigData(have.Data, true, there.Account, d, account.Password)
 			there.Account.Password = string(data[name.KeyDBPassword])
 			return data, nil
@@ -330,8 +330,8 @@ func (m *migrating) sides(ctx context.Context, to *store.Store) (from, there acc
 			return err
 		}
 		certificate := account.SecretFor(m.t.Key, m.t.UID, name.MovingDatastoreCertificate(m.t.Key.Name), name.ComponentDatastoreMoving)
-		v.Certificate, err = m.s.accounts.Ensure(ctx, certificate, v.Certificate, func(have *corev1.Secret, _ bool) (_ map[string][]byte, err error) {
-			there.Access, err = d.Access(there.Account, account.AccessOf(have.Data), m.s.now())
+		v.Certificate, err = m.keeper.accounts.Ensure(ctx, certificate, v.Certificate, func(have *corev1.Secret, _ bool) (_ map[string][]byte, err error) {
+			there.Access, err = d.Access(there.Account, account.AccessOf(have.Data), m.keeper.now())
 			return account.CertificateData(there.Access), err
 		})
 		if err != nil {
@@ -364,7 +364,7 @@ func (m *migrating) next(ctx context.Context, one *mover, at moverAt) (err error
 		}
 	}
 	var facts []loop.Tell
-	if one.progress(m.s.now(), v, v.Phase != was) {
+	if one.progress(m.keeper.now(), v, v.Phase != was) {
 		facts = append(facts, m.tell(v.Phase, ""))
 	}
 	m.t.Alarm(tellEvery, loop.Wake{Kind: wakeMove})
@@ -418,7 +418,7 @@ func (m *migrating) moved(ctx context.Context) error {
 		return m.partMoved(ctx)
 	}
 	v, key := m.own.Move, m.t.Key
-	now := m.s.now().UTC()
+	now := m.keeper.now().UTC()
 	grace := graceOf(m.t.Tenant.Annotations)
 	kept := state.Kept{
 		DataStore: m.own.DataStore, Driver: m.own.Driver, Schema: m.own.Schema, User: m.own.User, Until: now.Add(grace).Truncate(time.Second),
@@ -432,11 +432,11 @@ func (m *migrating) moved(ctx context.Context) error {
 		{name.MovingDatastoreCertificate(key.Name), name.DatastoreCertificate(key.Name), name.ComponentDatastoreCertificate, &m.own.Certificate},
 	} {
 		have := &corev1.Secret{}
-		if err := m.s.kube.Get(ctx, kube.Secrets, key.Namespace, secret.from, have); err != nil {
+		if err := m.keeper.kube.Get(ctx, kube.Secrets, key.Namespace, secret.from, have); err != nil {
 			return err
 		}
 		var err error
-		*secret.of, err = m.s.accounts.Ensure(ctx, account.SecretFor(key, m.t.UID, secret.to, secret.component), *secret.of,
+		*secret.of, err = m.keeper.accounts.Ensure(ctx, account.SecretFor(key, m.t.UID, secret.to, secret.component), *secret.of,
 			func(*corev1.Secret, bool) (map[string][]byte, error) { return have.Data, nil })
 		if err != nil {
 			return err
@@ -444,7 +444,7 @@ func (m *migrating) moved(ctx context.Context) error {
 	}
 	m.own.Certificate.Keys, m.own.Certificate.NotAfter = v.Certificate.Keys, v.Certificate.NotAfter
 	from := m.own.DataStore
-	m.s.stores.Get(from).RemoveTenant(key)
+	m.keeper.stores.Get(from).RemoveTenant(key)
 	m.own.DataStore, m.own.Driver, m.own.Endpoints, m.own.Schema, m.own.User = v.DataStore, v.Driver, v.Endpoints, v.Schema, v.User
 	m.own.Account, m.own.Former = v.Account, false
 	v.Phase = state.MoveDone
@@ -456,7 +456,7 @@ func (m *migrating) moved(ctx context.Context) error {
 // partMoved notes that some resources are in the other DataStore.
 func (m *migrating) partMoved(ctx context.Context) error {
 	v := m.own.Move
-	from := m.s.stores.Get(v.From)
+	from := m.keeper.stores.Get(v.From)
 	err := from.Do(ctx, func(d driver.Driver) error {
 		seen, err := account.Surveyed(ctx, d, m.account) // which may not write all of its keys now
 		m.noteAccount(v.From, seen)
@@ -485,7 +485,7 @@ func (m *migrating) partMoved(ctx context.Context) error {
 	v.Phase = state.MoveDone
 	return m.t.Done(ctx, m.outcome(m.wait(), loop.Tell{What: event.Migrated, Data: event.DatastoreMigrated{
 		About: m.t.About(), From: v.From, To: v.DataStore, Resources: v.Resources, Keys: v.Keys, Bytes: v.Bytes, HeldMilliseconds: v.HeldMilliseconds,
-		KeptUntil: m.s.now().UTC(),
+		KeptUntil: m.keeper.now().UTC(),
 	}}))
 }
 
@@ -495,7 +495,7 @@ func (m *migrating) leave(ctx context.Context, dataStore string) error {
 	if !m.part() || dataStore != m.own.DataStore && !slices.Contains(account.NamesOf(m.own.Overrides), dataStore) {
 		return nil
 	}
-	at, err := m.s.accounts.Reach(ctx, m.t.Key, m.s.stores.Get(dataStore), m.account)
+	at, err := m.keeper.accounts.Reach(ctx, m.t.Key, m.keeper.stores.Get(dataStore), m.account)
 	if err != nil {
 		return err
 	}
@@ -564,7 +564,7 @@ func (m *migrating) finish(ctx context.Context) error {
 		return err
 	}
 	m.own.Move = nil
-	if m.s.accounts.RemoveKept(ctx, m.t, &m.own) {
+	if m.keeper.accounts.RemoveKept(ctx, m.t, &m.own) {
 		m.t.Alarm(0, loop.Wake{Kind: wakeMove}) // it is told that nothing is left there ([account.Provisioner.Withdraw])
 	}
 	if next := account.NextKept(m.own); !next.IsZero() {
@@ -592,7 +592,7 @@ func (m *migrating) clear(ctx context.Context) error {
 	}
 	owner := kube.Owner{Name: m.t.Key.Name, UID: m.t.UID}
 	for _, secret := range []string{name.MovingDatastoreConfig(m.t.Key.Name), name.MovingDatastoreCertificate(m.t.Key.Name)} {
-		if _, err := m.s.kube.RemoveOwned(ctx, kube.Secrets, m.t.Key.Namespace, secret, owner); err != nil {
+		if _, err := m.keeper.kube.RemoveOwned(ctx, kube.Secrets, m.t.Key.Namespace, secret, owner); err != nil {
 			return err
 		}
 	}
@@ -629,7 +629,7 @@ func (m *migrating) abort(ctx context.Context, why string) error {
 		// It is asked for too late: the data are here or there in a moment.
 		return m.goOn(ctx)
 	}
-	m.s.movers.end(m.t.Key)
+	m.keeper.movers.end(m.t.Key)
 	if err := m.clear(ctx); err != nil {
 		return err
 	}
@@ -638,9 +638,9 @@ func (m *migrating) abort(ctx context.Context, why string) error {
 			return err
 		}
 	}
-	to := m.s.stores.Get(v.DataStore)
+	to := m.keeper.stores.Get(v.DataStore)
 	a := m.there(to)
-	used, err := m.s.accounts.StillUsed(ctx, m.own, a, v.DataStore)
+	used, err := m.keeper.accounts.StillUsed(ctx, m.own, a, v.DataStore)
 	if err != nil {
 		return account.IntentOf(m.t, to, err)
 	}
@@ -651,7 +651,7 @@ func (m *migrating) abort(ctx context.Context, why string) error {
 		})
 	}
 	if err != nil {
-		m.s.log.Warn("what a move that was undone has made is left", "tenant", m.t.Key.String(), "dataStore", v.DataStore, "error", err)
+		m.keeper.log.Warn("what a move that was undone has made is left", "tenant", m.t.Key.String(), "dataStore", v.DataStore, "error", err)
 	}
 	if !used { // by an override that came meanwhile, it may be
 		to.RemoveTenant(m.t.Key)

@@ -45,8 +45,8 @@ func hasOf(resources []string) func(key string) bool {
 }
 
 // partsOf are the parts of a tenant's data, its own DataStore's the first.
-func (s *Keeper) partsOf(ctx context.Context, key events.Key, main *store.Store, a driver.Account, overrides []state.Override) ([]part, error) {
-	own, err := s.accounts.Reach(ctx, key, main, a)
+func (k *Keeper) partsOf(ctx context.Context, key events.Key, main *store.Store, a driver.Account, overrides []state.Override) ([]part, error) {
+	own, err := k.accounts.Reach(ctx, key, main, a)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (s *Keeper) partsOf(ctx context.Context, key events.Key, main *store.Store,
 			continue
 		}
 		other := part{Side: own, prefixes: []string{}}
-		other.Store = s.stores.Get(o.DataStore)
+		other.Store = k.stores.Get(o.DataStore)
 		if _, opened, err := other.Store.Load(ctx); err != nil || opened != nil {
 			return nil, errors.Join(opened, err)
 		}

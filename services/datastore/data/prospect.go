@@ -59,19 +59,19 @@ type aspect struct {
 func (a aspect) usable() bool { return a.object != nil && a.opened == nil && a.pinged == nil }
 
 // answerMove says what a move would meet.
-func (s *Keeper) answerMove(ctx context.Context, question []byte) (any, error) {
+func (k *Keeper) answerMove(ctx context.Context, question []byte) (any, error) {
 	var q event.MoveQuery
 	err := json.Unmarshal(question, &q)
 	key := events.Tenant(q.Namespace, q.Name)
 	if err != nil || !key.Valid() || !key.IsTenant() || q.DataStore != "" && !events.DataStore(q.DataStore).Valid() {
 		return nil, &events.Refusal{Code: "400", Message: `send {"namespace":"…","name":"…","dataStore":"…"}`}
 	}
-	p, err := s.stands(ctx, key)
+	p, err := k.stands(ctx, key)
 	if err != nil {
 		return nil, err
 	}
 	if p.target = q.DataStore; p.target != "" && p.own.DataStore != "" && p.target != p.own.DataStore {
-		if err := s.lookAt(ctx, p); err != nil {
+		if err := k.lookAt(ctx, p); err != nil {
 			return nil, err
 		}
 	}
@@ -79,9 +79,9 @@ func (s *Keeper) answerMove(ctx context.Context, question []byte) (any, error) {
 }
 
 // stands reads where a tenant's data are.
-func (s *Keeper) stands(ctx context.Context, key events.Key) (*prospect, error) {
+func (k *Keeper) stands(ctx context.Context, key events.Key) (*prospect, error) {
 	p := &prospect{key: key, tenant: &state.Tenant{}}
-	spec, err := s.bus.State(ctx, key, name.ServiceIntake)
+	spec, err := k.bus.State(ctx, key, name.ServiceIntake)
 	if errors.Is(err, events.ErrNotFound) {
 		return nil, &events.Refusal{Code: "404", Message: "there is no tenant " + key.String()}
 	}
@@ -92,7 +92,7 @@ func (s *Keeper) stands(ctx context.Context, key events.Key) (*prospect, error) 
 	if err != nil {
 		return nil, err
 	}
-	own, err := s.bus.State(ctx, key, name.ServiceDatastore)
+	own, err := k.bus.State(ctx, key, name.ServiceDatastore)
 	switch {
 	case errors.Is(err, events.ErrNotFound):
 		return p, nil
@@ -108,20 +108,20 @@ func (s *Keeper) stands(ctx context.Context, key events.Key) (*prospect, error) 
 }
 
 // lookAt looks at both DataStores. An error is one of the management API; what is wrong with a DataStore is in the aspects.
-func (s *Keeper) lookAt(ctx context.Context, p *prospect) (err error) {
+func (k *Keeper) lookAt(ctx context.Context, p *prospect) (err error) {
 	p.account = account.Of(p.key, p.uid, p.tenant, p.own)
-	if p.from, err = s.aspectOf(ctx, p.own.DataStore, p.account); err != nil {
+	if p.from, err = k.aspectOf(ctx, p.own.DataStore, p.account); err != nil {
 		return err
 	}
-	if p.to, err = s.aspectOf(ctx, p.target, p.account); err != nil {
+	if p.to, err = k.aspectOf(ctx, p.target, p.account); err != nil {
 		return err
 	}
 	if !p.to.usable() {
 		return nil
 	}
-	from, to := s.stores.Get(p.own.DataStore), s.stores.Get(p.target)
+	from, to := k.stores.Get(p.own.DataStore), k.stores.Get(p.target)
 	m := &migrating{
-		s: s, t: &loop.Turn{Key: p.key, UID: p.uid, Generation: p.generation, Tenant: p.tenant}, own: p.own, account: p.account,
+		keeper: k, t: &loop.Turn{Key: p.key, UID: p.uid, Generation: p.generation, Tenant: p.tenant}, own: p.own, account: p.account,
 		home: account.Home{Main: from, Object: p.from.object},
 	}
 	m.own.Move = &state.Move{}
@@ -131,7 +131,7 @@ func (s *Keeper) lookAt(ctx context.Context, p *prospect) (err error) {
 			p.from.pinged = err
 		}
 	}
-	if p.overrides, err = s.againstMove(ctx, p.tenant, p.own, p.account, to); err != nil {
+	if p.overrides, err = k.againstMove(ctx, p.tenant, p.own, p.account, to); err != nil {
 		p.overrides = "whether its dataStoreOverrides are against it isn't known: " + err.Error()
 	}
 	p.to.pinged = to.Do(ctx, func(d driver.Driver) (err error) {
@@ -165,17 +165,17 @@ func takenBy(ctx context.Context, d driver.Driver, a driver.Account) (taken, err
 }
 
 // aspectOf looks at one DataStore, in which the tenant has an account or not.
-func (s *Keeper) aspectOf(ctx context.Context, n string, account driver.Account) (a aspect, err error) {
-	st := s.stores.Get(n)
+func (k *Keeper) aspectOf(ctx context.Context, n string, account driver.Account) (a aspect, err error) {
+	st := k.stores.Get(n)
 	st.Invalidate()
 	if a.object, a.opened, err = st.Load(ctx); err != nil {
 		return a, err
 	}
 	if errors.Is(a.opened, store.ErrNoDataStore) {
-		s.stores.Forget(st)
+		k.stores.Forget(st)
 		a.object = nil
 	}
-	a.paused = st.Paused(s.now())
+	a.paused = st.Paused(k.now())
 	if a.opened == nil {
 		a.pinged = a.ask(ctx, st, account)
 	}

@@ -73,14 +73,14 @@ func Restores(t *loop.Turn, own state.Datastore) bool {
 }
 
 // Restore starts the job that brings the data, or notes how far it is. It reports whether the tenant has its data.
-func (s *Keeper) Restore(ctx context.Context, t *loop.Turn, h account.Home, p *account.Plan) (done bool, facts []loop.Tell, err error) {
-	now := s.now().UTC()
+func (k *Keeper) Restore(ctx context.Context, t *loop.Turn, h account.Home, p *account.Plan) (done bool, facts []loop.Tell, err error) {
+	now := k.now().UTC()
 	r := state.Restoring{}
 	if p.Want.Restoring != nil {
 		r = *p.Want.Restoring
 	}
 	if r.InPlace != "" {
-		if goesOn, err := s.restoreInPlace(ctx, t, p, &r); err != nil || !goesOn {
+		if goesOn, err := k.restoreInPlace(ctx, t, p, &r); err != nil || !goesOn {
 			return err == nil, nil, err
 		}
 	} else {
@@ -94,26 +94,26 @@ func (s *Keeper) Restore(ctx context.Context, t *loop.Turn, h account.Home, p *a
 	}
 	from, id := r.From, restoreID+cmp.Or(r.InPlace, r.From)
 	p.Want.Restoring = &r
-	j := s.jobs.get(t.Key, id)
+	j := k.jobs.get(t.Key, id)
 	if j == nil && now.Before(r.Next) {
-		return false, nil, s.restoreLater(ctx, t, p, r.Next.Sub(now))
+		return false, nil, k.restoreLater(ctx, t, p, r.Next.Sub(now))
 	}
 	if j == nil {
 		b := &bringer{from: from, inPlace: r.InPlace, same: r.InPlace != ""}
 		main, account, overrides := h.Main, p.Account, slices.Clone(p.Want.Overrides)
-		j = s.jobs.start(ctx, t.Key, &job{id: id}, func(ctx context.Context, j *job) (err error) {
-			if b.parts, err = s.partsOf(ctx, t.Key, main, account, overrides); err != nil {
+		j = k.jobs.start(ctx, t.Key, &job{id: id}, func(ctx context.Context, j *job) (err error) {
+			if b.parts, err = k.partsOf(ctx, t.Key, main, account, overrides); err != nil {
 				return err
 			}
-			return s.bring(ctx, t.Key, b, j)
+			return k.bring(ctx, t.Key, b, j)
 		})
 	}
 	r.Keys, r.Bytes, r.Of = j.progress()
 	ended, err := j.outcome()
 	if !ended {
-		return false, nil, s.restoreLater(ctx, t, p, tellEvery)
+		return false, nil, k.restoreLater(ctx, t, p, tellEvery)
 	}
-	s.jobs.end(t.Key)
+	k.jobs.end(t.Key)
 	switch {
 	case err != nil && isForGood(err):
 		return false, nil, &intent.Permanent{Reason: reason.RestoreImpossible, Message: sourceText(from) + ": " + err.Error()}
@@ -122,8 +122,8 @@ func (s *Keeper) Restore(ctx context.Context, t *loop.Turn, h account.Home, p *a
 		r.Failure = state.ClipMessage(err.Error())
 		pause := min(firstRestoreRetry<<min(r.Tries-1, 10), longestRestoreRetry)
 		r.Next = now.Add(pause).Truncate(time.Second)
-		s.log.Warn("data not brought", "tenant", t.Key.String(), "from", sourceText(from), "tries", r.Tries, "next", r.Next, "error", err)
-		return false, nil, s.restoreLater(ctx, t, p, pause)
+		k.log.Warn("data not brought", "tenant", t.Key.String(), "from", sourceText(from), "tries", r.Tries, "next", r.Next, "error", err)
+		return false, nil, k.restoreLater(ctx, t, p, pause)
 	}
 	p.Want.Restoring, p.Want.Restored = nil, from
 	if j.kept {
@@ -140,7 +140,7 @@ func (s *Keeper) Restore(ctx context.Context, t *loop.Turn, h account.Home, p *a
 
 // restoreInPlace notes that the data of a tenant that worked are being replaced, before they are; goesOn is false if they aren't to be any
 // more. What was begun is brought to its end, but for another request, which takes its place.
-func (s *Keeper) restoreInPlace(ctx context.Context, t *loop.Turn, p *account.Plan, r *state.Restoring) (goesOn bool, err error) {
+func (k *Keeper) restoreInPlace(ctx context.Context, t *loop.Turn, p *account.Plan, r *state.Restoring) (goesOn bool, err error) {
 	if !r.Begun {
 		may, err := mayReplace(ctx, t, *r)
 		if err != nil {
@@ -153,17 +153,17 @@ func (s *Keeper) restoreInPlace(ctx context.Context, t *loop.Turn, p *account.Pl
 		}
 	}
 	if asked, ok := name.ParseInPlace(t.Tenant.InPlace.Request); ok && t.Tenant.InPlace.Request != r.InPlace {
-		*r = state.Restoring{From: asked.Backup, InPlace: t.Tenant.InPlace.Request, Since: s.now().UTC().Truncate(time.Second), Begun: true}
+		*r = state.Restoring{From: asked.Backup, InPlace: t.Tenant.InPlace.Request, Since: k.now().UTC().Truncate(time.Second), Begun: true}
 	} else if r.Begun {
 		return true, nil
 	}
 	r.Begun = true
 	p.Want.Restoring = r
-	return true, s.restoreLater(ctx, t, p, tellEvery)
+	return true, k.restoreLater(ctx, t, p, tellEvery)
 }
 
 // restoreLater ends a turn of a tenant that hasn't its data yet. Another one looks again.
-func (s *Keeper) restoreLater(ctx context.Context, t *loop.Turn, p *account.Plan, after time.Duration) error {
+func (k *Keeper) restoreLater(ctx context.Context, t *loop.Turn, p *account.Plan, after time.Duration) error {
 	t.Alarm(after, loop.Wake{Kind: WakeJob})
 	r := p.Want.Restoring
 	text := fmt.Sprintf("the data of %s: %d of %d keys are written", sourceText(r.From), r.Keys, r.Of)
@@ -191,7 +191,7 @@ func (e *unfitError) Error() string { return e.message }
 
 // bring writes data to an account that holds none. What holds some is left as it is, but for what an earlier try has written: whoever lost
 // the note that the data are there, and the source since, keeps the tenant.
-func (s *Keeper) bring(ctx context.Context, key events.Key, b *bringer, j *job) error {
+func (k *Keeper) bring(ctx context.Context, key events.Key, b *bringer, j *job) error {
 	b.job = j
 	return inParts(ctx, b.parts, func(accesses []driver.DataAccess) (err error) {
 		b.accesses = accesses
@@ -201,9 +201,9 @@ func (s *Keeper) bring(ctx context.Context, key events.Key, b *bringer, j *job) 
 			}
 		}
 		if isClone(b.from) {
-			return s.bringClone(ctx, key, b)
+			return k.bringClone(ctx, key, b)
 		}
-		return s.bringBackup(ctx, key, b)
+		return k.bringBackup(ctx, key, b)
 	})
 }
 
@@ -232,9 +232,9 @@ type opened struct {
 }
 
 // openBackup opens the backup that a tenant is to have. The caller closes its location.
-func (s *Keeper) openBackup(ctx context.Context, key events.Key, from string) (b opened, err error) {
+func (k *Keeper) openBackup(ctx context.Context, key events.Key, from string) (b opened, err error) {
 	parts := strings.Split(from, "/")
-	location, _, err := s.location(ctx, parts[0])
+	location, _, err := k.location(ctx, parts[0])
 	if err != nil {
 		return b, err
 	}
@@ -248,7 +248,7 @@ func (s *Keeper) openBackup(ctx context.Context, key events.Key, from string) (b
 		return b, err
 	}
 	secret := &corev1.Secret{}
-	err = s.kube.Get(ctx, kube.Secrets, key.Namespace, name.Restore(key.Name), secret)
+	err = k.kube.Get(ctx, kube.Secrets, key.Namespace, name.Restore(key.Name), secret)
 	if apierrors.IsNotFound(err) {
 		return b, fmt.Errorf("there is no Secret %s/%s: its key %s opens the backup; `stoker restore` makes it", key.Namespace, name.Restore(key.Name), name.KeyRestoreIdentity)
 	}
@@ -260,23 +260,23 @@ func (s *Keeper) openBackup(ctx context.Context, key events.Key, from string) (b
 }
 
 // bringBackup opens the backup, then writes its data.
-func (s *Keeper) bringBackup(ctx context.Context, key events.Key, b *bringer) error {
-	from, err := s.openBackup(ctx, key, b.from)
+func (k *Keeper) bringBackup(ctx context.Context, key events.Key, b *bringer) error {
+	from, err := k.openBackup(ctx, key, b.from)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = from.location.Close() }()
 	if from.same && b.inPlace == "" {
-		b.same, b.above = true, from.manifest.Revision+restoreMargin(s.now().Sub(from.manifest.Ended))
+		b.same, b.above = true, from.manifest.Revision+restoreMargin(k.now().Sub(from.manifest.Ended))
 	}
 	b.job.expect(from.manifest.Keys)
 	return b.all(ctx, backup.Data(ctx, from.location, from.manifest, from.identity))
 }
 
 // bringClone writes what another tenant keeps, as it is at one revision.
-func (s *Keeper) bringClone(ctx context.Context, key events.Key, b *bringer) error {
+func (k *Keeper) bringClone(ctx context.Context, key events.Key, b *bringer) error {
 	original := events.Tenant(key.Namespace, b.from)
-	p, err := s.stands(ctx, original)
+	p, err := k.stands(ctx, original)
 	switch {
 	case err != nil:
 		return err
@@ -285,14 +285,14 @@ func (s *Keeper) bringClone(ctx context.Context, key events.Key, b *bringer) err
 	case p.own.Schema == "" || p.own.Move != nil:
 		return errors.New("its data are on their way")
 	}
-	if err := s.sameEncryption(ctx, original, key); err != nil {
+	if err := k.sameEncryption(ctx, original, key); err != nil {
 		return err
 	}
-	st := s.stores.Get(p.own.DataStore)
+	st := k.stores.Get(p.own.DataStore)
 	if _, opened, err := st.Load(ctx); err != nil || opened != nil {
 		return errors.Join(opened, err)
 	}
-	parts, err := s.partsOf(ctx, original, st, account.Of(original, p.uid, p.tenant, p.own), p.own.Overrides)
+	parts, err := k.partsOf(ctx, original, st, account.Of(original, p.uid, p.tenant, p.own), p.own.Overrides)
 	if err != nil {
 		return err
 	}
@@ -303,10 +303,10 @@ func (s *Keeper) bringClone(ctx context.Context, key events.Key, b *bringer) err
 }
 
 // sameEncryption refuses a clone that couldn't read what its original has encrypted.
-func (s *Keeper) sameEncryption(ctx context.Context, original, clone events.Key) error {
+func (k *Keeper) sameEncryption(ctx context.Context, original, clone events.Key) error {
 	var secrets [2]corev1.Secret
 	for i, key := range []events.Key{original, clone} {
-		err := s.kube.Get(ctx, kube.Secrets, key.Namespace, name.Encryption(key.Name), &secrets[i])
+		err := k.kube.Get(ctx, kube.Secrets, key.Namespace, name.Encryption(key.Name), &secrets[i])
 		if apierrors.IsNotFound(err) && i == 0 {
 			return nil // nothing is encrypted
 		}

@@ -34,7 +34,7 @@ func ownerBy(token []byte) string {
 
 // PassOn gives the account of a tenant that another management cluster may take over to whoever has the token in its Secret. In that other
 // cluster, where the object arrives as it is here, it finds that done once the Secret has arrived, too.
-func (s *Keeper) PassOn(ctx context.Context, t *loop.Turn) error {
+func (k *Keeper) PassOn(ctx context.Context, t *loop.Turn) error {
 	own := state.Datastore{}
 	if err := t.OwnData(&own); err != nil {
 		return err
@@ -45,7 +45,7 @@ func (s *Keeper) PassOn(ctx context.Context, t *loop.Turn) error {
 	if why := own.Untransferable(t.Tenant); why != "" {
 		return &intent.Permanent{Reason: reason.NotTransferable, Message: why}
 	}
-	secret, err := s.accounts.ConfigSecret(ctx, t)
+	secret, err := k.accounts.ConfigSecret(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (s *Keeper) PassOn(ctx context.Context, t *loop.Turn) error {
 		return t.Wait(ctx, state.Wait{On: kube.Secrets.Kind, Reason: reason.TransferArriving, Text: text})
 	}
 	n := cmp.Or(string(secret.Data[name.KeyTransferDataStore]), account.HomeOf(t.Tenant, own))
-	st, _, wait, err := s.accounts.Open(ctx, t, n)
+	st, _, wait, err := k.accounts.Open(ctx, t, n)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (s *Keeper) PassOn(ctx context.Context, t *loop.Turn) error {
 		patch := map[string]any{"metadata": map[string]any{"resourceVersion": secret.ResourceVersion}, "data": map[string][]byte{
 			name.KeyTransferToken: []byte(account.Password()), name.KeyTransferDataStore: []byte(n),
 		}}
-		if err := s.kube.MergePatch(ctx, kube.Secrets, secret.Namespace, secret.Name, patch, patched); err != nil {
+		if err := k.kube.MergePatch(ctx, kube.Secrets, secret.Namespace, secret.Name, patch, patched); err != nil {
 			return err
 		}
 		secret = patched
@@ -80,7 +80,7 @@ func (s *Keeper) PassOn(ctx context.Context, t *loop.Turn) error {
 	}
 	own.PassedOn = t.Tenant.Transfer
 	if own.DataStore != "" {
-		own.Config = s.accounts.Seen(secret, own.Config) // with its password, which stays when the transfer is given up
+		own.Config = k.accounts.Seen(secret, own.Config) // with its password, which stays when the transfer is given up
 	}
 	return t.Done(ctx, loop.Outcome{Step: event.PassedOn, Inputs: t.Tenant.Transfer, Data: own, Facts: []loop.Tell{{
 		What: event.PassedOn, Data: event.DatastorePassedOn{About: t.About(), DataStore: n, Schema: a.Schema, User: a.User},
@@ -91,11 +91,11 @@ func (s *Keeper) PassOn(ctx context.Context, t *loop.Turn) error {
 // and notes that it was made. So it does where nothing is known of the tenant, as after the loss of NATS, and the database says that the account
 // in its Secret is its own, with the names that another management cluster gave it. The token is taken off after that is noted
 // ([account.Provisioner.Apply]).
-func (s *Keeper) TakeBack(ctx context.Context, t *loop.Turn, own *state.Datastore, st *store.Store) error {
+func (k *Keeper) TakeBack(ctx context.Context, t *loop.Turn, own *state.Datastore, st *store.Store) error {
 	if own.DataStore != "" && own.PassedOn == "" {
 		return nil
 	}
-	secret, err := s.accounts.ConfigSecret(ctx, t)
+	secret, err := k.accounts.ConfigSecret(ctx, t)
 	if err != nil || secret == nil {
 		return err
 	}

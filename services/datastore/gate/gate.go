@@ -3,7 +3,7 @@
 // which that becomes another one, and then passes everything on to the other: the API server runs on.
 //
 // Which store holds the data is said by a record in the stores themselves ([driver.Move]), which the datastore service writes
-// and the gate reads; pods need to reach nothing else. docs/design/0005-moving.md says what follows what, and why.
+// and the gate reads; pods need to reach nothing else. docs/design/0014-moving.md says what follows what, and why.
 //
 // What an API server relies on holds across the change:
 //   - A write that was answered is in the store that holds the data afterwards. Writes wait for the change; a store that was

@@ -1,5 +1,5 @@
 // Package move moves a tenant's data from one store to another while its API server works, between stores of whatever kinds. Gates in the
-// tenant's pods (package gate) lead the API servers from the one to the other; docs/design/0005-moving.md says what follows what, and
+// tenant's pods (package gate) lead the API servers from the one to the other; docs/design/0014-moving.md says what follows what, and
 // why.
 //
 // The data are in the former store until the other one's record ([driver.MoveKey]) says that they have moved. That record is

@@ -18,9 +18,9 @@ func (st *Store) uncompacted(now time.Time) bool {
 
 // compact lets the database give up old history, if its tenants don't do that. What fails is tried again when it is time again, and logged, unless
 // the database is away, which is said already.
-func (s *Registry) compact(ctx context.Context, st *Store) {
+func (r *Registry) compact(ctx context.Context, st *Store) {
 	st.mu.Lock()
-	st.compactedAt = s.now()
+	st.compactedAt = r.now()
 	st.mu.Unlock()
 	var did string
 	err := st.Do(ctx, func(d driver.Driver) (err error) {
@@ -30,10 +30,10 @@ func (s *Registry) compact(ctx context.Context, st *Store) {
 		return err
 	})
 	if did != "" {
-		s.log.Info("datastore has more room", "datastore", st.Name, "did", did)
+		r.log.Info("datastore has more room", "datastore", st.Name, "did", did)
 	}
 	var away *intent.Unavailable
 	if err != nil && ctx.Err() == nil && !errors.As(err, &away) {
-		s.log.Warn("datastore not compacted", "datastore", st.Name, "error", err)
+		r.log.Warn("datastore not compacted", "datastore", st.Name, "error", err)
 	}
 }

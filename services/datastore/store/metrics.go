@@ -50,14 +50,14 @@ func newGauges(perTenant bool) gauges {
 }
 
 // Register has the DataStores shown at each scrape.
-func (s *Registry) Register(own, kamaji prometheus.Registerer, perTenant bool) {
+func (r *Registry) Register(own, kamaji prometheus.Registerer, perTenant bool) {
 	g := newGauges(perTenant)
 	own.MustRegister(metric.AtScrape{
 		Gauges:     []*prometheus.Desc{g.up, g.latency, g.breaker, g.waiting, g.warning, g.tenants, g.maxTenants, g.maxBytes, g.ofBytes, g.ofKeys},
 		Histograms: []*prometheus.Desc{g.bytes, g.keys},
 		Values: func(c chan<- prometheus.Metric) {
-			for _, n := range s.Names() {
-				g.show(s.Get(n), c)
+			for _, n := range r.Names() {
+				g.show(r.Get(n), c)
 			}
 		},
 	})
@@ -68,8 +68,8 @@ func (s *Registry) Register(own, kamaji prometheus.Registerer, perTenant bool) {
 	status := desc("_status", "Whether a DataStore can be used: True, False, or Unknown before it was tried; always 1.", "status", "ready")
 	current := desc("s_current", "DataStores, by whether they can be used; always 1.", "ready", "driver")
 	kamaji.MustRegister(metric.AtScrape{Gauges: []*prometheus.Desc{info, status, current}, Values: func(c chan<- prometheus.Metric) {
-		for _, n := range s.Names() {
-			usable, driver, mine := s.Get(n).standing()
+		for _, n := range r.Names() {
+			usable, driver, mine := r.Get(n).standing()
 			if !mine {
 				continue // the replica that works on it shows it
 			}

@@ -12,7 +12,7 @@ import (
 
 // probe looks at each DataStore now and then, and more often at those that are away or wrong, so that who waits for one
 // goes on soon after it is back. Every replica does so for itself: connections and credentials are its own.
-func (s *Registry) probe(ctx context.Context) {
+func (r *Registry) probe(ctx context.Context) {
 	tick := time.NewTicker(longestPause)
 	defer tick.Stop()
 	for n := 1; ; n++ {
@@ -23,14 +23,14 @@ func (s *Registry) probe(ctx context.Context) {
 		}
 		all := n%int(probeEvery/longestPause) == 0
 		var g errgroup.Group
-		for _, name := range s.Names() {
-			st := s.Get(name)
-			if st.Paused(s.now()) {
+		for _, name := range r.Names() {
+			st := r.Get(name)
+			if st.Paused(r.now()) {
 				continue
 			}
 			if all {
 				st.Invalidate()
-				s.WakeAll([]events.Key{events.DataStore(name)}, loop.Wake{Kind: WakeDataStore})
+				r.WakeAll([]events.Key{events.DataStore(name)}, loop.Wake{Kind: WakeDataStore})
 			}
 			g.Go(func() error {
 				// What is wrong is reported by the turns of those who need it.

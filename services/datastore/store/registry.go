@@ -59,16 +59,16 @@ func New(k *kube.Client, namespaces []string, drivers map[v1alpha1.Driver]Kind, 
 
 // Run watches the Secrets that DataStores refer to, and looks at each DataStore and at what its tenants hold now and then, until ctx
 // ends.
-func (s *Registry) Run(ctx context.Context, held *partition.Held) {
+func (r *Registry) Run(ctx context.Context, held *partition.Held) {
 	var wg sync.WaitGroup
-	wg.Go(func() { s.references.run(ctx) })
-	wg.Go(func() { s.probe(ctx) })
-	wg.Go(func() { s.sample(ctx, held) })
+	wg.Go(func() { r.references.run(ctx) })
+	wg.Go(func() { r.probe(ctx) })
+	wg.Go(func() { r.sample(ctx, held) })
 	wg.Wait()
 }
 
 // Kine reports whether tenants reach databases of driver d through kine.
-func (s *Registry) Kine(d v1alpha1.Driver) bool { return s.drivers[d].Kine }
+func (r *Registry) Kine(d v1alpha1.Driver) bool { return r.drivers[d].Kine }
 
 // Store is one DataStore as this replica knows it: its object and connection (connection.go), whether the database answers
 // (breaker.go), what it holds (sizes.go), and the tenants on it. It is safe for concurrent use: mu guards all fields below it.
@@ -120,58 +120,58 @@ type tenantOn struct {
 }
 
 // Get returns the store of a DataStore, be there such an object or not.
-func (s *Registry) Get(n string) *Store {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st := s.all[n]
+func (r *Registry) Get(n string) *Store {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	st := r.all[n]
 	if st == nil {
-		st = &Store{Name: n, of: s, told: map[string]string{}, tenants: map[events.Key]tenantOn{}, waiting: map[events.Key]struct{}{}}
-		s.all[n] = st
+		st = &Store{Name: n, of: r, told: map[string]string{}, tenants: map[events.Key]tenantOn{}, waiting: map[events.Key]struct{}{}}
+		r.all[n] = st
 	}
 	return st
 }
 
 // Forget removes a DataStore that has no tenants.
-func (s *Registry) Forget(st *Store) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (r *Registry) Forget(st *Store) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if len(st.tenants)+len(st.waiting) == 0 && s.all[st.Name] == st {
-		delete(s.all, st.Name)
+	if len(st.tenants)+len(st.waiting) == 0 && r.all[st.Name] == st {
+		delete(r.all, st.Name)
 	}
 }
 
 // Loaded returns a DataStore that can be used, by what its object and Secrets say now.
-func (s *Registry) Loaded(ctx context.Context, n string) (*Store, error) {
-	st := s.Get(n)
+func (r *Registry) Loaded(ctx context.Context, n string) (*Store, error) {
+	st := r.Get(n)
 	st.Invalidate()
 	_, opened, err := st.Load(ctx)
 	if errors.Is(opened, ErrNoDataStore) {
-		s.Forget(st)
+		r.Forget(st)
 	}
 	return st, cmp.Or(err, opened)
 }
 
 // Names of all stores, sorted.
-func (s *Registry) Names() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Sorted(maps.Keys(s.all))
+func (r *Registry) Names() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.all))
 }
 
 // SetWaker sets the function that WakeAll calls.
-func (s *Registry) SetWaker(wake loop.Waker) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.wake = wake
+func (r *Registry) SetWaker(wake loop.Waker) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.wake = wake
 }
 
 // WakeAll wakes keys through the watch that runs, if one does.
-func (s *Registry) WakeAll(keys []events.Key, w loop.Wake) {
-	s.mu.Lock()
-	wake := s.wake
-	s.mu.Unlock()
+func (r *Registry) WakeAll(keys []events.Key, w loop.Wake) {
+	r.mu.Lock()
+	wake := r.wake
+	r.mu.Unlock()
 	if wake == nil {
 		return
 	}

@@ -22,15 +22,15 @@ import (
 )
 
 // sample asks the DataStores of the partitions that are held, and those that this replica has tenants on, for the sizes of all tenants.
-func (s *Registry) sample(ctx context.Context, held *partition.Held) {
+func (r *Registry) sample(ctx context.Context, held *partition.Held) {
 	tick := time.NewTicker(longestPause)
 	defer tick.Stop()
 	for {
 		var g errgroup.Group
 		partitions := held.Now()
-		for _, n := range s.Names() {
+		for _, n := range r.Names() {
 			mine := slices.Contains(partitions, events.DataStore(n).Partition())
-			g.Go(func() error { s.look(ctx, s.Get(n), mine); return nil })
+			g.Go(func() error { r.look(ctx, r.Get(n), mine); return nil })
 		}
 		_ = g.Wait()
 		select {
@@ -42,19 +42,19 @@ func (s *Registry) sample(ctx context.Context, held *partition.Held) {
 }
 
 // look measures and compacts a DataStore when it is time; mine says whether this replica works on it, and so is the one that compacts.
-func (s *Registry) look(ctx context.Context, st *Store, mine bool) {
+func (r *Registry) look(ctx context.Context, st *Store, mine bool) {
 	if !st.concerns(mine) {
 		st.noteSizes(nil, time.Time{})
 		return
 	}
-	if st.Paused(s.now()) {
+	if st.Paused(r.now()) {
 		return
 	}
-	if st.unmeasured(s.now()) {
+	if st.unmeasured(r.now()) {
 		st.measure(ctx)
 	}
-	if mine && st.uncompacted(s.now()) {
-		s.compact(ctx, st)
+	if mine && st.uncompacted(r.now()) {
+		r.compact(ctx, st)
 	}
 }
 

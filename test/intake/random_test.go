@@ -3,6 +3,7 @@ package intake
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -78,6 +79,7 @@ func TestTenThousandRandomObjects(t *testing.T) {
 			t.Fatal(no, err)
 		}
 	}
+	policiesKnow(t, kinds, dataStores)
 	portal := newPortal(t)
 	started := time.Now()
 
@@ -133,6 +135,24 @@ func TestTenThousandRandomObjects(t *testing.T) {
 			t.Errorf("%.1f MB", u.MB)
 		}
 	})
+}
+
+// policiesKnow waits until the API server's policies know DataStores. They read the ConfigMap that intake keeps, by a watch.
+func policiesKnow(t *testing.T, kinds map[string]*random.Kind, names []string) {
+	t.Helper()
+	c := newClient(t, "test")
+	for _, n := range names {
+		o := env.Tenant("first", "v1.36.3")
+		o.Spec.DataStore = n
+		d := random.Drawn{Kind: kinds[event.TenantControlPlanes], Namespace: o.Namespace, Name: o.Name, JSON: mustJSON(o)}
+		env.Eventually(t, "the policies to know DataStore "+n, func() error {
+			no, err := c.apply(t.Context(), d, true)
+			if err == nil && no != nil {
+				err = errors.New(no.Message)
+			}
+			return err
+		})
+	}
 }
 
 // draw draws the next object: a third of them meant to be valid.

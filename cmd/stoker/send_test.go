@@ -54,8 +54,8 @@ func TestSendWithoutIntake(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := manifest.Object{Key: events.Tenant("default", "demo"), Kind: kube.TenantControlPlanes.Kind}
-	_, err = send(t.Context(), client, o, command{verb: event.Resume, expected: anyGeneration, answer: 2 * time.Second})
-	if err == nil || !strings.Contains(err.Error(), "has not answered within 2s; the command is stored") {
+	_, err = send(t.Context(), client, o, command{verb: event.Resume, expected: anyGeneration, answer: 5 * time.Second})
+	if err == nil || !strings.Contains(err.Error(), "has not answered within 5s; the command is stored") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -24,10 +24,14 @@ func TestEveryReplicaOfEveryServiceIsHeard(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	replicas, err := intake.AskReplicas(t.Context(), []string{"intake", "certs", "status", "addons"}, expected)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var replicas []event.Replica
+	natstest.Eventually(t, "all answer in time", func() bool {
+		var err error
+		if replicas, err = intake.AskReplicas(t.Context(), []string{"intake", "certs", "status", "addons"}, expected); err != nil {
+			t.Fatal(err)
+		}
+		return len(replicas) >= len(expected)
+	})
 	heard := map[[2]string]int{}
 	for _, r := range replicas {
 		heard[[2]string{r.Service, r.Replica}]++

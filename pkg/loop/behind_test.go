@@ -186,9 +186,9 @@ func TestARemovalIsNotHandledBeforeItsDeletion(t *testing.T) {
 	put(1, time.Now().UTC().Add(-time.Minute), false)
 	workload := s.Connect(t, "workload", "")
 	about := event.About{Namespace: "default", Name: "demo", UID: "u", Generation: 1}
-	if err := workload.Tell(t.Context(), key, 1, "1", event.Removed, event.Removals{About: about}); err != nil {
-		t.Fatal(err)
-	}
+	told := time.Now().UTC().Add(8 * time.Second) // so that the state may be on its way for almost twice as long
+	removed := workload.NewEvent(key, "1", event.FactType("workload", event.Removed), event.Removals{About: about}, told)
+	natstest.Publish(t, workload, key.FactSubject("workload", event.Removed), removed)
 	asked := make(chan string, 100)
 	cfg := s.Config("datastore", "")
 	cfg.Log = natstest.LogTo(func(message string) {
@@ -210,9 +210,9 @@ func TestARemovalIsNotHandledBeforeItsDeletion(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- l.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	<-asked
-	put(1, time.Now().UTC(), true)
-	if deleting := <-handled; !deleting {
+	natstest.Receive(t, "the state is read again", asked)
+	put(1, told, true)
+	if !natstest.Receive(t, "the removal is handled", handled) {
 		t.Error("the removal was handled with a spec from before the deletion")
 	}
 	if st, err := s.Connect(t, events.UserOperator, "").State(t.Context(), key, "datastore"); err == nil {

@@ -60,7 +60,11 @@ func TestWhatKeepsDriftingIsPutRightAtABoundedRate(t *testing.T) {
 	// An editor in a loop, until what he does is taken for that and for some time more.
 	var edits atomic.Int64
 	natstest.Eventually(t, "the state says that it drifts again and again", func() bool {
-		loop.wake(edited, Wake{Kind: "edited", Object: "ConfigMap/coredns", Version: fmt.Sprint(edits.Add(1))})
+		for range 2 * driftBurst { // one after the other, because the budget grows in the pauses between two tries
+			n := int(edits.Add(1))
+			loop.wake(edited, Wake{Kind: "edited", Object: "ConfigMap/coredns", Version: fmt.Sprint(n)})
+			natstest.Eventually(t, "the edit is put right", func() bool { mu.Lock(); defer mu.Unlock(); return seen >= n })
+		}
 		f := own().Failure
 		return f != nil && f.Reason == reason.KeepsDrifting && strings.Contains(f.Message, "ConfigMap/coredns")
 	})

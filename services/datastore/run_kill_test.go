@@ -216,7 +216,12 @@ func (l *lane) provisioned(x *tenant) {
 	data, _ := x.credentials()
 	a.Password = string(data[name.KeyDBPassword])
 	// Logs in with the password, where there is one.
-	if changed, err := l.admin.Provision(ctx, a); err != nil || len(changed) > 0 {
+	var changed []string
+	err := drivertest.Persist(func() (err error) {
+		changed, err = l.admin.Provision(ctx, a)
+		return err
+	})
+	if err != nil || len(changed) > 0 {
 		l.t.Errorf("%s: undone were %q: %v", x.key, changed, err)
 	}
 	cert, err := x.secret(name.DatastoreCertificate(x.key.Name))
@@ -228,7 +233,7 @@ func (l *lane) provisioned(x *tenant) {
 	}
 	a.Owner = "another"
 	var taken *driver.TakenError
-	if err := l.admin.Claim(ctx, a); !errors.As(err, &taken) {
+	if err := drivertest.Persist(func() error { return l.admin.Claim(ctx, a) }); !errors.As(err, &taken) {
 		l.t.Errorf("%s: another tenant gets what it has: %v", x.key, err)
 	}
 }
@@ -244,7 +249,12 @@ func (l *lane) gone(x *tenant) {
 	}
 	a := x.account()
 	a.Remembered = true
-	if left, err := l.admin.Drop(context.WithoutCancel(l.t.Context()), a); err != nil || len(left) > 0 {
+	var left driver.Removed
+	err = drivertest.Persist(func() (err error) {
+		left, err = l.admin.Drop(context.WithoutCancel(l.t.Context()), a)
+		return err
+	})
+	if err != nil || len(left) > 0 {
 		l.t.Errorf("%s: left were %v: %v", x.key, left, err)
 	}
 	for _, secret := range []string{name.DatastoreConfig(x.key.Name), name.DatastoreCertificate(x.key.Name)} {

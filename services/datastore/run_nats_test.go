@@ -60,7 +60,7 @@ func writeToNATS(ctx context.Context, s *corev1.Secret, bucket, value string) er
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(s.Data[name.KeyDatastoreCACert])
-	conn, err := nats.Connect(c.URL, nats.UserJWTAndSeed(c.Token, c.Seed), nats.Secure(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}))
+	conn, err := nats.Connect(c.URL, nats.UserJWTAndSeed(c.Token, c.Seed), nats.Timeout(time.Minute), nats.Secure(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}))
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/api/event"
 	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/state"
@@ -187,19 +188,25 @@ func TestReplicasAndPartitions(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	var of event.ServicePartitions
-	for len(of.Held) < name.Partitions {
+	poll.Nil(t, "the replica to say since when it holds each partition", func() error {
 		reply, err := l.answerPartitions(t.Context(), []byte(`{"service":"certs"}`))
 		if err != nil {
 			t.Fatal(err)
 		}
-		of = reply.(event.PartitionsReply).Services[0]
-	}
-	for p, h := range of.Held {
-		if h.Partition != p || h.Replica != "certs-0" || h.Silent || h.Since.IsZero() {
-			t.Errorf("partition %d: %+v", p, h)
+		of := reply.(event.PartitionsReply).Services[0]
+		if len(of.Held) < name.Partitions {
+			return fmt.Errorf("%d partitions are held", len(of.Held))
 		}
-	}
+		for p, h := range of.Held {
+			if h.Partition != p || h.Replica != "certs-0" {
+				t.Errorf("partition %d: %+v", p, h)
+			}
+			if h.Silent || h.Since.IsZero() {
+				return fmt.Errorf("partition %d: %+v", p, h)
+			}
+		}
+		return nil
+	})
 	reply, err := l.answerReplicas(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -274,13 +274,13 @@ func TestUpgradesOnARealAPIServer(t *testing.T) {
 	in("pods of another version that aren't ready in time go, with what they said last; the version stays until a generation asks anew", func(t *testing.T) {
 		_, stop := c.service(3)
 		x := c.tenant("default", "undone")
-		x.Tenant.Annotations = map[string]string{name.AnnotationUpgradeTimeout: "2s"}
+		x.Tenant.Annotations = map[string]string{name.AnnotationUpgradeTimeout: "8s"}
 		x.available()
 		before := x.deployment()
 		x.Tenant.Spec.Kubernetes.Version = "v1.36.3"
 		x.accept()
 		_, w := x.becomes("under way", func(_ *state.State, w *state.Workload) bool { return w.Upgrade != nil && !w.Upgrade.Until.IsZero() })
-		if u := w.Upgrade; u.From != "v1.35.4" || u.To != "v1.36.3" || u.Until.Sub(u.Since) != 2*time.Second || w.Version != "v1.35.4" {
+		if u := w.Upgrade; u.From != "v1.35.4" || u.To != "v1.36.3" || u.Until.Sub(u.Since) != 8*time.Second || w.Version != "v1.35.4" {
 			t.Errorf("%+v", u)
 		}
 		x.crashing("Error: unknown flag: --gone")
@@ -385,7 +385,7 @@ func TestUpgradesOnARealAPIServer(t *testing.T) {
 	in("several minor versions are gone through one by one; a step that fails is undone, and the way ends there", func(t *testing.T) {
 		c.service(3)
 		x := c.tenant("default", "walks")
-		x.Tenant.Annotations = map[string]string{name.AnnotationUpgradeThrough: "v1.35.4,v1.34.4", name.AnnotationUpgradeTimeout: "3s"}
+		x.Tenant.Annotations = map[string]string{name.AnnotationUpgradeThrough: "v1.35.4,v1.34.4", name.AnnotationUpgradeTimeout: "10s"}
 		x.Tenant.Spec.Kubernetes.Version = "v1.33.1"
 		x.available()
 		x.Tenant.Spec.Kubernetes.Version = "v1.36.3"
@@ -429,7 +429,7 @@ func TestUpgradesOnARealAPIServer(t *testing.T) {
 	in("what was asked for while a tenant slept is gone through when it wakes, and undone to what ran before", func(t *testing.T) {
 		c.service(3)
 		x := c.tenant("default", "wakes")
-		x.Tenant.Annotations = map[string]string{name.AnnotationUpgradeTimeout: "2s"}
+		x.Tenant.Annotations = map[string]string{name.AnnotationUpgradeTimeout: "8s"}
 		x.Tenant.Spec.Kubernetes.Version = "v1.34.4"
 		x.available()
 		x.Tenant.Spec.ControlPlane.Deployment.Replicas = new(int32(0))

@@ -269,7 +269,9 @@ func apart(t *testing.T, x env.Elsewhere) {
 
 // holed makes a cluster a black hole and has it come back.
 func holed(t *testing.T, c cluster, x env.Elsewhere) {
-	awaitControlPlane(t, c, "Available", func(o *controlplane.KamajiControlPlane) bool { return is(o, controlplane.ConditionAvailable) })
+	awaitControlPlane(t, c, "Available with two replicas", func(o *controlplane.KamajiControlPlane) bool {
+		return is(o, controlplane.ConditionAvailable) && o.Status.ObservedGeneration == o.Generation && o.Status.Replicas != nil && *o.Status.Replicas == 2
+	})
 	x.Link.Hole(true)
 	change(t, controlPlanes, c.controlPlane, `{"spec":{"scheduler":{"extraArgs":["--v=2"]}}}`)
 	awaitControlPlane(t, c, "the outage", func(o *controlplane.KamajiControlPlane) bool {

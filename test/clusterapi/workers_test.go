@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/stoker-k8s/stoker/internal/testing/apiserver"
@@ -73,12 +74,8 @@ spec:
 	node := &corev1.Node{TypeMeta: kube.Nodes.TypeMeta()}
 	node.Name, node.Spec.ProviderID = machine.Name, provider
 	must(t, inside.Create(t.Context(), kube.Nodes, node))
-	conditions := []map[string]any{{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}}
-	for _, pressure := range []string{"MemoryPressure", "DiskPressure", "PIDPressure"} {
-		conditions = append(conditions, map[string]any{"type": pressure, "status": "False", "reason": "KubeletHasEnough", "message": ""})
-	}
-	must(t, inside.ApplyStatus(t.Context(), kube.Nodes, &node.ObjectMeta, map[string]any{"conditions": conditions}))
 	env.Eventually(t, "the machine to be ready", func() error {
+		must(t, inside.ApplyStatus(t.Context(), kube.Nodes, &node.ObjectMeta, map[string]any{"conditions": healthy()}))
 		if o := read(t, deployments, n); o.Status.ReadyReplicas != 1 {
 			return fmt.Errorf("%+v", o.Status)
 		}
@@ -93,6 +90,18 @@ spec:
 		}
 		return nil
 	})
+}
+
+// healthy are the conditions by which a kubelet says that its node is alive. Without another heartbeat the controller manager takes
+// the node for dead after 40 s.
+func healthy() (conditions []map[string]any) {
+	now := metav1.Now()
+	for _, pressure := range []string{"MemoryPressure", "DiskPressure", "PIDPressure"} {
+		conditions = append(conditions, map[string]any{
+			"type": pressure, "status": "False", "reason": "KubeletHasEnough", "message": "", "lastHeartbeatTime": now,
+		})
+	}
+	return append(conditions, map[string]any{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", "lastHeartbeatTime": now})
 }
 
 // machineObject is what is read of a Machine.

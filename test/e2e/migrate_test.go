@@ -193,15 +193,12 @@ func storedAs(t testing.TB, key events.Key) (d state.Datastore) {
 // stage waits until a move is at one of these.
 func stage(t testing.TB, key events.Key, phases ...string) {
 	t.Helper()
-	env.Eventually(t, "the move to be "+phases[0], func() error {
-		for range 50 { // it may last for a moment only
-			if m := storedAs(t, key).Move; m != nil && slices.Contains(phases, m.Phase) {
-				return nil
-			}
-			<-time.After(10 * time.Millisecond)
+	for until := time.Now().Add(5 * time.Minute); time.Now().Before(until); <-time.After(10 * time.Millisecond) { // it may last for a moment only
+		if m := storedAs(t, key).Move; m != nil && slices.Contains(phases, m.Phase) {
+			return
 		}
-		return errNotYet
-	})
+	}
+	t.Fatalf("the move never was %s", phases[0])
 }
 
 // arrived waits until the tenant is Ready with its data in a DataStore.

@@ -152,17 +152,24 @@ func TestUp(t *testing.T) {
 			"its namespace": kubectl(tenant, "jsonpath={.metadata.uid}", "namespace", "kube-system"),
 		}
 	}
+	kubeconfig := filepath.Join(t.TempDir(), "demo.kubeconfig")
+	if err := os.WriteFile(kubeconfig, []byte(must("certificate-authority-data", "kubeconfig", "demo")), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	goesOn := func(t *testing.T, before map[string]string) {
 		t.Helper()
+		env.Eventually(t, "the tenant's API", func() error { // its status may be the one from before
+			out, err := e.TryKubectl(t.Context(), kubeconfig, nil, "get", "--raw", "/readyz")
+			if err != nil {
+				err = fmt.Errorf("%w: %s", err, out)
+			}
+			return err
+		})
 		for what, is := range who(t) {
 			if is == "" || is != before[what] {
 				t.Errorf("%s: %q, was %q", what, is, before[what])
 			}
 		}
-	}
-	kubeconfig := filepath.Join(t.TempDir(), "demo.kubeconfig")
-	if err := os.WriteFile(kubeconfig, []byte(must("certificate-authority-data", "kubeconfig", "demo")), 0o600); err != nil {
-		t.Fatal(err)
 	}
 	e.Kubectl(t, kubeconfig, "create", "configmap", "kept", "--from-literal=a=b")
 	before := who(t)

@@ -31,7 +31,7 @@ var inside = []kube.Resource{
 // Inside is what addons has made inside a tenant, each object by a version that only a change of what was asked for changes. The error is
 // that of the tenant's API, when it doesn't answer.
 func (e *Env) Inside(ctx context.Context, key events.Key) (map[string]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var secret corev1.Secret
 	if err := e.Admin.Get(ctx, kube.Secrets, key.Namespace, name.AdminKubeconfig(key.Name), &secret); err != nil {

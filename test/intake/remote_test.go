@@ -128,11 +128,14 @@ func TestARemoteSource(t *testing.T) {
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("in a forbidden namespace: %v", err)
 	}
-	metrics, err := intake.Metrics(t.Context())
-	if err != nil || !strings.Contains(metrics, `stoker_mirror_up{service="intake",side="remote"} 1`) ||
-		!strings.Contains(metrics, `stoker_mirror_objects{kind="TenantControlPlane",service="intake",state="synced"} 1`) {
-		t.Errorf("%v in metrics\n%s", err, metrics)
-	}
+	env.Eventually(t, "the metrics to count the object", func() error { // at the end of a turn, after the status
+		metrics, err := intake.Metrics(t.Context())
+		if err == nil && (!strings.Contains(metrics, `stoker_mirror_up{service="intake",side="remote"} 1`) ||
+			!strings.Contains(metrics, `stoker_mirror_objects{kind="TenantControlPlane",service="intake",state="synced"} 1`)) {
+			err = errors.New(metrics)
+		}
+		return err
+	})
 	t.Run("rights that lack there are told there, and missed as long as they lack", func(t *testing.T) {
 		grant(t, slices.DeleteFunc(slices.Clone(rules), func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "tenantcontrolplanes/status") }))
 		last, tries := "", 0

@@ -444,9 +444,12 @@ func TestAPortalIsNoLeafNode(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("it isn't refused")
 	}
-	if n := w.hub.NumLeafNodes(); n != 1 {
-		t.Errorf("the hub has %d leaf nodes beside the installation", n-1)
-	}
+	env.Eventually(t, "the hub to have the installation's leaf node and no other", func() error { // a slow machine's comes again
+		if n := w.hub.NumLeafNodes(); n != 1 {
+			return fmt.Errorf("%d leaf nodes", n)
+		}
+		return nil
+	})
 }
 
 // refusals gets something when a server says that it was refused.

@@ -9,12 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/stoker-k8s/stoker/pkg/api/name"
 	"github.com/stoker-k8s/stoker/pkg/api/v1alpha1"
 	"github.com/stoker-k8s/stoker/pkg/testing/ruletest"
 )
 
 // TestALowerVersionIsAcceptedIfItRuns: while an upgrade is under way, or when it was undone, the spec's version is not the one that runs.
 func TestALowerVersionIsAcceptedIfItRuns(t *testing.T) {
+	e.Service(t, name.ServiceIntake, "a")
 	cluster(t)
 	cfg, _ := admin(t)
 	d, err := dynamic.NewForConfig(cfg)

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 func TestMeasureCountsProcessesThatAreLeftAndEndsThem(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "usage")
 	// The inner shell ends at once, and what it started in the background has no parent then.
-	script := `sh -c 'while :; do :; done & echo $!'; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; exit 3`
+	script := `sh -c 'while :; do :; done & echo $!'; i=0; while [ $i -lt 500000 ]; do i=$((i+1)); done; exit 3`
 	cmd := exec.Command(os.Args[0], measureCommand, file, "sh", "-c", script)
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, os.Stderr

@@ -275,6 +275,14 @@ func TestTenantAddons(t *testing.T) {
 	})
 	t.Run("a webhook in the way is named", func(t *testing.T) {
 		must(t, alpha.ApplyRaw(t.Context(), kube.ValidatingWebhookConfigurations, "", "guard", []byte(webhook), nil))
+		env.Eventually(t, "the API server to call the webhook", func() error {
+			probe := map[string]any{"metadata": map[string]any{"annotations": map[string]any{"example.com/probe": ""}}}
+			err := alpha.MergePatch(kube.DryRun(t.Context()), kube.ConfigMaps, "kube-system", "words", probe, nil)
+			if err == nil || !strings.Contains(err.Error(), "guard.example.com") {
+				return fmt.Errorf("the ConfigMap may be changed: %w", err)
+			}
+			return nil
+		})
 		put(t, "words", gold+words("words", "fourth"))
 		r := stands(t, "alpha", "words", tenantaddon.ReasonTenantWebhook)
 		if m := message(r.Status.Conditions, tenantaddon.ConditionReady); !strings.Contains(m, "guard.example.com") {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/stoker-k8s/stoker/internal/testing/poll"
 	"github.com/stoker-k8s/stoker/pkg/kube"
 )
 
@@ -51,9 +52,8 @@ func TestTakeOver(t *testing.T) {
 		return o
 	}
 	for range 2 {
-		if err := tn.takeOver(t.Context(), coredns); err != nil {
-			t.Fatal(err)
-		}
+		// The API server forgets a webhook a moment after its configuration is deleted.
+		poll.Nil(t, "CoreDNS to be taken over", func() error { return tn.takeOver(t.Context(), coredns) })
 		if o := read(); kube.Formerly(&o) || o.Generation != 1 || o.Labels["applied"] != "x" || o.Labels["updated"] != "x" {
 			t.Errorf("%+v", o)
 		}

@@ -209,13 +209,13 @@ func TestBootstrapOfNATS(t *testing.T) {
 		t.Errorf("a run right after it changed something: %s", out)
 	}
 	// By names: etcd's Secrets have the same labels, and another test's bootstrap may write them at this moment.
-	annotate := []string{"-n", "stoker-system", "annotate", "--overwrite", "stoker.dev/changed=" + time.Now().Add(-2*time.Hour).UTC().Format(time.RFC3339)}
+	annotate := []string{"-n", "stoker-system", "annotate", "--overwrite"}
 	for n := range strings.FieldsSeq(kubectl(t, "", "-n", "stoker-system", "get", "secrets", "-l", "app.kubernetes.io/managed-by=stoker-bootstrap", "-o", "name")) {
 		if strings.HasPrefix(n, "secret/stoker-nats-") {
 			annotate = append(annotate, n)
 		}
 	}
-	kubectl(t, "", annotate...)
+	kubectl(t, "", append(annotate, "stoker.dev/changed="+time.Now().Add(-2*time.Hour).UTC().Format(time.RFC3339))...)
 	if out := bootstrap(t, "nats", "stoker-bootstrap", other); !strings.Contains(out, "stoker-nats-certs doesn't count any more") {
 		t.Errorf("two hours later: %s", out)
 	}

@@ -86,7 +86,7 @@ func TestConfirmedClaimIsWrittenAgain(t *testing.T) {
 	patient("a sign of life", func() bool { return l.beat(t.Context()) })
 	patient("the first claim", func() bool { return l.claim(t.Context(), false) })
 	first := revision()
-	if !l.holds(0) {
+	if !l.owned[0] {
 		t.Errorf("after the first claim it knows of %+v", l.claims)
 	}
 	if patient("claims without a change", func() bool { return l.claim(t.Context(), false) }); revision() != first {
@@ -107,7 +107,7 @@ func TestConfirmedClaimIsWrittenAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	patient("the claims of another replica", func() bool { return l.claim(t.Context(), false) })
-	if l.holds(0) || slices.Contains(l.told, 0) {
+	if l.owned[0] || slices.Contains(l.told, 0) {
 		t.Errorf("the loop works on partitions %v, 0 of which another replica holds", l.told)
 	}
 }

@@ -139,7 +139,7 @@ func testBackInTime(t *testing.T, r *rig) {
 }
 
 func testReplaced(t *testing.T, r *rig) {
-	s := r.site(t, func(c *Config) { c.Grace = 4 * time.Second }) // the message that is waited for is there for so long
+	s := r.site(t, func(c *Config) { c.Grace = 4 * time.Second }) // long enough to see the message
 	for _, n := range []string{"x", "y", "z"} {
 		s.thing(remote, n, 1)
 		s.synced(n, 1)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -216,12 +217,7 @@ func (l *lane) provisioned(x *tenant) {
 	data, _ := x.credentials()
 	a.Password = string(data[name.KeyDBPassword])
 	// Logs in with the password, where there is one.
-	var changed []string
-	err := drivertest.Persist(func() (err error) {
-		changed, err = l.admin.Provision(ctx, a)
-		return err
-	})
-	if err != nil || len(changed) > 0 {
+	if changed, err := reprovision(ctx, l.admin, a); err != nil || len(changed) > 0 {
 		l.t.Errorf("%s: undone were %q: %v", x.key, changed, err)
 	}
 	cert, err := x.secret(name.DatastoreCertificate(x.key.Name))
@@ -238,6 +234,16 @@ func (l *lane) provisioned(x *tenant) {
 	}
 }
 
+// reprovision provisions an account, and again if a busy server does not answer in time. It returns the changes of all tries.
+func reprovision(ctx context.Context, d driver.Driver, a driver.Account) (changed []string, err error) {
+	err = drivertest.Persist(func() error {
+		more, err := d.Provision(ctx, a)
+		changed = append(changed, more...)
+		return err
+	})
+	return changed, err
+}
+
 // gone looks that nothing of a tenant is left, and that nothing was said to be.
 func (l *lane) gone(x *tenant) {
 	l.t.Helper()
@@ -249,9 +255,10 @@ func (l *lane) gone(x *tenant) {
 	}
 	a := x.account()
 	a.Remembered = true
-	var left driver.Removed
-	err = drivertest.Persist(func() (err error) {
-		left, err = l.admin.Drop(context.WithoutCancel(l.t.Context()), a)
+	left := driver.Removed{}
+	err = drivertest.Persist(func() error {
+		removed, err := l.admin.Drop(context.WithoutCancel(l.t.Context()), a)
+		maps.Copy(left, removed)
 		return err
 	})
 	if err != nil || len(left) > 0 {

@@ -136,12 +136,7 @@ func (in *installation) deletions(kind string, d database) {
 			a.Schema, a.User = own.Schema, own.User
 			data, _ := n.credentials()
 			a.Password = string(data[name.KeyDBPassword])
-			var changed []string
-			err := drivertest.Persist(func() (err error) {
-				changed, err = admin.Provision(ctx, a)
-				return err
-			})
-			if err != nil || len(changed) > 0 {
+			if changed, err := reprovision(ctx, admin, a); err != nil || len(changed) > 0 {
 				t.Errorf("%s lacks %q: %v", a.Schema, changed, err)
 			}
 		}

@@ -182,12 +182,7 @@ func (in *installation) sql(kind string, d database) {
 			if _, now := x.credentials(); now != versions[what] {
 				t.Errorf("%s: the Secret was written", what)
 			}
-			var changed []string
-			err := drivertest.Persist(func() (err error) {
-				changed, err = admin.Provision(ctx, a)
-				return err
-			})
-			if err != nil || len(changed) > 0 {
+			if changed, err := reprovision(ctx, admin, a); err != nil || len(changed) > 0 {
 				t.Errorf("%s: after %s there was %q to do: %v", what, time.Since(began), changed, err)
 			}
 		}

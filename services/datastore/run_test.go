@@ -353,7 +353,7 @@ func TestService(t *testing.T) {
 		began := time.Now()
 		leaves.remove()
 		checked := event.DatastoreChecked{Ready: true}
-		for checked.Ready { // as the fact says that was told after the restart
+		for checked.Ready { // the fact after the restart may come first
 			checked = event.DatastoreChecked{}
 			in.await("-/main", event.Checked, &checked)
 		}

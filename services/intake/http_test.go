@@ -453,7 +453,7 @@ func TestHTTPWithoutAnswer(t *testing.T) {
 		<-done
 	})
 	t.Run("without NATS a command is not taken, and with it again", func(t *testing.T) {
-		in := enter(t, HTTP{}, nil) // which may take its time to answer
+		in := enter(t, HTTP{}, nil) // with the usual time for an answer
 		in.nats.Stop()
 		g := in.post(t, tenantIn("3", event.Apply, "default/demo"), `{}`)
 		if g.StatusCode != http.StatusServiceUnavailable || g.Header.Get("Retry-After") == "" || len(g.errors) != 1 || g.errors[0].Rule != "Unavailable" {

@@ -64,19 +64,19 @@ func pause(t testing.TB, key events.Key) *v1alpha1.TenantControlPlane {
 	before["state/status"] = string(event.Marshal(e.State(t.Context(), key, "status")))
 	after := made(t, key)
 	// The datastore service measures by the clock, maybe before it hears of the pause.
-	if measuredAt(t, before) != measuredAt(t, after) {
+	if !measuredAt(t, before).Equal(measuredAt(t, after)) {
 		before["state/datastore"] = after["state/datastore"]
 	}
 	same(t, key, before, after)
 	return o
 }
 
-// measuredAt is when the datastore service measured the tenant of which made read the state.
-func measuredAt(t testing.TB, made map[string]string) (at time.Time) {
+// measuredAt returns the time of the last measurement, as the datastore service's state in a result of made has it.
+func measuredAt(t testing.TB, all map[string]string) time.Time {
 	t.Helper()
 	var s state.State
 	var d state.Datastore
-	must(t, json.Unmarshal([]byte(made["state/datastore"]), &s))
+	must(t, json.Unmarshal([]byte(all["state/datastore"]), &s))
 	must(t, json.Unmarshal(s.Data, &d))
 	return d.MeasuredAt
 }

@@ -238,7 +238,7 @@ func nothingLeft(t testing.TB, key events.Key) {
 		t.Errorf("bucket %s is still there", key.Bucket())
 	}
 	c := e.RootEtcd(t)
-	// Tenants come and go while the store is read: its content belongs to those that lived before or after.
+	// Other tests create and delete tenants while this one reads the store, so it lists the tenants before and after.
 	owners := storeOwners(t)
 	users, err := c.UserList(ctx)
 	if err != nil {
@@ -271,7 +271,7 @@ func nothingLeft(t testing.TB, key events.Key) {
 	}
 }
 
-// storeOwners are the schemas and users of the tenants that live.
+// storeOwners returns the schemas and users of all tenants.
 func storeOwners(t testing.TB) map[string]bool {
 	t.Helper()
 	var list v1alpha1.TenantControlPlaneList

@@ -158,7 +158,7 @@ func TestUp(t *testing.T) {
 	}
 	goesOn := func(t *testing.T, before map[string]string) {
 		t.Helper()
-		env.Eventually(t, "the tenant's API", func() error { // its status may be the one from before
+		env.Eventually(t, "the tenant's API", func() error { // its status may still be from before the stop
 			out, err := e.TryKubectl(t.Context(), kubeconfig, nil, "get", "--raw", "/readyz")
 			if err != nil {
 				err = fmt.Errorf("%w: %s", err, out)

@@ -79,7 +79,7 @@ func TestTenThousandRandomObjects(t *testing.T) {
 			t.Fatal(no, err)
 		}
 	}
-	policiesKnow(t, kinds, dataStores)
+	awaitPolicies(t, kinds, dataStores)
 	portal := newPortal(t)
 	started := time.Now()
 
@@ -137,8 +137,8 @@ func TestTenThousandRandomObjects(t *testing.T) {
 	})
 }
 
-// policiesKnow waits until the API server's policies know DataStores. They read the ConfigMap that intake keeps, by a watch.
-func policiesKnow(t *testing.T, kinds map[string]*random.Kind, names []string) {
+// awaitPolicies waits until the API server's policies know the DataStores: they read the ConfigMap that intake writes, by a watch.
+func awaitPolicies(t *testing.T, kinds map[string]*random.Kind, names []string) {
 	t.Helper()
 	c := newClient(t, "test")
 	for _, n := range names {

@@ -128,7 +128,7 @@ func TestARemoteSource(t *testing.T) {
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("in a forbidden namespace: %v", err)
 	}
-	env.Eventually(t, "the metrics to count the object", func() error { // at the end of a turn, after the status
+	env.Eventually(t, "the metrics to count the object", func() error { // the mirror counts at the end of a turn, after it wrote the status
 		metrics, err := intake.Metrics(t.Context())
 		if err == nil && (!strings.Contains(metrics, `stoker_mirror_up{service="intake",side="remote"} 1`) ||
 			!strings.Contains(metrics, `stoker_mirror_objects{kind="TenantControlPlane",service="intake",state="synced"} 1`)) {

@@ -444,7 +444,7 @@ func TestAPortalIsNoLeafNode(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("it isn't refused")
 	}
-	env.Eventually(t, "the hub to have the installation's leaf node and no other", func() error { // a slow machine's comes again
+	env.Eventually(t, "the hub to have the installation's leaf node and no other", func() error { // which connects again after a stall
 		if n := w.hub.NumLeafNodes(); n != 1 {
 			return fmt.Errorf("%d leaf nodes", n)
 		}

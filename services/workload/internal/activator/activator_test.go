@@ -173,7 +173,7 @@ func TestActivator(t *testing.T) {
 	t.Run("there is room for so many and no more", func(t *testing.T) {
 		a, at, _, _ := doorOf(t)
 		for i := range maxPerDoor {
-			connect(t, at, helloBytes) // which is held for longer than one without
+			connect(t, at, helloBytes) // the door holds a silent client for 5 s only
 			holds(t, a, i+1)
 		}
 		ended(t, connect(t, at, ""))
